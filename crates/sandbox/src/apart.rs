@@ -1,5 +1,5 @@
-//! Work in a process of its own, whose memory goes with it: for what is read and must not be in the process that a sandbox
-//! is cloned from. Only what the work answers with comes back.
+//! Runs work in a short-lived child process, so that what it reads is never in the memory that a sandbox is cloned from. Only its answer
+//! comes back.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,13 +11,13 @@ use sys::{descriptor, privilege};
 
 use crate::error::Error;
 
-/// The largest answer.
+/// The largest answer that is read.
 const LARGEST: u64 = 32 << 20;
 
-/// Does the work in a copy of this process and brings its answer back.
+/// Runs `work` in a fork of this process and returns its answer.
 ///
 /// # Errors
-/// When the copy cannot be made, or it ended before it had answered.
+/// When the fork fails, or the child ends before it has answered.
 pub fn apart(what: &'static str, work: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, Error> {
     let fail = |source| Error::Start { what, source };
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| fail(errno.into()))?;

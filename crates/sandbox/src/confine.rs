@@ -1,8 +1,8 @@
-//! The sidecar's own walls: a process that holds the way out is itself shut in.
+//! Starts and confines the sidecar, the only process with a way out.
 //!
-//! It is a fork of its parent, made before the parent does anything with threads; see ARCHITECTURE.md for why not an
-//! exec. It has an identity of its own when root started it, no capabilities, no new privileges, no core dumps, no
-//! files it has not already opened, and a short list of system calls.
+//! The sidecar is a fork of its parent, made before the parent has threads; ARCHITECTURE.md says why it is not an exec. It has a private
+//! identity if root started it, no capabilities, no new privileges, no core dumps, no files beyond those it has opened, and a short list
+//! of system calls.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,7 @@ use crate::orphans;
 use crate::plan::ids::Identity;
 use crate::seccomp;
 
-/// How many descriptors it may have: two a connection and a pipe for the busy ones.
+/// The most descriptors of a sidecar: two per connection and a pipe for the busy ones.
 const DESCRIPTORS: u64 = 8192;
 
 fn limit_descriptors() -> io::Result<()> {
@@ -26,7 +26,7 @@ fn limit_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
-/// How long a sidecar that is to end may take over it.
+/// The longest wait for a sidecar that is to end.
 const LONGEST_END: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// A running sidecar.
@@ -34,19 +34,19 @@ const LONGEST_END: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 pub struct Sidecar(Child);
 
 impl Sidecar {
-    /// A descriptor that becomes readable when the sidecar is gone.
+    /// Returns a descriptor that becomes readable when the sidecar is gone.
     #[must_use]
     pub fn gone(&self) -> BorrowedFd<'_> {
         self.0.pidfd()
     }
 
-    /// Takes what has ended of those that came here because this process is the first of its namespace, pid_namespaces(7): not of the
-    /// sidecar, whose status is asked for by who started it.
+    /// Reaps the orphans that this process inherited as the first of its namespace, pid_namespaces(7). Not the sidecar, whose status its
+    /// starter waits for.
     pub fn bury_others(&self) {
         orphans::bury_all_but(self.0.pid());
     }
 
-    /// Waits for its end, and ends it where it takes too long.
+    /// Waits for the sidecar's end, and kills it if it takes too long.
     pub fn end(&self) {
         let mut gone = [PollFd::from_borrowed_fd(self.gone(), PollFlags::IN)];
         let _ = rustix::event::poll(&mut gone, Some(&LONGEST_END));
@@ -54,20 +54,20 @@ impl Sidecar {
         self.wait();
     }
 
-    /// Waits for its end; whether it ended well.
+    /// Waits for the sidecar's end. Returns whether it exited with 0.
     pub fn wait(&self) -> bool {
         matches!(self.0.wait(), Ok(Exit::Code(0)))
     }
 }
 
-/// Starts a sidecar as a copy of this process that keeps only the named descriptors and runs `serve`.
+/// Starts a sidecar: a fork of this process that keeps only the given descriptors and runs `serve`.
 ///
 /// # Errors
 /// When the fork fails.
 pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Result<Sidecar, Error> {
     let child = process::fork(|| {
         let tied = process::die_with_parent().and_then(|()| descriptor::close_all_but(keep));
-        // What a terminal sends goes past it; a session of its own would cost a group of the scheduler's.
+        // A process group of its own, so that a terminal's signals do not reach it. A session would cost a scheduler group.
         let _ = rustix::process::setpgid(None, None);
         match tied {
             Ok(()) => serve(),
@@ -77,14 +77,14 @@ pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Re
     child.map(Sidecar).map_err(|source| Error::Start { what: "the sidecar", source })
 }
 
-/// Shuts the calling process in, once everything it needs is open. An identity is taken only where there is one of the run's
-/// own, because root started it.
+/// Confines the calling process, once everything it needs is open. Changes the identity only if the run has private ids, because root
+/// started it.
 ///
 /// # Errors
-/// The first wall that could not be put up: then the sidecar must not serve.
+/// When a restriction cannot be applied. The sidecar must not serve then.
 pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
     if let Some(identity) = identity.filter(Identity::is_private) {
-        // One beside the run's own, so that neither can touch the other.
+        // Different from the run's, so that neither can signal or trace the other.
         let (uid, gid) = identity.sidecar_ids();
         privilege::become_user(uid, gid)?;
         process::die_with_parent()?; // a change of identity clears it

@@ -1,8 +1,7 @@
-//! Whether what is protected still is while a run goes on. A cover lies on one file or directory: where somebody on this machine
-//! replaces that, renames it or takes it away, as `git config` and many editors do by a rename, the kernel takes the cover off, and the
-//! name is the agent's.
+//! Watches the covers of protected paths during a run. A cover is a mount on one file or directory. If somebody on this machine replaces,
+//! renames or removes that file, as `git config` and many editors do, the kernel drops the cover and the agent can take the name.
 //!
-//! Inside nobody can do any of that to a name that is covered, so whatever happens to one was done outside.
+//! Nobody inside can do this to a covered name, so any change was made outside.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,7 +15,7 @@ use sys::signal::Signals;
 
 use crate::file_id::FileId;
 
-/// The names of one workspace that are covered, and what each of them was.
+/// The covered names of one workspace, with their identities at the start.
 #[derive(Debug)]
 pub(crate) struct CoverWatch {
     changes: Signals,
@@ -24,10 +23,10 @@ pub(crate) struct CoverWatch {
     names: Vec<Name>,
 }
 
-/// One name on the way to something that is covered.
+/// One name on the path to something covered.
 #[derive(Debug)]
 struct Name {
-    /// In which of the directories it is.
+    /// The index of its directory.
     directory: usize,
     name: OsString,
     path: PathBuf,
@@ -35,7 +34,7 @@ struct Name {
 }
 
 impl CoverWatch {
-    /// Begins, with the paths of a workspace that are there by now. What is a link is not followed.
+    /// Begins to watch the paths of a workspace that exist now. Follows no links.
     pub(crate) fn begin<'a>(
         workspace: BorrowedFd<'_>,
         paths: impl IntoIterator<Item = &'a Path>,
@@ -74,14 +73,14 @@ impl CoverWatch {
                 known.len() - 1
             }
         };
-        // After the watch: what comes between is seen as a change.
+        // After the watch has begun, so that no change is missed.
         if let Some(was) = being(self.directories[directory].as_fd(), name)? {
             self.names.push(Name { directory, name: name.into(), path: path.into(), was });
         }
         Ok(())
     }
 
-    /// The first name that is not any more what it was.
+    /// Returns the path of the first name whose identity has changed.
     pub(crate) fn broken(&self) -> Option<&Path> {
         while let Ok(Some(_)) = self.changes.next() {}
         let is_other = |it: &&Name| {
@@ -92,13 +91,13 @@ impl CoverWatch {
 }
 
 impl AsFd for CoverWatch {
-    /// Becomes readable when there may be something to look at.
+    /// Becomes readable when a watched directory has changed.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
     }
 }
 
-/// What a name is; nothing where it is not there. Whoever shuts its directory, which the command may, hides nothing by it.
+/// Returns the identity of a name, if it exists. Works through the open directory, so the command hides nothing by changing its mode.
 fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileId>> {
     match FileId::at(directory, name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -1,35 +1,35 @@
-//! What can go wrong before the command runs, a variant an operation.
+//! The errors of this crate, one variant for each failed operation.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::failure::{Failure, Need};
 
-/// An error of this crate: each reads on after "failed to".
+/// An error before the command runs. Its text reads on after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A plan was asked for that this host cannot carry out.
+    /// The plan was refused: this host cannot carry it out.
     #[error("plan the run: {what}")]
     Refused {
-        /// What is not there.
+        /// What was refused, and why.
         what: String,
-        /// What would help.
+        /// A remedy, if one is known.
         remedy: Option<String>,
     },
-    /// Something was asked for by a name that nothing has.
+    /// A name in the spec is unknown.
     #[error("plan the run: {what}")]
     Unknown {
-        /// What there is not.
+        /// The unknown name.
         what: String,
-        /// What there is.
+        /// The known names.
         remedy: String,
     },
-    /// A path of the host that should enter the sandbox cannot.
+    /// A host path cannot be shown in the sandbox.
     #[error("use `{path}` of the host: {why}")]
     Source {
         /// The path as it was resolved.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A step of the plan failed in the sandbox's own process.
@@ -38,7 +38,7 @@ pub enum Error {
     /// The command could not be executed.
     #[error("execute `{}`: {source}", program.escape_debug())]
     Execute {
-        /// The command as it was given.
+        /// The command as the caller gave it.
         program: String,
         /// What the kernel said.
         source: io::Error,
@@ -46,29 +46,29 @@ pub enum Error {
     /// A control group could not be made.
     #[error("make the control group: {0}")]
     Cgroup(#[source] io::Error),
-    /// The link to a sandbox could not be made.
+    /// The veth pair of a sandbox could not be made.
     #[error("wire the sandbox by `veth`: {what}: {source}")]
     Link {
-        /// What of it.
+        /// The operation that failed.
         what: &'static str,
         /// What the kernel said.
         source: io::Error,
     },
-    /// The sidecar could not be started, for a reason that only whoever starts it knows.
+    /// The sidecar could not be started; its caller knows the reason.
     #[error("start the sidecar: {0}")]
     Sidecar(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A process of ours could not be started.
     #[error("start {what}: {source}")]
     Start {
-        /// Which one.
+        /// The process.
         what: &'static str,
         /// Why.
         source: io::Error,
     },
-    /// The conversation with a process of ours broke off.
+    /// The conversation with one of our own processes broke off.
     #[error("talk to {whom}: {source}")]
     Handshake {
-        /// With whom.
+        /// The process.
         whom: &'static str,
         /// Why.
         source: io::Error,
@@ -76,7 +76,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the person can do about it, where we know.
+    /// Returns what the user can do about it, if that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         let text = match self {
@@ -104,14 +104,14 @@ impl Error {
     }
 }
 
-/// What could not be started where it was a sandbox's init.
+/// The text for the start of a sandbox's init.
 pub(crate) const THE_SANDBOX: &str = "the sandbox";
 
-/// What helps where a filter knows no namespaces.
+/// The remedy if a system-call filter forbids namespaces.
 pub(crate) const NONE_INSIDE: &str = "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it \
                                       is shut in there already; or run this outside";
 
-/// Why a kernel makes no process in namespaces of its own, clone(2): a filter forbids it, so do its settings, or there are too many.
+/// `ENOSYS` of clone(2): a system-call filter forbids new namespaces.
 pub(crate) const ENOSYS: i32 = 38;
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;

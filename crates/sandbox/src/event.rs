@@ -1,4 +1,4 @@
-//! What init tells its parent, each an event and a message of its own.
+//! The events that init reports to its parent, each in one message.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::failure::{Failure, Need};
 /// The longest message.
 const LONGEST: usize = 8192;
 
-/// How the command ended.
+/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It exited with this status.
@@ -24,16 +24,16 @@ pub enum Ended {
 /// How a set-up command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetUpEnd {
-    /// By itself, or by a signal.
+    /// It exited, or a signal ended it.
     Ended(Ended),
-    /// Its time was over.
+    /// It reached its timeout.
     TimedOut,
-    /// It could not be executed: the error number.
+    /// It could not be executed, with this error number.
     NotExecuted(i32),
 }
 
 impl SetUpEnd {
-    /// Whether it did what it was for.
+    /// Whether it exited with 0.
     #[must_use]
     pub fn succeeded(self) -> bool {
         self == Self::Ended(Ended::Code(0))
@@ -53,33 +53,33 @@ impl std::fmt::Display for SetUpEnd {
     }
 }
 
-/// What init tells its parent.
+/// An event that init reports to its parent.
 #[derive(Debug)]
 pub enum Event {
     /// The master side of the command's terminal.
     Terminal(OwnedFd),
     /// The command runs.
     Started {
-        /// What turned out weaker than planned.
+        /// Notices about isolation that is weaker than planned.
         notices: Vec<String>,
     },
     /// A set-up command has ended.
     SetUp {
-        /// Which one, from 0 on.
+        /// Its index, from 0 on.
         number: u32,
-        /// How.
+        /// How it ended.
         end: SetUpEnd,
         /// How long it took.
         took: Duration,
     },
-    /// A step failed; nothing ran.
+    /// A step failed. Nothing was run.
     Failed(Failure),
     /// The command could not be executed.
     NotExecuted {
         /// The error number.
         errno: i32,
     },
-    /// What the sandbox has used, from a backend whose control group is not the parent's.
+    /// The sandbox's resource usage, from a backend whose control group the parent cannot read.
     Used(Usage),
     /// The command has ended.
     Ended(Ended),
@@ -91,7 +91,7 @@ impl Event {
         descriptor::send(socket, &message, &fds)
     }
 
-    /// The event as a message, and the descriptors that go with it.
+    /// Encodes the event as a message, with its descriptors.
     pub(crate) fn message(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
         let fields = |list: &[&str]| list.join("\0").into_bytes();
         let number = |n: i32| n.to_le_bytes().to_vec();
@@ -100,7 +100,7 @@ impl Event {
             Self::Started { notices } => {
                 (b'S', fields(&notices.iter().map(String::as_str).collect::<Vec<_>>()), Vec::new())
             }
-            // The words last, which alone may be too long.
+            // The texts come last, since only they can be too long.
             Self::Failed(Failure { step, cause, need }) => {
                 let sign = Need::sign(*need).to_string();
                 (b'F', fields(&[&sign, step, cause]), Vec::new())
@@ -120,17 +120,17 @@ impl Event {
         (message, fds)
     }
 
-    /// Receives the next event; `None` when init is gone.
+    /// Receives the next event. Returns `None` if init is gone.
     ///
     /// # Errors
-    /// Whatever `recvmsg(2)` gives, and a message that is none of ours.
+    /// When `recvmsg(2)` fails, or the message is no event.
     pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Self>> {
         let mut buffer = [0; LONGEST];
         let (message, fds) = descriptor::receive(socket, &mut buffer)?;
         if message.is_empty() { Ok(None) } else { Self::parse(message, fds).map(Some) }
     }
 
-    /// Reads a message.
+    /// Decodes a message.
     pub(crate) fn parse(message: &[u8], mut fds: Vec<OwnedFd>) -> io::Result<Self> {
         let Some((kind, body)) = message.split_first() else { return Err(io::ErrorKind::InvalidData.into()) };
         let number = || {
@@ -164,7 +164,7 @@ impl Event {
     }
 }
 
-/// Which one, how long it took in milliseconds, how it ended, and the number that goes with that.
+/// Encodes the end of a set-up command: its index, its duration in milliseconds, the kind of its end, and the number for that kind.
 fn set_up(number: u32, end: SetUpEnd, took: Duration) -> Vec<u8> {
     let (kind, value) = match end {
         SetUpEnd::Ended(Ended::Code(code)) => (b'E', code),

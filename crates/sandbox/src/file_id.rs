@@ -1,4 +1,4 @@
-//! What a file is, whatever its name: what tells it from another, also from one that was made later and got its number.
+//! The identity of a file, independent of its name: it also tells a file from a later one that got the same inode number.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-/// The numbers by which a file system knows a file.
+/// A file's inode number, birth time and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     inode: u64,
-    /// Zeros where the file system does not tell.
+    /// Zeros if the file system has no birth times.
     born: (i64, u32),
     device: (u32, u32),
 }
@@ -19,7 +19,7 @@ pub(crate) struct FileId {
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
 impl FileId {
-    /// What a name is; nothing where it is not there.
+    /// Returns the identity of a name in a directory, if it exists.
     pub(crate) fn at(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Self>> {
         match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, WANTED) {
             Ok(stat) => Ok(Some(Self::told(&stat))),
@@ -28,7 +28,7 @@ impl FileId {
         }
     }
 
-    /// What a descriptor is of.
+    /// Returns the identity of an open file.
     pub(crate) fn of(opened: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self::told(&rustix::fs::statx(opened, c"", AtFlags::EMPTY_PATH, WANTED)?))
     }
@@ -41,14 +41,14 @@ impl FileId {
         }
     }
 
-    /// Whether this is the file that was noted, also once the machine was started again: then devices may have other numbers.
+    /// Whether this is the file that was recorded, possibly before a reboot, which may change device numbers.
     pub(crate) fn is_still(self, noted: Self) -> bool {
         let is_known_by_birth = self.born != (0, 0);
         (self.inode, self.born) == (noted.inode, noted.born)
             && (is_known_by_birth || self.device == noted.device)
     }
 
-    /// As a log has it: one word.
+    /// Formats the identity as one word for a log.
     pub(crate) fn written(self) -> String {
         let Self { inode, born: (seconds, nanoseconds), device: (major, minor) } = self;
         format!("{inode}:{seconds}:{nanoseconds}:{major}:{minor}")

@@ -1,36 +1,36 @@
-//! What the processes of a run say to each other, each a message of its own on a packet socket.
+//! The messages between the processes of a run, over packet sockets.
 //!
 //! ```text
 //! init ─ listeners ─► sidecar          init ◄─ ready ─ sidecar
 //! init ─ event ─► parent               init ◄─ signal ─ parent
 //! ```
-//! The command has none of these sockets: they are close-on-exec.
+//! The command has none of these sockets, because they are close-on-exec.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sys::descriptor;
 
-/// What init gives the sidecar: the sockets it serves, bound where the command can reach them, and what it holds.
+/// The descriptors that init hands to the sidecar: sockets to serve, bound where the command can reach them, and the sandbox's mounts.
 #[derive(Debug, Default)]
 pub struct ListenerSet {
-    /// Redirected TCP connections.
+    /// The listener for redirected TCP connections.
     pub transparent: Option<OwnedFd>,
-    /// The explicit proxy, where it has a port of its own.
+    /// The listener of the explicit proxy, if it has a port of its own.
     pub forward: Option<OwnedFd>,
-    /// The gateway, where it has a port of its own.
+    /// The listener of the gateway, if it has a port of its own.
     pub gateway: Option<OwnedFd>,
-    /// The gateway on a Unix socket.
+    /// The gateway's Unix socket.
     pub gateway_socket: Option<OwnedFd>,
     /// DNS over UDP.
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
-    /// The sandbox's mounts, to be held and not served: they go with the last who has them.
+    /// The sandbox's mounts, which the sidecar only keeps open: the kernel removes them with their last holder.
     pub mounts: Option<OwnedFd>,
 }
 
-/// What a descriptor of the set is for: one octet of the message that carries it.
+/// The use of a descriptor of the set, encoded as one octet of the message that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -71,10 +71,10 @@ impl TryFrom<u8> for Kind {
 }
 
 impl ListenerSet {
-    /// Hands the sockets over to the sidecar.
+    /// Sends the set to the sidecar.
     ///
     /// # Errors
-    /// Whatever `sendmsg(2)` gives.
+    /// When `sendmsg(2)` fails.
     pub fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let present = Kind::ALL.into_iter().filter_map(|kind| Some((u8::from(kind), self.of(kind)?.as_fd())));
         let (kinds, fds): (Vec<_>, Vec<_>) = present.unzip();
@@ -106,10 +106,10 @@ impl ListenerSet {
     }
 }
 
-/// The sidecar's side: waits for the sockets it is to serve; `None` when nobody will send any.
+/// The sidecar's side: waits for the set. Returns `None` if the sender is gone.
 ///
 /// # Errors
-/// Whatever `recvmsg(2)` gives, and a message that does not say of each what it is.
+/// When `recvmsg(2)` fails, or the message does not state the use of each descriptor.
 pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSet>> {
     let mut buffer = [0; 16];
     let (kinds, fds) = descriptor::receive(socket, &mut buffer)?;
@@ -128,11 +128,11 @@ pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSe
     Ok(Some(set))
 }
 
-/// The sidecar's side: every listener is served from now on. An init that is gone by then is no failure of the sidecar's, which would be
-/// told in the place of init's own: the socket's end says so.
+/// The sidecar's side: reports that every listener is served. Ignores an init that is gone: otherwise this failure would be reported instead
+/// of init's own, and the socket's end is seen anyway.
 ///
 /// # Errors
-/// Whatever else `sendmsg(2)` gives.
+/// When `sendmsg(2)` fails for another reason.
 pub fn report_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     match descriptor::send(socket, b"r", &[]) {
@@ -144,7 +144,7 @@ pub fn report_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Init's side: waits until the sidecar serves.
 ///
 /// # Errors
-/// When it ends before.
+/// When the sidecar ends before that.
 pub fn await_ready(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut buffer = [0; 16];
     match descriptor::receive(socket, &mut buffer)?.0 {
@@ -158,7 +158,7 @@ pub(crate) fn send_signal(socket: BorrowedFd<'_>, signal: i32) -> io::Result<()>
     descriptor::send(socket, &signal.to_le_bytes(), &[])
 }
 
-/// Init's side: the signal the parent asks to pass on; `None` when the parent is gone.
+/// Init's side: receives a signal to pass on. Returns `None` if the parent is gone.
 pub(crate) fn receive_signal(socket: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     let mut buffer = [0; 16];
     let (message, _) = descriptor::receive(socket, &mut buffer)?;
@@ -191,7 +191,7 @@ mod tests {
         report_ready(sidecar.as_fd()).unwrap();
         await_ready(init.as_fd()).unwrap();
         report_ready(sidecar.as_fd()).unwrap();
-        drop(init); // with what it has not read
+        drop(init); // with messages unread
         report_ready(sidecar.as_fd()).unwrap();
         report_ready(sidecar.as_fd()).unwrap();
         assert_eq!(descriptor::receive(&sidecar, &mut [0; 16]).unwrap().0, b"");

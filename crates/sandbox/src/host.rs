@@ -1,27 +1,27 @@
-//! What this host gives a sandbox: read before the plan, so that the plan is a pure function.
+//! Detects what this host offers a sandbox, before planning, so that planning is a pure function.
 
 use std::path::PathBuf;
 
 use sys::cgroup::Host as Cgroups;
 pub(crate) use sys::cgroup::Unavailable as LimitsUnavailable;
 
-/// Whether limits can be enforced here.
+/// The control groups that can enforce limits, or the reason why none can.
 pub type LimitsHere = Result<Cgroups, LimitsUnavailable>;
 
 /// A directory of the host that every sandbox sees read-only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SystemPath {
-    /// A directory of its own.
+    /// A directory.
     Directory(PathBuf),
-    /// A link, as `/bin` is on a merged-usr host, and where it points.
+    /// A link, such as `/bin` on a merged-usr host, and its target.
     Link(PathBuf, PathBuf),
 }
 
-/// Where programs and libraries live. `/etc` is handled apart: single files of it are replaced.
+/// The directories of programs and libraries. `/etc` is handled separately, because some of its files are replaced.
 const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"];
 
-/// Where a bundle of certification authorities may lie, most usual first.
+/// The usual paths of a CA bundle, most common first.
 pub(crate) const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -29,7 +29,7 @@ pub(crate) const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What the plan needs to know of the host.
+/// What planning needs to know of the host.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The system directories that exist here.
@@ -38,18 +38,18 @@ pub struct Host {
     pub limits: LimitsHere,
     /// The kernel's Landlock version, if it has it.
     pub landlock: Option<u32>,
-    /// Whether files in memory can have the attributes that overlayfs needs.
+    /// Whether tmpfs files can have the extended attributes that overlayfs needs.
     pub memory_attributes: bool,
-    /// Whether links and packet filters can be made in the network this process is in.
+    /// Whether this process can make links and packet filters in its network namespace.
     pub makes_links: bool,
-    /// What root would need here to give a run ids of its own, and lacks.
+    /// The capabilities that root lacks here to give a run private ids.
     pub root_lacks: Vec<&'static str>,
-    /// The bundle of certification authorities that programs here look at, if there is one.
+    /// The CA bundle of the host's programs, if there is one.
     pub bundle: Option<PathBuf>,
 }
 
 impl Host {
-    /// Why root can make no sandbox here, and what would help; nothing where it can.
+    /// Returns the reason why root cannot make a sandbox here, and a remedy, if it cannot.
     pub(crate) fn half_root(&self) -> Option<(String, String)> {
         let lacks = (!self.root_lacks.is_empty()).then(|| self.root_lacks.join(" and "))?;
         Some((
@@ -58,7 +58,7 @@ impl Host {
         ))
     }
 
-    /// Looks at the running host.
+    /// Examines the running host.
     #[must_use]
     pub fn detect() -> Self {
         let system = SYSTEM.iter().filter_map(|path| {

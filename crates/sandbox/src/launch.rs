@@ -1,4 +1,4 @@
-//! What a command is started with, and what is run before it.
+//! What init starts: a command with its environment, and the set-up commands before it.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -10,34 +10,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 
-/// Where the command's standard streams lead.
+/// The standard streams of a command.
 #[derive(Debug)]
 pub enum Stdio {
-    /// To a terminal of its own, whose master side comes with [`Event::Terminal`].
+    /// A terminal of its own, whose master side comes with [`Event::Terminal`].
     Terminal,
-    /// To these descriptors.
+    /// These descriptors.
     Descriptors([OwnedFd; 3]),
 }
 
-/// What a command is started with.
+/// A command to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// The command and its arguments.
     pub(crate) command: Vec<OsString>,
-    /// Where it starts.
+    /// The directory that it starts in.
     pub(crate) directory: PathBuf,
     /// Its environment.
     pub(crate) environment: Vec<(String, String)>,
-    /// The command that tells whether it is healthy, where there is one.
+    /// The health command; empty if there is none.
     #[serde(default)]
     pub(crate) probe: Vec<OsString>,
-    /// What is run before it.
+    /// The set-up commands.
     #[serde(default)]
     pub(crate) setup: Vec<SetUp>,
 }
 
 impl Launch {
-    /// The command, as a plan has it.
+    /// Takes the command's environment, directory and set-up from a plan.
     pub(crate) fn of(plan: &Plan, command: &[OsString]) -> Self {
         Self {
             command: command.to_vec(),
@@ -49,7 +49,7 @@ impl Launch {
     }
 }
 
-/// A set-up command, as init is told of it.
+/// A set-up command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SetUp {
     pub(crate) name: String,

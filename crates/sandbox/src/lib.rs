@@ -1,8 +1,8 @@
-//! The place a command runs in: a pure plan, the init that carries it out, the backends, and the undo of it all.
+//! Sandboxes: a pure plan, the init that carries it out, the backends, and the undo log.
 //!
-//! This is the agent's side of the house. It cannot name a secret: it does not know the crates that hold one. Its seam
-//! to the other side is a handful of bound sockets, handed over before the command starts; at an engine, lines of frames; for companions,
-//! a broker that hands sockets out while the run goes on.
+//! This crate is the agent's side. It cannot name a secret, because it does not depend on the crates that hold one. It meets the
+//! egress side in a few bound sockets, handed over before the command starts; at an engine, in multiplexed streams of frames; for
+//! companions, in a broker that hands out sockets during the run.
 
 mod apart;
 mod caller;

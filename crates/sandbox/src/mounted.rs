@@ -1,11 +1,11 @@
-//! What is mounted below a folder, as the kernel lists it: proc_pid_mountinfo(5).
+//! Finds mounts below a folder in the kernel's list, proc_pid_mountinfo(5).
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The first mount below a folder, which itself may be one.
+/// Returns the first mount below a folder, which may itself be a mount point.
 pub(crate) fn first_below(folder: &Path) -> io::Result<Option<PathBuf>> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     Ok(find(&std::fs::read("/proc/self/mountinfo")?, &folder))
@@ -17,7 +17,7 @@ fn find(list: &[u8], folder: &Path) -> Option<PathBuf> {
     places.map(unescaped).find(|place| place.starts_with(folder) && place != folder)
 }
 
-/// The kernel writes blanks, line ends and backslashes as three octal digits.
+/// Decodes a path of the list, in which the kernel writes blanks, line ends and backslashes as three octal digits.
 fn unescaped(place: &[u8]) -> PathBuf {
     let mut octets = Vec::with_capacity(place.len());
     let mut rest = place;

@@ -1,5 +1,5 @@
-//! Ending what descends from a process where no namespace does: by what the kernel gives a subreaper, prctl(2). It touches no process that
-//! is not a child of the caller's.
+//! Ends the descendants of a process without a pid namespace: as a subreaper, prctl(2), it inherits orphans as children. It touches no
+//! process that is not a child of the caller.
 
 use std::io;
 
@@ -8,26 +8,26 @@ use sys::signal;
 
 /// `SIGKILL`, signal(7).
 const SIGKILL: i32 = 9;
-/// How many rounds of killing there are: each ends one generation.
+/// The most rounds of killing. Each ends one generation.
 const ROUNDS: usize = 64;
 
-/// What comes to the parent of a supervisor that was killed: the command has the same user, and can do that. Each of the two sees the
-/// other's end, and ends what ran. L02
+/// The processes that the parent inherits if the supervisor is killed, which the command can do, as the same user. Parent and supervisor
+/// see each other's end, and each ends what ran. L02
 #[derive(Debug)]
 pub(crate) struct Orphans {
-    /// Those that were there before the run.
+    /// The children from before the run.
     others: Vec<i32>,
 }
 
 impl Orphans {
-    /// From now on they come here instead of to the host's init.
+    /// Makes this process a subreaper, so that orphans become its children and not those of the host's init.
     pub(crate) fn adopt() -> io::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         Ok(Self { others: children() })
     }
 
-    /// Ends all of them, once the supervisor is gone. What this process started itself is of its own session, in which no process comes
-    /// that left it: setsid(2).
+    /// Ends all of them, once the supervisor is gone. Children that this process started itself are in its own session, which a process
+    /// cannot join again after leaving it: setsid(2).
     pub(crate) fn end(&self) {
         let session = |pid: Option<Pid>| rustix::process::getsid(pid).ok();
         let own = session(None);
@@ -35,12 +35,12 @@ impl Orphans {
     }
 }
 
-/// Kills every process that descends from this one, generation by generation: a killed one's children come here.
+/// Kills every descendant of this process, generation by generation: the children of a killed process become its own.
 pub(crate) fn end_descendants() {
     end_children(|_| true);
 }
 
-/// Takes the status of every child that has ended, but of one.
+/// Reaps every child that has ended, except `other`.
 pub(crate) fn bury_all_but(other: Pid) {
     for child in children().into_iter().filter(|child| *child != other.as_raw_nonzero().get()) {
         let _ = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::NOHANG);

@@ -1,9 +1,9 @@
-//! Whether a folder holds a path, also by another name: one that is mounted in a second place is the same by its device and number.
+//! Tells whether a folder contains a path, under any name: a folder that is mounted at a second place has the same device and inode number.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A path, and what each folder on the way to it is.
+/// A path, and the identity of each folder above it.
 #[derive(Clone, Debug)]
 pub struct PathIdentity {
     path: PathBuf,
@@ -11,7 +11,7 @@ pub struct PathIdentity {
 }
 
 impl PathIdentity {
-    /// The place of a path, which need not be there.
+    /// Returns the identity of a path, which need not exist.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -19,19 +19,19 @@ impl PathIdentity {
         Self { path, on_the_way }
     }
 
-    /// The path, without links.
+    /// Returns the path with its links resolved.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a folder is it, or above it.
+    /// Whether a folder is this path, or contains it.
     #[must_use]
     pub fn is_in(&self, folder: &Path) -> bool {
         Self::any_in([self], folder)
     }
 
-    /// Whether a folder is one of some, or above it: it is looked at once.
+    /// Whether a folder is one of several paths, or contains one. Looks the folder up once.
     pub fn any_in<'a>(places: impl IntoIterator<Item = &'a Self>, folder: &Path) -> bool {
         let folders = identity(folder);
         places.into_iter().any(|place| {

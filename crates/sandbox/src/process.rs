@@ -1,5 +1,5 @@
-//! The `process` backend: a plain child in a session of its own. No isolation, and the plan says so; what it has of
-//! the contract is the sidecar, the environment, the limits, and that nothing it started outlives the run.
+//! The `process` backend: a plain child in a session of its own, without isolation, which the plan's notice says. It has the sidecar, the
+//! environment and the limits of every backend, and nothing that it started outlives the run.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
@@ -29,7 +29,7 @@ use crate::undo::{Undo, UndoLog};
 use crate::watch::Supervised;
 use crate::{linux, spawn};
 
-/// The largest bundle of the host's that is read.
+/// The largest CA bundle of the host that is read.
 const LARGEST: u64 = 8 << 20;
 
 /// Starts the init of a plain child, which starts the command once the sidecar serves.
@@ -61,7 +61,7 @@ pub fn start(
     let group_inside = group.as_ref();
     let launch = Launch::of(&plan, command);
     let orphans = Orphans::adopt().map_err(handshake)?;
-    // With control groups of version 2 it is born in its group; with version 1 it moves itself.
+    // With control groups of version 2 init is born in its group; with version 1 it moves itself.
     let birthplace = group_inside.and_then(Group::birthplace);
     let init = process::clone(Namespaces::NONE, birthplace, move || {
         let it = Supervised {
@@ -87,7 +87,7 @@ fn trust_asked(step: &Step) -> Option<(Option<&Path>, &Path)> {
     }
 }
 
-/// Writes the authority, and the host's bundle with it, where the environment says.
+/// Writes the authority, and the host's bundle with it, to the files that the environment names.
 fn write_trusted(bundle: Option<&Path>, directory: &Path, authority: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let [ours, alone] = trusted(directory);
@@ -99,7 +99,7 @@ fn write_trusted(bundle: Option<&Path>, directory: &Path, authority: &[u8]) -> i
     ours.write_all(&[b"\n", authority].concat())
 }
 
-/// Removes what was written for a run. Doing it again is no error.
+/// Removes the files that were written for a run. Doing it again is harmless.
 pub(crate) fn remove_trusted(directory: &Path) -> io::Result<()> {
     let gone = |done: io::Result<()>| match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -109,7 +109,8 @@ pub(crate) fn remove_trusted(directory: &Path) -> io::Result<()> {
     gone(std::fs::remove_dir(directory))
 }
 
-/// Binds the proxy and the gateway to free ports of loopback, hands it over, and tells the environment.
+/// Binds the proxy and the gateway to free ports of loopback, hands them to the sidecar, and returns the plan with their addresses in its
+/// environment.
 fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
     let forward = listener::tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let address = SocketAddr::try_from(rustix::net::getsockname(&forward)?).map_err(io::Error::other)?;
@@ -139,10 +140,10 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
         keep.extend(list.iter().map(AsFd::as_fd));
     }
     descriptor::close_all_but(&keep).map_err(|e| fail("close inherited descriptors", e))?;
-    // Not tied to the parent by a signal: it would end this process before it could end the others. The parent's end
-    // is seen on the control socket.
+    // No parent-death signal: it would end this process before it could end the others. The control socket shows the
+    // parent's end.
     let _ = rustix::process::setsid();
-    // Orphans come here instead of to the host's init, so that they end with the run. L02
+    // As a subreaper this process inherits orphans, instead of the host's init, so that they end with the run. L02
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|e| fail("adopt orphans", e.into()))?;
     let terminal = match it.stdio {

@@ -1,4 +1,4 @@
-//! A process as somebody else finds it again: by its number, and by when it was started, for numbers are given again.
+//! Identifies a process by its pid and start time, so that it can be found again although pids are reused.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
-/// One that may be gone by now.
+/// A process that may be gone by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Numbers", try_from = "Numbers")]
 pub struct ProcessStamp {
     pid: Pid,
-    /// In ticks since the machine was started.
+    /// The start time, in ticks since boot.
     at: u64,
 }
 
-/// The same as it is recorded.
+/// The recorded form.
 #[derive(Serialize, Deserialize)]
 struct Numbers {
     pid: u32,
@@ -39,25 +39,25 @@ impl TryFrom<Numbers> for ProcessStamp {
 }
 
 impl ProcessStamp {
-    /// This process.
+    /// Returns the stamp of this process.
     #[must_use]
     pub fn this() -> Option<Self> {
         Self::of(rustix::process::getpid())
     }
 
-    /// Its number.
+    /// Returns the pid.
     #[must_use]
     pub fn number(self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// Asks it to end, where it is still there: whether it is gone then. One that was stopped goes on, or it would never heed that.
+    /// Asks the process to end, and continues it if it is stopped, because it would not react otherwise. Returns whether it is gone then.
     #[must_use]
     pub fn ask_to_end(self, patience: Duration) -> bool {
         self.send(&[Signal::TERM, Signal::CONT], patience)
     }
 
-    /// A process that is there; nothing where that cannot be told.
+    /// Returns the stamp of a running process. `None` if `/proc` does not show it.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         Some(Self { pid, at: started_at(pid)? })
     }
@@ -71,14 +71,15 @@ impl ProcessStamp {
         Numbers { pid: pid.parse().ok()?, at: at.parse().ok()? }.try_into().ok()
     }
 
-    /// Ends it, where it is still there: whether it is gone then, and with it, if it was the first of its namespace, every other there.
+    /// Kills the process if it still exists, and with it every other of its pid namespace if it is the first there. Returns whether it is
+    /// gone then.
     pub(crate) fn end(self, patience: Duration) -> bool {
         self.send(&[Signal::KILL], patience)
     }
 
     fn send(self, signals: &[Signal], patience: Duration) -> bool {
         let Ok(opened) = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) else { return true };
-        // Looked at once it cannot become another's any more.
+        // Checked after the pidfd is open, when the pid cannot be reused any more.
         if started_at(self.pid) != Some(self.at) {
             return true;
         }
@@ -96,7 +97,7 @@ impl ProcessStamp {
     }
 }
 
-/// The twenty-second field (proc_pid_stat(5)), counted from behind the name, which may hold anything.
+/// Reads the start time: the twenty-second field of proc_pid_stat(5), counted from after the name, which can contain anything.
 fn started_at(pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()

@@ -1,24 +1,24 @@
-//! What a run left when its process was killed, or when nobody could take it away behind it: read from its undo log and given back.
+//! Gives back what a run left when its process was killed or could not clean up, according to its undo log.
 
 use std::io::{self, Read};
 
 use crate::undo::{UndoLog, why_left};
 
-/// What unwinding the log of a run that is over came to.
+/// The result of unwinding the log of a run that is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwound {
     /// What could not be given back.
     pub problems: Vec<String>,
-    /// What the person should know of what was.
+    /// Messages to the user about what was given back.
     pub told: Vec<String>,
-    /// Why something was still there, where whoever took away behind the run said so.
+    /// The reason why something was left, if the process that cleaned up after the run recorded one.
     pub why_left: Option<String>,
 }
 
-/// Unwinds an undo log. It is obeyed, so whoever opened it has seen whose it is.
+/// Unwinds an undo log. The log is obeyed, so the caller must have checked its owner.
 ///
 /// # Errors
-/// When the log cannot be read. What could not be given back is in the answer.
+/// When the log cannot be read. What could not be given back is in the result.
 pub fn reap(log: impl Read) -> io::Result<Unwound> {
     let log = io::read_to_string(log)?;
     let mut undo = UndoLog::recover(&log);

@@ -1,5 +1,5 @@
-//! Opening the caller's own files to read them: no link on the way, and nothing but regular files. What is not there is no
-//! error; what is something else than it should be is one, by name.
+//! Opens the caller's own files for reading: through no symbolic link, and regular files only. A missing file is no error; a file of another
+//! kind is.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,14 +11,14 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use crate::error::Error;
 use crate::source::{self, reopen};
 
-/// How deep and how many files a folder is looked through.
+/// The limits of a search through a folder: depth, and number of files.
 const DEEPEST: usize = 6;
 const MOST: usize = 1024;
 
-/// Opens a regular file, every component of whose path must be no link.
+/// Opens a regular file if it exists. No component of its path may be a link.
 ///
 /// # Errors
-/// When it is a link, leads through one, is no regular file, or may not be read.
+/// When a component is a link, it is no regular file, or it may not be read.
 pub fn open_regular(path: &Path) -> Result<Option<File>, Error> {
     let Some(found) = found(path)? else { return Ok(None) };
     match kind(&found, path)? {
@@ -30,18 +30,18 @@ pub fn open_regular(path: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// Whether there is anything at a path that leads through no link.
+/// Whether a path exists.
 ///
 /// # Errors
-/// When a link is on the way.
+/// When a component is a link.
 pub fn is_there(path: &Path) -> Result<bool, Error> {
     Ok(found(path)?.is_some())
 }
 
-/// Whether there is a folder at a path that leads through no link.
+/// Whether a folder exists at a path.
 ///
 /// # Errors
-/// When a link is on the way, or it is something else.
+/// When a component is a link, or something else exists there.
 pub fn is_folder(path: &Path) -> Result<bool, Error> {
     let Some(found) = found(path)? else { return Ok(false) };
     match kind(&found, path)? {
@@ -50,10 +50,10 @@ pub fn is_folder(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The regular files below a folder, by their paths from there; what else lies in it is left out.
+/// Returns the paths of the regular files below a folder, relative to it. Leaves out everything else.
 ///
 /// # Errors
-/// When it is a link or leads through one, or is no folder, or holds more than a configuration would.
+/// When a component is a link, it is no folder, or it holds more files than a configuration would.
 pub fn regular_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let Some(found) = found(folder)? else { return Ok(files) };

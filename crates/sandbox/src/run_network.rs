@@ -1,6 +1,5 @@
-//! The network of one run at an engine: a small one of its own, from a range no host has addresses in (RFC 2544), with
-//! places for the agent, the sidecar, one for each name the agent asks for, and, where it is a companion's, for the sidecars
-//! that reach it.
+//! The network of one run at an engine: a block of 256 addresses from a range that no host uses (RFC 2544). It has addresses for the agent,
+//! the sidecar, each name that the agent asks for, and, on a companion's network, the sidecars that reach it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -12,15 +11,15 @@ use sys::descriptor;
 
 /// 198.18.0.0/15, in networks of 256.
 const RANGE: u32 = 0xc612_0000;
-/// How many there are for runs. Of the two behind them one is that of sidecars that wait, the other that of all sidecars.
+/// The number of networks for runs. After them come the network of waiting sidecars and the network of all sidecars.
 pub(crate) const NETWORKS: u32 = 510;
 const GATEWAY: u32 = 1;
 const AGENT: u32 = 2;
 const SIDECAR: u32 = 3;
-/// The first place of a sidecar that visits: those before it are for names.
+/// The first address of visiting sidecars. Those before it are for names.
 const VISITORS: u32 = 224;
 const LAST: u32 = VISITORS - 1;
-/// How many may visit: more than there are companions, and the command.
+/// The most visiting sidecars: more than the command and all companions.
 const MOST_VISITORS: u32 = 31;
 
 /// A network of 256 addresses, by its number.
@@ -28,18 +27,18 @@ const MOST_VISITORS: u32 = 31;
 pub struct RunNetwork(u16);
 
 impl RunNetwork {
-    /// The network of that number; numbers beyond the last begin again.
+    /// Returns the network of a number. Numbers wrap around after the last.
     pub(crate) fn numbered(number: u32) -> Self {
         Self((number % NETWORKS) as u16)
     }
 
-    /// The network by which sidecars reach the outside. An engine refuses a second one of these addresses, where of the same
-    /// name it makes several.
+    /// The network by which sidecars reach the outside. An engine makes several networks of one name, but refuses a second one with these
+    /// addresses.
     pub(crate) fn of_sidecars() -> Self {
         Self(NETWORKS as u16 + 1)
     }
 
-    /// The network of sidecars that wait for a run.
+    /// The network of sidecars that wait for a run (the pool).
     pub(crate) fn of_pool() -> Self {
         Self(NETWORKS as u16)
     }
@@ -48,22 +47,22 @@ impl RunNetwork {
         Ipv4Addr::from(RANGE + (u32::from(self.0) << 8) + place)
     }
 
-    /// This machine's own address there, where the engine gives it one.
+    /// This machine's address on it, if the engine assigns one.
     pub(crate) fn gateway(self) -> Ipv4Addr {
         self.at(GATEWAY)
     }
 
-    /// Whether an address is one of its own.
+    /// Whether an address belongs to the network.
     pub(crate) fn holds(self, address: Ipv4Addr) -> bool {
         u32::from(address) & !0xff == u32::from(self.at(0))
     }
 
-    /// Whether somebody can be there: neither the network itself, nor this machine, nor all of them.
+    /// Whether an address can be a container's: neither the network's, nor this machine's, nor the broadcast address.
     pub(crate) fn has_place(self, address: Ipv4Addr) -> bool {
         self.holds(address) && ![self.at(0), self.gateway(), self.at(255)].contains(&address)
     }
 
-    /// As an engine is told of it.
+    /// The subnet, as an engine expects it.
     pub(crate) fn subnet(self) -> String {
         format!("{}/24", self.at(0))
     }
@@ -73,7 +72,7 @@ impl RunNetwork {
         self.at(AGENT)
     }
 
-    /// The address of the command, which on its own network a companion is.
+    /// The address of the agent's container. On a companion's network that is the companion.
     #[must_use]
     pub fn command(self) -> Ipv4Addr {
         self.agent()
@@ -85,59 +84,59 @@ impl RunNetwork {
         self.at(SIDECAR)
     }
 
-    /// The address of a sidecar that visits, by its index among them.
+    /// The address of the visiting sidecar of this index.
     fn visitor(self, index: u32) -> Ipv4Addr {
         self.at(VISITORS + index % MOST_VISITORS)
     }
 
-    /// As it is told on a line.
+    /// The number, as a line carries it.
     pub(crate) fn number(self) -> u16 {
         self.0
     }
 
-    /// How many names can have an address.
+    /// The number of names that can have an address.
     #[must_use]
     pub fn names(self) -> u32 {
         LAST - SIDECAR
     }
 
-    /// The blocks that hold the sidecar's further addresses: those of names, and the one that engines before version 25 tell
-    /// the agent to send everything else to. Each is a first address and a prefix length.
+    /// The blocks of the sidecar's further addresses: those of names, and the one that engines before version 25 make the agent's default
+    /// gateway. Each is a first address and a prefix length.
     pub(crate) fn blocks(self) -> impl Iterator<Item = (Ipv4Addr, u8)> {
         let names = (26..=30).rev().map(move |length| (self.at(1 << (32 - length)), length));
-        // The rest up to the places of those that visit.
+        // The rest, up to the addresses of visiting sidecars.
         let rest = [(self.at(128), 26), (self.at(192), 27)];
         std::iter::once((self.at(GATEWAY), 32)).chain(names).chain(rest)
     }
 }
 
-/// The network of a companion's, as a sidecar that is to reach it sees it.
+/// A companion's network, as seen by a sidecar that visits it.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// Whose it is: a companion has a name of its own there.
+    /// The companion's run id.
     pub run: RunId,
-    /// Its addresses.
+    /// The network.
     pub network: RunNetwork,
-    /// Which of its visitors this one is.
+    /// The index of this visitor.
     pub index: u32,
 }
 
 impl Visit {
-    /// The address of the one who visits.
+    /// The visitor's address.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.network.visitor(self.index)
     }
 }
 
-/// The shim's side: hands over the line to a sidecar, and tells the network it is to serve.
+/// The shim's side: hands the line to a sidecar's stand-in, with the network that the sidecar is to serve.
 pub(crate) fn send_line(socket: BorrowedFd<'_>, line: &OwnedFd, network: RunNetwork) -> io::Result<()> {
     descriptor::send(socket, &network.0.to_le_bytes(), &[line.as_fd()])
 }
 
-/// The sidecar's side: waits for the line to the container that serves in its place; `None` when there will be none.
+/// The stand-in's side: waits for the line to the sidecar's container. Returns `None` if there will be none.
 ///
 /// # Errors
-/// Whatever `recvmsg(2)` gives.
+/// When `recvmsg(2)` fails.
 pub fn receive_line(socket: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, RunNetwork)>> {
     let mut buffer = [0; 16];
     let (message, mut fds) = descriptor::receive(socket, &mut buffer)?;

@@ -1,5 +1,5 @@
-//! Set-up commands: started by init before the command, one at a time, as the same user and behind the same walls. What one leaves
-//! running is ended before the next thing begins, so nothing of it is beside the command.
+//! Set-up commands: init runs them before the command, one at a time, as the same user and under the same restrictions. Init ends what one
+//! leaves running before the next begins, so that nothing of it runs beside the command.
 //!
 //! ```text
 //! sidecar serves ─► set-up 1 ─► its rest is ended ─► set-up 2 ─► … ─► the command
@@ -21,10 +21,13 @@ use crate::launch::{Launch, Stdio};
 use crate::spawn;
 use crate::watch::{Seen, Watch};
 
-/// `SIGINT` and `SIGQUIT`, signal(7): what a terminal sends when its keys are pressed.
+/// `SIGINT` and `SIGQUIT`, signal(7): the signals of a terminal's keys.
 const FROM_KEYS: [i32; 2] = [2, 3];
 
-/// Runs them all. The end of the run, where one was asked to end; where nothing is left to be told, `Err(None)`.
+/// Runs all set-up commands. Returns the end of the run if somebody asked for an end meanwhile.
+///
+/// # Errors
+/// The required set-up command that failed. `None` if the parent or the sidecar is gone, or the failure was reported already.
 pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Ended>, Option<Failure>> {
     let it = watch.it;
     for (number, setup) in (0..).zip(&it.launch.setup) {
@@ -56,7 +59,7 @@ pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Opti
     Ok(None)
 }
 
-/// The signal by which a person at the terminal ended one: that was meant for the run.
+/// Returns the signal by which a user at the terminal ended a set-up command: it was meant for the run.
 fn from_keys(end: SetUpEnd, terminal: Option<&CStr>) -> Option<i32> {
     match end {
         SetUpEnd::Ended(Ended::Signal(signal)) if terminal.is_some() && FROM_KEYS.contains(&signal) => {
@@ -66,8 +69,8 @@ fn from_keys(end: SetUpEnd, terminal: Option<&CStr>) -> Option<i32> {
     }
 }
 
-/// The terminal where there is one; otherwise nothing to read, and what is written goes where the command's errors go: its output is
-/// the command's alone.
+/// Returns the streams of a set-up command: the terminal if there is one; else an empty input, and the command's standard error for all
+/// output, because standard output is the command's alone.
 fn streams(stdio: &Stdio) -> io::Result<Stdio> {
     match stdio {
         Stdio::Terminal => Ok(Stdio::Terminal),
@@ -78,7 +81,7 @@ fn streams(stdio: &Stdio) -> io::Result<Stdio> {
     }
 }
 
-/// Keeps a terminal open while nobody else has it: whoever reads its other side would take it for closed.
+/// Keeps the slave side of a terminal open while no process has it, so that the master's reader does not take it for closed.
 pub(crate) fn hold(terminal: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(terminal, flags, Mode::empty())?)

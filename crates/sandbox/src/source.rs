@@ -1,4 +1,4 @@
-//! Opening what of the host enters the sandbox: once, without following a link, and from then on by descriptor.
+//! Opens the host's files that a sandbox shows: once, through no symbolic link, and used by descriptor from then on.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,14 +10,14 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 
-/// Opens a path of the host, every component of which must be no link.
+/// Opens a path of the host. No component may be a link.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
         .map_err(|errno| refused(path, errno))
 }
 
-/// The same; `None` if there is nothing.
+/// Opens a path of the host like [`open`]. Returns `None` if it does not exist.
 pub(crate) fn open_if_there(path: &Path) -> Result<Option<OwnedFd>, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -28,7 +28,7 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<OwnedFd>, Error> {
     }
 }
 
-/// Refuses what cannot be copied: a device, a pipe or a socket.
+/// Refuses a path that cannot be copied: a device, a pipe or a socket.
 pub(crate) fn refuse_uncopied(path: &Path) -> Result<(), Error> {
     let stat = rustix::fs::fstat(open(path)?).map_err(|errno| refused(path, errno))?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
@@ -41,7 +41,7 @@ pub(crate) fn refuse_uncopied(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Opens a path below a directory, every component of which must be no link. `None` if it is not there.
+/// Opens a path below a directory. No component may be a link. Returns `None` if it does not exist.
 pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match openat2(directory, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
@@ -58,7 +58,7 @@ fn refused(path: &Path, errno: Errno) -> Error {
     refused_at(path, path, errno)
 }
 
-/// The same of a path that is not seen from where this process is, but found at another.
+/// Explains why `path` cannot be opened, looking for its links at `found`, the same place as this process can see it.
 fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
     let why = match errno {
         Errno::LOOP => {
@@ -73,19 +73,19 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
     Error::Source { path: path.into(), why }
 }
 
-/// The owner of what a descriptor names.
+/// Returns the user and group that own an open file.
 pub(crate) fn owner(fd: BorrowedFd<'_>) -> Result<(u32, u32), rustix::io::Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_uid, stat.st_gid))
 }
 
-/// A path for the kernel.
+/// Converts a path for a system call.
 pub(crate) fn c_path(path: &Path) -> CString {
-    // A path with NUL cannot come from the kernel, and the policy refuses one in its fields.
+    // The kernel returns no path with a NUL, and the policy refuses one in its fields.
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Copies a file or a directory with all below it, links as links, into a directory of the sandbox.
+/// Copies a file or a directory tree into a directory of the sandbox, links as links.
 pub(crate) fn copy_into(
     source: BorrowedFd<'_>,
     target_dir: BorrowedFd<'_>,
@@ -99,7 +99,7 @@ struct Budget {
     entries: u64,
 }
 
-/// How deep a copied tree may be: enough for any real one, and no stack is lost to a hostile one.
+/// The deepest tree that is copied: enough for any real one, and a hostile one cannot exhaust the stack.
 const DEEPEST: u32 = 128;
 
 fn copy_entry(
@@ -167,7 +167,7 @@ fn copy_children(
     Ok(())
 }
 
-/// Opens for reading what a path descriptor names, and only if it still is a regular file.
+/// Opens the file of an `O_PATH` descriptor for reading, if it is a regular file.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
@@ -193,7 +193,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("real"), folder.join("link")).unwrap();
         let why = open(&folder.join("link/below")).unwrap_err().to_string();
         assert!(why.ends_with(&format!("leads to: {}", folder.join("real/below").display())), "{why}");
-        // Below a directory, wherever this process is: this name is there as well.
+        // A name below a directory is resolved from there, and not from this process's own.
         std::os::unix::fs::symlink("real", folder.join("src")).unwrap();
         let beneath = open_beneath(open(&folder).unwrap().as_fd(), Path::new("src"));
         let why = beneath.unwrap_err().to_string();
@@ -202,7 +202,7 @@ mod tests {
         assert!(open(&folder.join("loose")).unwrap_err().to_string().ends_with("the link leads to"));
     }
 
-    /// A folder in which `name` is by turns what it should be and a link to the like of it outside, while `work` is done.
+    /// Runs `work` in a folder in which `name` alternates between the expected directory and a link to one outside.
     fn while_it_flips(name: &str, work: impl FnOnce(&Path)) {
         let folder = tempfile::tempdir().unwrap();
         let (inside, outside) = (folder.path().join("inside"), folder.path().join("outside"));

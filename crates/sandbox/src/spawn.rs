@@ -1,4 +1,4 @@
-//! From the command as it was given to a running process: the search along `PATH`, arguments, environment, streams.
+//! Starts a command: finds its program along `PATH`, and sets its arguments, environment and streams.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -13,7 +13,7 @@ use sys::spawn::{Command, Streams};
 
 use crate::launch::{Launch, Stdio};
 
-/// Starts a command, on a terminal where one was made.
+/// Starts a command, on a terminal if one was opened.
 pub(crate) fn spawn(launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {
     let program = find(launch)?;
     let program = CString::new(program.into_os_string().into_vec())?;
@@ -34,7 +34,7 @@ pub(crate) fn spawn(launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> 
     Command { program: &program, arguments: &arguments, environment: &environment, streams }.start()
 }
 
-/// The file that is executed: the command itself where it holds a slash, else the first of its name along `PATH`.
+/// Finds the program: the command itself if it contains a slash, else the first of its name along `PATH`.
 fn find(launch: &Launch) -> io::Result<PathBuf> {
     let name = launch.command.first().ok_or(io::ErrorKind::InvalidInput)?;
     if name.as_bytes().contains(&b'/') {
@@ -53,13 +53,13 @@ fn find(launch: &Launch) -> io::Result<PathBuf> {
     Err(refused.unwrap_or_else(|| rustix::io::Errno::NOENT.into()))
 }
 
-/// Whether a file may be executed; a folder of that name is none, as it is none to a shell.
+/// Whether a file is an executable program. A folder is none, as for a shell. `None` if it does not exist.
 fn is_program(file: &Path) -> Option<bool> {
     let is_file = std::fs::metadata(file).is_ok_and(|about| about.is_file());
     is_file.then(|| rustix::fs::access(file, Access::EXEC_OK).is_ok())
 }
 
-/// A terminal for the command, and the name of its side.
+/// Opens a terminal. Returns its master side, and the path of its slave side.
 pub(crate) fn open_terminal() -> io::Result<(OwnedFd, CString)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&master)?;

@@ -1,7 +1,7 @@
-//! Subordinate ids: those that `/etc/subuid` and `/etc/subgid` lend a caller who is not root, as subuid(5) has them, and the
-//! programs that map them, as newuidmap(1) does.
+//! Finds the subordinate ids that `/etc/subuid` and `/etc/subgid` assign to a caller who is not root, subuid(5), and the programs that map
+//! them, newuidmap(1).
 //!
-//! Found out only where a run has an image. Nothing is mapped here.
+//! Used only for a run with an image. This file maps nothing.
 
 use std::ffi::CString;
 use std::io::Read;
@@ -11,45 +11,45 @@ use std::path::{Path, PathBuf};
 
 use crate::caller::Caller;
 
-/// The largest of the three tables that is looked at.
+/// The largest of the three tables that is read.
 const LARGEST: u64 = 1 << 20;
-/// The set-id bit, as in chmod(2).
+/// The set-user-id bit, chmod(2).
 const SET_UID: u32 = 0o4000;
-/// Those who may write beside the owner.
+/// The write bits of group and others.
 const OTHERS_WRITE: u32 = 0o022;
-/// Where file capabilities are kept, capabilities(7).
+/// The extended attribute of file capabilities, capabilities(7).
 const CAPABILITIES: &std::ffi::CStr = c"security.capability";
-/// The programs that map ids. Both are asked for.
+/// The programs that map ids. Both are required.
 const PROGRAMS: [&str; 2] = ["newuidmap", "newgidmap"];
 
-/// Ids that are lent to a caller.
+/// The subordinate ids of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubordinateIds {
-    /// The user id outside that stands for 0 inside; those after it follow.
+    /// The first user id outside, which is 0 inside.
     pub users: u32,
-    /// The same for groups.
+    /// The first group id outside, which is 0 inside.
     pub groups: u32,
 }
 
-/// Why there are none.
+/// The reason why a caller has no subordinate ids, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSubordinateIds {
     /// What is missing.
     pub why: String,
-    /// What would give them.
+    /// What would provide them.
     pub remedy: String,
 }
 
 impl SubordinateIds {
-    /// How many ids there are inside: 65535 and those beyond it are nobody's.
+    /// The number of ids inside. 65535 and higher ids are not mapped.
     pub(crate) const INSIDE: u32 = 0xffff;
-    /// How many a range must have to be used: what `useradd` gives, and every image needs.
+    /// The least size of a usable range: what `useradd` assigns, and every image needs.
     const LEAST: u32 = 0x1_0000;
 
-    /// The ids that are lent to a caller who is not root.
+    /// Finds the subordinate ids of a caller who is not root.
     ///
     /// # Errors
-    /// When there are none, too few, or the programs that map them are not there.
+    /// When there are none or too few, or the programs that map them are missing.
     pub fn of(caller: &Caller) -> Result<Self, NoSubordinateIds> {
         let name = name_of(caller.uid, &table("/etc/passwd"));
         let known: Vec<String> = name.into_iter().chain([caller.uid.to_string()]).collect();
@@ -65,7 +65,7 @@ impl SubordinateIds {
     }
 }
 
-/// The two programs that map ids, by the caller's own search path, then where distributions have them.
+/// Finds the two programs that map ids, along the caller's search path, then in the distributions' usual directories.
 pub(crate) fn programs(search: &str) -> Result<[CString; 2], NoSubordinateIds> {
     let find = |name: &str| {
         let places = search.split(':').filter(|place| place.starts_with('/')).chain(["/usr/bin"]);
@@ -80,7 +80,7 @@ pub(crate) fn programs(search: &str) -> Result<[CString; 2], NoSubordinateIds> {
     Ok([find(PROGRAMS[0])?, find(PROGRAMS[1])?])
 }
 
-/// Whether a file is root's alone to change, and maps ids by a set-id bit or a capability of its own.
+/// Whether only root can change a program, and it has a set-user-id bit or file capabilities to map ids.
 fn may_map(path: &Path) -> bool {
     let Ok(metadata) = std::fs::metadata(path) else { return false };
     let of_root = metadata.is_file() && metadata.uid() == 0 && metadata.mode() & OTHERS_WRITE == 0;
@@ -88,8 +88,8 @@ fn may_map(path: &Path) -> bool {
     of_root && (metadata.mode() & SET_UID != 0 || has_capability())
 }
 
-/// The first id of the first range that is large enough and is lent to one of some names. A range that holds id 0 or the caller's
-/// own would make two of one.
+/// Returns the first id of the first range that is large enough and assigned to one of `names`. Skips a range that contains id 0 or the
+/// caller's own, which would then be mapped twice.
 fn range(table: &str, names: &[String], own: u32) -> Option<u32> {
     table.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -101,7 +101,7 @@ fn range(table: &str, names: &[String], own: u32) -> Option<u32> {
     })
 }
 
-/// The name of a user. One that only a directory service knows has none here, and is found by number.
+/// Returns the name of a user. A user whom only a directory service knows has none here, and is found by number.
 fn name_of(uid: u32, passwd: &str) -> Option<String> {
     let wanted = uid.to_string();
     let mut rows = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());

@@ -1,6 +1,6 @@
-//! The second half of every init: wait for the sidecar, start the command, reap, pass signals on, report the end.
+//! The second half of every init: waits for the sidecar, starts the command, supervises it and reports its end.
 //!
-//! The report goes over a socket the command does not have. When the parent or the sidecar is gone, init goes too.
+//! The report goes over a socket that the command does not have. Init ends when the parent or the sidecar is gone.
 
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,20 +13,20 @@ use crate::failure::{Failure, Need};
 use crate::watch::{Seen, Supervised, Watch};
 use crate::{handshake, setup, spawn};
 
-/// What the preparation left for the start of the command.
+/// The results of init's first half.
 pub(crate) struct Ready {
     pub(crate) notices: Vec<String>,
-    /// The master side of a terminal, and the name of its other side.
+    /// The master side of a terminal, and the path of its slave side.
     pub(crate) terminal: Option<(OwnedFd, CString)>,
 }
 
-/// Runs init to its end; the answer is the exit status of its process, which nobody reads.
+/// Runs init to its end. Returns the exit status of its process, which nobody reads.
 pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 {
     match prepared.map_err(Some).and_then(|ready| live(it, ready)) {
         Ok(ended) => {
-            // Before the end is told, so that whoever hears of it may take away what held the sandbox.
+            // Before the end is reported: the parent then removes what held the sandbox.
             it.end_rest();
-            // Told before the sidecar is let go: a parent that saw the sidecar go first would take it for lost.
+            // Reported before the sidecar is released: a parent that saw the sidecar end first would take it for lost.
             let _ = Event::Ended(ended).send(it.control);
             let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Write);
             await_last_word(it.sidecar);
@@ -39,18 +39,20 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
     0
 }
 
-/// How long the sidecar may take over its last record before nobody waits for it.
+/// The longest wait for the sidecar's last record.
 const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Leaves the processor to the sidecar, which is told to end, until it has: the kernel lets nobody between while it takes a
-/// sandbox apart, and the parent waits for the sidecar's last word.
+/// Leaves the processor to the ending sidecar, whose last record the parent waits for: init's exit makes the kernel tear the sandbox down,
+/// which is not preempted.
 fn await_last_word(sidecar: BorrowedFd<'_>) {
     let mut gone = [PollFd::from_borrowed_fd(sidecar, PollFlags::IN)];
     let _ = rustix::event::poll(&mut gone, Some(&LAST_WORD));
 }
 
-/// Waits for the sidecar, has the sandbox set up, and starts the command: how it ended. Where it cannot be executed that is told, and
-/// where somebody is gone nobody is left to tell: neither is a failure with a name.
+/// Waits for the sidecar, runs the set-up commands, and runs the command. Returns how the command ended.
+///
+/// # Errors
+/// The step that failed. `None` if the command cannot be executed, which this reports itself, or the parent or the sidecar is gone.
 fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     let control = it.control;
     let fail = |step: &str, error: std::io::Error| Some(Failure::new(step, error));
@@ -69,7 +71,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     let mut started = Some(Event::Started { notices: ready.notices });
     let mut held = None;
     if !it.launch.setup.is_empty() {
-        // The time of the run begins with the first of them.
+        // The run's time begins with the first set-up command.
         let _ = started.take().map(|started| started.send(control));
         let hold = terminal.as_deref().map(setup::hold).transpose();
         held = hold.map_err(|e| fail("keep the terminal open", e))?;

@@ -1,4 +1,4 @@
-//! Toolchains that live in the caller's home and enter read-only, by name: `profiles/tools.toml`.
+//! Toolchains in the caller's home that a run can name and see read-only. The table is `profiles/tools.toml`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ struct Tool {
     env: BTreeMap<String, String>,
 }
 
-/// What a tool brings in.
+/// The contributions of tools to a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Brought {
     pub(crate) visible: Vec<Visible>,
@@ -38,7 +38,7 @@ pub(crate) struct Brought {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// Every tool's name and what it is.
+/// Returns every tool's name and description.
 ///
 /// # Errors
 /// When the embedded table is malformed, which its test rules out.
@@ -46,7 +46,7 @@ pub fn tool_names() -> Result<Vec<(String, String)>, Error> {
     Ok(table()?.tool.into_iter().map(|tool| (tool.name, tool.about)).collect())
 }
 
-/// The tool that brings this program of a home, if one does.
+/// Returns the tool that contains this program of a home, if one does.
 #[must_use]
 pub fn tool_with(program: &Path, home: &Path) -> Option<String> {
     let has = |path: &PathBuf| path.strip_prefix("~").is_ok_and(|rest| program.starts_with(home.join(rest)));
@@ -58,7 +58,7 @@ fn table() -> Result<Table, Error> {
         .map_err(|e| Error::Refused { what: format!("the table of tools: {e}"), remedy: None })
 }
 
-/// What the named tool of this caller brings in.
+/// Returns the contributions of the caller's tool of this name.
 pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
     let tools = table()?.tool;
     let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();

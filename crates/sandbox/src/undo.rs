@@ -1,7 +1,6 @@
-//! Undo: every acquired thing pushes how it is given back, and what was pushed last is given back first.
+//! The undo log: how each acquired thing is given back. The last entry is given back first.
 //!
-//! The log is written to the run's directory before the thing is acquired, so that after a `kill -9` the next start
-//! finds the same list.
+//! An entry is written to the run's directory before the thing is acquired, so that after a `kill -9` the next start finds the same list.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,26 +14,26 @@ use crate::file_id::FileId;
 use crate::process_stamp::ProcessStamp;
 use crate::protect::{HeldName, Layout, OpenRepository, PlaceholderCache, Repository};
 
-/// How one acquired thing is given back.
+/// How to give back one acquired thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
-    /// Make sure that the first process of a sandbox is gone: names that it is kept from are not given back before.
+    /// Make sure that the first process of a sandbox is gone, before the names are given back that it must not take.
     Process(ProcessStamp),
     /// Remove a control group's directory, once its last process is gone.
     Group(PathBuf),
-    /// Take away an empty directory that held a protected name.
+    /// Remove a placeholder at a protected name.
     Placeholder(PathBuf),
-    /// Take away the links in a repository, which had none.
+    /// Remove the links in a repository, which had none.
     PlantedLinks(Repository),
-    /// Remove what was written over an image.
+    /// Remove the files that were written over an image.
     Written(PathBuf),
-    /// Remove the files by which programs trust a run's authority.
+    /// Remove the files with a run's certificate authority.
     Trusted(PathBuf),
-    /// Remove the wall around the link of a run.
+    /// Remove the firewall around the link of a run. The log's word for it is `wall`.
     Firewall(RunId),
     /// Remove the link of a run.
     Link(RunId),
-    /// Remove what the engine at a socket has of a run.
+    /// Remove a run's containers and network at the engine of this socket.
     Engine(PathBuf, RunId),
 }
 
@@ -56,7 +55,7 @@ impl Undo {
         }
     }
 
-    /// The same for people.
+    /// Formats the entry for users.
     pub(crate) fn named(&self) -> String {
         match self {
             Self::PlantedLinks(repository) => format!("links {}", written(&repository.path)),
@@ -85,13 +84,13 @@ impl Undo {
     }
 }
 
-/// Reads a repository with what it was: at its path there may be another by now.
+/// Reads a repository and its identity: another one may be at its path by now.
 fn read_repository(text: &str, layout: Layout) -> Option<Repository> {
     let (being, path) = text.split_once(' ')?;
     Some(Repository { path: read(path)?, being: FileId::read(being)?, layout })
 }
 
-/// A path as a log has it: whatever is in its name, it is one line and no other. A repository names its folders.
+/// Formats a path for a log. Whatever octets it has, it stays on one line.
 fn written(path: &Path) -> String {
     let octet = |octet: &u8| match octet {
         b'%' | ..0x20 | 0x7f.. => format!("%{octet:02X}"),
@@ -100,7 +99,7 @@ fn written(path: &Path) -> String {
     path.as_os_str().as_bytes().iter().map(octet).collect()
 }
 
-/// Reads one; nothing that is relative to whoever happens to read it.
+/// Reads a path of a log. Refuses a relative one, whose meaning would depend on the reader.
 fn read(text: &str) -> Option<PathBuf> {
     let mut octets = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -118,10 +117,10 @@ fn read(text: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// What ends half a line: with it nothing is a path or a run, whatever the half says by itself.
+/// Ends a half-written line so that the line is invalid, whatever its first half says.
 const CUT: &str = "%\n";
 
-/// Writes what there is room for, and says how much that was.
+/// Writes as much as there is room for. Returns the number of octets written.
 fn write_some(file: &mut File, octets: &[u8]) -> usize {
     let mut written = 0;
     while written < octets.len() {
@@ -135,13 +134,13 @@ fn write_some(file: &mut File, octets: &[u8]) -> usize {
     written
 }
 
-/// A line of the log that says why something in it is still there: of whoever tried after the run was over.
+/// Formats a log line with the reason why something could not be removed after the run.
 pub(crate) fn left(why: &str) -> String {
     let why: String = why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     format!("left {why}\n")
 }
 
-/// The last such reason in a log.
+/// Returns the last such reason in a log.
 pub(crate) fn why_left(log: &str) -> Option<&str> {
     log.lines().rev().find_map(|line| line.strip_prefix("left "))
 }
@@ -151,59 +150,59 @@ pub(crate) fn why_left(log: &str) -> Option<&str> {
 pub struct UndoLog {
     pub(crate) entries: Vec<Undo>,
     file: Option<File>,
-    /// From which entry on the file may lack some: then it may end in half a line.
+    /// The first entry that the file may lack. The file may then end in half a line.
     lacks: Option<usize>,
     pub(crate) whose: Whose,
-    /// Where placeholders come from and go to.
+    /// The cache that placeholders come from and go to.
     pub(crate) placeholders: PlaceholderCache,
-    /// Those that this run holds, and locks.
+    /// The names that this run holds, with their locks.
     pub(crate) held: Vec<HeldName>,
-    /// The repositories that the command may write into, open since before it ran.
+    /// The repositories that the command may write into, opened before it ran.
     pub(crate) repositories: Vec<OpenRepository>,
-    /// What the person should know of what was given back.
+    /// Messages to the user about what was given back.
     pub(crate) told: Vec<String>,
 }
 
-/// Whose things are given back.
+/// The run whose things are given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Those of a run whose end this process has seen, or made.
+    /// A run whose end this process has seen, or caused.
     #[default]
     Own,
-    /// Those of a run whose process was killed.
+    /// A run whose process was killed.
     Dead,
 }
 
 impl UndoLog {
-    /// A log that is kept in a file as well.
+    /// Returns a log that is also written to a file.
     #[must_use]
     pub fn in_file(file: File) -> Self {
         Self { file: Some(file), ..Self::default() }
     }
 
-    /// The same, whose placeholders come from a directory, and go back to it, as far as that can be.
+    /// Sets the directory in which placeholders are cached.
     #[must_use]
     pub fn with_placeholder_cache(self, directory: PathBuf) -> Self {
         Self { placeholders: PlaceholderCache::at(directory), ..self }
     }
 
-    /// A log that dies with the process.
+    /// Returns a log in memory alone.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::default()
     }
 
-    /// Notes how something that is about to be acquired is given back.
+    /// Records an entry, before the thing is acquired.
     pub fn push(&mut self, undo: Undo) {
         self.push_all([undo]);
     }
 
-    /// Notes several at once, the last of which is given back first: one write for all.
+    /// Records several entries by one write. The last one is given back first.
     pub fn push_all(&mut self, undos: impl IntoIterator<Item = Undo>) {
         let first = self.entries.len();
         self.entries.extend(undos);
         if let Some(file) = &mut self.file {
-            // A log that cannot be written (full disk) still unwinds from memory. What it lacks is written with what comes next.
+            // A log that cannot be written (full disk) still unwinds from memory. The next write adds what it lacks.
             let from = self.lacks.map_or(first, |lacks| lacks.min(first));
             let cut = self.lacks.map_or("", |_| CUT);
             let lines: String = self.entries[from..].iter().map(Undo::line).collect();
@@ -215,17 +214,17 @@ impl UndoLog {
         }
     }
 
-    /// What the person should know of what was given back, once.
+    /// Takes the messages to the user about what was given back.
     pub fn told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.told)
     }
 
-    /// Strikes out what an engine had of a run: whoever made it has taken it away, and an engine need not be asked.
+    /// Drops the entry for a run at an engine, because its containers and network have been removed.
     pub fn engine_is_done(&mut self, run: &RunId) {
         self.entries.retain(|undo| !matches!(undo, Undo::Engine(_, whose) if whose == run));
     }
 
-    /// Reads a log that a dead run left. Half a line may be the whole of another: one without its end is none.
+    /// Reads the log of a dead run. Ignores a last line without its line end, because a truncated entry could be a valid other one.
     #[must_use]
     pub fn recover(text: &str) -> Self {
         let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
@@ -243,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Paths with anything in their names, among it what a log means something by.
+    /// Paths with any octets, among them those that have a meaning in a log.
     fn paths() -> impl Strategy<Value = PathBuf> {
         const TOLD: &[&[u8]] = &[b"\nwritten /home/me", b" ", b"%", b"%2F", b"\r\n", b"\xff"];
         let told = proptest::sample::select(TOLD);
@@ -269,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_for_want_of_room_is_never_read_as_another_thing() {
-        // L01, L10: a pipe takes so much at once, as a disk does that is nearly full.
+        // L01, L10: a pipe takes a limited amount at once, as a nearly full disk does.
         let (mut reader, writer) = std::io::pipe().unwrap();
         rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
         rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK).unwrap();
@@ -290,14 +289,14 @@ mod tests {
         let read = UndoLog::recover(std::str::from_utf8(&text).unwrap()).entries;
         let foreign: Vec<&Undo> = read.iter().filter(|undo| !log.entries.contains(undo)).collect();
         assert!(foreign.is_empty(), "{foreign:?}");
-        // And what it was a part of is there once there is room.
+        // Once there is room, the whole entry is written.
         assert!(log.entries.iter().all(|undo| read.contains(undo)));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-        // L01: whoever was killed while writing left the beginning of what is to be given back, and nothing else.
+        // L01: a process that was killed while writing left a prefix of the log, and nothing else.
         #[test]
         fn a_log_cut_anywhere_is_the_beginning_of_itself(all in vec(undos(), 0..12), reason: String) {
             let mut file = tempfile::tempfile().unwrap();
@@ -348,7 +347,7 @@ mod tests {
         for undo in others.into_iter().chain(link) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }
-        // A name is one path, whatever is in it, and no path is read that depends on where it is read.
+        // Whatever octets a path has, it is read back as the same one path; no relative path is read.
         let hostile =
             [&b"/w/x\nwritten /home/me"[..], b"/w/\xff 100%", b"/w/%2e%41\r\n"].map(OsStr::from_bytes);
         for name in hostile.map(PathBuf::from) {
@@ -369,7 +368,7 @@ mod tests {
         let log = format!("engine {} /e.sock\n{}", run() as RunId, left("a\nb"));
         assert_eq!((UndoLog::recover(&log).entries.len(), why_left(&log)), (1, Some("a b")));
         assert_eq!(UndoLog::recover("group /a\nnonsense\nplaceholder /b\n").entries.len(), 2);
-        // Of a log that was cut anywhere nothing is read that was not in it.
+        // A log that was cut anywhere yields only entries that were in it.
         let log =
             "group /a/b\nwritten /home/me/.local/state/lockgate/written/abcdefghjkmn\nplaceholder /w/.git\n";
         let all = UndoLog::recover(log).entries;

@@ -1,4 +1,4 @@
-//! Unwinding: what a run's log has is given back, last first. It may be done twice.
+//! Unwinds an undo log: gives back what a run acquired, last first. Unwinding again is harmless.
 
 use std::io;
 use std::path::Path;
@@ -9,19 +9,19 @@ use crate::undo::{Undo, UndoLog, Whose};
 use crate::{docker, linux, process, protect};
 
 impl UndoLog {
-    /// Whether names are held.
+    /// Whether the run holds names.
     #[must_use]
     pub fn holds_names(&self) -> bool {
         self.entries.iter().any(is_of_names)
     }
 
-    /// Gives back the names that were held, last first, as far as nothing else was acquired after them: what can be done
-    /// while the kernel takes its time over processes that have ended. Says what could not be.
+    /// Gives back the held names, last first, up to the last other entry. This can be done while the kernel still tears down processes that
+    /// have ended. Returns what failed.
     pub fn unwind_names(&mut self) -> Vec<String> {
         self.unwind_while(is_of_names)
     }
 
-    /// Gives everything back, last first, and says what could not be.
+    /// Gives everything back, last first. Returns what failed.
     pub fn unwind(&mut self) -> Vec<String> {
         if self.whose == Whose::Dead
             && let Err(problem) = self.await_processes()
@@ -31,7 +31,7 @@ impl UndoLog {
         self.unwind_while(|_| true)
     }
 
-    /// Whose process was killed may have others that outlive it for a while: its names are theirs to take once they are given back.
+    /// Waits for the processes of a killed run, which may outlive it for a while: once its names are given back, they could take them.
     fn await_processes(&mut self) -> Result<(), String> {
         for undo in &self.entries {
             if let Undo::Process(born) = undo
@@ -43,7 +43,7 @@ impl UndoLog {
         let groups = self.entries.iter().filter(|undo| matches!(undo, Undo::Group(_)));
         for group in groups {
             let Undo::Group(path) = group else { continue };
-            // They end as fast as they are let: one that is held to a tenth of a processor takes ten times as long.
+            // A process that is limited to a tenth of a processor takes ten times as long to end.
             sys::cgroup::let_run(path);
             remove_group(path, DYING).map_err(|error| format!("{}: {error}", group.line().trim_end()))?;
         }
@@ -55,13 +55,13 @@ impl UndoLog {
         let mut problems = Vec::new();
         while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
             if matches!(undo, Undo::Link(_)) && self.whose == Whose::Own {
-                // The kernel takes it away with the sandbox's network, in its own time: to ask for it would cost 20 ms.
+                // The kernel removes the link with the sandbox's network, in its own time. Removing it here would cost 20 ms.
                 continue;
             }
             if let Err(error) = self.perform(&undo) {
                 problems.push(format!("{}: {error}", undo.named()));
                 if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
-                    // The command may still run there: what was acquired before it keeps holding it.
+                    // The command may still run, so what was acquired before must stay in place.
                     self.entries.push(undo);
                     break;
                 }
@@ -70,10 +70,10 @@ impl UndoLog {
         problems
     }
 
-    /// Gives one thing back. Doing it again is no error.
+    /// Gives one thing back. Doing it again is harmless.
     fn perform(&mut self, undo: &Undo) -> io::Result<()> {
         match undo {
-            // It was waited for, here or by whoever saw its end.
+            // Its end was waited for already.
             Undo::Process(_) => Ok(()),
             Undo::Group(path) => remove_group(path, PATIENCE),
             Undo::Placeholder(path) => {
@@ -98,14 +98,14 @@ impl UndoLog {
     }
 }
 
-/// Whether something is about names of a workspace.
+/// Whether an entry is about names of a workspace.
 fn is_of_names(undo: &Undo) -> bool {
     matches!(undo, Undo::Placeholder(_) | Undo::PlantedLinks(_))
 }
 
-/// How long the last processes of a group may take to be gone after they were killed.
+/// The longest wait for the last processes of a group after they were killed.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The same where nobody has told them yet.
+/// The longest wait for processes that have not been killed yet.
 const DYING: Duration = Duration::from_secs(5);
 
 fn remove_group(directory: &Path, patience: Duration) -> io::Result<()> {
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// What is in a folder, however deep.
+    /// Returns everything in a folder, at any depth.
     fn inventory(folder: &Path) -> BTreeSet<PathBuf> {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let with_inner = |path: PathBuf| {
@@ -142,7 +142,7 @@ mod tests {
         entries.flat_map(with_inner).collect()
     }
 
-    /// The things of one run in a folder, and beside each something of somebody's own.
+    /// Makes the things of one run in a folder, and beside each something that is the user's own.
     fn acquire(folder: &Path) -> Vec<Undo> {
         let at = |name: &str| folder.join(name);
         for own in ["own", "own/kept", "kept.git"] {
@@ -160,7 +160,7 @@ mod tests {
         vec![
             Undo::Group(at("group")),
             Undo::Placeholder(at(".git")),
-            // These are somebody's own, and not what the log takes them for.
+            // These are the user's own, and not what the log takes them for.
             Undo::Placeholder(at("own")),
             Undo::Placeholder(at("kept.git")),
             Undo::Group(at("own")),
