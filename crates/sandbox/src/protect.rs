@@ -1,7 +1,7 @@
-//! Protected paths: what the host would later execute or trust is read-only inside, whether it is there or not.
+//! Protected paths: files that the host would later execute or trust are read-only inside, whether they exist or not.
 //!
-//! A name that is not there is held on the host for as long as the run lasts: which ones (`hold`), one of them (`held`), by what
-//! (`placeholder`), and where that comes from and goes to (`placeholder_cache`).
+//! A protected name that does not exist is held on the host during the run: `hold` chooses the names, `held_name` holds one, `placeholder`
+//! is what occupies it, and `placeholder_cache` keeps placeholders between runs.
 
 mod elsewhere;
 mod held_name;
@@ -48,15 +48,15 @@ enum WhenAbsent {
     HoldByDirectory,
     HoldByFile,
     HoldByEmptyFile,
-    /// It is enough to hold one of these.
+    /// Holding one of these rows is enough.
     HoldOne,
-    /// Where one of those is held.
+    /// Held if one of those is.
     HoldWithOne,
     Leave,
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    // Read once: a start goes through them several times.
+    // Parsed once: a start uses them several times.
     static ROWS: LazyLock<Vec<Row>> = LazyLock::new(read_rows);
     ROWS.iter().copied()
 }
@@ -77,8 +77,8 @@ fn read_rows() -> Vec<Row> {
     DATA.lines().filter_map(row).collect()
 }
 
-/// Whether a path of a workspace is what is protected there, lies in it, or holds it. A repository holds such; the workspace's own that is
-/// left to the command is that, but for what else is protected in it.
+/// Whether a path of a workspace is protected, or is below or above a protected path. A repository contains protected paths. The workspace's
+/// own, if it is left to the command, counts only for what else is protected in it.
 pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
     let is_left = |at: &Path| at == Path::new(".git") && open.iter().any(|path| path == at);
     let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
@@ -88,25 +88,25 @@ pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
 
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 pub(crate) fn is_protected(path: &Path) -> bool {
-    // A repository as a whole is not: what matters of it has rows of its own.
+    // A repository as a whole is not: its protected paths have rows of their own.
     let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
     let listed = |path: &Path| rows().filter(counts).any(|row| lies_in(path, row.path));
     listed(path) || repositories(path).any(|(_, within)| listed(&within))
 }
 
-/// Every repository on the way to a path: where it is, and the path as it would be if that were the workspace's own.
+/// Returns every repository on a path, with the path as it would be if that repository were the workspace's own.
 pub(crate) fn repositories(path: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
     let parts: Vec<_> = path.components().collect();
     let found = (0..parts.len()).filter(|at| is_git(parts[*at].as_os_str())).collect::<Vec<_>>();
     found.into_iter().map(move |at| (parts[..=at].iter().collect(), parts[at..].iter().collect()))
 }
 
-/// Whether a name is that of a repository. There are file systems to which capital letters are the same.
+/// Whether a name is that of a repository. Some file systems ignore case.
 pub(crate) fn is_git(name: &OsStr) -> bool {
     name.eq_ignore_ascii_case(".git")
 }
 
-/// Whether a path is a row's, or below it; in a repository capital letters are the same, as they are in its name.
+/// Whether a path is a row's, or below it. Case is ignored in a repository, as in its name.
 fn lies_in(path: &Path, row: &Path) -> bool {
     let within_git = row.components().next().is_some_and(|first| is_git(first.as_os_str()));
     let mut parts = path.components();
@@ -117,7 +117,7 @@ fn lies_in(path: &Path, row: &Path) -> bool {
     })
 }
 
-/// Refuses to open what is not protected: a name that is written wrong would be believed to be open.
+/// Refuses to open a path that is not protected: the user would believe that a misspelled name is open.
 pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
     match open.iter().find(|path| !rows().any(|row| row.path == *path)) {
         None => Ok(()),
@@ -131,14 +131,14 @@ pub(crate) fn refuse_unknown(open: &[PathBuf]) -> Result<(), Error> {
     }
 }
 
-/// The rows that hold in a run that opens some.
+/// Returns the rows that apply in a run that opens some paths.
 fn rows_but(open: &[PathBuf]) -> impl Iterator<Item = Row> {
     let is_open = |row: &Row| open.iter().any(|path| path == row.path);
     let none_of_them = rows().any(|row| row.when_absent == WhenAbsent::HoldOne && is_open(&row));
     rows().filter(move |row| !(is_open(row) || none_of_them && row.when_absent == WhenAbsent::HoldOne))
 }
 
-/// The name at or above a path of a workspace that is held because it must not appear there.
+/// Returns the held name at or above a path of a workspace.
 pub(crate) fn held_above(workspace: &Path, open: &[PathBuf], within: &Path) -> Option<&'static Path> {
     let root = source::open(workspace).ok()?;
     let mut held =
@@ -146,15 +146,14 @@ pub(crate) fn held_above(workspace: &Path, open: &[PathBuf], within: &Path) -> O
     held.find(|row| hold::is_free(root.as_fd(), row.path)).map(|row| row.path)
 }
 
-/// The rows of which something is there to be covered: of those of which one is held, that one.
+/// Returns the rows that may have something to cover. Of the rows of which one is held, only that one.
 fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Row> {
     rows_in(root, open)
         .into_iter()
         .filter(move |row| row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, row.path))
 }
 
-/// The rows that hold in one workspace, in a run that opens some: of one that is itself a bare repository, what is protected in a
-/// `.git` is at its top.
+/// Returns the rows that apply in one workspace. In a bare repository, the protected paths of a `.git` are at its top.
 fn rows_in(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     let bare = is_bare(root) && !open.iter().any(|path| path == Path::new(".git"));
     let at_top = |row: &Row| {
@@ -162,14 +161,14 @@ fn rows_in(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
         Some(Row { path, when_absent: row.when_absent })
     };
     let of_repository: Vec<Row> = rows_but(open).filter(|_| bare).filter_map(|row| at_top(&row)).collect();
-    // It is one already, so nothing keeps it from becoming one.
+    // A bare repository need not be kept from becoming one.
     let is_needless = |row: &Row| matches!(row.when_absent, WhenAbsent::HoldOne | WhenAbsent::HoldWithOne);
     rows_but(open).filter(|row| !(bare && is_needless(row))).chain(of_repository).collect()
 }
 
 /// Whether git takes a folder for a bare repository.
 fn is_bare(root: BorrowedFd<'_>) -> bool {
-    // It goes through links, but for what `HEAD` is: that may be one.
+    // Git follows links here, except that `HEAD` itself may be one.
     let is = |name: &str, kinds: &[FileType], links: AtFlags| {
         let stat = rustix::fs::statat(root, name, links);
         stat.is_ok_and(|stat| kinds.contains(&FileType::from_raw_mode(stat.st_mode)))
@@ -181,7 +180,7 @@ fn is_bare(root: BorrowedFd<'_>) -> bool {
         && is_folder("refs")
 }
 
-/// Makes every protected path below the workspace read-only, inside.
+/// Makes every protected path of the workspace read-only inside.
 pub(crate) fn protect(workspace: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), (PathBuf, std::io::Error)> {
     if !open.iter().any(|path| path == Path::new(".git")) {
         pin_git(workspace).map_err(|e| (".git".into(), e))?;
@@ -207,7 +206,7 @@ pub(crate) fn protect(workspace: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
     Ok(())
 }
 
-/// The repositories of a workspace, opened, none of which has a link; one that has is refused.
+/// Opens the repositories of a workspace. Refuses one that contains a symbolic link.
 fn repositories_without_links(
     workspace: &Path,
     root: &Arc<OwnedFd>,
@@ -219,7 +218,7 @@ fn repositories_without_links(
     Ok(all)
 }
 
-/// Every protected path of a workspace that is there, and whether it is read-only, for an engine that is to show it so.
+/// Returns every existing protected path of a workspace, with its mount mode at an engine.
 pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf, MountMode)>, Error> {
     let root = Arc::new(source::open(workspace)?);
     let mut found = Vec::new();
@@ -235,7 +234,7 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
         }
         let whole_repository = row.path == Path::new(".git");
         match source::open_beneath(root.as_fd(), row.path) {
-            // As in `pin_git`: it stays writable, as a mount point, so that it cannot be renamed away.
+            // As in `pin_git`: writable, but a mount point, so that it cannot be renamed away.
             Ok(Some(git))
                 if whole_repository
                     && is_directory(git.as_fd())
@@ -251,8 +250,8 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
     Ok(found)
 }
 
-/// The folders above something protected, but for the repository, outermost first: each has to be a mount point of its own as that is, or it
-/// could be renamed away with what is in it. Those that were told of before are left out.
+/// Returns the folders above a protected path, except the repository, outermost first. Each must be a mount point of its own, or it could be
+/// renamed away with its content. Leaves out those that were returned before.
 fn folders_to_pin<'a>(path: &'a Path, pinned: &mut Vec<&'a Path>) -> Vec<&'a Path> {
     let above =
         path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty() && *above != Path::new(".git"));
@@ -262,12 +261,11 @@ fn folders_to_pin<'a>(path: &'a Path, pinned: &mut Vec<&'a Path>) -> Vec<&'a Pat
     folders
 }
 
-/// A repository that is there stays writable but cannot be renamed away: it becomes a mount point of its own. A
-/// placeholder is read-only.
+/// Makes an existing repository a mount point, so that it stays writable but cannot be renamed away. A placeholder is made read-only.
 fn pin_git(workspace: BorrowedFd<'_>) -> std::io::Result<()> {
     let git = Path::new(".git");
     match source::open_beneath(workspace, git) {
-        // A file leads to a repository elsewhere (a linked worktree, a submodule): where it leads is not the agent's to say.
+        // A `.git` file names a repository elsewhere (a linked worktree, a submodule), which the agent must not change.
         Ok(Some(found)) if is_placeholder(workspace, git) || !is_directory(found.as_fd()) => {
             cover(found.as_fd(), Flags::READ_ONLY)
         }
@@ -280,7 +278,7 @@ fn is_directory(found: BorrowedFd<'_>) -> bool {
     rustix::fs::fstat(found).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_dir())
 }
 
-/// Mounts a file or directory over itself with more flags.
+/// Mounts a file or directory over itself with further flags.
 fn cover(found: BorrowedFd<'_>, flags: Flags) -> std::io::Result<()> {
     let tree = mount::clone_tree(found, c"", Depth::Recursive)?;
     mount::set_flags(tree.as_fd(), flags.and(Flags::NO_SUID).and(Flags::NO_DEV))?;

@@ -53,7 +53,7 @@ fn find(launch: &Launch) -> io::Result<PathBuf> {
     Err(refused.unwrap_or_else(|| rustix::io::Errno::NOENT.into()))
 }
 
-/// Whether a file is an executable program. A folder is none, as for a shell. `None` if it does not exist.
+/// Whether a regular file may be executed. `None` for anything else, such as a folder, which a shell does not take for a program either.
 fn is_program(file: &Path) -> Option<bool> {
     let is_file = std::fs::metadata(file).is_ok_and(|about| about.is_file());
     is_file.then(|| rustix::fs::access(file, Access::EXEC_OK).is_ok())

@@ -1,4 +1,4 @@
-//! Changes taken over into the workspace: checked as a whole first, then done file by file, each at once or not at all.
+//! Applies changes to the workspace: checks them as a whole, then applies them file by file, each atomically.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,12 +15,12 @@ use super::{Changes, LeftOut, mode};
 use crate::open_file::{is_empty, is_own};
 use crate::source;
 
-/// What an apply came to.
+/// The result of an apply.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// What was taken over.
+    /// The paths that were applied.
     pub done: Vec<PathBuf>,
-    /// What was not, and why.
+    /// The changes that were not, with reasons.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -28,17 +28,17 @@ const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
 impl Changes {
-    /// What is in the way of taking these changes over; all of them where no path is named.
+    /// Returns the conflicts of the changes at or below the named paths; of all changes if no path is named.
     #[must_use]
     pub fn conflicts(&self, only: &[PathBuf]) -> Vec<&Change> {
         self.list.iter().filter(|change| change.conflict.is_some() && chosen(change, only)).collect()
     }
 
-    /// Takes changes over: all of them, or those at or below the named paths. What this machine would execute or trust is taken
-    /// only where its own path is named.
+    /// Applies the changes at or below the named paths; all changes if no path is named. Applies a path that this machine would execute or
+    /// trust only if that path itself is named.
     ///
     /// # Errors
-    /// When one cannot be written; what was done before it stays done, and is no change any more.
+    /// When a change cannot be written. Those applied before stay applied, and are no changes any more.
     pub fn apply(&self, only: &[PathBuf]) -> Result<Applied, (PathBuf, io::Error)> {
         let mut applied = Applied { left_out: self.left_out.clone(), ..Applied::default() };
         let mut order: Vec<&Change> = Vec::new();
@@ -50,7 +50,7 @@ impl Changes {
                 order.push(change);
             }
         }
-        // What is gone first, from below; what is new after that, from above.
+        // Removals first, deepest paths first; then additions, topmost paths first.
         let gone = order.iter().rev().filter(|change| matches!(change.what, What::Gone { .. }));
         let other = order.iter().filter(|change| !matches!(change.what, What::Gone { .. }));
         for change in gone.chain(other) {
@@ -70,7 +70,7 @@ impl Changes {
         }
     }
 
-    /// What has a name, where it has another as well. One that changed since it was looked at is left as it is.
+    /// Returns the file at a path if it has several names. Refuses one that changed since it was read.
     fn refuse_changed(&self, parent: &OwnedFd, path: &Path) -> io::Result<Option<Linked>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = match rustix::fs::openat(parent, file_name(path), flags, Mode::empty()) {
@@ -97,7 +97,7 @@ impl Changes {
                 linked.into_iter().for_each(|linked| self.since.note_own(linked));
                 Ok(())
             }
-            // A directory in which something was left out, or made meanwhile, stays.
+            // A directory stays if something in it was left out, or was made meanwhile.
             Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -112,14 +112,14 @@ impl Changes {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(&parent, file_name(path), flags, Mode::empty())?;
-        // Somebody else may have put another there meanwhile, which is not given away.
+        // Another process may have put its own there meanwhile, whose owner must not change.
         if !is_own(&made)? || !is_empty(&made) {
             return Err(staged::replaced());
         }
         self.give(&made)
     }
 
-    /// Writes the new file or link beside, and renames it into its place. A file that replaces another has that one's mode.
+    /// Writes the new file or link beside its place, and renames it. A file that replaces another gets that one's mode.
     fn replace(&self, path: &Path, mode: u32, from: Option<u32>) -> io::Result<()> {
         let parent = self.parent(path)?;
         let beside = if kind(mode) == FILE {
@@ -141,7 +141,7 @@ impl Changes {
         parent: &'a OwnedFd,
     ) -> io::Result<StagedFile<'a>> {
         let content = self.read_above(path)?;
-        // The kernel masks what is new; what was there already stays as its owner had it.
+        // The umask applies to a new file. A replaced file keeps the mode that its owner gave it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
         let (beside, to) = StagedFile::file(parent, at_first)?;
         copy_content(&content, &to)?;
@@ -163,7 +163,7 @@ impl Changes {
         Ok(beside)
     }
 
-    /// The directory of a path in the workspace, made if it is new.
+    /// Opens the directory of a path in the workspace, and makes it if it is new.
     fn parent(&self, path: &Path) -> io::Result<OwnedFd> {
         match open_parent(self.below.as_fd(), path) {
             Err(Errno::NOENT) => {
@@ -176,7 +176,7 @@ impl Changes {
         }
     }
 
-    /// What root takes over belongs to whom the workspace belongs.
+    /// Returns the workspace's owner if root applies the changes.
     fn owner(&self) -> io::Result<Option<(rustix::fs::Uid, rustix::fs::Gid)>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -193,14 +193,14 @@ impl Changes {
     }
 }
 
-/// Copies what a file holds; where it holds nothing, the copy does neither, or a file of a few octets could fill the disk.
+/// Copies a file's content and keeps its holes: otherwise a sparse file of a few octets could fill the disk.
 fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;
     while at < length {
         at = match rustix::fs::seek(from, Offset::Data(at)) {
             Ok(start) => start,
-            Err(Errno::NXIO) => break, // nothing but a hole is left
+            Err(Errno::NXIO) => break, // only a hole is left
             Err(errno) => return Err(errno.into()),
         };
         let end = rustix::fs::seek(from, Offset::Hole(at))?;
@@ -208,7 +208,7 @@ fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
         to.seek(SeekFrom::Start(at))?;
         let copied = io::copy(&mut from.take(end - at), &mut to)?;
         if copied == 0 {
-            break; // somebody cut it off meanwhile
+            break; // the file was truncated meanwhile
         }
         at += copied;
     }
@@ -288,7 +288,7 @@ mod tests {
         for name in ["x", "y", "m", "n", "o", "p"] {
             write(&kept.written(name), "new", 0o644);
         }
-        // Only root makes them by hand.
+        // Only root can make whiteouts by hand.
         let removes = whiteout("a").is_ok() && whiteout("b").is_ok();
         // As a run begins: after what is there.
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Files that are no text, as git writes them into a patch: compressed, in letters, 52 octets a line.
+//! Git's binary patch format: compressed, in base 85, 52 octets per line.
 
 use std::io::{self, Write};
 
@@ -8,16 +8,16 @@ use flate2::write::ZlibEncoder;
 /// The digits of git's base 85.
 const DIGITS: &[u8; 85] =
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
-/// Octets a line.
+/// Octets per line.
 const LINE: usize = 52;
 
-/// Writes content whole.
+/// Writes content as a literal.
 pub(super) fn write_literal(to: &mut dyn Write, content: &[u8]) -> io::Result<()> {
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
     packed.write_all(content)?;
     writeln!(to, "literal {}", content.len())?;
     for line in packed.finish()?.chunks(LINE) {
-        // A letter says how long the line is: A to Z are 1 to 26, a to z 27 to 52.
+        // The first letter is the line's length: A to Z are 1 to 26, a to z 27 to 52.
         let length = u8::try_from(line.len()).unwrap_or_default();
         let letter = if length <= 26 { b'A' + length - 1 } else { b'a' + length - 27 };
         let mut text = vec![letter];

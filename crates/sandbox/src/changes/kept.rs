@@ -1,4 +1,4 @@
-//! What tests of changes have: a workspace and what was written over it, in a directory of their own.
+//! A test fixture: a workspace and its upper layer, in a temporary directory.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ impl Kept {
         kept
     }
 
-    /// Around both of them.
+    /// The directory around both.
     pub(super) fn path(&self) -> &Path {
         self.0.path()
     }
@@ -29,7 +29,7 @@ impl Kept {
 
     pub(super) fn changes(&self) -> Changes {
         let mut changes = Changes::read(&self.path().join("kept"), &self.workspace("")).unwrap();
-        // The files of a test are made after what stands for the begin of the run.
+        // A test makes its files after the marker of the run's begin.
         changes.since = changes.since.never();
         changes
     }

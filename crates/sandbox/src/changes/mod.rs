@@ -1,13 +1,12 @@
-//! What a run wrote in a workspace that was kept apart: found out, shown as a patch, taken over or dropped.
+//! The changes that a run made in an overlaid workspace: found, shown as a patch, applied or discarded.
 //!
 //! ```text
 //! workspace (as it is now) ─┐
 //!                           ├─► walk ─► changes ─► patch | apply | discard
 //! what was written (upper) ─┘
 //! ```
-//! Everything that was written is hostile: names, links, content. Both sides are opened once and nothing is followed out of
-//! them; what could be executed or trusted here by being there is left out until a person names it. Nothing here runs
-//! anything, and least of all git.
+//! Everything in the upper layer is hostile: names, links, content. Both sides are opened once, and no link leads out of them. Paths that
+//! this machine would execute or trust are left out unless the user names them. Nothing here runs a program, least of all git.
 
 mod apply;
 mod binary;
@@ -36,7 +35,7 @@ use self::since::Since;
 pub use self::walk::{Change, LeftOut, What};
 use crate::source;
 
-/// What is written, in the directory of a run's changes.
+/// The upper layer, in the directory of a run's changes.
 pub(crate) const WRITTEN: &str = "written";
 
 /// The changes of one run.
@@ -44,16 +43,16 @@ pub(crate) const WRITTEN: &str = "written";
 pub struct Changes {
     above: OwnedFd,
     below: OwnedFd,
-    /// When the run began: what changed in the workspace after it, changed underneath.
+    /// When the run began. The workspace's changes after that are conflicts.
     since: Since,
-    /// What changed, in the order of the paths.
+    /// The changes, in the order of their paths.
     pub list: Vec<Change>,
-    /// What was written and is not taken over.
+    /// What was written and cannot be applied.
     pub left_out: Vec<LeftOut>,
 }
 
 impl Changes {
-    /// Makes the directory for a run's changes, before it begins.
+    /// Makes the directory for a run's changes, before the run begins.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -64,10 +63,10 @@ impl Changes {
         Since::begin(directory)
     }
 
-    /// Finds out what changed.
+    /// Finds the changes.
     ///
     /// # Errors
-    /// When there are none, the workspace is not there, or either cannot be read.
+    /// When the directory or the workspace does not exist, or cannot be read.
     pub fn read(directory: &Path, workspace: &Path) -> io::Result<Self> {
         let since = Since::read(directory)?;
         let open = |path: &Path| {
@@ -89,10 +88,10 @@ impl Changes {
         Ok(Self { above, below, since, list, left_out })
     }
 
-    /// Drops what was written. What it could not be read for is no reason to keep it.
+    /// Discards the changes, including those that cannot be read.
     ///
     /// # Errors
-    /// When something of it cannot be removed.
+    /// When something cannot be removed.
     pub fn discard(directory: &Path) -> io::Result<()> {
         let removed = match remove::remove(directory) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -101,7 +100,7 @@ impl Changes {
             removed => removed,
         };
         match removed {
-            // What was written over files of others may be in their directories.
+            // The upper layer may have directories with the owners of those below.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 crate::linux::subordinate::remove(directory, remove::remove).map_err(|_| error)
             }
@@ -109,10 +108,10 @@ impl Changes {
         }
     }
 
-    /// Whether nothing was written. What a run did not use is taken away with its end.
+    /// Whether nothing was written; then the directory is removed at the run's end.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the directory cannot be read.
     pub fn is_empty(directory: &Path) -> io::Result<bool> {
         let written = directory.join(WRITTEN);
         open_up(&written);
@@ -128,7 +127,8 @@ impl Changes {
     }
 }
 
-/// Gives the directory in which a run wrote back to its owner, whatever the run made of its mode. Whose it is not tells the reading.
+/// Restores the owner's access to the upper layer, whatever mode the run gave it. If this process is not the owner, reading it fails
+/// afterwards.
 fn open_up(written: &Path) {
     let Ok(metadata) = std::fs::symlink_metadata(written) else { return };
     if metadata.is_dir() && metadata.mode() & 0o700 != 0o700 {
@@ -136,10 +136,10 @@ fn open_up(written: &Path) {
     }
 }
 
-/// Runs a test in a directory of its own as somebody who is not root: who is root reads everything.
+/// Runs a test in a directory of its own as an unprivileged user, because root can read everything.
 #[cfg(test)]
 fn unprivileged(test: impl FnOnce(&Path) + Send) {
-    /// Whom nothing belongs to.
+    /// A user who owns nothing.
     const NOBODY: u32 = 65534;
     let state = tempfile::tempdir().unwrap();
     let is_root = rustix::process::geteuid().is_root();

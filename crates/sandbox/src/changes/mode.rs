@@ -1,30 +1,31 @@
-//! The modes that are taken over. Of a file it is the one thing that git knows of it, whether it may be executed; nothing that a run
-//! wrote decides who else here may read or write it.
+//! The modes that are applied. Of a file's mode only the executable bit is, as in git: a run does not decide which other users may read or
+//! write the file.
 
 use rustix::fs::Mode;
 
-/// What the owner has of everything that is made.
+/// The owner's rights to everything that is made.
 const OWN: u32 = 0o600;
 const OWN_EXECUTABLE: u32 = 0o700;
 
-/// Whether two files are the same to whoever may execute them.
+/// Whether two modes agree in the executable bit.
 pub(super) fn is_same(from: u32, to: u32) -> bool {
     is_executable(from) == is_executable(to)
 }
 
-/// What a new file is made with. The caller's own mask takes from it what else it takes.
+/// Returns the mode of a new file. The caller's umask applies to it.
 pub(super) fn of_new_file(written: u32) -> Mode {
     let (own, most) = if is_executable(written) { (OWN_EXECUTABLE, 0o755) } else { (OWN, 0o644) };
-    // A run that kept others out keeps them out.
+    // A file that the run closed to others stays closed to them.
     Mode::from_raw_mode(own | written & most)
 }
 
-/// What a new directory is made with.
+/// Returns the mode of a new directory.
 pub(super) fn of_new_directory(written: u32) -> Mode {
     Mode::from_raw_mode(OWN_EXECUTABLE | written & 0o755)
 }
 
-/// What a file has that takes another's place: that one's mode, and executed by whoever may read it if it is executed now.
+/// Returns the mode of a file that replaces another: that one's mode, executable by everybody who may read it if the new file is
+/// executable.
 pub(super) fn of_changed(from: u32, written: u32) -> Mode {
     let from = from & 0o777;
     Mode::from_raw_mode(match (is_executable(from), is_executable(written)) {

@@ -1,26 +1,26 @@
-//! What the kernel works with, where an engine mounted the overlay: it is root's then, and stays root's when the run is over, for
-//! whoever is not root can neither look into it nor take it away. The directory that it is in is moved aside, and the next run
-//! at an engine has its overlay mounted with that one: the kernel empties it first.
+//! Overlayfs work directories of runs at an engine. The engine mounts the overlay as root, so the kernel's directory belongs to root, and an
+//! unprivileged caller can neither read nor remove it. Its parent directory is moved aside and used by the next run at an engine: the
+//! kernel empties it first.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// What the kernel works with, in the directory of a run's changes.
+/// The work directory, in the directory of a run's changes.
 pub(crate) const WORK: &str = "work";
-/// StagedFile the directories of the runs.
+/// The directory of parked work directories, beside those of the runs.
 const PARKED: &str = ".parked";
-/// What the kernel makes there.
+/// The kernel's directory in it.
 const OF_KERNEL: &str = "work";
-/// How many are tried: others take them over at the same time.
+/// The most parked directories that a run tries. Other runs take them at the same time.
 const TRIES: usize = 64;
 
-/// Moves what the kernel worked with out of the directory of a run. Its own directory is the caller's, whatever is in it.
+/// Moves the work directory out of the directory of a run. It belongs to the caller, whatever is in it.
 pub(super) fn put_aside(directory: &Path) -> io::Result<()> {
     let (Some(beside), Some(name)) = (directory.parent(), directory.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    // Where nothing is in it whoever has the directory around it may take it away.
+    // The owner of the parent can remove an empty directory.
     if std::fs::remove_dir(directory.join(WORK).join(OF_KERNEL)).is_ok() {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(super) fn put_aside(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts one that was left in the place of the empty one of a run. Where there is none, that one will do.
+/// Replaces the empty work directory of a run by a parked one, if there is one.
 pub(crate) fn take_over(directory: &Path) {
     let parked = directory.parent().map(|beside| beside.join(PARKED));
     let left = parked.and_then(|parked| std::fs::read_dir(parked).ok());
@@ -59,7 +59,7 @@ mod tests {
             assert_eq!(at(name).join(WORK).join("roots").exists(), has_it, "{name}");
             assert!(at(name).join(WORK).is_dir(), "{name}");
         }
-        // One that was never made is none to move.
+        // A work directory that was never made is not moved.
         put_aside(&at("first")).unwrap();
     }
 }

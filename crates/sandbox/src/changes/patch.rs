@@ -1,4 +1,4 @@
-//! Changes as a patch that a person can read, and that `git apply` understands: text as hunks, everything else whole.
+//! Writes changes as a patch for people and for `git apply`: text as hunks, everything else whole.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -16,14 +16,14 @@ use crate::protect;
 
 /// The largest file whose content is shown.
 const LARGEST: u64 = 64 << 20;
-/// How much of a file decides whether it is text, as git does it.
+/// The number of octets that decide whether a file is text, as in git.
 const LOOKED_AT: usize = 8000;
-/// How long one comparison may look for the smallest difference; then it takes a larger one. All of a patch may take so long together,
-/// and each after that the least.
+/// The longest search of one comparison for the smallest difference. After it, the comparison settles for a larger one.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The time of all searches of a patch together, and that of each one after it has run out.
 const TOGETHER: Duration = Duration::from_secs(20);
 const LEAST: Duration = Duration::from_millis(50);
-/// The name of nothing.
+/// Git's object name for a missing file.
 const NOTHING: &str = "0000000000000000000000000000000000000000";
 
 /// One side of a change.
@@ -53,7 +53,7 @@ impl Changes {
         Ok(())
     }
 
-    /// What git does not take from a patch is shown as a remark in it.
+    /// Writes a change that git does not accept in a patch, as comment lines.
     fn write_aside(&self, to: &mut dyn Write, change: &Change, until: Instant) -> io::Result<()> {
         let mut text = Vec::new();
         self.write_change(&mut text, change, until)?;
@@ -64,7 +64,7 @@ impl Changes {
         Ok(())
     }
 
-    /// New files that have the content of one that is gone, by their places in the list.
+    /// Finds new files with the content of a removed one. Returns the indices of both in the list.
     fn renamed(&self) -> io::Result<HashMap<usize, usize>> {
         let mut gone: HashMap<(String, u32), Vec<usize>> = HashMap::new();
         for (index, change) in self.list.iter().enumerate().rev() {
@@ -100,7 +100,7 @@ impl Changes {
     fn write_change(&self, to: &mut dyn Write, change: &Change, until: Instant) -> io::Result<()> {
         let path = &change.path;
         let (old, new) = match change.what {
-            // Git knows no directories; those that hold something are made with what they hold.
+            // Git does not track directories. It makes them with the files in them.
             What::Made { mode } if is_directory(mode) => {
                 return writeln!(to, "# new directory {}", quoted("", path));
             }
@@ -111,7 +111,7 @@ impl Changes {
             What::Gone { mode } => (self.below_side(path, mode)?, None),
             What::Changed { from, to } => (self.below_side(path, from)?, self.above_side(path, to)?),
         };
-        // As a remark alone: git would take a head without the content for all there is.
+        // As a comment alone: git would take a head without content for the whole change.
         let too_large = match change.what {
             What::Made { .. } => new.is_none(),
             What::Gone { .. } => old.is_none(),
@@ -123,42 +123,9 @@ impl Changes {
         if let (Some(old), Some(new)) = (&old, &new)
             && (git_mode(old.mode), &old.name) == (git_mode(new.mode), &new.name)
         {
-            return Ok(()); // it is what it was, by now
+            return Ok(()); // both sides are equal by now
         }
-        write_head(to, path, path)?;
-        match (&old, &new) {
-            (None, Some(new)) => writeln!(to, "new file mode {}", git_mode(new.mode))?,
-            (Some(old), None) => writeln!(to, "deleted file mode {}", git_mode(old.mode))?,
-            (Some(old), Some(new)) => write_modes(to, old.mode, new.mode)?,
-            (None, None) => {}
-        }
-        let name = |side: &Option<Side>| side.as_ref().map_or(NOTHING, |s| s.name.as_str()).to_owned();
-        let content = |side: &Option<Side>| side.as_ref().map(|s| s.content.clone()).unwrap_or_default();
-        let ((was, is), (before, after)) = ((name(&old), name(&new)), (content(&old), content(&new)));
-        if was == is {
-            return Ok(());
-        }
-        let same = match (&old, &new) {
-            (Some(old), Some(new)) if git_mode(old.mode) == git_mode(new.mode) => {
-                format!(" {}", git_mode(old.mode))
-            }
-            _ => String::new(),
-        };
-        writeln!(to, "index {was}..{is}{same}")?;
-        if is_binary(&before) || is_binary(&after) {
-            writeln!(to, "GIT binary patch")?;
-            binary::write_literal(to, &after)?;
-            return binary::write_literal(to, &before);
-        }
-        if before.is_empty() && after.is_empty() {
-            return Ok(());
-        }
-        let label = |side: &Option<Side>, prefix: &str| match side {
-            Some(_) => quoted(prefix, path),
-            None => "/dev/null".into(),
-        };
-        writeln!(to, "--- {}\n+++ {}", label(&old, "a/"), label(&new, "b/"))?;
-        write_hunks(to, &before, &after, until)
+        write_sides(to, path, old.as_ref(), new.as_ref(), until)
     }
 
     fn above_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
@@ -182,7 +149,51 @@ impl Changes {
     }
 }
 
-/// Text against text. A line ends where git ends it, and nowhere else: a carriage return alone is part of one.
+/// Writes the head and the difference of two sides of a path.
+fn write_sides(
+    to: &mut dyn Write,
+    path: &Path,
+    old: Option<&Side>,
+    new: Option<&Side>,
+    until: Instant,
+) -> io::Result<()> {
+    write_head(to, path, path)?;
+    match (old, new) {
+        (None, Some(new)) => writeln!(to, "new file mode {}", git_mode(new.mode))?,
+        (Some(old), None) => writeln!(to, "deleted file mode {}", git_mode(old.mode))?,
+        (Some(old), Some(new)) => write_modes(to, old.mode, new.mode)?,
+        (None, None) => {}
+    }
+    let name = |side: Option<&Side>| side.map_or(NOTHING, |s| s.name.as_str()).to_owned();
+    let content = |side: Option<&Side>| side.map(|s| s.content.clone()).unwrap_or_default();
+    let ((was, is), (before, after)) = ((name(old), name(new)), (content(old), content(new)));
+    if was == is {
+        return Ok(());
+    }
+    let same = match (old, new) {
+        (Some(old), Some(new)) if git_mode(old.mode) == git_mode(new.mode) => {
+            format!(" {}", git_mode(old.mode))
+        }
+        _ => String::new(),
+    };
+    writeln!(to, "index {was}..{is}{same}")?;
+    if is_binary(&before) || is_binary(&after) {
+        writeln!(to, "GIT binary patch")?;
+        binary::write_literal(to, &after)?;
+        return binary::write_literal(to, &before);
+    }
+    if before.is_empty() && after.is_empty() {
+        return Ok(());
+    }
+    let label = |side: Option<&Side>, prefix: &str| match side {
+        Some(_) => quoted(prefix, path),
+        None => "/dev/null".into(),
+    };
+    writeln!(to, "--- {}\n+++ {}", label(old, "a/"), label(new, "b/"))?;
+    write_hunks(to, &before, &after, until)
+}
+
+/// Writes the hunks between two texts. Lines end as in git: a lone carriage return is part of a line.
 fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8], until: Instant) -> io::Result<()> {
     let lines = |content| <[u8]>::split_inclusive(content, |octet| *octet == b'\n').collect::<Vec<_>>();
     let (before, after) = (lines(before), lines(after));
@@ -201,7 +212,7 @@ fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8], until: Instant) 
     Ok(())
 }
 
-/// Whether a path is a repository's own, which no patch may touch.
+/// Whether a path is inside a `.git`, which git refuses in a patch.
 fn is_git_own(path: &Path) -> bool {
     path.components().any(|part| protect::is_git(part.as_os_str()))
 }
@@ -228,7 +239,7 @@ fn link(parent: std::os::fd::OwnedFd, path: &Path, mode: u32) -> io::Result<Opti
     Ok(Some(Side { mode, name: blob(&content), content }))
 }
 
-/// The name that git gives to content.
+/// Returns git's object name for content.
 fn blob(content: &[u8]) -> String {
     let mut hash = Sha1::new();
     hash.update(format!("blob {}\0", content.len()));
@@ -236,7 +247,7 @@ fn blob(content: &[u8]) -> String {
     hash.finalize().iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
-/// Git knows files that may be executed, those that may not, and links.
+/// Returns git's mode for a file: executable, not executable, or a link.
 fn git_mode(mode: u32) -> &'static str {
     match (kind(mode), mode & 0o100) {
         (LINK, _) => "120000",
@@ -253,7 +264,7 @@ fn write_head(to: &mut dyn Write, from: &Path, path: &Path) -> io::Result<()> {
     writeln!(to, "diff --git {} {}", quoted("a/", from), quoted("b/", path))
 }
 
-/// What is to be known of a file whose content is not shown.
+/// Writes a comment in place of a file whose content is too large to show.
 fn write_too_large(to: &mut dyn Write, change: &Change) -> io::Result<()> {
     let path = quoted("", &change.path);
     let how = match change.what {
@@ -272,7 +283,7 @@ fn write_modes(to: &mut dyn Write, old: u32, new: u32) -> io::Result<()> {
     writeln!(to, "old mode {}\nnew mode {}", git_mode(old), git_mode(new))
 }
 
-/// A path as git writes it: in quotes, with escapes, where it holds what could be misread.
+/// Formats a path as git does: in quotes and with escapes if it has characters that could be misread.
 fn quoted(prefix: &str, path: &Path) -> String {
     let octets = path.as_os_str().as_bytes();
     let plain = |b: &u8| (b' '..=b'~').contains(b) && !matches!(b, b'"' | b'\\');
@@ -307,13 +318,13 @@ mod tests {
             patch
         }
 
-        /// Has git take the workspace to where the patch leads.
+        /// Applies the patch to the workspace by git.
         #[expect(clippy::disallowed_methods, reason = "git itself is to judge")]
         fn git_apply(&self, patch: &[u8]) {
             let at = self.path().join("patch");
             std::fs::write(&at, patch).unwrap();
             let mut git = std::process::Command::new("git");
-            // Not in a repository that may be around the directory of the test.
+            // Git must not find a repository around the test's directory.
             git.env("GIT_CEILING_DIRECTORIES", self.path()).current_dir(self.workspace(""));
             let ended = git.args(["apply", "--whitespace=nowarn"]).arg(&at).output().unwrap();
             let (said, shown) = (String::from_utf8_lossy(&ended.stderr), String::from_utf8_lossy(patch));

@@ -1,5 +1,5 @@
-//! What a run wrote, taken away however it is nested: with a handful of descriptors and no way down. A directory that has directories
-//! in it gives them to the top first, and is then a flat one. No link is followed, and nothing leaves the top.
+//! Removes a directory tree of any depth with a few descriptors and without recursion: subdirectories are moved to the top until each
+//! directory is flat. Follows no link, and moves nothing out of the top.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 
 use super::walk::entries;
 
-/// What the names begin with that directories have once they have been given to the top.
+/// The prefix of the names of directories that were moved to the top.
 const GIVEN: &str = ".given-";
-/// How directories are opened: where a link is, they are none.
+/// The flags by which directories are opened. A link is refused.
 const LOOK: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Removes a directory and all that is in it. Directories that were shut are opened, as they are the caller's.
+/// Removes a directory and everything in it. Makes directories accessible that are closed by their mode, since they are the caller's.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
     let top = open_up(&rustix::fs::openat(CWD, directory, OFlags::PATH | LOOK, Mode::empty())?)?;
     let mut number = 0;
@@ -31,7 +31,7 @@ pub(super) fn remove(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes an entry of the top away, but for the directories in it that are not empty: those are then in the top.
+/// Removes an entry of the top. Moves non-empty directories in it to the top.
 fn empty(top: &OwnedFd, name: &OsStr, number: &mut u64) -> io::Result<()> {
     if is_taken_away(top, name)? {
         return Ok(());
@@ -45,7 +45,7 @@ fn empty(top: &OwnedFd, name: &OsStr, number: &mut u64) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Takes away what can be taken at once; whether it could. Only a directory with something in it cannot.
+/// Removes an entry if one call can do it. Returns whether it did: only a non-empty directory is left.
 fn is_taken_away(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -58,22 +58,22 @@ fn is_taken_away(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
 }
 
 fn give(parent: &OwnedFd, name: &OsStr, top: &OwnedFd, number: &mut u64) -> io::Result<()> {
-    // Who moves a directory elsewhere writes into it: what is above it is another.
+    // Moving a directory changes its `..`, which takes the right to write into it.
     drop(open_up(&rustix::fs::openat(parent, name, OFlags::PATH | LOOK, Mode::empty())?));
     loop {
         *number += 1;
         match rustix::fs::renameat(parent, name, top, format!("{GIVEN}{number}")) {
-            // One that an earlier removal did not come to. An empty one is replaced, and that is as well.
+            // A directory that an earlier removal left. (An empty one is replaced, which does no harm.)
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
             given => return Ok(given?),
         }
     }
 }
 
-/// Gives a directory that was shut back to its owner, and opens it.
+/// Restores the owner's access to a directory, and opens it.
 fn open_up(found: &OwnedFd) -> io::Result<OwnedFd> {
     if rustix::fs::fstat(found)?.st_mode & 0o700 != 0o700 {
-        // By what it is and not by its name, at which something else might stand. Whose it is not tells the opening.
+        // By descriptor and not by name, at which something else could be. If this process is not the owner, opening it fails.
         let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
         let _ = rustix::fs::chmod(itself, Mode::RWXU);
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::super::unprivileged;
     use super::*;
 
-    /// Directories in one another, each with a file and a link beside the next one.
+    /// Makes nested directories, each with a file and a link beside the next one.
     fn nest(at: &Path, depth: usize, outside: &Path) {
         let mut inner = rustix::fs::open(at, OFlags::PATH | LOOK, Mode::empty()).unwrap();
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_nested_deeper_than_there_are_descriptors_goes_away() {
-        /// As many as the other tests get by with as well.
+        /// Enough for the other tests of this process.
         const FEW: u64 = 512;
         let limit = getrlimit(Resource::Nofile);
         let few = limit.current.map_or(FEW, |now| now.min(FEW));
@@ -111,7 +111,7 @@ mod tests {
         std::fs::create_dir(&outside).unwrap();
         std::fs::write(outside.join("canary"), "kept").unwrap();
         std::fs::create_dir_all(top.join("written")).unwrap();
-        // What an earlier removal did not come to.
+        // A directory that an earlier removal left.
         std::fs::create_dir_all(top.join(".given-2/not empty")).unwrap();
         nest(&top.join("written"), 600, &outside);
         remove(&top).unwrap();

@@ -1,6 +1,5 @@
-//! What changed in the workspace after a run began, and was not changed by taking something of it over. To replace or remove one name of
-//! a file that has several is a change of the file for all of them: what is known of those is kept beside what was written, for whoever
-//! takes the rest over later.
+//! Tells whether somebody else changed a file of the workspace after a run began. Applying a change to one name of a file with several names
+//! changes the file at all of them, so such changes of our own are recorded beside the upper layer for later applies.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,33 +11,33 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 
-/// The file whose time says when the run began.
+/// The file whose modification time is the run's begin.
 const BEGAN: &str = "since";
-/// The file with a line for each time one of ours changed a file of several names.
+/// The log of our own changes to files with several names.
 const OURS: &str = "ours";
-/// What is read of it at most: a line has less than a hundred octets.
+/// The most octets of it that are read. A line has less than a hundred.
 const MOST: u64 = 64 << 20;
 
-/// Seconds and nanoseconds of a clock.
+/// Seconds and nanoseconds.
 type Time = (i64, i64);
 
-/// A file of several names, and what it was when it was looked at.
+/// A file with several names, and its status when it was read.
 pub(super) struct Linked {
     pub(super) file: OwnedFd,
     pub(super) before: Stat,
 }
 
-/// Since when a change is somebody else's.
+/// The time since which a change is somebody else's.
 #[derive(Debug)]
 pub(super) struct Since {
     began: Time,
-    /// When a file was changed by us last, by its device and number.
+    /// The time of our own last change of a file, by its device and inode number.
     ours: RefCell<HashMap<(u64, u64), Time>>,
     log: PathBuf,
 }
 
 impl Since {
-    /// From now on.
+    /// Records the current time as the run's begin.
     pub(super) fn begin(directory: &Path) -> io::Result<()> {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(BEGAN))?.sync_all()
     }
@@ -56,14 +55,14 @@ impl Since {
         Ok(Self { began: (began.mtime(), began.mtime_nsec()), ours, log })
     }
 
-    /// Whether a file, as it is now, was changed by somebody else.
+    /// Whether somebody else changed a file since the run began.
     pub(super) fn is_past(&self, now: &Stat) -> bool {
         let changed = changed_at(now);
         changed > self.began && self.ours.borrow().get(&id(now)) != Some(&changed)
     }
 
-    /// Remembers that what a file of several names is by now was made of it by us, unless somebody wrote it since it was looked at. What
-    /// cannot be remembered is somebody's change to whoever looks next.
+    /// Records our own change to a file with several names, unless somebody wrote it since it was read. If it cannot be recorded, the next
+    /// apply takes it for somebody else's.
     pub(super) fn note_own(&self, Linked { file, before }: Linked) {
         let _ = rustix::fs::fstat(file).map_err(io::Error::from).and_then(|now| {
             let written = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_size, stat.st_mode);
@@ -78,7 +77,7 @@ impl Since {
         log.write_all(format!("{device} {number} {seconds} {nanoseconds}\n").as_bytes())
     }
 
-    /// Everything was there before.
+    /// For tests: no change is later than the run's begin.
     #[cfg(test)]
     pub(super) fn never(mut self) -> Self {
         self.began = (i64::MAX, 0);
@@ -86,7 +85,7 @@ impl Since {
     }
 }
 
-/// A line of the log; one that was cut off says nothing.
+/// Parses a line of the log. Returns `None` for a truncated one.
 fn entry(line: &str) -> Option<((u64, u64), Time)> {
     let mut words = line.split(' ');
     let id = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

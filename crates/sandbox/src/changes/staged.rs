@@ -1,8 +1,8 @@
-//! A file or link beside the place that it is to take: made under a name that nobody has, finished there, and renamed.
+//! Staged files: a new file or link is made beside its place under a free name, finished there, and renamed.
 //!
-//! Whoever can write in its directory can put another under that name at any moment, the command of another run too. So it is
-//! known by its descriptor: only what was made is given away, and what is found in the place afterwards that is something else is
-//! put aside.
+//! Another process that can write in the directory, such as another run's command, can put a different file at that name at any moment. So
+//! a staged file is known by its descriptor: only that file changes its owner, and a different one that is found in the place afterwards
+//! is moved aside.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -15,26 +15,26 @@ use rustix::rand::GetRandomFlags;
 
 use crate::open_file::{is_at, is_own};
 
-/// What a name begins with that stands beside a file until it takes the file's place. What a killed apply left of it stays: it
-/// cannot be told from somebody's own. It is no change of somebody's either.
+/// The prefix of a staged file's name. A staged file that a killed apply left stays, because it cannot be told from the user's own. It is
+/// not listed as a change either.
 const BESIDE: &str = ".lockgate-apply-";
-/// The digits behind that.
+/// The number of digits after the prefix.
 const DIGITS: usize = 16;
 /// How many names are tried.
 const TRIES: usize = 16;
 
-/// Whether a name is one of those.
+/// Whether a name is that of a staged file.
 pub(super) fn stands_beside(name: &OsStr) -> bool {
     let digits = name.to_str().and_then(|name| name.strip_prefix(BESIDE));
     digits.is_some_and(|it| it.len() == DIGITS && it.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// What is told where somebody put another in its place.
+/// The error if somebody put another file in its place.
 pub(super) fn replaced() -> io::Error {
     io::Error::other("somebody put another in its place as it was taken over, which was not taken")
 }
 
-/// A file or link under a name that nobody has, until it is placed. One that is not placed goes away.
+/// A new file or link under a temporary name. It is removed if it is not placed.
 pub(super) struct StagedFile<'a> {
     parent: &'a OwnedFd,
     name: String,
@@ -42,7 +42,7 @@ pub(super) struct StagedFile<'a> {
 }
 
 impl<'a> StagedFile<'a> {
-    /// An empty file, and the same to be written to.
+    /// Makes an empty file. Returns it, also opened for writing.
     pub(super) fn file(parent: &'a OwnedFd, mode: Mode) -> io::Result<(Self, File)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (name, made) = under_a_name(|name| rustix::fs::openat(parent, name, flags, mode))?;
@@ -50,7 +50,7 @@ impl<'a> StagedFile<'a> {
         Ok((Self { parent, name, made }, to))
     }
 
-    /// A link.
+    /// Makes a link.
     pub(super) fn link(parent: &'a OwnedFd, target: &CStr) -> io::Result<Self> {
         let (name, ()) = under_a_name(|name| rustix::fs::symlinkat(target, parent, name))?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -63,12 +63,12 @@ impl<'a> StagedFile<'a> {
         if is_it { Ok(Self { parent, name, made }) } else { Err(replaced()) }
     }
 
-    /// What was made, whatever has its name by now.
+    /// Returns the file that was made, whatever is at its name by now.
     pub(super) fn made(&self) -> BorrowedFd<'_> {
         self.made.as_fd()
     }
 
-    /// Renames it. What is in its place then is what was made, or nothing: another is put aside, for it may be somebody's own.
+    /// Renames it to its place. If a different file turns up there, it is moved aside, because it may be the user's own.
     pub(super) fn place(mut self, name: &OsStr) -> io::Result<()> {
         if !is_at(self.parent, OsStr::new(&self.name), &self.made)? {
             return Err(replaced());
@@ -95,7 +95,7 @@ impl Drop for StagedFile<'_> {
     }
 }
 
-/// Makes something; what has its name already is somebody's, and another name is tried.
+/// Calls `make` with free names until one succeeds.
 fn under_a_name<T>(make: impl Fn(&str) -> rustix::io::Result<T>) -> io::Result<(String, T)> {
     for _ in 0..TRIES {
         let mut number = [0; 8];

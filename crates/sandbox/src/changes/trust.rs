@@ -1,5 +1,5 @@
-//! What of the changes this machine would execute or trust: decided over the workspace as it is and as it would be, since a
-//! change that is harmless alone may be what makes another one count. It reads names alone, and never what a file holds.
+//! Marks the changes that this machine would execute or trust. It compares the workspace as it is with the workspace as it would be, because
+//! one change may make another one dangerous. It reads names only, never the content of a file.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -10,36 +10,36 @@ use rustix::fs::FileType;
 use super::walk::{Change, What, file_name, stat};
 use crate::protect;
 
-/// What a directory may be to git.
+/// The role of a directory to git.
 #[derive(Clone, Copy)]
 struct Place {
-    /// It has a repository, so what programs look for at the top of a workspace they look for here.
+    /// It has a `.git`, so programs look here for the files that they look for at the top of a workspace.
     has_git: bool,
     bare: Bare,
 }
 
-/// Whether git takes the directory itself for a repository.
+/// Whether git takes the directory itself for a bare repository.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bare {
     No,
-    /// It does already.
+    /// It does now.
     Is,
-    /// It would, with the changes.
+    /// It would with the changes.
     Becomes,
 }
 
 struct Trust<'a> {
     below: BorrowedFd<'a>,
-    /// What is new, or of another kind than before.
+    /// The paths that are new, or of another kind than before.
     made: HashSet<PathBuf>,
-    /// Each `.git` that is new, another or gone. A directory that is one still is no change.
+    /// The `.git`s that are new, replaced or gone. A directory that is still one is no change.
     repositories: HashSet<PathBuf>,
-    /// The directories that those lie in.
+    /// The directories that contain them.
     homes: HashSet<PathBuf>,
     places: HashMap<PathBuf, Place>,
 }
 
-/// Marks every change that is to be named before it is taken over.
+/// Marks every change that is applied only if the user names it.
 pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
     let made = list.iter().filter(|change| matches!(change.what, What::Made { .. }));
     let repositories = list.iter().filter(|change| protect::is_git(file_name(&change.path)));
@@ -59,29 +59,29 @@ pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
 impl Trust<'_> {
     fn is_protected(&mut self, change: &Change) -> bool {
         let path = &change.path;
-        // What is no directory holds nothing that would have to be looked at.
+        // Only a directory can contain further protected paths.
         let beneath = usize::from(FileType::from_raw_mode(change.what.mode()) != FileType::Directory);
-        // A repository that was not there is none that anybody here has set up, and a file leads to one anywhere.
+        // Nobody on this machine has set up a new repository, and a `.git` file can lead to one anywhere.
         protect::is_protected(path)
             || is_link_of_a_repository(change)
             || protect::repositories(path).any(|(at, _)| self.repositories.contains(&at))
             || path.ancestors().skip(beneath).any(|directory| self.counts_in(directory, path))
     }
 
-    /// Whether a path is protected for a directory on the way to it, or for itself as a directory.
+    /// Whether a path is protected as seen from `directory`, which is above it or the path itself.
     fn counts_in(&mut self, directory: &Path, path: &Path) -> bool {
         let Ok(within) = path.strip_prefix(directory) else { return false };
         let place = self.place(directory);
         let top = directory.as_os_str().is_empty();
         let of_git = || {
-            // The names that make it a repository, and those that a repository's own rows have.
+            // The names that make a directory a repository, and the protected names in a repository.
             within.iter().next().is_some_and(|first| MARKS.iter().any(|mark| first == *mark))
                 || protect::is_protected(&Path::new(".git").join(within))
         };
         let for_bare = match place.bare {
             Bare::No => false,
             Bare::Is => protect::is_protected(&Path::new(".git").join(within)),
-            // Of the workspace as a whole no more than what makes it one: the rest is what the run was for.
+            // Of the workspace's own top only the names that make it a repository: the rest is the purpose of the run.
             Bare::Becomes => !top || of_git(),
         };
         for_bare || place.has_git && protect::is_protected(within)
@@ -92,7 +92,7 @@ impl Trust<'_> {
             return *known;
         }
         let names = |has: &dyn Fn(&str) -> bool| {
-            // With `commondir`, objects and refs are looked for where that leads.
+            // With `commondir`, git looks for objects and refs at its target.
             has("HEAD") && (has("commondir") || has("objects") && has("refs"))
         };
         let is = |name: &str| stat(self.below, &directory.join(name)).is_ok_and(|found| found.is_some());
@@ -108,20 +108,20 @@ impl Trust<'_> {
     }
 }
 
-/// Whether it is a link in a repository, through which git would write.
+/// Whether a change is a link in a repository, through which git would write.
 fn is_link_of_a_repository(change: &Change) -> bool {
     let is_link = FileType::from_raw_mode(change.what.mode()) == FileType::Symlink;
     is_link && protect::repositories(&change.path).next().is_some()
 }
 
-/// What git looks for in a directory before it takes it for a repository.
+/// The names that git looks for in a directory to decide whether it is a repository.
 const MARKS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 
 #[cfg(test)]
 mod tests {
     use super::super::Changes;
 
-    /// The paths that are protected, of those that a run changed by making files with the path itself as content.
+    /// Returns the protected paths among those that a run wrote, each a file with its path as content.
     fn protected(there: &[&str], written: &[&str]) -> Vec<String> {
         let state = tempfile::tempdir().unwrap();
         let (kept, workspace) = (state.path().join("kept"), state.path().join("workspace"));
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(protected(&["sub/.git"], &["sub/.git", "sub/plain"]), ["sub/.git"]);
         assert_eq!(protected(&[], &["sub/.GIT", "plain"]), ["sub/.GIT"]);
         assert_eq!(protected(&[".git"], &[".git/x"]), [".git", ".git", ".git/x"]);
-        // A repository that is there takes commits, and no more.
+        // An existing repository accepts objects, and nothing else.
         assert_eq!(protected(&[".git/"], &[".git/objects/x", ".git/config", "plain"]), [".git/config"]);
     }
 

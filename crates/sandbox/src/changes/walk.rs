@@ -1,4 +1,4 @@
-//! The two sides compared: what was written, as overlayfs keeps it, against the workspace as it is now.
+//! Compares the upper layer, in the format of overlayfs, with the workspace as it is now.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,17 +15,17 @@ use super::mode;
 use super::since::Since;
 use super::staged::stands_beside;
 
-/// How deep a directory may lie, and how many entries are looked at.
+/// The limits of the walk: depth, and number of entries.
 pub(super) const DEEPEST: usize = 256;
-/// And how long a directory's path may be: with a name of 255 octets more it is still a path. `PATH_MAX`
+/// The longest path of a directory: with a name of 255 octets it still fits `PATH_MAX`.
 const LONGEST: usize = 4096 - 257;
 const MOST: usize = 1_000_000;
-/// The attributes by which overlayfs knows a directory that hides what is below, and a file that came from below.
+/// The extended attributes by which overlayfs marks a directory that hides the one below, and a file that was copied up.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 const ORIGIN: &std::ffi::CStr = c"user.overlay.origin";
-/// Why something is left out that the caller may not open.
+/// The reason for leaving out what the caller may not open.
 const UNREADABLE: &str = "it cannot be read";
-/// What of a file is compared at once.
+/// The size of the pieces in which files are compared.
 const BUFFER: usize = 64 << 10;
 
 /// One path that changed.
@@ -33,15 +33,15 @@ const BUFFER: usize = 64 << 10;
 pub struct Change {
     /// Relative to the workspace.
     pub path: PathBuf,
-    /// How.
+    /// How it changed.
     pub what: What,
-    /// Why it cannot be taken over as it is: the workspace changed underneath.
+    /// Why it cannot be applied: the workspace changed as well.
     pub conflict: Option<&'static str>,
     /// Whether this machine would execute or trust it.
     pub protected: bool,
 }
 
-/// How a path changed. Modes are those of `stat(2)`, kind and permissions.
+/// How a path changed. Modes are those of stat(2): file type and permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// It is new.
@@ -49,7 +49,7 @@ pub enum What {
         /// Its mode.
         mode: u32,
     },
-    /// Its content is another, or it may be executed where it might not before, or the other way round.
+    /// Its content or its executable bit is different.
     Changed {
         /// The mode it had.
         from: u32,
@@ -63,7 +63,7 @@ pub enum What {
     },
 }
 
-/// Something that was written and is not taken over.
+/// Something that was written and cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// Relative to the workspace.
@@ -72,12 +72,12 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
-/// Why a repository's index stays out.
+/// The reason for leaving out a repository's index.
 const INDEX: &str =
     "git has written the workspace's own meanwhile, which stays; `git reset` makes it anew from the commit";
 
 impl What {
-    /// The mode it has, or had.
+    /// Returns the mode it has; the mode it had if it is gone.
     #[must_use]
     pub fn mode(&self) -> u32 {
         match self {
@@ -135,7 +135,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// One that cannot be read is left out, and is no reason not to look at the others.
+    /// Compares one entry. An entry that cannot be read is left out, and the walk goes on.
     fn entry(&mut self, path: &Path, directory: &OwnedFd, depth: usize) -> io::Result<()> {
         let so_far = self.list.len();
         match self.look(path, directory, depth) {
@@ -157,11 +157,11 @@ impl Walk<'_> {
         match kind {
             FileType::CharacterDevice if new.st_rdev == 0 => match old {
                 Some(old) => self.gone(path, &old, depth),
-                None => Ok(()), // somebody was faster
+                None => Ok(()), // removed meanwhile
             },
             FileType::Directory => {
                 match &old {
-                    // Git knows no modes of directories, and here they stay what they are.
+                    // Git does not track modes of directories, and neither does this.
                     Some(old) if is(old, FileType::Directory) => {}
                     Some(old) => {
                         self.gone(path, old, depth)?;
@@ -185,7 +185,7 @@ impl Walk<'_> {
             refuse_unreadable(self.above, path)?;
         }
         let Some(old) = old else {
-            // It came from below, and its place there is another since: by a rename of the run's own that stays as it was.
+            // A file that was copied up and whose directory changed below: if the run renamed it, the old name stays.
             let removed = kind == FileType::RegularFile && self.has_origin(path) && self.parent_changed(path);
             let conflict = removed.then_some("it was removed from the workspace meanwhile");
             self.push(path, What::Made { mode: new.st_mode }, conflict);
@@ -210,13 +210,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A path of the workspace that is no more, with all that is below it.
+    /// Records the removal of a path of the workspace, with everything below it.
     fn gone(&mut self, path: &Path, old: &Stat, depth: usize) -> io::Result<()> {
         if is(old, FileType::Directory) {
             self.gone_below(path, depth, &[])?;
             self.push(path, What::Gone { mode: old.st_mode }, None);
         } else if is(old, FileType::RegularFile) && refuse_unreadable(self.below, path).is_err() {
-            // What is lost by it could not be shown.
+            // A patch could not show what is lost.
             self.leave_out(path, UNREADABLE);
         } else {
             self.push(path, What::Gone { mode: old.st_mode }, self.changed_since(old));
@@ -224,7 +224,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Everything of a directory of the workspace but some names.
+    /// Records the removal of everything in a directory of the workspace except some names.
     fn gone_below(&mut self, path: &Path, depth: usize, but: &[std::ffi::OsString]) -> io::Result<()> {
         if is_too_deep(path, depth) {
             self.leave_out(path, "it lies too deep");
@@ -245,7 +245,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether something was put into or taken out of the directory of a path since.
+    /// Whether the directory of a path has changed since the run began.
     fn parent_changed(&self, path: &Path) -> bool {
         let parent = open_parent(self.below, path).and_then(rustix::fs::fstat);
         parent.is_ok_and(|parent| self.changed_since(&parent).is_some())
@@ -261,7 +261,7 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, path: &Path, what: What, conflict: Option<&'static str>) {
-        // A look at the repository is enough for git to write it, here and there: it is no reason to refuse all else.
+        // Git writes the index on mere reads, inside and outside: that is no reason to refuse everything else.
         if conflict.is_some() && path.ends_with(".git/index") {
             return self.leave_out(path, INDEX);
         }
@@ -282,7 +282,7 @@ impl Walk<'_> {
     }
 }
 
-/// Opens a path beneath a side; no link of it is followed.
+/// Opens a path beneath a side. Follows no link.
 pub(super) fn open(side: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -303,7 +303,7 @@ pub(super) fn open_file(side: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// What a path of a side is; nothing where it is not there, or would have to be reached by a link.
+/// Returns the status of a path of a side. `None` if it does not exist, or is behind a link.
 pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>> {
     let parent = match open_parent(side, path) {
         Ok(parent) => parent,
@@ -317,7 +317,7 @@ pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>
     }
 }
 
-/// What cannot be opened for reading can neither be shown nor taken over.
+/// Refuses what cannot be opened for reading, since it can neither be shown nor applied.
 fn refuse_unreadable(side: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     match open(side, path, OFlags::RDONLY | OFlags::NONBLOCK) {
         Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(errno.into()),
@@ -337,7 +337,7 @@ pub(super) fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>
     Ok(names)
 }
 
-/// Whether what is in a directory could not be reached by its path any more.
+/// Whether entries of a directory are too deep to be reached by their paths.
 fn is_too_deep(path: &Path, depth: usize) -> bool {
     depth > DEEPEST || path.as_os_str().len() > LONGEST
 }
@@ -359,7 +359,7 @@ fn same_content(
     let (one, two) = (open_file(above, path)?, open_file(below, path)?);
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
     let mut at = 0;
-    // Where neither holds anything, both are zeros: of a sparse file that may be all but a little.
+    // Skip places at which both have holes, which read as zeros: most of a sparse file may be holes.
     while let Some(next) = [next_data(&one, at)?, next_data(&two, at)?].into_iter().flatten().min() {
         let (read, other) = (fill(&one, &mut left, next)?, fill(&two, &mut right, next)?);
         if left[..read] != right[..other] {
@@ -373,7 +373,7 @@ fn same_content(
     Ok(true)
 }
 
-/// Where the next of a file's data is; everywhere, on a file system that does not tell.
+/// Returns the offset of a file's next data. On a file system without that information everything is data.
 fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(next) => Ok(Some(next)),

@@ -1,5 +1,6 @@
-//! Repositories that are elsewhere: a `.git` that is a file names one, and a `commondir` names the one whose settings count. What git runs is
-//! there, and has no rows: so neither may lead into the workspace, or through a folder in it, which the command could replace.
+//! Refuses a workspace whose repository is elsewhere in the workspace. A `.git` file names a repository, and `commondir` the one whose settings
+//! apply. Git runs what is there, and protected paths do not cover it. So neither may lead into the workspace, or through a folder in it,
+//! which the command could replace.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -9,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::error::Error;
 use crate::regular::open_regular;
 
-/// The longest file that leads to a repository: its one line is a path.
+/// The longest file that names a repository. It has one line, a path.
 const LONGEST_LINE: u64 = 8 * 1024;
 
 /// Refuses a workspace whose repository is elsewhere in it.
@@ -18,7 +19,7 @@ pub(super) fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Re
     if open.iter().any(|path| path == Path::new(".git")) {
         return Ok(());
     }
-    // What is no file is none of its own.
+    // Only a regular file can name a repository.
     let file = read_line(&git).and_then(|text| leads_to(&text).map(Path::to_owned));
     let common = read_line(&git.join("commondir")).and_then(|text| line(&text).map(Path::to_owned));
     let leads_inside =
@@ -42,26 +43,26 @@ pub(super) fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Re
     })
 }
 
-/// What a file begins with, as git reads it: any octets, blanks and all.
+/// Reads the beginning of a file, as git does: any octets, blanks included.
 fn read_line(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     open_regular(path).ok()??.take(LONGEST_LINE).read_to_end(&mut text).ok()?;
     Some(text)
 }
 
-/// Where a file named `.git` leads.
+/// Returns the path that a `.git` file names.
 fn leads_to(text: &[u8]) -> Option<&Path> {
     line(text.strip_prefix(b"gitdir: ")?)
 }
 
-/// A path up to a zero, without the ends of lines behind it.
+/// Returns the path in a text: up to a NUL, without trailing line ends.
 fn line(text: &[u8]) -> Option<&Path> {
     let end = text.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n'))?;
     let path = text[..=end].split(|octet| *octet == 0).next()?;
     Some(Path::new(OsStr::from_bytes(path)))
 }
 
-/// Whether a path from a folder comes below the workspace: where it ends, or on the way, also where nothing is yet.
+/// Whether a path from a folder leads below the workspace, at its end or on the way, even if nothing exists there yet.
 fn leads_inside(workspace: &Path, from: &Path, to: &Path) -> bool {
     let mut here = from.to_owned();
     for part in to.components() {

@@ -1,9 +1,9 @@
-//! One protected name that a run holds: what holds it comes out of the cache or is made, is locked, and goes back.
+//! Holds one protected name by a placeholder, which comes from the cache or is made, is locked, and goes back at the end.
 //!
-//! Each run in a workspace has a shared lock on what holds a name there, so that the last of them takes it away.
+//! Each run in a workspace has a shared lock on the placeholder, and the last run removes it.
 //!
-//! Everything is done in a directory that was opened beneath the workspace without following a link, and by a bare name: whoever
-//! can write in that directory can have nothing done elsewhere.
+//! All operations use a bare name in a directory that was opened beneath the workspace through no link, so a process that can write in that
+//! directory cannot redirect them elsewhere.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::placeholder::{
 use super::placeholder_cache::PlaceholderCache;
 use crate::open_file::{is_at, is_own};
 
-/// What holds a name for this run: where, and locked.
+/// A placeholder that this run holds, locked.
 #[derive(Debug)]
 pub(crate) struct HeldName {
     pub(crate) path: PathBuf,
@@ -27,13 +27,13 @@ pub(crate) struct HeldName {
     pub(super) opened: OwnedFd,
 }
 
-/// How often a name is tried for that other runs in the workspace let go of at the same moment.
+/// The most attempts at a name that other runs of the workspace release at the same moment.
 const TRIES: usize = 64;
-/// How long somebody may keep a lock: a run that takes one away needs no more.
+/// The most attempts at a lock. A run that removes a placeholder holds it for less time.
 const LOCK_TRIES: usize = 1000;
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Holds one name; nothing where it is there, or nobody inside could make it.
+/// Holds one name. Returns `None` if the user's own file is there, or nobody inside could make it.
 pub(super) fn hold(
     place: &HeldPath<'_>,
     cache: &mut PlaceholderCache,
@@ -48,18 +48,18 @@ pub(super) fn hold(
             Ok(opened) => opened,
             Err(Errno::EXIST) => match look(place) {
                 Ok(opened) if kind_of(&opened).is_some() => opened,
-                // It is there, and somebody's own.
+                // It exists, and is the user's own.
                 Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Ok(None),
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno),
             },
-            // Whoever owns the directory can write there after a `chmod`, and the command has the owner's rights.
+            // The directory's owner can write there after a `chmod`, and the command has the owner's rights.
             Err(Errno::ACCESS) if is_own(place.parent)? => return Err(Errno::ACCESS),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => return Ok(None),
             Err(errno) => return Err(errno),
         };
         lock(&opened)?;
-        // Another run may have taken it away before the lock was ours: then it holds nothing.
+        // Another run may have removed it before this one had the lock.
         if is_at(place.parent, place.name, &opened)? {
             return Ok(Some(opened));
         }
@@ -67,8 +67,10 @@ pub(super) fn hold(
     Err(Errno::BUSY)
 }
 
-/// Takes a placeholder away, unless another run still holds it. Whoever holds it gives it; it is looked up otherwise. What lies in a folder
-/// that the command has shut is there still, and an error.
+/// Removes a placeholder, unless another run still holds it. Looks it up if `held` is `None`.
+///
+/// # Errors
+/// When it cannot be removed, such as in a folder that the command has closed by its mode.
 pub(crate) fn release(
     path: &Path,
     held: Option<HeldName>,
@@ -85,7 +87,7 @@ pub(crate) fn release(
             match rustix::fs::openat(&parent, name, LOOK, Mode::empty()) {
                 Ok(opened) => (parent, opened),
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(()),
-                // Shut against us by its own mode, which no placeholder is, or by its folder's.
+                // Closed by its own mode, as no placeholder is, or by that of its folder.
                 Err(Errno::ACCESS) => {
                     rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     return Ok(());
@@ -96,12 +98,12 @@ pub(crate) fn release(
     };
     let stat = rustix::fs::fstat(&opened)?;
     let kind = if FileType::from_raw_mode(stat.st_mode).is_dir() {
-        // One with something in it cannot be removed anyway, so it is not read now.
+        // A non-empty directory cannot be removed anyway, so its content is not checked here.
         may_be(&stat).then_some(Kind::Directory)
     } else {
         kind_of(&opened)
     };
-    let Some(kind) = kind else { return Ok(()) }; // somebody's own by now
+    let Some(kind) = kind else { return Ok(()) }; // the user's own by now
     match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Ok(()),
@@ -119,7 +121,8 @@ pub(crate) fn release(
     }
 }
 
-/// Makes one, and gives it to whom it is for: by descriptor, so that nothing else is. It is told by its mode, whatever the caller's mask.
+/// Makes a placeholder and gives it to its owner, by descriptor, so that no other file changes its owner. The umask must not apply, because
+/// the mode marks a placeholder.
 fn make(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     let mask = rustix::process::umask(Mode::empty());
     let made = make_unmasked(place);
@@ -152,7 +155,7 @@ fn look(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(place.parent, place.name, LOOK, Mode::empty())
 }
 
-/// Locks one as those who hold it do. Somebody else's lock is not waited for: it may never end.
+/// Takes the shared lock of a holder. Does not wait for a foreign lock forever, since it may never be released.
 fn lock(opened: &OwnedFd) -> rustix::io::Result<()> {
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(opened, FlockOperation::NonBlockingLockShared) {

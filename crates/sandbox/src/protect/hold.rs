@@ -1,5 +1,5 @@
-//! Which of the protected names are held in one workspace: those that are not there. Runs on the host's side, before the sandbox
-//! is made; what holds a name is a placeholder, and this file never makes one itself.
+//! Holds the protected names that do not exist in a workspace. Runs on the host, before the sandbox is made. Placeholders are made by
+//! `held_name`, and never here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use crate::error::Error;
 use crate::source;
 use crate::undo::{Undo, UndoLog};
 
-/// A workspace in which every name is held that must not appear.
+/// A workspace in which every name that must not appear is held.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// Tells when what is protected is replaced.
+    /// Watches the covers of protected paths.
     pub(crate) cover_watch: CoverWatch,
-    /// The folder as it was opened: whatever is shown must be this one.
+    /// The opened folder. The workspace that is shown must be the same one.
     pub(crate) workspace: Arc<OwnedFd>,
 }
 
-/// Holds every absent name that must not appear. The log keeps what holds them.
+/// Holds every absent name that must not appear. The undo log keeps the placeholders.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Hold, Error> {
     let root = Arc::new(source::open(workspace)?);
     refuse_links(root.as_fd(), open)?;
@@ -34,7 +34,8 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     let repositories = repositories_without_links(workspace, &root, open)?;
     let free = absent(root.as_fd(), open);
     let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
-    // Before any of them is made. Links go first in the end: a repository that was shut is opened for that.
+    // Recorded before any of them is made. Links are last, so that they are removed first: that also opens a repository which the
+    // command has closed by its mode.
     undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(row.path))).chain(links));
     undo.repositories.extend(repositories);
     let owner = placeholder::owner_to_be(&root);
@@ -89,11 +90,11 @@ fn unheld(path: &Path, errno: Errno) -> Error {
     }
 }
 
-/// The rows whose names are to be held.
+/// Returns the rows whose names are to be held.
 fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     let mut free: Vec<Row> = Vec::new();
     for row in rows_in(root, open).into_iter().filter(|row| row.when_absent != WhenAbsent::Leave) {
-        // A placeholder's own children need none: it cannot be written into.
+        // Names below a placeholder need none, because it cannot be written into.
         let below = |above: &Row| row.path.parent() == Some(above.path);
         let is_one_held = free.iter().any(|other| other.when_absent == WhenAbsent::HoldOne);
         let is_needed = match row.when_absent {
@@ -108,7 +109,7 @@ fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
     free
 }
 
-/// Whether a name is not there, or another run holds it.
+/// Whether a name does not exist, or only as another run's placeholder.
 pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> bool {
     match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => placeholder::may_be(&stat) && is_placeholder(root, path),
@@ -175,12 +176,12 @@ mod tests {
         let own = caches().pop().unwrap();
         let count = cached(&own);
         assert!(count > 5, "{count}");
-        // Nobody else's: whoever had one open, in a run over a folder above, could write into it there.
+        // Not another workspace's: a run over a folder above may have one open, and could write into it there.
         let elsewhere = tempfile::tempdir().unwrap();
         let mut beside = log();
         hold_absent(elsewhere.path(), &[], &mut beside).unwrap();
         assert_eq!(cached(&own), count);
-        // The same ones; what is somebody's own by the end is not taken, nor what somebody wrote into.
+        // The same ones come back, except those that are the user's own by the end, and those with something in them.
         let mut undo = log();
         hold_absent(folder.path(), &[], &mut undo).unwrap();
         let inodes =
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!((undo.unwind(), beside.unwind()), (Vec::new(), Vec::new()));
         assert!(name.is_dir() && written.join("mine").exists() && !elsewhere.path().join(".git").exists());
         assert_eq!((cached(&own), caches().len()), (count - 2, 2));
-        // Files are never kept: they may have another name.
+        // Files are never cached, because they may have a hard link.
         std::fs::create_dir(elsewhere.path().join(".git")).unwrap();
         let mut undo = log();
         hold_absent(elsewhere.path(), &[], &mut undo).unwrap();
@@ -223,10 +224,10 @@ mod tests {
         empty(&victim.path().join("hooks"));
         symlink(victim.path(), folder.path().join(".git")).unwrap();
         assert_eq!((undo(".git/hooks"), victim.path().join("hooks").exists()), (Vec::new(), true));
-        // Nor when names are held: what is behind a link is not there.
+        // A name behind a link counts as absent.
         let root = Arc::new(source::open(&folder.path().canonicalize().unwrap()).unwrap());
         assert!(placeholder::parent_of(&root, Path::new(".git/hooks")).unwrap().is_none());
-        // A folder that only its mode makes read-only is its owner's to change, and the command has the owner's rights.
+        // The owner can change the mode of a read-only folder, and the command has the owner's rights.
         if !rustix::process::geteuid().is_root() {
             let closed = tempfile::tempdir().unwrap();
             std::fs::set_permissions(closed.path(), PermissionsExt::from_mode(0o555)).unwrap();

@@ -1,5 +1,5 @@
-//! Links, by which what is protected would have another name that is not: a symbolic link leads to where it may be written, and the
-//! link itself can be replaced; a file with a second name can be written by that one. A workspace that has such is refused.
+//! Refuses a workspace in which a protected path has an unprotected alias: a symbolic link that leads to a writable place, or a hard link
+//! by which the file can be written.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,14 +16,14 @@ use super::{Row, is_placeholder, rows_there};
 use crate::error::Error;
 use crate::source;
 
-/// How much of what is protected is looked through: files and folders.
+/// The most files and folders below protected paths that are looked at.
 const MOST: usize = 100_000;
 
-/// The repositories of submodules: of them the objects are not looked at, which nobody executes, and which clones share.
+/// The repositories of submodules. Their objects are skipped: nobody executes them, and clones share them by hard links.
 const REPOSITORIES: &str = "modules";
 const OBJECTS: &str = "objects";
 
-/// Refuses a workspace in which something that would have to be protected has another name.
+/// Refuses a workspace in which a protected path has an alias.
 pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
     for Row { path, .. } in rows_there(root, open) {
         let refused = |why: String| Error::Refused {
@@ -37,7 +37,7 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
         else {
             continue;
         };
-        // Of a repository as a whole nothing is covered: what matters of it has rows of its own.
+        // A repository as a whole is not covered: its protected paths have rows of their own.
         let whole = path == Path::new(".git") && super::is_directory(found.as_fd());
         if whole || is_placeholder(root, path) {
             continue;
@@ -54,24 +54,24 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
     Ok(())
 }
 
-/// Something that can be written elsewhere.
+/// A protected file with an alias.
 struct Other {
     /// Its path in the workspace.
     path: PathBuf,
-    /// What reads on after it.
+    /// The rest of the sentence after the path.
     how: &'static str,
 }
 
 const NAMES: &str = "is a file with more names than one (hard links), and could be written by another";
 const LEADS: &str = "is a symbolic link to what the command could write, or make";
 
-/// A file at or below a path that has another name, or a link there to what is not protected with it.
+/// Finds a file at or below a path that has a hard link, or a symbolic link there that leads to an unprotected place.
 fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Other>> {
     let stat = rustix::fs::fstat(found)?;
     if !FileType::from_raw_mode(stat.st_mode).is_dir() {
         return Ok((stat.st_nlink > 1).then(|| Other { path: path.to_path_buf(), how: NAMES }));
     }
-    // As it is named without links.
+    // The root's path with its links resolved.
     let root = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
     let skips = path.ends_with(REPOSITORIES);
     let leaves = |within: &Path| skips && within.ends_with(OBJECTS);
@@ -98,7 +98,7 @@ fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::
     Ok(other)
 }
 
-/// Whether a link in a folder of the workspace leads into the workspace, and not to what is protected together with it. What is not there
+/// Whether a link in a folder of the workspace leads into the workspace, and not to what is protected with it. A target that does not exist
 /// is judged by where it would be made.
 fn leads_to_writable(root: &Path, covered: &Path, place: &Path, target: &Path) -> bool {
     let mut named = root.join(place);
@@ -108,7 +108,7 @@ fn leads_to_writable(root: &Path, covered: &Path, place: &Path, target: &Path) -
             Component::RootDir | Component::Prefix(_) => named = PathBuf::from("/"),
             Component::CurDir => {}
             Component::ParentDir => {
-                // Above what is named before may be somewhere else, if that is a link.
+                // If the path so far contains a link, its `..` may be elsewhere.
                 is_plain &= root.join(place).starts_with(&named);
                 named.pop();
             }
@@ -157,7 +157,7 @@ mod tests {
             let why = link(file, "other").unwrap_or_default();
             assert!(why.contains(file) && why.contains("more names than one"), "{file}: {why}");
         }
-        // What is not protected may have as many as it likes, and what clones share is not executed.
+        // An unprotected file may have hard links, and the objects that clones share are not executed.
         assert_eq!(link("plain", "other"), None);
         assert_eq!(link(".git/modules/sub/objects/aa/bb", "other"), None);
         assert!(link("plain", ".envrc").is_some());
@@ -187,7 +187,7 @@ mod tests {
         ] {
             assert!(link(target), "{target}");
         }
-        // StagedFile it, where nothing is made either; and outside.
+        // Beside it, where nothing can be made either; and outside.
         for target in [
             "hook",
             "./hook",

@@ -1,7 +1,7 @@
-//! One placeholder: what is at a protected name on the host while a run lasts, so that nobody inside can make something there.
+//! A placeholder: an empty directory or a file without write permission that occupies a protected name on the host during a run, so that
+//! nobody inside can make something there.
 //!
-//! It is an empty directory or a file that nobody may write to. Git does not see empty directories, so nothing of this enters a
-//! commit. What is somebody's own is never taken for one.
+//! Git ignores empty directories, so no placeholder enters a commit. The user's own files are never taken for placeholders.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,27 +14,28 @@ use rustix::io::Errno;
 use crate::open_file::is_empty;
 use crate::source;
 
-/// What holds a name.
+/// The kind of a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An empty directory.
     Directory,
-    /// A file that says, in `.git/commondir`, that the repository is its own.
+    /// A file with a dot, which in `.git/commondir` names the repository itself.
     Dot,
     /// An empty file.
     Void,
 }
 
-/// How one can tell a placeholder: nobody may write to it.
+/// The modes that mark a placeholder: nobody may write to it.
 pub(super) const DIRECTORY_MODE: u32 = 0o500;
 pub(super) const FILE_MODE: u32 = 0o400;
-/// A directory on its way into or out of the cache: to be moved at all it must be one that its owner, unless that is root, may write to.
+/// The mode of a directory on its way into or out of the cache. Its owner, unless that is root, can move only a directory that they may
+/// write to.
 const MOVING_MODE: u32 = 0o1700;
-/// The bits that tell: a directory may have inherited its group's.
+/// The mode bits that are compared. A directory may have inherited the set-group-id bit.
 const TELLING: u32 = 0o1777;
 pub(super) const DOT: &[u8] = b".\n";
 
-/// Where one is to be, and whose.
+/// The place, kind and owner of a placeholder.
 pub(super) struct HeldPath<'a> {
     pub(super) parent: &'a Arc<OwnedFd>,
     pub(super) name: &'a OsStr,
@@ -42,7 +43,7 @@ pub(super) struct HeldPath<'a> {
     pub(super) owner: Option<(Uid, Gid)>,
 }
 
-/// The directory in which a path's last name is, beneath a workspace; nothing where it is not there, or behind a link.
+/// Opens the parent directory of a path beneath a workspace. Returns `None` if it does not exist, or is behind a link.
 pub(super) fn parent_of(root: &Arc<OwnedFd>, path: &Path) -> rustix::io::Result<Option<Arc<OwnedFd>>> {
     match path.parent() {
         None => Ok(Some(Arc::clone(root))),
@@ -54,7 +55,8 @@ pub(super) fn parent_of(root: &Arc<OwnedFd>, path: &Path) -> rustix::io::Result<
     }
 }
 
-/// A directory that can be reached without a link; one that is shut is an error.
+/// Opens a directory through no link. Returns `None` if it does not exist or is behind a link; a directory that is closed by its mode is an
+/// error.
 pub(super) fn open_directory(
     root: impl AsFd,
     path: &Path,
@@ -69,7 +71,7 @@ pub(super) fn open_directory(
     }
 }
 
-/// Who is to own what root makes in somebody's folder: they, and so the run. Nobody where it is theirs anyway.
+/// Returns the owner of the workspace if root makes placeholders in another user's folder. `None` if they get the right owner anyway.
 pub(super) fn owner_to_be(root: impl AsFd) -> Option<(Uid, Gid)> {
     let (uid, gid) = source::owner(root.as_fd()).ok()?;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
@@ -77,7 +79,7 @@ pub(super) fn owner_to_be(root: impl AsFd) -> Option<(Uid, Gid)> {
     (own.0.is_root() && own != (uid, gid)).then_some((uid, gid))
 }
 
-/// Gives one to whoever is to own it: the workspace's owner where root runs, and oneself again after that.
+/// Gives a placeholder to `owner`, or back to this process if there is none.
 pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Result<()> {
     let (uid, gid) = owner.unwrap_or_else(|| (rustix::process::geteuid(), rustix::process::getegid()));
     let stat = rustix::fs::fstat(opened)?;
@@ -87,7 +89,7 @@ pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Re
     rustix::fs::fchown(opened, Some(uid), Some(gid))
 }
 
-/// What can be opened to be looked at: never a device or a pipe that would wait.
+/// The flags by which an unknown file is opened for a check. Opening a device or pipe does not block.
 pub(super) const LOOK: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -97,7 +99,7 @@ pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> bool {
         .is_ok_and(|opened| kind_of(&opened).is_some())
 }
 
-/// Whether something may be a placeholder by its mode alone.
+/// Whether a file's mode is that of a placeholder.
 pub(super) fn may_be(stat: &Stat) -> bool {
     let mode = stat.st_mode & TELLING;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -107,7 +109,8 @@ pub(super) fn may_be(stat: &Stat) -> bool {
     }
 }
 
-/// An empty directory that nobody can write into, or a file that nobody can write and that holds a dot or nothing, is one of ours.
+/// Returns the kind of a placeholder: an empty directory, or a file with a dot or nothing, without write permission. `None` for any other
+/// file.
 pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
     let stat = rustix::fs::fstat(opened).ok().filter(may_be)?;
     if FileType::from_raw_mode(stat.st_mode).is_dir() {
@@ -120,15 +123,15 @@ pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
     }
 }
 
-/// Makes of a directory that was moved what holds a name.
+/// Gives a moved directory the mode of a placeholder.
 pub(super) fn settle(opened: &OwnedFd) -> rustix::io::Result<()> {
     match rustix::fs::fstat(opened)?.st_mode & TELLING {
-        DIRECTORY_MODE => Ok(()), // root moved it as it was
+        DIRECTORY_MODE => Ok(()), // root moved it unchanged
         _ => rustix::fs::fchmod(opened, Mode::from_raw_mode(DIRECTORY_MODE)),
     }
 }
 
-/// Makes of one that holds a name what can be moved. Root can move it as it is.
+/// Makes a directory that holds a name movable. Root can move it unchanged.
 pub(super) fn unsettle(opened: &OwnedFd) -> rustix::io::Result<()> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),

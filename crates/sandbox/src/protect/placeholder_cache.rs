@@ -1,15 +1,15 @@
-//! Placeholders that a workspace had before and is to have again. To make and remove what holds half a dozen names is the dearest
-//! step of a start where the file system lets go of what is removed at once (1.5 ms of 6 on ext4 that discards): moved to
-//! a directory of ours and back it is nothing to be seen.
+//! A cache of a workspace's placeholders between runs. On a file system that frees removed files at once, making and removing half a dozen
+//! placeholders is the slowest step of a start (1.5 ms of 6 on ext4 with `discard`); moving them to a directory of ours and back takes
+//! next to no time.
 //!
 //! ```text
 //! stock/WORKSPACE/PID-N ── rename, NOREPLACE ──► the workspace's .idea ── the last run's end ──► stock/WORKSPACE/PID-M
 //! ```
-//! Each workspace has its own, told from others by what it is and not by its path: somebody who had one open, in a run over a
-//! folder above, keeps a way to write into it, and must find it nowhere but where they could write anyway. For the same reason
-//! only directories are kept: a file may have another name by which it lives on.
+//! Each workspace has a cache of its own, identified by the workspace's inode and not by its path. A process in a run over a folder above may
+//! have a placeholder open and can still write into it, so the placeholder must not move to a place where that process cannot write
+//! anyway. For the same reason only directories are cached: a file may have a hard link.
 //!
-//! Whatever does not go (another file system, a name that is there, a full cache) is done without: this file never refuses.
+//! The cache is best effort: on another file system, for an existing name, or when it is full, it is not used, and it never fails a run.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -23,22 +23,22 @@ use rustix::io::Errno;
 use super::placeholder::{self, HeldPath, Kind, LOOK};
 use crate::open_file::{is_at, is_empty};
 
-/// How many one workspace has, and how many names are tried that other runs take or use in the same moment.
+/// The most placeholders of one workspace, and the most attempts at names that other runs take or use at the same moment.
 const MOST: usize = 32;
 const TRIES: usize = 8;
-/// For how many workspaces they are kept.
+/// The most workspaces with a cache.
 const MOST_WORKSPACES: usize = 64;
 
 /// The cache of one workspace, as one run uses it.
 #[derive(Debug, Default)]
 pub(crate) struct PlaceholderCache {
-    /// Where the caches of all are.
+    /// The directory of all caches.
     base: Option<PathBuf>,
     path: Option<PathBuf>,
     directory: Option<OwnedFd>,
-    /// What it has, as far as this run has not tried it.
+    /// The cached placeholders that this run has not tried.
     names: Vec<OsString>,
-    /// How many more it may have.
+    /// The number of further placeholders it may take.
     room: usize,
     returned: usize,
 }
@@ -48,7 +48,7 @@ impl PlaceholderCache {
         Self { base: Some(base), ..Self::default() }
     }
 
-    /// Looks what there is for a workspace.
+    /// Opens the cache of a workspace.
     pub(super) fn of(&mut self, workspace: impl AsFd) {
         let Some(base) = &self.base else { return };
         let Some(key) = key(workspace, base.parent().unwrap_or(base)) else { return };
@@ -57,7 +57,7 @@ impl PlaceholderCache {
         self.look();
     }
 
-    /// Puts one of them at a name that is not there; not locked yet, so that whoever puts it there first may have it.
+    /// Moves a cached placeholder to a free name. It is not locked yet, because another run may get it first.
     pub(super) fn place(&mut self, place: &HeldPath<'_>) -> Option<OwnedFd> {
         if place.kind != Kind::Directory {
             return None;
@@ -91,10 +91,10 @@ impl PlaceholderCache {
         None
     }
 
-    /// Takes one back whose lock is the caller's alone. Whether it is away from its name.
+    /// Moves a placeholder into the cache; the caller must hold its exclusive lock. Returns whether it was moved away from its name.
     ///
     /// # Errors
-    /// When somebody put something in it or in its place in the last moment, and that cannot have its name again.
+    /// When somebody put something in it or in its place at the last moment, and that cannot be moved back.
     pub(super) fn take_back(
         &mut self,
         opened: &OwnedFd,
@@ -109,7 +109,7 @@ impl PlaceholderCache {
         let (Some(cache), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
         if !is_at(directory, &kept, opened)? || !is_empty(opened) {
             match renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE) {
-                // A run that begins here took it meanwhile, and looked at it as well.
+                // A run that begins here took it meanwhile, and checked it as well.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => {
                     let at = cache.join(&kept);
@@ -121,7 +121,7 @@ impl PlaceholderCache {
         Ok(true)
     }
 
-    /// Moves what has a name into the cache, and says under which other.
+    /// Moves a name into the cache. Returns its name there.
     fn put(&mut self, parent: impl AsFd, name: &OsStr) -> Option<OsString> {
         self.open()?;
         let directory = self.directory.as_ref()?;
@@ -147,7 +147,7 @@ impl PlaceholderCache {
         self.directory = Some(directory);
     }
 
-    /// Makes the cache where there is none yet, and room for it.
+    /// Makes the cache if there is none yet, and makes room for it.
     fn open(&mut self) -> Option<()> {
         if self.directory.is_none() {
             let (base, path) = (self.base.as_ref()?, self.path.as_ref()?);
@@ -163,8 +163,8 @@ impl PlaceholderCache {
     }
 }
 
-/// What tells one workspace from every other, also from one that was made later and got its number. Nothing where it is on another
-/// file system than the cache: nothing could be moved.
+/// Returns the identity of a workspace, which a later one with its inode number does not share. `None` if it is on another file system than
+/// the cache, because nothing could be moved.
 fn key(workspace: impl AsFd, cache: &Path) -> Option<String> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let stat = rustix::fs::statx(workspace, "", AtFlags::EMPTY_PATH, wanted).ok()?;
@@ -181,7 +181,7 @@ fn names_in(directory: &OwnedFd) -> Vec<OsString> {
     named.filter(|name| !name.starts_with(b".")).map(OsString::from_vec).collect()
 }
 
-/// Lets go of the caches that were used longest ago, where there are too many. They hold nothing but empty directories.
+/// Removes the least recently used caches if there are too many. They contain only empty directories.
 fn make_room(base: &Path) {
     let Ok(entries) = std::fs::read_dir(base) else { return };
     let used = |entry: std::fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));

@@ -1,6 +1,6 @@
-//! Links in a repository. Git on this machine writes wherever they lead, and shows none of them: a reflog that is a link puts the command's
-//! words into a file of the person's. A repository that has one is not shown for writing, so whatever is there at the end of a run was made
-//! by it, and is taken away. Folders that are read-only inside are not looked at.
+//! Symbolic links in a repository. Git on this machine writes through them without notice: a reflog that is a link puts the command's words
+//! into one of the user's files. A repository that has one is not shown for writing, so a link that is there at the end of a run was made
+//! by the run, and is removed. Folders that are read-only inside are skipped.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,21 +16,21 @@ use super::repository::{Layout, OpenRepository, Repository};
 use super::tree::{Found, Shut, Walk, let_owner_in};
 use crate::error::Error;
 
-/// How many files and folders are looked at before a run. After it there is no such bound: what is not looked at could be a link.
+/// The most files and folders that are looked at before a run. After the run there is no such limit: what is skipped could be a link.
 const MOST: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
 
-/// How many links are told of by name, and how much of a name, in characters.
+/// The most links that are reported by name, and the longest part of a name, in characters.
 const MOST_TOLD: usize = 32;
 const LONGEST_TOLD: usize = 256;
 
-/// What is read-only inside.
+/// The folders that are read-only inside.
 const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
 
-/// Where the objects are. In the folders of single ones, two digits each, they are written beside where they are to be and moved there,
-/// so a link leads nobody. Elsewhere among them it does: the lock of a commit graph is made where its name leads.
+/// The folder of objects. Git writes a loose object (in a folder of two digits) to a temporary file and renames it, so a link there leads
+/// nowhere. Elsewhere in this folder it does: git makes the lock of a commit graph where its name leads.
 const OBJECTS: &str = "objects";
 
-/// Refuses a workspace whose repository has a link.
+/// Refuses a workspace whose repository has a symbolic link.
 pub(super) fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
     for OpenRepository { repository, opened } in repositories {
         let refused = |why| refused(repository.layout, why);
@@ -55,7 +55,7 @@ pub(super) fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(),
     Ok(())
 }
 
-/// That a repository cannot be protected.
+/// Returns the refusal of a repository that cannot be protected.
 pub(super) fn refused(layout: Layout, why: String) -> Error {
     let what = match layout {
         Layout::Whole => "the repository in `.git`",
@@ -71,7 +71,7 @@ pub(super) fn refused(layout: Layout, why: String) -> Error {
     }
 }
 
-/// Takes the links of a repository away, and tells of each where it led. One that stays keeps no other, and is the error.
+/// Removes the links of a repository, and reports the target of each. If one cannot be removed, this goes on, and returns that error.
 pub(crate) fn take_away(
     repository: &Repository,
     held: Option<&OpenRepository>,
@@ -116,7 +116,7 @@ pub(crate) fn take_away(
     done.map_err(stays)
 }
 
-/// A name for people, as much of it as is told.
+/// Formats a name for users, truncated.
 fn shown(name: &OsStr) -> String {
     let name = name.display().to_string();
     match name.char_indices().nth(LONGEST_TOLD) {
@@ -125,11 +125,11 @@ fn shown(name: &OsStr) -> String {
     }
 }
 
-/// Takes one link away: whether it was still there.
+/// Removes one link. Returns whether it still existed.
 fn take(link: &Found<'_>) -> io::Result<bool> {
     let unlink = || rustix::fs::unlinkat(link.folder, link.name, AtFlags::empty());
     let taken = match unlink() {
-        // Its owner closed the folder behind it.
+        // The command closed the folder by its mode.
         Err(Errno::ACCESS) => let_owner_in(link.folder).and_then(|()| unlink()),
         taken => taken,
     };
@@ -143,7 +143,7 @@ fn take(link: &Found<'_>) -> io::Result<bool> {
     }
 }
 
-/// Visits every link through which git would write, with where it leads.
+/// Visits every link through which git would write, with its target.
 fn walk(
     git: BorrowedFd<'_>,
     layout: Layout,
@@ -158,7 +158,7 @@ fn walk(
         }
         let target = match rustix::fs::readlinkat(found.folder, found.name, Vec::new()) {
             Ok(target) => OsString::from_vec(target.into_bytes()),
-            // It is gone, or something else by now.
+            // It is gone, or no link any more.
             Err(Errno::NOENT | Errno::INVAL) => return Ok(ControlFlow::Continue(())),
             Err(errno) => return Err(errno.into()),
         };
@@ -169,7 +169,7 @@ fn walk(
     })
 }
 
-/// Whether a folder is not looked into.
+/// Whether a folder is skipped.
 fn is_left(path: &Path, layout: Layout) -> bool {
     let Some(name) = path.file_name() else { return false };
     match path.parent() {
@@ -185,8 +185,8 @@ fn is_left(path: &Path, layout: Layout) -> bool {
     }
 }
 
-/// Whether a link leads git nowhere else: a symbolic reference as git wrote it once, which stays below where it is, or an editor's lock,
-/// whose name git gives nothing.
+/// Whether git writes nothing elsewhere through a link: an old-style symbolic reference that stays below its folder, or an editor's lock,
+/// whose name git does not use.
 fn is_harmless(path: &Path, target: &OsStr) -> bool {
     let is_reference = path == Path::new("HEAD") || path.starts_with("refs") && path != Path::new("refs");
     let leads_to_reference = || {
@@ -217,7 +217,7 @@ mod tests {
 
     const VICTIM: &str = "/home/somebody/.bashrc";
 
-    /// A workspace with a repository, and what is done with it.
+    /// A workspace with a repository.
     struct Bench {
         _folder: tempfile::TempDir,
         workspace: PathBuf,
@@ -242,7 +242,7 @@ mod tests {
             refuse_links_within(&self.repositories(&[])).err().map(|error| error.to_string())
         }
 
-        /// As one is found again that was killed.
+        /// Removes the links as after a killed run: the repository is found by its path.
         fn taken(&self) -> Vec<String> {
             let mut told = Vec::new();
             for it in self.repositories(&[]) {
@@ -273,7 +273,7 @@ mod tests {
             ".git/modules",
         ]);
         assert_eq!(bench.refused(), None);
-        // These are covered, or lead nobody.
+        // These are covered, or git does not write through them.
         for harmless in ["hooks/x", "modules/x", "objects/ab/cd"] {
             bench.link(&format!(".git/{harmless}"));
         }
@@ -297,7 +297,7 @@ mod tests {
             assert!(told.len() == 1 && told[0].contains(planted) && told[0].contains(".bashrc"), "{told:?}");
             assert_eq!((bench.refused(), bench.taken()), (None, Vec::new()));
         }
-        // A folder that is itself one.
+        // A folder that is itself a link.
         fs::remove_dir_all(bench.git.join("logs")).unwrap();
         bench.link(".git/logs");
         assert!(bench.refused().is_some() && bench.taken().len() == 1);
@@ -353,9 +353,9 @@ mod tests {
         take_away(&repositories[0].repository, repositories.first(), &mut told).unwrap();
         bench.shut("", 0o700);
         let mode = |name: &str| fs::metadata(bench.git.join(name)).unwrap().permissions().mode() & 0o777;
-        // What can be gone through keeps its mode.
+        // A folder that can be searched keeps its mode.
         assert_eq!(mode("kept"), 0o555);
-        // Told by name as many as can be read, and the others in one.
+        // As many are reported by name as a user can read, and the others as a number.
         assert_eq!(told.len(), MOST_TOLD + 1);
         assert!(told[MOST_TOLD].starts_with(&format!("took away {} more links in `", 42 - MOST_TOLD)));
         assert_eq!(bench.taken(), Vec::<String>::new());
@@ -394,7 +394,7 @@ mod tests {
         let bench = Bench::of(&["objects/ab", "refs", "logs", "main/bin"]);
         fs::write(bench.workspace.join("HEAD"), "ref: refs/heads/main\n").unwrap();
         bench.link("objects/ab/cd");
-        // A working tree that lies in it is somebody's own.
+        // A working tree in a bare repository is the user's own.
         bench.link("main/bin/tool");
         assert_eq!((bench.refused(), bench.taken()), (None, Vec::new()));
         for planted in ["FETCH_HEAD", "logs/HEAD", "objects/info"] {
@@ -410,7 +410,7 @@ mod tests {
     fn what_cannot_be_looked_through_is_told_with_what_to_do() {
         let bench = Bench::of(&[".git"]);
         let mut noted = bench.repositories(&[]).remove(0).repository;
-        // The way there is a link by now.
+        // The path to the repository leads through a link by now.
         symlink(".", bench.workspace.join("way")).unwrap();
         noted.path = bench.workspace.join("way/.git");
         let why = take_away(&noted, None, &mut Vec::new()).unwrap_err().to_string();

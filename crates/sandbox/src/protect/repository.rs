@@ -1,5 +1,5 @@
-//! The repositories of a workspace that its command may write: its `.git`, and itself where it is a bare one. Each is noted as it was when a
-//! run began, so that once the run is over nothing is done to another that somebody has put in its place.
+//! The repositories of a workspace that its command may write: its `.git`, and the workspace itself if it is a bare one. The identity of each
+//! is recorded when a run begins, so that the cleanup after the run touches no other repository that is in its place by then.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,7 +15,7 @@ use super::{is_bare, is_directory};
 use crate::file_id::FileId;
 use crate::source;
 
-/// A repository as a log has it.
+/// A repository, as the undo log records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     pub(crate) path: PathBuf,
@@ -23,16 +23,16 @@ pub struct Repository {
     pub(crate) layout: Layout,
 }
 
-/// What belongs to a repository of what is in its folder.
+/// Which entries of its folder belong to a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// All of it: it is a `.git`.
+    /// All of them: it is a `.git`.
     Whole,
-    /// What git has names for: others are somebody's own, as are working trees that lie in a bare repository.
+    /// Those with git's names. Others are the user's own, such as working trees in a bare repository.
     Bare,
 }
 
-/// A repository that is open since before the command ran: it stays the same, whatever becomes of its name and its mode.
+/// A repository that was opened before the command ran. The descriptor stays valid, whatever happens to its name and mode.
 #[derive(Debug)]
 pub(crate) struct OpenRepository {
     pub(crate) repository: Repository,
@@ -40,14 +40,14 @@ pub(crate) struct OpenRepository {
 }
 
 impl OpenRepository {
-    /// Those of a workspace that are not left to the command.
+    /// Opens the repositories of a workspace that are not left to the command (`--open .git`).
     pub(super) fn all(workspace: &Path, root: &Arc<OwnedFd>, open: &[PathBuf]) -> io::Result<Vec<Self>> {
         let git = Path::new(".git");
         if open.iter().any(|path| path == git) {
             return Ok(Vec::new());
         }
         let mut all = Vec::new();
-        // A placeholder holds nothing.
+        // A placeholder is no repository.
         if !is_free(root.as_fd(), git)
             && let Some(opened) = own(root.as_fd())?
         {
@@ -65,7 +65,7 @@ impl OpenRepository {
     }
 }
 
-/// The workspace's own repository, if it has one.
+/// Opens the workspace's `.git`, if it is a directory.
 fn own(root: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     match openat2(root, ".git", flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
@@ -76,7 +76,7 @@ fn own(root: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
 }
 
 impl Repository {
-    /// Finds it again by its path; nothing where that is gone, or another's.
+    /// Opens the repository by its path. Returns `None` if it is gone, or another one is there.
     pub(super) fn find(&self) -> io::Result<Option<OwnedFd>> {
         match source::open_if_there(&self.path).map_err(io::Error::other)? {
             Some(opened) if is_directory(opened.as_fd()) => {
@@ -87,7 +87,7 @@ impl Repository {
     }
 }
 
-/// The folders of a repository that git, and what is usually used with it, writes into: gitrepository-layout(5).
+/// The folders of a repository that git and common tools write into: gitrepository-layout(5).
 const FOLDERS: [&str; 15] = [
     "annex",
     "branches",
@@ -107,11 +107,11 @@ const FOLDERS: [&str; 15] = [
 ];
 
 impl Layout {
-    /// Whether a folder at the top is of the repository.
+    /// Whether a folder at the top belongs to the repository.
     pub(super) fn has(self, name: &OsStr) -> bool {
         match self {
             Self::Whole => true,
-            // There are file systems to which capital letters are the same.
+            // Some file systems ignore case.
             Self::Bare => FOLDERS.iter().any(|folder| name.eq_ignore_ascii_case(folder)),
         }
     }

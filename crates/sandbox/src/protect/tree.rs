@@ -1,5 +1,5 @@
-//! Everything below a folder, each name once and no link followed. It goes depth first, from descriptor to descriptor, so that what is kept
-//! of the way is bounded whatever is there: the folders of one read of each level, and a fixed number of descriptors.
+//! Walks everything below a folder, each name once, following no link. It goes depth first, from descriptor to descriptor, with bounded
+//! memory whatever the tree: the folders of one directory read per level, and a fixed number of descriptors.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,26 +12,25 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-/// How a folder is gone through.
+/// The rules of a walk.
 pub(super) struct Walk<'a> {
-    /// How many names there may be.
+    /// The most names that the walk visits.
     pub(super) most: usize,
-    /// The folders that are not entered, by their paths from the top.
+    /// Whether a folder is not entered, by its path from the top.
     pub(super) leaves: &'a dyn Fn(&Path) -> bool,
     pub(super) shut: Shut,
 }
 
-/// What is done about a folder that cannot be gone through.
+/// What the walk does at a folder that it may not enter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shut {
-    /// The walk ends with why.
+    /// It ends with the error.
     Refuse,
-    /// One that its mode shuts is one's own, and gets a mode by which its owner may go through it. What still cannot be done is
-    /// remembered, and the walk goes on.
+    /// It gives the folder, which is the caller's own, a mode by which its owner may enter. If that fails, it records the error and goes on.
     Open,
 }
 
-/// A name that was found.
+/// A name that the walk found.
 pub(super) struct Found<'a> {
     pub(super) folder: BorrowedFd<'a>,
     pub(super) name: &'a OsStr,
@@ -41,24 +40,24 @@ pub(super) struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Its path from the top.
+    /// Returns its path from the top.
     pub(super) fn path(&self) -> PathBuf {
         self.within.join(self.name)
     }
 }
 
-/// What is done with each name.
+/// The visitor, called for each name.
 type Visit<'a> = dyn FnMut(&Found<'_>) -> io::Result<ControlFlow<()>> + 'a;
 
-/// What of a folder is read at once, in octets.
+/// The size of one directory read, in octets.
 const READ: usize = 8 * 1024;
-/// The levels whose folders stay open while the walk is further down. From one below them it comes back by `..`.
+/// The number of levels whose folders stay open while the walk is further down. From deeper levels it comes back by `..`.
 const KEPT: usize = 64;
-/// The longest path that a program can name (`PATH_MAX`, limits.h): what is deeper nobody comes to from the top.
+/// The longest path that a program can name (`PATH_MAX`, limits.h). What is deeper cannot be reached from the top.
 const LONGEST: usize = 4095;
 
 impl Walk<'_> {
-    /// Visits every name below a folder, until a visit breaks it off.
+    /// Visits every name below a folder, until the visitor ends the walk.
     pub(super) fn visit(&self, top: BorrowedFd<'_>, visit: &mut Visit<'_>) -> io::Result<()> {
         let mut going = Going { walk: self, visit, path: Vec::new(), looked_at: 0, troubles: 0, first: None };
         let mut levels = vec![Level::of(self.open_top(top)?, 0)];
@@ -81,7 +80,7 @@ impl Walk<'_> {
             {
                 going.path.truncate(level.end);
                 going.trouble(error)?;
-                // What is above them is open still.
+                // The levels above are still open.
                 levels.truncate(KEPT - 1);
             }
         }
@@ -94,7 +93,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The top, to be read: by descriptor, whatever its mode.
+    /// Opens the top for reading, by its descriptor.
     fn open_top(&self, top: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let itself = format!("/proc/self/fd/{}", top.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -109,7 +108,7 @@ impl Walk<'_> {
         Ok(opened)
     }
 
-    /// A folder, to be read; nothing where it is gone.
+    /// Opens a folder for reading. Returns `None` if it is gone.
     fn open(&self, folder: &OwnedFd, name: &OsStr) -> io::Result<Option<OwnedFd>> {
         let open = |how: OFlags| {
             let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -131,7 +130,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What may be read may still not be gone through. Where that cannot be changed, whatever is below tells.
+    /// Makes a folder that can be read searchable as well. If that fails, opening its entries reports it.
     fn let_in(&self, opened: &OwnedFd) {
         if self.shut == Shut::Open
             && rustix::fs::fstat(opened).is_ok_and(|stat| stat.st_mode & ENTERED != ENTERED)
@@ -141,29 +140,29 @@ impl Walk<'_> {
     }
 }
 
-/// What the owner of a folder needs to go through it.
+/// The rights that the owner of a folder needs to walk it.
 const ENTERED: u32 = 0o500;
 
-/// Gives the owner of a folder every right to it: by what it is and not by its name, at which something else might stand.
+/// Gives the owner of a folder every right to it. Works by descriptor and not by name, at which something else could be.
 pub(super) fn let_owner_in(folder: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(folder)?.st_mode & 0o7777) | Mode::RWXU;
     rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), mode)
 }
 
-/// A walk that is under way.
+/// The state of a walk.
 struct Going<'a, 'v> {
     walk: &'a Walk<'a>,
     visit: &'a mut Visit<'v>,
-    /// Where it is.
+    /// The current path from the top.
     path: Vec<u8>,
     looked_at: usize,
-    /// How much could not be done, and the first of it.
+    /// The number of errors, and the first one.
     troubles: usize,
     first: Option<io::Error>,
 }
 
 impl Going<'_, '_> {
-    /// The next folder that was found in another and can be entered.
+    /// Enters the next waiting folder of a level.
     fn child(&mut self, level: &mut Level) -> io::Result<Option<Level>> {
         while let Some(name) = level.next() {
             self.path.truncate(level.end);
@@ -185,7 +184,7 @@ impl Going<'_, '_> {
         Ok(None)
     }
 
-    /// Reads some more of a folder and visits it; what is a folder in it waits.
+    /// Reads and visits some more names of a folder. Folders among them wait to be entered.
     fn read(&mut self, level: &mut Level) -> io::Result<ControlFlow<()>> {
         let Level { folder: Some(folder), waiting, has_more, .. } = level else {
             level.has_more = false;
@@ -219,7 +218,7 @@ impl Going<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Visits one name: whether it is to be entered.
+    /// Visits one name. Returns whether it is to be entered.
     fn found(&mut self, folder: &OwnedFd, name: &OsStr, told: FileType) -> io::Result<ControlFlow<(), bool>> {
         self.looked_at += 1;
         if self.looked_at > self.walk.most {
@@ -240,7 +239,7 @@ impl Going<'_, '_> {
         Ok(ControlFlow::Continue(kind == FileType::Directory && !(self.walk.leaves)(&found.path())))
     }
 
-    /// Something cannot be done where the walk is.
+    /// Handles an error at the current path.
     fn trouble(&mut self, error: io::Error) -> io::Result<()> {
         let path = OsStr::from_bytes(&self.path).display().to_string();
         let error = match path.is_empty() {
@@ -260,15 +259,15 @@ impl Going<'_, '_> {
 
 /// A folder that the walk is in, or has come through.
 struct Level {
-    /// Not there where it was left open no longer.
+    /// The folder, while it is open.
     folder: Option<OwnedFd>,
-    /// Which one it was, and up to where it was read.
+    /// Its device, inode number and read position when it was closed.
     left: (u64, u64, u64),
-    /// The folders in it that were found and not entered yet, each with a zero behind it.
+    /// The names of folders found and not entered yet, each ending in NUL.
     waiting: Vec<u8>,
     /// Whether there may be more to read.
     has_more: bool,
-    /// Where its path ends.
+    /// The length of its path.
     end: usize,
 }
 
@@ -277,14 +276,14 @@ impl Level {
         Self { folder: Some(folder), left: (0, 0, 0), waiting: Vec::new(), has_more: true, end }
     }
 
-    /// The name of the next folder to enter.
+    /// Takes the name of the next folder to enter.
     fn next(&mut self) -> Option<Vec<u8>> {
         self.waiting.pop()?;
         let start = self.waiting.iter().rposition(|octet| *octet == 0).map_or(0, |zero| zero + 1);
         Some(self.waiting.split_off(start))
     }
 
-    /// Closes it for as long as the walk is below.
+    /// Closes the folder while the walk is below it.
     fn leave(&mut self) -> io::Result<()> {
         if let Some(folder) = self.folder.take() {
             let stat = rustix::fs::fstat(&folder)?;
@@ -293,7 +292,7 @@ impl Level {
         Ok(())
     }
 
-    /// Opens it again, from one that was in it: if that is still so.
+    /// Opens the folder again by `..` of a folder in it, and checks that it is the same one.
     fn come_back(&mut self, below: &Self) -> io::Result<()> {
         let (None, Some(below)) = (&self.folder, &below.folder) else { return Ok(()) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -309,7 +308,7 @@ impl Level {
     }
 }
 
-/// What a name is; nothing where it is gone.
+/// Returns the type of a name. `None` if it is gone.
 fn kind(folder: &OwnedFd, name: &OsStr, told: FileType) -> io::Result<Option<FileType>> {
     if told != FileType::Unknown {
         return Ok(Some(told));
@@ -328,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// The links that a walk comes to, and how it ends.
+    /// Returns the links that a walk visits, and its result.
     fn links(top: &Path, shut: Shut, mut at: impl FnMut(&Path)) -> (BTreeSet<PathBuf>, io::Result<()>) {
         let mut links = BTreeSet::new();
         let top = fs::File::open(top).unwrap();
@@ -342,7 +341,7 @@ mod tests {
         (links, done)
     }
 
-    /// A folder with folders in each other, in some of which others are, with a link in each.
+    /// Makes nested folders, some with further folders, and a link in each.
     fn nested(depth: usize) -> (tempfile::TempDir, BTreeSet<PathBuf>) {
         let folder = tempfile::tempdir().unwrap();
         let mut at = fs::File::open(folder.path()).unwrap();
@@ -355,7 +354,7 @@ mod tests {
         for level in 0..depth {
             at = make(&at, "d");
             within.push("d");
-            // More than are read at once, and more than may be open.
+            // More than one read returns, and more than may be open.
             let beside = if level == 100 { 1_200 } else { usize::from(level % 50 == 49) };
             for number in 0..beside {
                 let name = format!("{number:03}");
@@ -378,7 +377,7 @@ mod tests {
         done.unwrap();
         assert_eq!(found, made);
         assert!((1..4 * KEPT).contains(&most), "{most} are open");
-        // Deeper than any path leads there is nobody.
+        // No path reaches deeper folders.
         let mut at = fs::File::open(folder.path().join("d/".repeat(1_800))).unwrap();
         for _ in 0..300 {
             rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
@@ -401,7 +400,7 @@ mod tests {
         });
         let why = done.unwrap_err().to_string();
         assert!(is_moved && why.contains("was moved meanwhile"), "{why}");
-        // Those above are all there; and it is refused before a run.
+        // All levels above are visited; before a run the walk is refused.
         let is_above = |path: &&PathBuf| path.components().count() < KEPT;
         assert!(made.iter().filter(is_above).all(|path| found.contains(path)));
         fs::rename(&to, &from).unwrap();
