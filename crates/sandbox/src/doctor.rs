@@ -1,4 +1,4 @@
-//! What this machine can do for a sandbox, layer by layer: tried for real, never read off a version number.
+//! Examines what this machine offers a sandbox. Features are tried, and never derived from a version number.
 
 use sys::probe::{Feature, try_feature};
 
@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::linux::within_subordinate_ids;
 use crate::subordinate::SubordinateIds;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It works.
@@ -25,24 +25,24 @@ pub enum Verdict {
 pub struct Check {
     /// The group it belongs to.
     pub group: &'static str,
-    /// What was looked at.
+    /// What was checked.
     pub what: String,
-    /// How it came out.
+    /// The result.
     pub verdict: Verdict,
     /// What was found.
     pub detail: String,
-    /// What mends it.
+    /// The remedy, if one is known.
     pub remedy: Option<String>,
 }
 
 impl Check {
-    /// A check that came out well.
+    /// Returns a passed check.
     #[must_use]
     pub fn works(group: &'static str, what: &str, detail: impl Into<String>) -> Self {
         Self { group, what: what.into(), verdict: Verdict::Works, detail: detail.into(), remedy: None }
     }
 
-    /// A check that did not, and what mends it.
+    /// Returns a failed check and its remedy.
     #[must_use]
     pub fn lacks(
         group: &'static str,
@@ -157,7 +157,7 @@ fn container_check(all_work: bool, overlay: bool) -> Check {
     }
 }
 
-/// Examines what a caller who is not root has for the owners of an image's files; for root there is nothing to ask.
+/// Examines the subordinate ids of a caller, for the owners of an image's files. Root needs none.
 #[must_use]
 pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
     const WHAT: &str = "subordinate ids";
@@ -180,7 +180,7 @@ pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
     })
 }
 
-/// What a feature that is missing needs.
+/// Returns the requirement of a missing feature.
 fn need(feature: Feature) -> Need {
     match feature {
         Feature::UserNamespace | Feature::OtherNamespaces => Need::UserNamespaces,

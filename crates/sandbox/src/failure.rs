@@ -1,46 +1,46 @@
-//! A step that failed, as init tells it to its parent, and what would mend it.
+//! A failed step, as init reports it to its parent, and its remedy.
 
 use std::path::Path;
 
 use crate::plan::inside::HOME;
 use crate::step::{Step, Visible};
 
-/// A step that failed, in words for the person.
+/// A failed step, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The step, in the words of the plan.
+    /// The text of the step.
     pub step: String,
-    /// What the kernel or the engine said.
+    /// The error of the kernel or the engine.
     pub cause: String,
-    /// What the step needs of the machine, where that is known.
+    /// What the step needs, if that is known.
     pub need: Option<Need>,
 }
 
-/// What a step needs of the machine or the command line.
+/// A requirement of a step, of the machine or the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// A directory to begin in.
+    /// Another directory to start in.
     OtherDirectory,
-    /// A `/proc` that nothing covers.
+    /// A `/proc` without mounts over it.
     UncoveredProc,
-    /// User namespaces without root.
+    /// Unprivileged user namespaces.
     UserNamespaces,
-    /// Overlays in a user namespace, with attributes on files in memory.
+    /// Overlays in a user namespace, with extended attributes on tmpfs files.
     Overlay,
-    /// Redirected packets.
+    /// The modules that redirect packets.
     Redirect,
-    /// A place inside where something can be made.
+    /// A place inside at which something can be made.
     PlaceOfItsOwn,
 }
 
 impl Failure {
-    /// Of which nobody knows what would help.
+    /// Returns a failure without a known remedy.
     #[must_use]
     pub fn new(step: impl Into<String>, cause: impl ToString) -> Self {
         Self { step: step.into(), cause: cause.to_string(), need: None }
     }
 
-    /// Of a step of a plan.
+    /// Returns the failure of a step of a plan.
     pub(crate) fn of_step(step: &Step, all: &[Step], cause: String) -> Self {
         let need = match step {
             Step::Show(Visible { target, .. }) | Step::Copy(_, target) if is_of_this_machine(target, all) => {
@@ -54,13 +54,13 @@ impl Failure {
         Self { step: step.to_string(), cause, need }
     }
 
-    /// With what it needs.
+    /// Sets the requirement.
     pub(crate) fn needing(self, need: Need) -> Self {
         Self { need: Some(need), ..self }
     }
 }
 
-/// Whether a place inside lies in a directory of this machine's, in which nothing can be made.
+/// Whether a place inside is in a directory of the host, in which nothing can be made.
 fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
         Step::ShowSystem(path) | Step::Link(path, _) => target.starts_with(path),
@@ -79,7 +79,7 @@ impl Need {
         Self::PlaceOfItsOwn,
     ];
 
-    /// What a person can do.
+    /// Returns the remedy.
     pub(crate) fn remedy(self) -> String {
         let text = match self {
             Self::OtherDirectory => {
@@ -108,7 +108,7 @@ impl Need {
         format!("{text}; `lockgate doctor` tells what is missing")
     }
 
-    /// As one character of a message.
+    /// Encodes a requirement as one character of a message.
     pub(crate) fn sign(need: Option<Self>) -> char {
         match need {
             None => '-',
@@ -121,7 +121,7 @@ impl Need {
         }
     }
 
-    /// The same back.
+    /// Decodes a requirement.
     pub(crate) fn of_sign(sign: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|need| sign.chars().eq([Self::sign(Some(*need))]))
     }

@@ -128,8 +128,8 @@ pub fn receive_listeners(socket: BorrowedFd<'_>) -> io::Result<Option<ListenerSe
     Ok(Some(set))
 }
 
-/// The sidecar's side: reports that every listener is served. Ignores an init that is gone: otherwise this failure would be reported instead
-/// of init's own, and the socket's end is seen anyway.
+/// The sidecar's side: reports that every listener is served. Ignores an init that is gone: otherwise this failure would be reported
+/// instead of init's own, and the socket's end is seen anyway.
 ///
 /// # Errors
 /// When `sendmsg(2)` fails for another reason.

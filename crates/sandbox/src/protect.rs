@@ -77,8 +77,8 @@ fn read_rows() -> Vec<Row> {
     DATA.lines().filter_map(row).collect()
 }
 
-/// Whether a path of a workspace is protected, or is below or above a protected path. A repository contains protected paths. The workspace's
-/// own, if it is left to the command, counts only for what else is protected in it.
+/// Whether a path of a workspace is protected, or is below or above a protected path. A repository contains protected paths. The
+/// workspace's own, if it is left to the command, counts only for what else is protected in it.
 pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
     let is_left = |at: &Path| at == Path::new(".git") && open.iter().any(|path| path == at);
     let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
@@ -250,8 +250,8 @@ pub(crate) fn present(workspace: &Path, open: &[PathBuf]) -> Result<Vec<(PathBuf
     Ok(found)
 }
 
-/// Returns the folders above a protected path, except the repository, outermost first. Each must be a mount point of its own, or it could be
-/// renamed away with its content. Leaves out those that were returned before.
+/// Returns the folders above a protected path, except the repository, outermost first. Each must be a mount point of its own, or it
+/// could be renamed away with its content. Leaves out those that were returned before.
 fn folders_to_pin<'a>(path: &'a Path, pinned: &mut Vec<&'a Path>) -> Vec<&'a Path> {
     let above =
         path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty() && *above != Path::new(".git"));

@@ -1,5 +1,5 @@
-//! Opens the caller's own files for reading: through no symbolic link, and regular files only. A missing file is no error; a file of another
-//! kind is.
+//! Opens the caller's own files for reading: through no symbolic link, and regular files only. A missing file is no error; a file of
+//! another kind is.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

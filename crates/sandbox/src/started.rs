@@ -1,4 +1,4 @@
-//! A started sandbox, as its parent holds it.
+//! A started sandbox, as its parent sees it.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,43 +21,44 @@ use crate::linux::ahead::Ahead;
 use crate::orphans::Orphans;
 use crate::run_network::Visit;
 
-/// What a sandbox's init is given from outside, beside its plan.
+/// The sockets and descriptors that a sandbox's init gets, beside its plan.
 #[derive(Debug)]
 pub struct InitChannels {
-    /// Where the command's standard streams lead.
+    /// The command's standard streams.
     pub stdio: Stdio,
-    /// To the sidecar.
+    /// The socket to the sidecar.
     pub link: OwnedFd,
-    /// To whoever may ask for sockets of the sandbox's network, where there is somebody.
+    /// The inner end of the socket broker's line, if there is one.
     pub broker: Option<OwnedFd>,
-    /// At an engine: the networks of companions, on which its sidecar has a place.
+    /// At an engine: the networks of companions that its sidecar visits.
     pub visits: Vec<Visit>,
-    /// The namespaces it is to live in, where they were begun ahead.
+    /// The namespaces that were made ahead, if they were.
     pub ahead: Option<Ahead>,
 }
 
-/// The sidecar, to be started while its sandbox is made: when, is for the backend to say.
+/// A sidecar that the backend starts while it makes the sandbox.
 pub trait SidecarStart {
-    /// Starts it, once.
+    /// Starts the sidecar. Called once.
     ///
     /// # Errors
     /// When it cannot be started.
     fn start(&mut self) -> Result<(), Error>;
 
-    /// The certificate of the run's authority, in PEM, from a sidecar that was started: asked for as late as can be. At an engine it
-    /// is not waited for, but handed over once it is told: [`Started::hand_over`].
+    /// Waits for the certificate of the run's authority, in PEM, from the started sidecar. Called as late as possible. At an engine
+    /// nobody waits for it here: it is handed over when it comes, by [`Started::hand_over`].
     ///
     /// # Errors
-    /// When it told none in time.
+    /// When the sidecar sends none in time.
     fn authority(&mut self) -> io::Result<Vec<u8>>;
 }
 
-/// How long a failed init may take to say why.
+/// The longest wait for a failed init's reason.
 const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How long it is waited for a turn to take away, where there are turns.
+/// The longest wait for a slot to remove things at an engine.
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
-/// How long taking away may take, from when it may begin, and how long what was asked for last may be under way.
+/// The longest time for removing things at an engine, the wait for a slot included; and the longest time for which the engine may still
+/// work on the last request.
 const LONGEST_TAKING: Duration = LONGEST_END.saturating_add(Duration::from_secs(30));
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
@@ -66,69 +67,69 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 pub(crate) enum Ending {
     /// Init is killed, and the kernel ends every process with it.
     Kill,
-    /// The same, and what stands around the sandbox may be given back only after it.
+    /// Init is killed, and the firewall around the sandbox is removed only after that.
     Outlived,
-    /// Init is hung up on, ends every process below it, and then itself.
+    /// Init's control socket is shut down. Init ends every process below it, and then itself.
     HangUp,
-    /// The same, and what it takes away is waited for.
+    /// Init's control socket is shut down, and the parent waits for it to remove things at an engine.
     TakeAway,
 }
 
-/// A sandbox whose init runs.
+/// A started sandbox.
 #[derive(Debug)]
 pub struct Started {
     pub(crate) init: Child,
     pub(crate) control: OwnedFd,
     pub(crate) group: Option<Group>,
-    /// Whether what is protected still is, where something is.
+    /// The watch over the covers of protected paths, if there are any.
     pub(crate) cover_watch: Option<CoverWatch>,
-    /// What keeps others from taking down what stands around its link, until this is dropped.
+    /// The socket that owns the link's firewall, so that nobody else can remove it until this is dropped.
     pub(crate) firewall: Option<OwnedFd>,
-    /// On which whoever makes the sandbox still waits for the certificate of the run's authority, where it does.
+    /// The socket by which the sandbox's maker gets the certificate of the run's authority, if it still waits for one.
     pub(crate) hand: RefCell<Option<OwnedFd>>,
-    /// On which whoever takes away behind the run is handed the run's mark of life, where somebody may.
+    /// The socket by which the remover gets the run lock, if a remover may clean up after the run.
     pub(crate) mark: Option<OwnedFd>,
     pub(crate) ending: Ending,
-    /// What is left of the run where its init was killed, and the kernel ends nothing with it.
+    /// The processes to end if init is killed, in a backend without a pid namespace.
     pub(crate) orphans: Option<Orphans>,
 }
 
-/// What has become of what a sandbox's init takes away.
+/// Whether everything that a sandbox's init removes is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// All of it is gone.
+    /// Everything is gone.
     All,
-    /// Somebody takes it away behind the run, and waits for the run's mark: [`Started::hand_mark`].
+    /// A remover process removes it after the run, and waits for the run lock: [`Started::hand_mark`].
     Behind,
-    /// Init takes nothing away, or not all of it is gone.
+    /// Init removes nothing, or not everything is gone.
     Unknown,
 }
 
-/// The status of an init that left it to somebody else to take away.
+/// The exit status of an init that left the removal to a remover process.
 pub(crate) const BEHIND: i32 = 3;
 
 impl Started {
-    /// One with nothing beside its init, the line to it and its group.
+    /// Returns a sandbox with its init, control socket and group alone.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
         let (hand, orphans) = (None.into(), None);
         Self { init, control, group, cover_watch: None, firewall: None, hand, mark: None, ending, orphans }
     }
 
-    /// A descriptor that becomes readable when init says something, or is gone.
+    /// Returns a descriptor that becomes readable when init reports an event, or is gone.
     #[must_use]
     pub fn events(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// The next thing init says; `None` when it is gone.
+    /// Receives init's next event. Returns `None` if init is gone.
     ///
     /// # Errors
-    /// Whatever the socket gives.
+    /// When the socket fails.
     pub fn next_event(&self) -> io::Result<Option<Event>> {
         Event::receive(self.control.as_fd())
     }
 
-    /// Why init failed, if it has said so, or is about to.
+    /// Returns the reason why init failed, if it reports one within a short time.
     pub(crate) fn failure(&self) -> Option<Error> {
         let mut said = [PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN)];
         rustix::event::poll(&mut said, Some(&LAST_WORD)).ok().filter(|ready| *ready > 0)?;
@@ -138,17 +139,17 @@ impl Started {
         }
     }
 
-    /// Hands over the certificate of the run's authority, in PEM, to whoever waits for it: once, and whoever does not wait hears nothing.
+    /// Hands the certificate of the run's authority, in PEM, to the sandbox's maker, if it waits for one. Does so once.
     pub fn hand_over(&self, certificate: &[u8]) {
         if let Some(hand) = self.hand.borrow_mut().take() {
-            // One that is gone has said why, or its end says it.
+            // A maker that is gone has reported why, or its end shows it.
             let _ = descriptor::send(&hand, certificate, &[]);
         }
     }
 
     /// Passes a signal to the command's process group.
     pub fn signal(&self, signal: i32) {
-        // Init may be gone already; then there is nobody to tell.
+        // Init may be gone already, and then needs no signal.
         let _ = handshake::send_signal(self.control.as_fd(), signal);
     }
 
@@ -162,24 +163,23 @@ impl Started {
         };
     }
 
-    /// Whether the sandbox holds something that can be given back only when its init is gone.
+    /// Whether something of the sandbox can be given back only after its init is gone.
     #[must_use]
     pub fn outlives_its_end(&self) -> bool {
         self.group.is_some() || matches!(self.ending, Ending::Outlived | Ending::TakeAway)
     }
 
-    /// Hands the mark of life of a run that is over to whoever takes away behind it, who holds its lock from now on and removes it at
-    /// the end.
+    /// Hands the lock of a finished run to the remover, which holds it from now on and removes its file at the end.
     ///
     /// # Errors
-    /// When nobody is there, who would have it.
+    /// When there is no remover.
     pub fn hand_mark(&self, mark: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         let line = self.mark.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         descriptor::send(line, std::path::absolute(path)?.as_os_str().as_encoded_bytes(), &[mark])
     }
 
-    /// Waits until init is gone, and says what it has taken away of what was its own to take. One that takes things away may
-    /// hang with whoever has them: it is ended after a while.
+    /// Waits until init is gone. Returns whether everything that it removes is gone. Kills an init that removes things at an engine after a
+    /// while, because it may hang with the engine.
     pub fn wait(&self) -> Taken {
         if self.ending == Ending::TakeAway {
             let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
@@ -191,7 +191,7 @@ impl Started {
             orphans.end();
         }
         if self.ending == Ending::TakeAway && !matches!(ended, Ok(Exit::Code(_))) {
-            // What it asked for last may still be made: whoever takes it away now looks after that.
+            // The engine may still work on init's last request. The removal must begin after that.
             std::thread::sleep(UNDER_WAY);
         }
         match ended {
@@ -201,25 +201,25 @@ impl Started {
         }
     }
 
-    /// What the sandbox has used.
+    /// Returns the sandbox's resource usage, if it has a control group of ours.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         self.group.as_ref().map(Group::usage)
     }
 
-    /// Becomes readable when somebody on this machine may have replaced what is protected, where something is.
+    /// Returns a descriptor that becomes readable when somebody on this machine may have replaced a protected path.
     #[must_use]
     pub fn protection(&self) -> Option<BorrowedFd<'_>> {
         self.cover_watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// What is not protected any more, because somebody on this machine replaced it: by its path in the workspace.
+    /// Returns the path in the workspace that is not protected any more, because somebody on this machine replaced it.
     #[must_use]
     pub fn unprotected(&self) -> Option<&Path> {
         self.cover_watch.as_ref().and_then(CoverWatch::broken)
     }
 
-    /// Watches no more over what is protected: what held names is about to be taken away.
+    /// Stops watching protected paths, before the placeholders are removed.
     pub fn release(&mut self) {
         self.cover_watch = None;
     }

@@ -1,4 +1,4 @@
-//! The steps of a plan: what is done to make a sandbox, each with the words by which an error names it.
+//! The steps of a plan. Each has a text by which an error names it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,45 +8,45 @@ use policy::{ByteSize, MountMode, WorkspaceMode};
 /// A host path that becomes visible inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visible {
-    /// What is shown.
+    /// The source.
     pub source: Source,
-    /// Where it is shown.
+    /// The place inside.
     pub target: PathBuf,
-    /// How it may be used.
+    /// Whether it is writable.
     pub mode: MountMode,
 }
 
-/// Where something visible comes from.
+/// The source of something visible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A path of the host, opened without following links.
     Host(PathBuf),
 }
 
-/// A file of the sandbox's own. What it holds was prepared outside and is no secret.
+/// A file of the sandbox's own. Its content was prepared outside and is no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateFile {
-    /// Where it lies inside; among the additions to a plan, from the home.
+    /// Its path inside. In the additions to a plan it is relative to the home.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub content: Vec<u8>,
-    /// Who may use it, as in chmod(2).
+    /// Its mode, chmod(2).
     pub mode: u32,
 }
 
-/// A cache of the caller's, which the command may write over.
+/// A cache of the caller, to which the command's writes do not go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     /// The directory of the host.
     pub source: PathBuf,
-    /// Where it is shown, from the home inside.
+    /// The place inside, relative to the home.
     pub target: PathBuf,
 }
 
-/// One step in the making of a `linux` sandbox, in the order of the plan.
+/// One step in making a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Opens everything that is shown, before anything is covered.
+    /// Opens all sources, before anything is covered.
     OpenSources,
     /// Mounts the private root, with room for this many octets and files.
     MountRoot {
@@ -63,7 +63,7 @@ pub enum Step {
         size: ByteSize,
         /// Files and directories.
         inodes: u64,
-        /// The directory on disk that takes what is written, where memory cannot.
+        /// The directory on disk for writes, if memory cannot take them.
         written: Option<PathBuf>,
     },
     /// Shows a system directory of the host, read-only.
@@ -72,17 +72,17 @@ pub enum Step {
     Link(PathBuf, PathBuf),
     /// Makes a private directory.
     Directory(PathBuf, u32),
-    /// Gives a directory of an image to the command, made if it is not there.
+    /// Gives a directory of an image to the command, and makes it if it does not exist.
     Volume(PathBuf),
     /// Makes the network of the run at the engine.
     RunNetwork,
-    /// Makes the sidecar's container, which is on that network and reaches the outside.
+    /// Makes the sidecar's container, which is on that network and has access to the outside.
     SidecarContainer,
-    /// Makes the agent's container of an image, which is on that network alone.
+    /// Makes the agent's container from an image, on that network alone.
     AgentContainer(String),
     /// Makes a private directory in memory, for this many octets and files.
     PrivateDirectory {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Its mode.
         mode: u32,
@@ -91,30 +91,30 @@ pub enum Step {
         /// Files and directories.
         inodes: u64,
     },
-    /// Makes a directory of the sandbox's own in the place of whatever an image has there.
+    /// Makes a directory of the sandbox's own in place of whatever an image has there.
     OwnDirectory(PathBuf, u32),
     /// Shows `/etc` read-only, with files of ours over it.
     ShowEtc,
-    /// Writes the few files of an image's `/etc` that must speak of the sandbox.
+    /// Writes the few files of an image's `/etc` that must describe the sandbox.
     WriteEtc,
-    /// Reads whom the host trusts, and makes it ready for one more.
+    /// Reads the host's CA bundle, and prepares it to take one more authority.
     ReadAuthorities(PathBuf),
-    /// Lets programs trust the run's authority, beside those that the host trusts.
+    /// Makes programs trust the run's certificate authority, beside those of the host.
     TrustAuthority(Option<PathBuf>),
-    /// The same where the command sees this machine's files: writes what trusts it to a directory of the run's own.
+    /// Writes the CA bundle with the run's authority to a directory of the run, for a command that sees the host's files.
     WriteAuthority {
         /// The host's bundle.
         bundle: Option<PathBuf>,
         /// The directory.
         directory: PathBuf,
     },
-    /// Mounts the process file system of the sandbox's own processes.
+    /// Mounts `/proc` of the sandbox's pid namespace.
     MountProc,
     /// Makes `/dev` with the harmless devices.
     MakeDevices,
     /// Shows the workspace.
     ShowWorkspace(PathBuf, WorkspaceMode),
-    /// Shows the workspace, with what is written kept in another directory.
+    /// Shows the workspace, with writes kept in another directory.
     OverlayWorkspace {
         /// The workspace.
         workspace: PathBuf,
@@ -123,8 +123,7 @@ pub enum Step {
     },
     /// Shows a path of the host.
     Show(Visible),
-    /// Shows a directory of the host with what is written over it kept until the end: in memory, which has room for this many
-    /// octets, or on disk.
+    /// Shows a directory of the host, with writes over it kept until the end: in memory, up to this many octets, or on disk.
     ShowUnder {
         /// The directory of the host.
         source: PathBuf,
@@ -132,25 +131,25 @@ pub enum Step {
         target: PathBuf,
         /// Octets.
         size: ByteSize,
-        /// The directory on disk that takes what is written, where memory cannot: with [`crate::changes::WRITTEN`] and
+        /// The directory on disk for writes, if memory cannot take them: it has [`crate::changes::WRITTEN`] and
         /// [`crate::changes::WORK`].
         written: Option<PathBuf>,
     },
     /// Writes a file of the sandbox's own.
     WriteFile(PrivateFile),
-    /// Copies a path of the host.
+    /// Copies a path of the host into the sandbox.
     Copy(PathBuf, PathBuf),
-    /// Makes what the host would later execute or trust read-only.
+    /// Makes the workspace's protected paths read-only.
     Protect,
     /// Makes the private root the root.
     EnterRoot,
-    /// Gives the host its name.
+    /// Sets the host name.
     SetHostname,
     /// Makes every address local, and redirects TCP.
     WireNetwork,
     /// Binds the listeners and hands them to the sidecar.
     HandOutListeners,
-    /// Leads everything over a link of the run's own to the host's end, where the listeners are.
+    /// Routes everything over the run's veth pair to the host's end, where the listeners are.
     JoinLink,
     /// Gives up identities and capabilities for good.
     DropPrivileges,
@@ -161,7 +160,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The place inside that this covers, of those that a person or what they asked for has chosen.
+    /// Returns the place inside that the step covers, if the user, or something they asked for, chose it.
     pub(crate) fn covers(&self) -> Option<&Path> {
         match self {
             Self::ShowWorkspace(path, _) | Self::OverlayWorkspace { workspace: path, .. } => Some(path),

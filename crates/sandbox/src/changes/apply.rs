@@ -296,7 +296,7 @@ mod tests {
         std::fs::remove_file(directory.join("since")).unwrap();
         super::super::Since::begin(&directory).unwrap();
         let read = || Changes::read(&directory, &workspace).unwrap();
-        // Some at once, some by themselves: the other name is no conflict of somebody else's.
+        // Whether applied together or one by one, the file's other name is no conflict.
         assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
         read().apply(&["x".into(), "a".into(), "y".into()]).unwrap();
         read().apply(&["m".into()]).unwrap();

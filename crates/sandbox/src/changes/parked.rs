@@ -1,6 +1,6 @@
-//! Overlayfs work directories of runs at an engine. The engine mounts the overlay as root, so the kernel's directory belongs to root, and an
-//! unprivileged caller can neither read nor remove it. Its parent directory is moved aside and used by the next run at an engine: the
-//! kernel empties it first.
+//! Overlayfs work directories of runs at an engine. The engine mounts the overlay as root, so the kernel's directory belongs to root,
+//! and an unprivileged caller can neither read nor remove it. Its parent directory is moved aside and used by the next run at an
+//! engine: the kernel empties it first.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,5 +1,5 @@
-//! Tells whether somebody else changed a file of the workspace after a run began. Applying a change to one name of a file with several names
-//! changes the file at all of them, so such changes of our own are recorded beside the upper layer for later applies.
+//! Tells whether somebody else changed a file of the workspace after a run began. Applying a change to one name of a file with several
+//! names changes the file at all of them, so such changes of our own are recorded beside the upper layer for later applies.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

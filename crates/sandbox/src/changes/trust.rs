@@ -1,5 +1,5 @@
-//! Marks the changes that this machine would execute or trust. It compares the workspace as it is with the workspace as it would be, because
-//! one change may make another one dangerous. It reads names only, never the content of a file.
+//! Marks the changes that this machine would execute or trust. It compares the workspace as it is with the workspace as it would be,
+//! because one change may make another one dangerous. It reads names only, never the content of a file.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;

@@ -1,5 +1,5 @@
-//! What can be made of a sandbox before anybody knows what is to be in it: its namespaces but for the mounts. The network is
-//! the dearest of them, and whoever begins early has it made, and redirected, while arguments and policy are read.
+//! Makes a sandbox's namespaces ahead, except the mount namespace, before its content is known. The network takes longest, and is made and
+//! redirected while this process still reads its arguments and policy.
 
 use std::fmt;
 use std::io;
@@ -11,12 +11,12 @@ use sys::process::{self, Child, Namespaces};
 
 use super::wire;
 
-/// Namespaces for one sandbox, made while this process goes on. Where none can be made, or they are not used within a minute,
-/// the sandbox makes its own.
+/// Namespaces for one sandbox, made while this process goes on. If they cannot be made, or are not used within a minute, the sandbox makes
+/// its own.
 pub struct Ahead(Held);
 
 impl Ahead {
-    /// Begins to make them; nothing where that is refused.
+    /// Begins to make them. Returns `None` if the kernel refuses.
     #[must_use]
     pub fn begin() -> Option<Self> {
         Held::begin(Namespaces::AHEAD, wire::messages().into()).ok().map(Self)
@@ -29,7 +29,7 @@ impl fmt::Debug for Ahead {
     }
 }
 
-/// Starts init, in the namespaces that were made ahead where it can enter them. It is told what is left for it to unshare.
+/// Starts init, in the namespaces that were made ahead if it can enter them. `init` receives the namespaces that are left to unshare.
 pub(super) fn clone_init(
     ahead: Option<&Ahead>,
     cgroup: Option<BorrowedFd<'_>>,

@@ -1,37 +1,36 @@
-//! The addresses of a link: a block of four out of a range of ours, of which the host's end has one and the sandbox's another.
+//! The addresses of a veth pair: a block of four from a range of ours, one for the host's end and one for the sandbox's.
 //!
-//! The range is 240.76.0.0/16, of the class that was kept for later and never given out (RFC 1112): no network routes it, the
-//! address guard of every sidecar refuses it, and Linux takes it like any other. It is apart from 198.18.0.0/15, where names and
-//! the networks of engines are; 100.64.0.0/10 is not for us, as carriers number links with it and private networks drop what
-//! claims to come from it.
+//! The range is 240.76.0.0/16, of the reserved class that was never assigned (RFC 1112): no network routes it, the address guard of every
+//! sidecar refuses it, and Linux accepts it like any other. It is separate from 198.18.0.0/15, which has names and the networks of engines.
+//! 100.64.0.0/10 is not usable: carriers number links with it, and private networks drop packets from it.
 
 use std::net::Ipv4Addr;
 
 use policy::RunId;
 use sys::link::Subnet;
 
-/// 240.76.0.0/16, and how many blocks it has.
+/// 240.76.0.0/16, and the number of its blocks.
 const RANGE: u32 = 0xf04c_0000;
 const BLOCKS: u32 = 1 << 14;
 const PREFIX: u8 = 30;
-/// How many blocks a run tries: each is taken by another run, or routed elsewhere.
+/// The most blocks that a run tries. Another run may have taken one, or it may be routed elsewhere.
 const MOST_TRIES: u32 = 256;
 
-/// Four addresses: the network's own, the host's, the sandbox's, and the one for all.
+/// A block of four addresses: network, host, sandbox, and broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block(u32);
 
 impl Block {
-    /// The blocks a run tries, in its own order, so that two runs hardly ever want the same.
+    /// The blocks that a run tries, in an order of its own, so that two runs hardly ever try the same.
     pub(super) fn candidates(run: &RunId) -> impl Iterator<Item = Self> + use<> {
         let hash =
             run.as_str().bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
-        // The high bits are the better ones of this hash.
+        // The high bits of this hash are better distributed.
         let first = hash >> 16;
         (0..MOST_TRIES).map(move |n| Self(first.wrapping_add(n) % BLOCKS))
     }
 
-    /// The block that an address of one is in.
+    /// Returns the block that contains an address.
     pub(super) fn holding(address: Ipv4Addr) -> Self {
         Self((u32::from(address).wrapping_sub(RANGE) >> 2) % BLOCKS)
     }
@@ -40,7 +39,7 @@ impl Block {
         RANGE + (self.0 << 2)
     }
 
-    /// As the kernel is told of it.
+    /// The block as a subnet.
     pub(super) fn subnet(self) -> Subnet {
         Subnet { first: self.first().into(), length: PREFIX }
     }
@@ -101,7 +100,7 @@ mod tests {
     fn two_hundred_runs_that_each_take_the_first_free_block_find_one() {
         let mut taken = HashSet::new();
         for n in 0..200 {
-            // All of them as close together as can be: they begin at the same block.
+            // The worst case: all of them begin at the same block.
             let found = Block::candidates(&run(1)).find(|block| taken.insert(block.0));
             assert!(found.is_some(), "run {n} found none");
         }

@@ -1,7 +1,7 @@
-//! `/etc` inside: the host's, read-only, with the few files that must speak of the sandbox mounted over it one by one.
+//! `/etc` inside: the host's, read-only, with the few files that must describe the sandbox mounted over it one by one.
 //!
-//! An overlay would be one mount, but it cannot take a folder with locked mounts below it, which is what `/etc` is in
-//! every container; and it would not show them.
+//! An overlay would be one mount, but it refuses a folder with locked mounts below it, as `/etc` is in every container, and it would not
+//! show them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,16 +17,16 @@ use crate::plan::Plan;
 use crate::plan::inside::HOME;
 use crate::source;
 
-/// The sidecar's address inside: the first of those it hands out for names, and never one of them.
+/// The sidecar's address inside: the first of its range for names, and never assigned to a name.
 const SIDECAR: &str = "198.18.0.0";
-/// Where every address is local, so is that of the resolver. Over a link it must be one that leads there.
+/// The resolver's address if every address is local. Over a veth pair it must be one that leads to the sidecar.
 const LOCAL_RESOLVER: &str = "127.0.0.1";
-/// The largest of an image's files, or our own, that is read.
+/// The largest file, of an image or our own, that is read.
 const LARGEST: u64 = 1 << 20;
-/// Where our files lie, out of the way.
+/// The directory of our files inside.
 pub(super) const OURS: &str = "/.lockgate-etc";
 
-/// Shows the host's `/etc` with our files over its own.
+/// Shows the host's `/etc` with our files mounted over its own.
 pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
     let (uid, gid) = (plan.identity.uid.inside, plan.identity.gid.inside);
     root.show_system(Path::new("/etc"))?;
@@ -53,7 +53,7 @@ fn hosts() -> String {
     format!("127.0.0.1 localhost lockgate\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n")
 }
 
-/// The resolver is the sidecar, whatever address is asked.
+/// Returns `resolv.conf`. The sidecar is the resolver at every address.
 fn resolver(wiring: Wiring) -> String {
     let address = match wiring {
         Wiring::Redirect => LOCAL_RESOLVER,
@@ -62,8 +62,8 @@ fn resolver(wiring: Wiring) -> String {
     format!("# Answered by the sidecar, at this and every other address.\nnameserver {address}\n")
 }
 
-/// Writes what of an image's `/etc` must speak of the sandbox. All of it is the command's own, and may be changed by it:
-/// nothing depends on these files but what the command itself believes.
+/// Writes the files of an image's `/etc` that must describe the sandbox. The command owns and may change them: only the command itself
+/// relies on them.
 pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
     root.directory(Path::new(OURS), 0o755)?;
     root.directory(Path::new("/etc"), 0o755)?;
@@ -75,11 +75,11 @@ pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
     add_account(root, "group", gid, &format!("agent:x:{gid}:\n"))
 }
 
-/// Adds a line to a table of the image unless that id has one.
+/// Adds a line to a table of the image, unless the table has the id.
 fn add_account(root: &Root, name: &str, id: u32, line: &str) -> io::Result<()> {
     let mut table = root.read(&Path::new("/etc").join(name), LARGEST).unwrap_or_default();
     let text = String::from_utf8_lossy(&table);
-    let whole = (table.len() as u64) < LARGEST; // or half a line would be written back
+    let whole = (table.len() as u64) < LARGEST; // otherwise half a line could be written back
     let known = text.lines().any(|line| line.split(':').nth(2).is_some_and(|field| field == id.to_string()));
     if known || !whole {
         return Ok(());
@@ -91,7 +91,7 @@ fn add_account(root: &Root, name: &str, id: u32, line: &str) -> io::Result<()> {
     replace(root, name, &table)
 }
 
-/// Puts a file in the place of whatever the image has there: a link is replaced, not followed.
+/// Writes a file in place of whatever the image has there. A link is replaced and not followed.
 fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
     let etc = root.open(Path::new("/etc"))?;
     match rustix::fs::unlinkat(&etc, name, AtFlags::empty()) {
@@ -100,7 +100,7 @@ fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Mounts one of our files over the host's. What the host does not have is left out: libraries have their defaults.
+/// Mounts one of our files over the host's. Does nothing if the host has no such file: libraries have their defaults.
 pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path) -> io::Result<()> {
     let there = match root.follow(theirs, OFlags::PATH) {
         Ok(there) => there,
@@ -109,7 +109,7 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path) -> io::Result<()
         }
         Err(error) => return Err(error),
     };
-    // By its path: no link is on the way to what we made ourselves.
+    // By its path: our own files are not behind links.
     let tree = mount::clone_tree(root.fd()?, &source::c_path(relative(ours)), Depth::One)?;
     mount::set_flags(
         tree.as_fd(),
@@ -118,7 +118,7 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path) -> io::Result<()
     mount::attach(tree.as_fd(), there.as_fd(), c"")
 }
 
-/// A link into a directory that is private here, as `/etc/resolv.conf` into `/run` often is: the file is made there.
+/// Makes the target of a link into a directory that is private here, as `/etc/resolv.conf` often leads into `/run`.
 fn fill_dangling_link(root: &Root, link: &Path, ours: &Path) -> io::Result<()> {
     let Ok(found) = root.follow(link, OFlags::PATH | OFlags::NOFOLLOW) else { return Ok(()) };
     let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
@@ -128,7 +128,7 @@ fn fill_dangling_link(root: &Root, link: &Path, ours: &Path) -> io::Result<()> {
     root.file(&target, &root.read(ours, LARGEST)?)
 }
 
-/// Where a link leads, by its text alone.
+/// Resolves the target of a link by its text alone.
 fn resolve(directory: &Path, target: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for part in directory.join(target).components() {

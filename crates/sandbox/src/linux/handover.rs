@@ -1,6 +1,6 @@
-//! What the parent hands to init while init is already at work: word that the ids are mapped, the control_files of the control
-//! group, the trees whose owners only root can map, and the sockets at the host's end of a link. For that one init hands its
-//! network over first.
+//! The handover from the parent to init, which is already at work: word that the ids are mapped, the control files of the control
+//! group, the trees whose owners only root can map, and the sockets at the host's end of a veth pair. For the pair, init first hands
+//! over its network namespace.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,17 +30,17 @@ const END: &[u8] = b".";
 /// The largest message.
 const LARGEST: usize = 8 * 1024;
 
-/// The parent's side: the ids of the sandbox are mapped.
+/// The parent's side: reports that the ids are mapped.
 pub(super) fn maps_written(hand: &OwnedFd) -> io::Result<()> {
     descriptor::send(hand, MAPPED, &[])
 }
 
-/// Init's side: the network it has made.
+/// Init's side: hands over the network namespace that it has made.
 pub(super) fn offer_network(hand: &OwnedFd, network: BorrowedFd<'_>) -> io::Result<()> {
     descriptor::send(hand, NETWORK, &[network])
 }
 
-/// The parent's side: waits for that network.
+/// The parent's side: waits for init's network namespace.
 pub(super) fn take_network(hand: &OwnedFd) -> io::Result<OwnedFd> {
     let mut buffer = [0; 1];
     match descriptor::receive(hand, &mut buffer)? {
@@ -49,13 +49,13 @@ pub(super) fn take_network(hand: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// What the host's end has: its block, and the sockets behind it, in the order in which they are handed over.
+/// The host's end of a veth pair: its address block, and the bound sockets in the order of their handover.
 pub(super) struct Laid {
     pub(super) block: Block,
     pub(super) sockets: [OwnedFd; 3],
 }
 
-/// The parent's side: everything else but the authority.
+/// The parent's side: hands over everything except the authority.
 pub(super) fn give(
     hand: &OwnedFd,
     group: Option<&Group>,
@@ -80,7 +80,7 @@ pub(super) fn give(
     descriptor::send(hand, END, &[])
 }
 
-/// The parent's side: the certificate of the run's authority, which the sidecar makes while init is at work.
+/// The parent's side: hands over the certificate of the run's authority, which the sidecar makes while init is at work.
 pub(super) fn give_authority(hand: &OwnedFd, authority: &[u8]) -> io::Result<()> {
     descriptor::send(hand, &[&[AUTHORITY][..], authority].concat(), &[])
 }
@@ -102,20 +102,20 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// What init was handed.
+/// Everything that the parent hands over, except the authority.
 #[derive(Default)]
 pub(super) struct Handed {
-    /// The group's control_files; empty where init was born in it, or there is none.
+    /// The group's control files; empty if init was born in the group, or there is none.
     pub(super) control_files: Vec<OwnedFd>,
-    /// The workspace in which names are held, where any are.
+    /// The workspace in which names are held, if any are.
     pub(super) held: Option<OwnedFd>,
     /// The trees, in the order of the steps that show them.
     pub(super) trees: Vec<OwnedFd>,
-    /// The host's end of the link, where there is one.
+    /// The host's end of the veth pair, if there is one.
     pub(super) laid: Option<Laid>,
 }
 
-/// Init's side: waits for everything else but the authority.
+/// Init's side: waits for everything except the authority.
 pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
     let mut handed = Handed::default();
     loop {

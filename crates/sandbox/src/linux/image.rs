@@ -1,7 +1,7 @@
-//! An image as the root: its layers, read-only, under one of the run's own that takes what is written.
+//! Mounts an image as the root: its read-only layers below a private layer for writes.
 //!
-//! The own layer lives in the private file system in memory, so it ends with the sandbox and is as large as the plan says.
-//! Nothing of an image is followed on the way: layers are opened by the paths of the store, which is this person's.
+//! The private layer is in the tmpfs of the private root, so it ends with the sandbox and has the size of the plan. Opening the layers
+//! follows no path of the image: they are opened by the paths of the image store, which belongs to the caller.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -19,29 +19,28 @@ use crate::plan::Plan;
 use crate::step::Step;
 use crate::undo::{Undo, UndoLog};
 
-/// Where layers lie in the private file system, by their numbers; and in the directory above them what is written, and what the
-/// kernel works with.
+/// The directories in the private file system: of the layers, by their numbers; of the private layer's upper and work directories.
 const LAYERS: &str = "layers";
 const ABOVE: &str = "above";
 const UPPER: &str = "upper";
 const WORK: &str = "work";
-/// An attribute of no meaning, to see whether there can be one.
+/// A meaningless attribute, to test whether attributes can be set.
 const ATTRIBUTE: &CStr = c"user.lockgate";
-/// The longest text that one option of a mount may be, fsconfig(2).
+/// The longest text of one mount option, fsconfig(2).
 const LONGEST_OPTION: usize = 255;
-/// The attributes of overlayfs under which an unprivileged mount reads and writes them.
+/// The flags of the overlay.
 const FLAGS: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
 
-/// Where what is written over an image goes.
+/// The place of files written over an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// Into the private file system, which bounds it.
+    /// The private file system, whose size limits them.
     InMemory,
-    /// Into a directory of the run's own.
+    /// A directory of the run on disk.
     OnDisk,
 }
 
-/// Makes the directory on disk that takes what is written, where the plan has one. How it goes is noted first.
+/// Makes the directory on disk for files written over the image, if the plan has one, after recording its undo.
 pub(super) fn make_written(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error> {
     let written = plan.steps.iter().find_map(|step| match step {
         Step::MountImage { written, .. } => written.as_ref(),
@@ -55,8 +54,8 @@ pub(super) fn make_written(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error>
 }
 
 impl Root {
-    /// Mounts the next trees as the layers of an image, bottom first, and makes that the root. Where what is written goes to
-    /// disk, its directory is the tree after them.
+    /// Mounts the next trees as the layers of an image, bottom first, and makes the overlay the root. If writes go to disk, the tree after
+    /// the layers is their directory.
     pub(super) fn mount_image(
         &mut self,
         layers: usize,
@@ -88,7 +87,7 @@ impl Root {
         }
         self.refuse_without_attributes()?;
         self.take_after(&within.join(layers.saturating_sub(1).to_string()))?;
-        // Names are relative to here, so that many of them fit into one option.
+        // Layer names are relative to this directory, so that many fit into one option.
         rustix::process::fchdir(self.open(within)?)?;
         let overlay = overlay(layers.max(1))?;
         mount::attach(overlay.as_fd(), self.fd()?, c"")?;
@@ -96,8 +95,8 @@ impl Root {
         Ok(())
     }
 
-    /// Without attributes the mount works, and a directory that is made in the place of one
-    /// that was removed does not: a run would fail somewhere in its middle.
+    /// Refuses an upper directory without extended attributes. The overlay could be mounted, but a directory could not be made in place
+    /// of a removed one, and a run would fail in its middle.
     fn refuse_without_attributes(&self) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let upper = rustix::fs::openat(self.fd()?, Path::new(ABOVE).join(UPPER), flags, Mode::empty())?;
@@ -110,13 +109,13 @@ impl Root {
         }
     }
 
-    /// The root of what is written looks like that of the topmost layer: owner and mode are taken from there. Everybody may look
-    /// into it: an image that was made for root alone has a command that is not root here.
+    /// Gives the upper directory the owner and mode of the topmost layer's root, readable by everybody: the command is not root here,
+    /// even of an image that was made for root alone.
     fn take_after(&self, top: &Path) -> io::Result<()> {
         let stat = rustix::fs::fstat(self.open(top)?)?;
         let (upper, mode) =
             (&Path::new(ABOVE).join(UPPER), Mode::from_raw_mode(stat.st_mode & 0o1777 | 0o055));
-        // An owner that is none inside cannot be taken: then it is the command's own.
+        // An owner that is not mapped inside cannot be set. The directory is the command's own then.
         let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         let _ = rustix::fs::chownat(
             self.fd()?,
@@ -130,7 +129,7 @@ impl Root {
 }
 
 fn overlay(layers: usize) -> io::Result<OwnedFd> {
-    // The topmost first.
+    // Topmost first.
     let names: Vec<String> = (0..layers).rev().map(|number| number.to_string()).collect();
     let joined = names.join(":");
     let text = |text: String| CString::new(text).map_err(io::Error::other);

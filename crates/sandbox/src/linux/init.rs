@@ -1,7 +1,7 @@
-//! Init: PID 1 of the sandbox. It carries out the plan step by step, starts the command, reaps what is orphaned,
-//! passes signals on, and tells how the command ended on a socket the command does not have.
+//! Init: PID 1 of the sandbox. It carries out the plan step by step, starts the command, reaps orphans, passes signals on, and reports the
+//! command's end on a socket that the command does not have.
 //!
-//! If a step fails it is named and nothing runs. If the parent or the sidecar goes, so does everything here.
+//! If a step fails, init reports it and runs nothing. If the parent or the sidecar is gone, init ends, and with it the sandbox.
 
 use std::borrow::Cow;
 use std::ffi::CStr;

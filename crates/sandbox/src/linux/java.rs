@@ -1,6 +1,6 @@
-//! Trust inside for Java, which reads neither bundle nor directory but a key store of its own, in each runtime's folder.
+//! CA trust for Java, which reads a key store in each runtime's folder instead of a bundle or directory.
 //!
-//! The store is made anew from the bundle, in the oldest form (JKS): every runtime reads it, whatever the form of its own.
+//! The store is made from the bundle in the oldest format (JKS), which every runtime reads, whatever the format of its own store.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -13,40 +13,40 @@ use sha1::{Digest, Sha1};
 use super::etc::{OURS, lay_over};
 use super::root::{Root, relative};
 
-/// Where runtimes are installed, each in a folder of its own.
+/// The directories in which runtimes are installed, each in a folder of its own.
 const HOMES: [&str; 3] = ["/usr/lib/jvm", "/usr/lib64/jvm", "/opt"];
-/// Below a runtime's folder: since Java 9, and before.
+/// The store below a runtime's folder: since Java 9, and before.
 const PLACES: [&str; 2] = ["lib/security/cacerts", "jre/lib/security/cacerts"];
-/// Where the runtimes of a distribution have theirs by a link: Debian's, and Fedora's.
+/// The stores to which a distribution's runtimes link: Debian's, and Fedora's.
 const SHARED: [&str; 2] = ["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
-/// How many runtimes are looked at.
+/// The most runtimes that are looked at.
 const MOST: usize = 64;
 
 /// `JavaKeyStore.MAGIC` and its version 2.
 const HEAD: [u8; 8] = [0xfe, 0xed, 0xfe, 0xed, 0, 0, 0, 2];
-/// The tag of a certificate that is trusted.
+/// The tag of a trusted certificate.
 const TRUSTED: u32 = 2;
-/// Around a certificate: RFC 7468 §5.1.
+/// The lines around a certificate: RFC 7468 §5.1.
 const FIRST_LINE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 const LAST_LINE: &[u8] = b"-----END CERTIFICATE-----";
-/// How long a line of one is but for the last (RFC 7468 §2).
+/// The length of a certificate's lines, except the last (RFC 7468 §2).
 const LINE: usize = 64;
-/// The text of one that is not unusual.
+/// The usual text size of a certificate, at most.
 const LIKELY: usize = 4 << 10;
-/// The password every such store has: it keeps nothing secret, and many configurations give it.
+/// The usual password of such a store. It protects nothing secret, and many configurations name it.
 const PASSWORD: &str = "changeit";
-/// What is mixed into the digest beside the password.
+/// The constant that goes into the digest after the password.
 const WHITENER: &[u8] = b"Mighty Aphrodite";
 
-/// Lays a store over those of the runtimes.
+/// Mounts a store over those of the runtimes.
 pub(super) fn lay(root: &Root, store: &[u8], theirs: &[PathBuf]) -> io::Result<()> {
     let ours = Path::new(OURS).join("cacerts");
     root.file(&ours, store)?;
     theirs.iter().try_for_each(|theirs| lay_over(root, &ours, theirs))
 }
 
-/// The stores that are installed inside, and that of the runtime which the environment names, each by one name: several lead to
-/// one by links.
+/// Finds the stores that are installed inside, and that of the runtime which the environment names. A store that several links name is
+/// returned once.
 pub(super) fn stores(root: &Root, home: Option<&Path>) -> Vec<PathBuf> {
     let installed = HOMES.iter().flat_map(|homes| folders(root, Path::new(homes)));
     let homes = installed.chain(home.map(Path::to_owned));
@@ -61,7 +61,7 @@ pub(super) fn stores(root: &Root, home: Option<&Path>) -> Vec<PathBuf> {
     paths
 }
 
-/// Which file a path inside leads to.
+/// Returns the identity of the file that a path inside leads to.
 fn file(root: &Root, path: &Path) -> Option<(u64, u64)> {
     let opened = root.follow(path, OFlags::PATH).ok()?;
     let stat = rustix::fs::fstat(&opened).ok()?;
@@ -81,30 +81,30 @@ fn folders(root: &Root, homes: &Path) -> Vec<PathBuf> {
     names.take(MOST).map(path).collect()
 }
 
-/// A key store that is being made of a text of PEM; what is no certificate is left out.
+/// A key store, made from PEM text. Text outside certificates is ignored.
 pub(super) struct Store {
-    /// All of it but the digest; the number of entries is not written yet.
+    /// The store without its digest. The number of entries is written at the end.
     content: Vec<u8>,
     count: u32,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an incomplete line.
     line: Vec<u8>,
-    /// The entry between whose first line and last the text is.
+    /// The certificate that the text is in.
     entry: Option<Entry>,
 }
 
-/// An entry that is being made.
+/// An incomplete entry.
 struct Entry {
-    /// Where it begins, and where its certificate does, which has its length before it.
+    /// The offsets of the entry, and of its certificate, which follows its length.
     start: usize,
     certificate: usize,
-    /// The last characters so far, too few to be decoded.
+    /// The last characters, too few to be decoded.
     rest: Vec<u8>,
-    /// Whether its text has ended: nothing comes behind padding.
+    /// Whether padding has ended its text.
     is_over: bool,
 }
 
 impl Store {
-    /// One of nothing yet, with room for what a text of so many octets makes, and one certificate more.
+    /// Returns an empty store, with room for a text of this many octets and one more certificate.
     pub(super) fn of_a_text_of(octets: usize) -> Self {
         let mut content = Vec::with_capacity(octets + LIKELY);
         content.extend(HEAD);
@@ -112,7 +112,7 @@ impl Store {
         Self { content, count: 0, line: Vec::new(), entry: None }
     }
 
-    /// Reads on.
+    /// Reads the next piece of the text.
     pub(super) fn read(&mut self, mut piece: &[u8]) {
         while let Some(end) = end_of_line(piece) {
             if self.line.is_empty() {
@@ -146,7 +146,7 @@ impl Store {
         let start = out.len();
         out.extend(TRUSTED.to_be_bytes());
         text(out, &format!("lockgate-{}", self.count));
-        out.extend(0u64.to_be_bytes()); // when it was made
+        out.extend(0u64.to_be_bytes()); // its creation time
         text(out, "X.509");
         out.extend(0u32.to_be_bytes());
         self.entry = Some(Entry { start, certificate: out.len(), rest: Vec::new(), is_over: false });
@@ -163,14 +163,14 @@ impl Store {
         }
     }
 
-    /// Leaves out what was begun and is no certificate.
+    /// Drops the incomplete entry, which is no certificate.
     fn drop_entry(&mut self) {
         if let Some(entry) = self.entry.take() {
             self.content.truncate(entry.start);
         }
     }
 
-    /// The store of all that was read.
+    /// Returns the complete store.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let line = std::mem::take(&mut self.line);
         self.take_line(&line);
@@ -187,7 +187,7 @@ impl Store {
 }
 
 impl Entry {
-    /// Decodes a line of it, whole groups of four characters at a time.
+    /// Decodes a line, in whole groups of four characters.
     fn read(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), ()> {
         if line.is_empty() {
             return Ok(());
@@ -216,7 +216,7 @@ fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), ()> {
     Ok(())
 }
 
-/// Where the first line ends. Most are as long as they may be, and need no search of every octet.
+/// Finds the end of the first line. Most lines have full length, which needs no search.
 fn end_of_line(text: &[u8]) -> Option<usize> {
     if text.get(LINE) == Some(&b'\n') && !text[..LINE].contains(&b'\n') {
         return Some(LINE);
@@ -224,7 +224,7 @@ fn end_of_line(text: &[u8]) -> Option<usize> {
     text.iter().position(|octet| *octet == b'\n')
 }
 
-/// A text as Java writes it: its length in two octets before it.
+/// Writes a text as Java does: after its length in two octets.
 fn text(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u16).to_be_bytes());
     out.extend(text.as_bytes());

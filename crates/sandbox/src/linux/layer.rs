@@ -1,4 +1,4 @@
-//! The layers of an image, each a detached tree before it lies anywhere.
+//! Opens the layers of an image as detached mount trees.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,13 +10,13 @@ use super::owners::Owners;
 use crate::error::Error;
 use crate::source;
 
-/// A layer as a detached tree.
+/// Opens a layer as a detached tree.
 pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
     mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
 }
 
-/// The same with its owners mapped to those inside: only root can.
+/// Opens a layer as a detached tree, with its owners mapped to those inside. Only root can.
 pub(super) fn open_mapped(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
     let tree = open(path)?;

@@ -1,12 +1,12 @@
-//! The `veth` wiring: a pair of links, and a wall around the host's end, behind which the sidecar's sockets are. What the
-//! command sends goes there or nowhere. It is root's: the pair and the wall are in the host's own network.
+//! The `veth` wiring: a veth pair, and a firewall around the host's end, at which the sidecar listens. Everything that the command
+//! sends goes there or is dropped. It takes root, because the pair and the firewall are in the host's network.
 //!
 //! ```text
 //! parent ◄── its network ── init          the other end is made there, in place
-//!   note · pair · block · wall · sockets
+//!   undo · pair · block · sockets · firewall
 //! parent ── the sockets ──► init ──► sidecar
 //! ```
-//! When the run ends, the kernel takes the pair away with the sandbox's network; the wall stays until then.
+//! When the run ends, the kernel removes the pair with the sandbox's network; the firewall stays until then.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,11 +25,11 @@ use crate::handshake::ListenerSet;
 use crate::plan::inside::GATEWAY_SOCKET;
 use crate::undo::{Undo, UndoLog};
 
-/// The port that all TCP goes to (S2), and that of questions for names, where nothing of the host's is in the way.
+/// The preferred ports of the sidecar: for all TCP (S2), and for DNS questions. Others are used if the host has these in use.
 const PROXY: u16 = 9999;
 const NAMES: u16 = 9953;
 
-/// The name of a run's link at the host: with a run's twelve letters, the fifteen that the kernel allows.
+/// The name of a run's link at the host. With the run id's twelve letters it has the fifteen that the kernel allows.
 fn host_link(run: &RunId) -> String {
     format!("vh-{run}")
 }
@@ -42,10 +42,10 @@ fn table(run: &RunId) -> String {
     format!("lockgate-{run}")
 }
 
-/// What keeps others from taking the wall down, where the kernel has that.
+/// The socket that owns the firewall, so that nobody else can remove it, if the kernel supports that.
 pub(super) type FirewallKey = Option<OwnedFd>;
 
-/// The parent's side: makes the pair into the network that init offers, and all that stands around it.
+/// The parent's side: makes the pair, its host end's addresses, sockets and firewall, with the other end in the network that init offers.
 pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(Laid, FirewallKey), Error> {
     let network = handover::take_network(hand).map_err(|source| Error::Handshake { whom: "init", source })?;
     let fail = |what| move |source| Error::Link { what, source };
@@ -72,7 +72,7 @@ pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(La
     Ok((Laid { block, sockets: [proxy, names_udp, names_tcp] }, key))
 }
 
-/// The first block of the run's that leads nowhere yet and that nobody else takes at this moment.
+/// Takes the first candidate block that is not routed and not taken by another run at this moment.
 fn take_block(name: &str, run: &RunId) -> Result<Block, Error> {
     let fail = |source| Error::Link { what: "take a block of addresses", source };
     for block in Block::candidates(run) {
@@ -91,8 +91,7 @@ fn take_block(name: &str, run: &RunId) -> Result<Block, Error> {
     })
 }
 
-/// Binds a socket to a port of an address; to whatever port there is where a program of the host's has that one at every
-/// address.
+/// Binds a socket to a port of an address, or to any free port if a host's program has that port at every address.
 fn bind(
     address: Ipv4Addr,
     port: u16,
@@ -106,37 +105,37 @@ fn bind(
     Ok((socket, at.port()))
 }
 
-/// Init's side: lets the parent make a link into the network that init has just made.
+/// Init's side: hands its new network namespace to the parent, which makes the pair into it.
 pub(super) fn offer_network(hand: &OwnedFd) -> io::Result<()> {
     let network = rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     handover::offer_network(hand, network.as_fd())
 }
 
-/// Init's side: leads everything to the host's end, and hands what is bound there to the sidecar, with the gateway's socket.
+/// Init's side: routes everything to the host's end, and hands the sockets bound there to the sidecar, with the gateway's socket.
 pub(super) fn join(run: &RunId, laid: Laid, sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let Laid { block, sockets: [proxy, names_udp, names_tcp] } = laid;
     let subnet = block.subnet();
     link::lead_everything(&sandbox_link(run), block.sandbox(), subnet.length, block.host())?;
     let listeners = ListenerSet {
         transparent: Some(proxy),
-        // As with `redirect`: the proxy and the gateway are ports of an address that is led here like any other.
+        // As with `redirect`: the proxy and the gateway are ports of an address that is routed here like any other.
         forward: None,
         gateway: None,
         gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(names_udp),
         dns_tcp: Some(names_tcp),
-        // Nobody holds them beside init: they are taken apart as it ends.
+        // Only init holds the mounts, so the kernel tears them down as it ends.
         mounts: None,
     };
     listeners.send(sidecar)
 }
 
-/// Takes a run's link away, and with it the sandbox's way to anywhere.
+/// Removes a run's link, and with it the sandbox's only way out.
 pub(crate) fn remove_link(run: &RunId) -> io::Result<()> {
     link::remove(&host_link(run))
 }
 
-/// Takes a run's wall away: only when there is no link any more, or nobody at its other end.
+/// Removes a run's firewall. Only when the link is gone, or nobody is at its other end.
 pub(crate) fn remove_firewall(run: &RunId) -> io::Result<()> {
     nftables::remove_table(&table(run))
 }

@@ -1,4 +1,4 @@
-//! The sockets of a sandbox behind which its sidecar serves: bound inside, by init, and handed out.
+//! The listeners of a sandbox: init binds them inside, and hands them to the sidecar.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -12,12 +12,12 @@ use super::root::Root;
 use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
 
-/// Binds the listeners, one of them in the root, and hands them to the sidecar, with a hold on the mounts: the kernel takes half a
-/// millisecond to take them apart, and init, for whose end the parent may wait, does not have to.
+/// Binds the listeners, one of them in the root, and hands them to the sidecar, with a descriptor that keeps the mounts: the kernel takes
+/// half a millisecond to tear them down, which would delay init's end, for which the parent may wait.
 pub(super) fn hand_out(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let listeners = ListenerSet {
         transparent: Some(listener::tcp_for_any_address(TRANSPARENT_PORT)?),
-        // The proxy and the gateway are ports of an address that is led here like any other: none is taken from the agent.
+        // The proxy and the gateway are ports of an address that is redirected like any other, so the agent loses no port.
         forward: None,
         gateway: None,
         gateway_socket: Some(root.listen(Path::new(GATEWAY_SOCKET))?),

@@ -4,13 +4,12 @@
 //! parent ── clone(user, pid) ──► init: maps, unshare (what was not made ahead), private root
 //!    │ meanwhile: control group,   │ network ── listeners, mounts ──► sidecar
 //!    │ held names, owners, sidecar │                                     │
-//!    └────────── handover ────────►│ workspace, walls                    │
+//!    └────────── handover ────────►│ workspace, restrictions             │
 //!    ▲                             │◄─────────────── ready ──────────────┘
 //!    └────────── events ───────────┤ spawn
 //!                                  └──► command
 //! ```
-//! Init is the cloned child itself, never a second exec. It is PID 1 of the sandbox: when it goes, the kernel ends
-//! every process in it.
+//! Init is the cloned child itself, without a second exec. It is PID 1 of the sandbox: when it ends, the kernel ends every process in it.
 
 pub(crate) mod ahead;
 mod block;
@@ -66,14 +65,14 @@ pub(crate) struct Inherited<'a> {
     pub(crate) control: OwnedFd,
     pub(crate) sidecar: OwnedFd,
     pub(crate) broker: Option<OwnedFd>,
-    /// Where the parent hands over what only it can make.
+    /// The socket by which the parent hands over what only it can make.
     pub(crate) hand: OwnedFd,
 }
 
 /// Makes the sandbox of a plan and starts its init, which starts the command once the sidecar serves.
 ///
 /// # Errors
-/// When the control group, a source, or init itself cannot be made. Nothing that was acquired is lost: it is in `undo`.
+/// When the control group, a source, or init itself cannot be made. Everything that was acquired is in `undo`.
 pub fn start(
     plan: &Plan,
     host: &Host,
@@ -84,17 +83,17 @@ pub fn start(
 ) -> Result<Started, Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
     image::make_written(plan, undo)?;
-    // A process can only be born into a group that is there (version 2); otherwise the group is made meanwhile.
+    // With version 2 the group must exist before init is born into it. Otherwise the parent makes it while init is at work.
     let birth = host.limits.as_ref().is_ok_and(|groups| groups.version() == cgroup::Version::V2);
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
     let InitChannels { stdio, link, broker, ahead, .. } = lines;
-    // What was made ahead is redirected already, and a link leads elsewhere.
+    // A network that was made ahead is redirected already, so it does not fit `veth`.
     let ahead = ahead.filter(|_| plan.wiring == Wiring::Redirect);
     let inherited =
         Inherited { plan, command, stdio, control: control_inside, sidecar: link, broker, hand: hand_inside };
-    // The closure owns the child's ends of every socket; in this process they are closed when it is dropped.
+    // The closure owns the child's ends of every socket. Dropping it closes them in this process.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
         .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
@@ -103,7 +102,7 @@ pub fn start(
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
-            // Where the conversation broke off because init failed, what it said last is the cause.
+            // If the conversation broke off because init failed, the cause is what init reported last.
             let cause = if matches!(error, Error::Handshake { .. }) { started.failure() } else { None };
             started.kill();
             started.wait();
@@ -112,11 +111,11 @@ pub fn start(
     }
 }
 
-/// The parent's share, while init makes what it can make alone: the control group, held names, owners mapped by root, and
-/// the sidecar. All of it is handed over before the workspace is shown or anything is executed.
+/// Does the parent's part, while init does what it can do alone: the control group, held names, owners mapped by root, and the sidecar. All
+/// of it is handed over before the workspace is shown or anything is executed.
 ///
-/// Where the sidecar makes an authority it begins first, for init lays that into the root. It begins last otherwise: it is
-/// ready sooner than init, and what init waits for is not made slower by a fork.
+/// A sidecar that makes a certificate authority is started first, because init puts the authority into the root. Otherwise it is started
+/// last: it is ready sooner than init, and its fork delays nothing that init waits for.
 fn meanwhile(
     plan: &Plan,
     host: &Host,
@@ -148,7 +147,7 @@ fn meanwhile(
     let laid = match plan.wiring {
         Wiring::Redirect => None,
         Wiring::Veth => {
-            // Its wall stays until there is nobody at the other end.
+            // The firewall must outlive the sandbox, at the link's other end.
             started.ending = Ending::Outlived;
             let (laid, key) = link::lay(hand, &plan.run, undo)?;
             started.firewall = key;
@@ -164,27 +163,27 @@ fn meanwhile(
     handover::give_authority(hand, &authority).map_err(handshake)
 }
 
-/// Makes the control group, its undo noted first.
+/// Makes the control group, after recording its undo.
 pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result<Option<Group>, Error> {
     let (LimitsPlan::Group(limits), Ok(groups)) = (&plan.limits, &host.limits) else { return Ok(None) };
     let name = format!("lockgate-{}", plan.run);
     let limits = cgroup::Limits {
         memory: limits.memory.bytes(),
-        // A quota that nobody can reach would cost each start 0.1 ms.
+        // A quota that cannot be reached would cost each start 0.1 ms.
         cpu_milli: Some(limits.cpus.milli()).filter(|milli| binds(*milli)),
-        // Init is one of them.
+        // Init is one of the processes.
         pids: limits.pids.saturating_add(1),
     };
     undo.push_all(groups.directories(&name, &limits).into_iter().map(Undo::Group));
     Group::create(groups, &name, &limits).map(Some).map_err(Error::Cgroup)
 }
 
-/// Whether the machine could give more processors than that.
+/// Whether the machine has more processors than this limit.
 fn binds(cpu_milli: u32) -> bool {
     cgroup::processors().is_none_or(|processors| u64::from(cpu_milli) < u64::from(processors) * 1000)
 }
 
-/// Opens every source once before anything is made, so that a wrong one is an error by name.
+/// Opens every source once before anything is made, so that the error for a wrong one names it.
 fn check_sources(plan: &Plan) -> Result<(), Error> {
     for step in &plan.steps {
         match step {
@@ -206,7 +205,7 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
     }
 }
 
-/// A detached tree for each thing that is shown, with its owner mapped to the run's own identity: only root can.
+/// Returns a detached tree for each source, with its owner mapped to the run's private identity. Only root can.
 fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error> {
     let mut trees = Vec::new();
     for step in &plan.steps {
@@ -234,17 +233,17 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
     Ok(trees)
 }
 
-/// One of them.
+/// Returns one source as a detached tree with its owner mapped.
 fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
     let fail =
         |what: &str, e: std::io::Error| Error::Source { path: path.into(), why: format!("{what}: {e}") };
-    // With what is mounted below: without, what lies under it would be shown.
+    // With the mounts below it: otherwise what they cover would be shown.
     let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::Recursive)
         .map_err(|e| fail("it cannot be mounted", e))?;
     match owners.map(tree.as_fd(), opened.as_fd()) {
         Ok(()) => Ok(tree),
-        // A file system that cannot map owners can still be read.
+        // A file system without id-mapped mounts can still be read.
         Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(EINVAL) => Ok(tree),
         Err(error) if error.raw_os_error() == Some(EINVAL) => {
             let below = mounted::first_below(path).ok().flatten();
@@ -259,7 +258,7 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
     }
 }
 
-/// Root's part: the ids of the run, written from outside.
+/// Root's part: writes the run's id maps from outside.
 fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
     let directory = format!("/proc/{}", started.init.pid().as_raw_nonzero());
     let Identity { uid, gid, range, .. } = plan.identity;

@@ -1,7 +1,7 @@
-//! The workspace with what is written kept apart: the folder below, and a directory of the run's own above it.
+//! The overlaid workspace: the folder as lower layer, and a directory of the run as upper layer.
 //!
-//! The kernel takes its layers by name, so both are put into the private file system for the moment of the mount, and taken out
-//! again: inside there is only the one that lies over them.
+//! The kernel takes layers by name, so both are attached in the private file system for the moment of the mount, and detached afterwards:
+//! inside, only the overlay is visible.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,13 +14,13 @@ use super::root::Root;
 use crate::changes::{WORK, WRITTEN};
 use crate::source;
 
-/// The names of that moment.
+/// The names of the layers during the mount.
 const BELOW: &str = ".below";
 const ABOVE: &str = ".above";
 const FLAGS: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
 
 impl Root {
-    /// Shows the next two trees, the folder and the directory of what is written, as one at the folder's own path.
+    /// Mounts the next two trees, the folder and the directory for writes, as an overlay at the folder's own path.
     pub(super) fn overlay_workspace(&mut self, path: &Path) -> io::Result<()> {
         let trees = [(BELOW, self.next_tree()?), (ABOVE, self.next_tree()?)];
         rustix::process::fchdir(self.private()?)?;

@@ -1,6 +1,6 @@
-//! Owners as the run sees them: a mount whose files belong to somebody outside, shown as the run's own.
+//! Id-mapped mounts: files of an owner outside appear as the run's own.
 //!
-//! The map is a user namespace that exists only to be named.
+//! The id map is that of a user namespace which exists only for this.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,20 +13,20 @@ use sys::process::Namespaces;
 use crate::plan::ids::{IdRange, Identity};
 use crate::source;
 
-/// Owner maps that were made, one for each owner that was met.
+/// The id maps of a run, one for each owner.
 pub(crate) struct Owners {
     identity: Identity,
     made: Vec<(Owner, OwnedFd)>,
-    /// Those that held a namespace open; waited for at the end, for the kernel takes a millisecond over each.
+    /// The holders of the namespaces. They are waited for at the end, because the kernel takes a millisecond over each.
     leaving: Vec<Held>,
 }
 
-/// Whose files a map is for.
+/// The owner that a map is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// One user's and group's, who become the run's own.
+    /// One user and group, mapped to the run's own.
     One(u32, u32),
-    /// Everybody's, each of whom becomes the one of that id inside.
+    /// Every owner, each mapped to the same id inside.
     All(IdRange),
 }
 
@@ -41,8 +41,7 @@ impl Owners {
         self.map_to(tree, Owner::One(uid, gid))
     }
 
-    /// Maps every owner on the detached `tree` of an image's layer to the same id inside; the one there is, where the run
-    /// has no more.
+    /// Maps every owner on the detached `tree` of an image's layer to the same id inside, or to the one id if the run has no more.
     pub(crate) fn map_all(&mut self, tree: BorrowedFd<'_>, opened: BorrowedFd<'_>) -> io::Result<()> {
         match self.identity.range {
             Some(range) => self.map_to(tree, Owner::All(range)),
@@ -64,7 +63,7 @@ impl Owners {
     }
 
     fn make(&mut self, owner: Owner) -> io::Result<OwnedFd> {
-        // In a mount's map the inside is what is on disk, and the outside what the run sees.
+        // In a mount's id map, inside is the id on disk, and outside the id that the run sees.
         let (uid, gid) = match owner {
             Owner::One(uid, gid) => {
                 (IdMap::one(uid, self.identity.uid.outside), IdMap::one(gid, self.identity.gid.outside))

@@ -1,6 +1,6 @@
-//! The private root: a file system in memory, filled with what the plan shows, and then made the root.
+//! The private root: a tmpfs that gets everything the plan shows, and then becomes the root.
 //!
-//! Every path below it is opened relative to its descriptor and cannot leave it; no link on the way is followed.
+//! Every path in it is opened relative to its descriptor and cannot leave it. No link is followed, except where a function says so.
 
 use std::fs::File;
 use std::io;
@@ -16,30 +16,30 @@ use super::{Inherited, layer};
 use crate::source;
 use crate::step::{PrivateFile, Source, Step, Visible};
 
-/// Where the private root is mounted until it is the root. Everything shown is opened before, so nothing is lost.
+/// The mount point of the private root before it becomes the root. All sources are opened before, so covering this directory hides none.
 const BASE: &str = "/tmp";
-/// The devices every program may use.
+/// The devices inside.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// How often a path is tried that others' renames get in the way of.
+/// The most attempts at a path that concurrent renames disturb.
 const TRIES: usize = 10_000;
-/// What every tree from the host is given.
+/// The flags of every tree from the host.
 const PLAIN: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
 
-/// The private root in the making.
+/// The private root.
 #[derive(Debug, Default)]
 pub(super) struct Root {
     directory: Option<OwnedFd>,
-    /// The private file system that an image's root lies over.
+    /// The private file system below an image's root.
     pub(super) below: Option<OwnedFd>,
-    /// Detached trees of what is shown, in the order of the steps that show it.
+    /// The detached trees of sources, in the order of the steps that show them.
     trees: std::collections::VecDeque<OwnedFd>,
 }
 
 impl Root {
-    /// Opens everything the plan shows: first, because the private root covers part of the host.
+    /// Opens all sources of the plan, before the private root covers part of the host.
     pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), String> {
         if inherited.plan.identity.is_private() {
-            return Ok(()); // root opens and maps them, and hands them over
+            return Ok(()); // the parent, as root, opens and maps them and hands them over
         }
         for step in &inherited.plan.steps {
             if let Step::MountImage { layers, written, .. } = step {
@@ -65,32 +65,32 @@ impl Root {
         Ok(())
     }
 
-    /// Takes trees that the parent opened.
+    /// Adds trees that the parent opened.
     pub(super) fn receive(&mut self, trees: Vec<OwnedFd>) {
         self.trees.extend(trees);
     }
 
-    /// The next of the opened trees.
+    /// Takes the next tree.
     pub(super) fn next_tree(&mut self) -> io::Result<OwnedFd> {
         self.trees.pop_front().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Whether the root is an image's, and not the host's directories.
+    /// Whether the root is an image's.
     pub(super) fn is_image(&self) -> bool {
         self.below.is_some()
     }
 
-    /// The private file system itself, whatever lies over it.
+    /// Returns the private file system, below an image's root.
     pub(super) fn private(&self) -> io::Result<BorrowedFd<'_>> {
         self.below.as_ref().map_or_else(|| self.fd(), |below| Ok(below.as_fd()))
     }
 
-    /// Takes a root that was put over the private one.
+    /// Sets a root that was mounted over the private file system.
     pub(super) fn cover(&mut self, root: OwnedFd) {
         self.below = self.directory.replace(root);
     }
 
-    /// Mounts the private root itself.
+    /// Mounts the private root.
     pub(super) fn mount(&mut self, size: u64, inodes: u64) -> io::Result<()> {
         let (size, inodes) = (c_number(size), c_number(inodes));
         let options = [(c"size", size.as_c_str()), (c"nr_inodes", &inodes), (c"mode", c"755")];
@@ -120,8 +120,8 @@ impl Root {
         )?)
     }
 
-    /// A listener on a Unix socket at a path of the private root. Such a socket is made by its name only, so its directory
-    /// becomes this process's own until it enters the root.
+    /// Makes a listener on a Unix socket at a path of the private root. bind(2) takes a name only, so this changes the process's current
+    /// directory, until the process enters the root.
     pub(super) fn listen(&self, path: &Path) -> io::Result<OwnedFd> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -130,8 +130,7 @@ impl Root {
         sys::listener::unix(Path::new(name))
     }
 
-    /// Makes a directory and its parents. The last one gets the mode; one that is there is left as it is. The caller's
-    /// mask is off.
+    /// Makes a directory and its parents. The last one gets the mode, unless it exists. The umask must be 0.
     pub(super) fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let path = relative(path);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
@@ -139,7 +138,7 @@ impl Root {
         let made = if parent.as_os_str().is_empty() {
             rustix::fs::mkdirat(self.fd()?, name, mode)
         } else {
-            // An image may lead to its own directories by links of its own.
+            // An image may reach its directories through links.
             let open = |path: &Path| match self.open(path) {
                 Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) && self.is_image() => {
                     self.follow(path, OFlags::PATH | OFlags::DIRECTORY)
@@ -161,12 +160,12 @@ impl Root {
         }
     }
 
-    /// Makes a file with its content; its parent must be there.
+    /// Makes a file with its content. Its parent must exist.
     pub(super) fn file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         io::Write::write_all(&mut self.create(path)?, content)
     }
 
-    /// Makes a file to be written.
+    /// Makes a file and opens it for writing.
     pub(super) fn create(&self, path: &Path) -> io::Result<File> {
         let parent = self.open(path.parent().unwrap_or(path))?;
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -174,7 +173,7 @@ impl Root {
         Ok(rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?.into())
     }
 
-    /// Writes a file of the sandbox's own, with the directories it lies in; what an image has there gives way.
+    /// Writes a file of the sandbox's own and makes its directories. Replaces what an image has there.
     pub(super) fn write(&self, file: &PrivateFile) -> io::Result<()> {
         let (parent, name) = (file.path.parent(), file.path.file_name());
         let (Some(parent), Some(name)) = (parent, name) else {
@@ -192,14 +191,14 @@ impl Root {
         io::Write::write_all(&mut std::fs::File::from(made), &file.content)
     }
 
-    /// Opens what a path leads to, links resolved as if this were the root. In an image, whose links are anybody's, none
-    /// leads to what is mounted there: another process's environment, the workspace.
+    /// Opens a path with its links resolved as if this were the root. In an image, whose links are not trusted, no link can lead into a
+    /// mount, such as another process's environment or the workspace.
     pub(super) fn follow(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let mut resolve = ResolveFlags::IN_ROOT;
         if self.is_image() {
             resolve |= ResolveFlags::NO_XDEV;
         }
-        // Where a link leads upwards and something was renamed anywhere meanwhile, the kernel asks to try again.
+        // If a path goes upwards and something was renamed anywhere meanwhile, the kernel returns EAGAIN.
         let mut tries = 0;
         loop {
             match openat2(self.fd()?, relative(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
@@ -209,14 +208,14 @@ impl Root {
         }
     }
 
-    /// Reads a file; what is no regular file is not waited for.
+    /// Reads a file, without blocking on one that is no regular file.
     pub(super) fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(self.open_file(path)?, most), &mut content)?;
         Ok(content)
     }
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     pub(super) fn open_file(&self, path: &Path) -> io::Result<File> {
         let file = File::from(self.follow(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
@@ -229,12 +228,12 @@ impl Root {
         Ok(rustix::fs::symlinkat(to, &parent, name)?)
     }
 
-    /// Puts a detached tree at a path, making a directory there if there is nothing.
+    /// Attaches a detached tree at a path, and makes a directory there if nothing exists.
     pub(super) fn attach(&self, tree: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         self.directory(path, 0o755)?;
         self.let_through(path)?;
         match relative(path).parent() {
-            // A name right below the root needs no descriptor of its own, and a link there is not followed.
+            // A name right below the root needs no descriptor of its parent, and a link there is not followed.
             Some(parent) if parent.as_os_str().is_empty() => {
                 mount::attach(tree, self.fd()?, &source::c_path(relative(path)))
             }
@@ -242,7 +241,7 @@ impl Root {
         }
     }
 
-    /// Directories of an image on the way to what is shown may be shut to the command, as `/root` is: they are passed through.
+    /// Makes the directories of an image above a path searchable by the command. They may be closed, as `/root` is.
     pub(super) fn let_through(&self, path: &Path) -> io::Result<()> {
         if !self.is_image() {
             return Ok(());
@@ -257,7 +256,7 @@ impl Root {
         Ok(())
     }
 
-    /// A directory that is the sandbox's own, whatever the image has under its name.
+    /// Makes a directory of the sandbox's own, in place of whatever the image has at its name.
     pub(super) fn own_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(below) = &self.below else { return self.directory(path, mode) };
         let name = relative(path);
@@ -270,7 +269,7 @@ impl Root {
         self.attach(tree.as_fd(), path)
     }
 
-    /// Shows a directory of the host's root read-only.
+    /// Shows a system directory of the host read-only.
     pub(super) fn show_system(&self, path: &Path) -> io::Result<()> {
         let tree = mount::clone_tree(CWD, &source::c_path(path), Depth::Recursive)?;
         mount::set_flags(tree.as_fd(), PLAIN.and(Flags::READ_ONLY))?;
@@ -321,7 +320,7 @@ impl Root {
         Ok(source::copy_into(tree.as_fd(), parent.as_fd(), name)?)
     }
 
-    /// Mounts `/proc` of this pid namespace; the kernel's switches in it are read-only.
+    /// Mounts `/proc` of this pid namespace. The kernel's settings in it are read-only.
     pub(super) fn mount_proc(&self) -> io::Result<()> {
         let proc = mount::make(c"proc", &[], PLAIN.and(Flags::NO_EXEC))?;
         self.attach(proc.as_fd(), Path::new("/proc"))?;
@@ -331,7 +330,7 @@ impl Root {
         mount::attach(tree.as_fd(), switches.as_fd(), c"")
     }
 
-    /// Makes `/dev`: the harmless devices, terminals of its own, shared memory. Opens a terminal where one is wanted.
+    /// Makes `/dev`: harmless devices, a devpts of its own, shared memory. Opens a terminal if one is wanted.
     pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
         self.own_directory(Path::new("/dev"), 0o755)?;
         self.directory(Path::new("/dev/shm"), 0o1777)?;
@@ -373,7 +372,7 @@ impl Root {
     }
 }
 
-/// A path of the private root as `openat2(2)` wants it.
+/// Returns a path of the private root in relative form, for `openat2(2)`.
 pub(super) fn relative(path: &Path) -> &Path {
     let path = path.strip_prefix("/").unwrap_or(path);
     if path.as_os_str().is_empty() { Path::new(".") } else { path }

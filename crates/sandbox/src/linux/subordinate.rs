@@ -1,11 +1,10 @@
-//! Mapping subordinate ids: the parent has it done by the programs that may, while whoever is to have them waits for word of it.
+//! Maps subordinate ids: the parent runs the set-user-id programs that may, while the child waits for the result.
 //!
 //! ```text
 //! parent ── newgidmap, newuidmap ──► user namespace of the child
 //!    └───────── 'm' | '1' why ─────► child: goes on with all of them | with its own id alone
 //! ```
-//! The programs are started by their whole path, with nothing in their environment, and for a bounded time. What they refuse is
-//! not tried in another way.
+//! The programs are started by their absolute path, with an empty environment, and with a timeout. If they refuse, nothing else is tried.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -26,17 +25,20 @@ use crate::error::Error;
 use crate::plan::ids::{Identity, MappedId};
 use crate::subordinate::{SubordinateIds, programs};
 
-/// How long one of the programs may take; it takes a few milliseconds.
+/// The longest time for one of the programs, which takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How much of what it says is passed on.
+/// The longest part of a program's output that is passed on.
 const MOST_TOLD: usize = 300;
-/// The messages: all are mapped; only the one id is for the child to map, and why.
+/// The messages: all ids are mapped; or the child maps its one id itself, with the reason.
 const MAPPED: &[u8] = b"m";
 const ALONE: u8 = b'1';
-/// The id inside that stands for the caller where files are looked after, and not a run: an image has none of that number.
+/// The caller's id inside a process that handles files and runs no command. No image has this id.
 pub(super) const CALLER: u32 = SubordinateIds::INSIDE;
 
-/// The parent's side: maps the ids of a run's init, and tells it. Where files depend on them, a run without them is none.
+/// The parent's side: maps the ids of a run's init, and reports the result to it.
+///
+/// # Errors
+/// When they cannot be mapped, and the image's files depend on them.
 pub(super) fn map(init: Pid, identity: &Identity, hand: &OwnedFd) -> Result<(), Error> {
     let Some(ids) = identity.subordinate else { return Ok(()) };
     let mapped = map_all(init, ids, identity.uid, identity.gid);
@@ -53,7 +55,7 @@ pub(super) fn map(init: Pid, identity: &Identity, hand: &OwnedFd) -> Result<(), 
     told.map_err(|source| Error::Handshake { whom: "init", source })
 }
 
-/// The child's side: waits until all ids are mapped; why they are not, where it is to map its own alone.
+/// The child's side: waits until all ids are mapped. Returns the reason if they are not, and the child is to map its own id alone.
 pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<Result<(), String>> {
     let mut buffer = [0; MOST_TOLD * 4];
     match descriptor::receive(hand, &mut buffer)?.0 {
@@ -63,15 +65,15 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<Result<(), String>> {
     }
 }
 
-/// Does something as one who may use all the ids of this caller: look after files that belong to them. Its result is an exit
-/// status. It has the rights of root over those ids and nobody else's.
+/// Runs `work` in a child with root's rights over the caller's subordinate ids, and no others, to handle files that belong to them. `work`
+/// returns the child's exit status.
 ///
 /// # Errors
-/// When they cannot be mapped; then nothing was done.
+/// When the ids cannot be mapped. `work` has not run then.
 pub fn within_subordinate_ids(ids: SubordinateIds, work: impl FnOnce() -> i32) -> io::Result<Exit> {
     let (ours, theirs) = descriptor::message_pair()?;
     let child = process::clone(Namespaces::USER, None, move || {
-        // A process that answers for credentials may not be looked into, and so not mapped either: this copy may be, for that moment.
+        // A process with credentials is undumpable, so its ids cannot be mapped from outside. This copy is dumpable for the moment.
         let ready = process::die_with_parent().and_then(|()| privilege::dumpable());
         let told =
             ready.and_then(|()| descriptor::send(&theirs, MAPPED, &[])).and_then(|()| await_maps(&theirs));
@@ -92,7 +94,7 @@ pub fn within_subordinate_ids(ids: SubordinateIds, work: impl FnOnce() -> i32) -
     child.wait()
 }
 
-/// Removes a directory in which things belong to subordinate ids, in the way that is given.
+/// Removes a directory with files of subordinate ids by the given function.
 pub(crate) fn remove(directory: &Path, remove: fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let ids = Caller::current().map(|caller| SubordinateIds::of(&caller));
     let Ok(Ok(ids)) = ids else { return Err(io::ErrorKind::PermissionDenied.into()) };
@@ -100,7 +102,7 @@ pub(crate) fn remove(directory: &Path, remove: fn(&Path) -> io::Result<()>) -> i
     if removed == Exit::Code(0) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Groups first: where those are refused nothing is mapped yet, and a single id still can be.
+/// Maps all ids, groups first: if those are refused, nothing is mapped yet, and a single id still can be.
 fn map_all(pid: Pid, ids: SubordinateIds, uid: MappedId, gid: MappedId) -> io::Result<()> {
     let search = std::env::var("PATH").unwrap_or_default();
     let [map_users, map_groups] = programs(&search).map_err(|missing| io::Error::other(missing.why))?;
@@ -108,7 +110,7 @@ fn map_all(pid: Pid, ids: SubordinateIds, uid: MappedId, gid: MappedId) -> io::R
     run(&map_users, pid, &lines(ids.users, uid))
 }
 
-/// The map of a user namespace: everybody but one is lent, and that one is the caller.
+/// Returns the lines of an id map: all ids are subordinate, except that of the caller.
 fn lines(first: u32, MappedId { inside, outside }: MappedId) -> Vec<[u32; 3]> {
     let all = SubordinateIds::INSIDE;
     let below = [0, first, inside.min(all)];
@@ -139,7 +141,7 @@ fn run(program: &CStr, pid: Pid, map: &[[u32; 3]]) -> io::Result<()> {
     Err(io::Error::other(if told.is_empty() { format!("{name} refused") } else { told }))
 }
 
-/// Waits for the end of a program, which is ended where it takes too long.
+/// Waits for the end of a program, and kills it if it takes too long. Returns whether it exited with 0.
 fn ended_well(pid: Pid) -> io::Result<bool> {
     let opened = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
     let deadline = Instant::now() + PATIENCE;
@@ -147,7 +149,7 @@ fn ended_well(pid: Pid) -> io::Result<bool> {
     while ready == 0 && Instant::now() < deadline {
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
         let mut gone = [PollFd::new(&opened, PollFlags::IN)];
-        // Interrupted or not: it is looked at again.
+        // After an interruption, wait again.
         ready = rustix::event::poll(&mut gone, left.as_ref()).unwrap_or(0);
     }
     if ready == 0 {

@@ -1,5 +1,5 @@
-//! Trust inside: the run's own authority beside those of the host, where programs look for them. A sandbox may clear its
-//! environment, so the system's places hold it too, and not only the variables that name our files.
+//! CA trust inside: adds the run's certificate authority to those of the host, where programs look for them. A program may clear its
+//! environment, so the system's places have it as well, and not only the files that variables name.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,32 +15,33 @@ use super::root::Root;
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::host::BUNDLES;
 
-/// A directory of authorities, indexed by a hash of their names, as OpenSSL looks at.
+/// OpenSSL's directory of authorities, indexed by a hash of their names.
 const DIRECTORY: &str = "/etc/ssl/certs";
-/// The hash of the name that every run's authority has, as `openssl x509 -subject_hash` prints it.
+/// The index entry of the name that every run's authority has, as `openssl x509 -subject_hash` prints it.
 const HASHED: &str = "9ae90c74.0";
-/// The largest bundle of the host's that is read.
+/// The largest CA bundle that is read.
 const LARGEST: u64 = 8 << 20;
-/// How much of it is read at once: memory that is touched for the first time is what a start has least time for.
+/// The size of one read of it. Small, because touching new memory is costly for a start.
 const PIECE: usize = 32 << 10;
 
-/// Where programs look for authorities, made ready for one more.
+/// The host's authorities, prepared to take one more.
 pub(super) struct Trust<'a> {
-    /// The host's bundle, or the image's, and ours, which has all of it.
+    /// The bundle of the host or the image, and our file with its content.
     bundle: Option<&'a Path>,
     ours: File,
-    /// The stores of the Java runtimes inside, and what is to lie over them.
+    /// The stores of the Java runtimes inside, and the one to mount over them.
     stores: Vec<PathBuf>,
     store: Option<Store>,
 }
 
 impl<'a> Trust<'a> {
-    /// Does what can be done without the authority, which is being made meanwhile. `java` is the runtime that the environment names.
+    /// Does everything that does not need the authority, which the sidecar makes meanwhile. `java` is the runtime that the environment
+    /// names.
     pub(super) fn prepare(root: &Root, bundle: Option<&'a Path>, java: Option<&Path>) -> io::Result<Self> {
-        // Of an image, the first that is a file of its own.
+        // In an image, the first of the usual bundles that exists.
         let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
         let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
-        // Without a bundle a runtime's own store knows more than one made here would.
+        // Without a bundle, a runtime's own store is better than one made here.
         let stores = bundle.map_or_else(Vec::new, |_| java::stores(root, java));
         let theirs = bundle.map(|bundle| root.open_file(bundle)).transpose()?;
         let size =
@@ -62,13 +63,13 @@ impl<'a> Trust<'a> {
         self.ours.write_all(piece)
     }
 
-    /// Lets programs trust an authority, given as PEM.
+    /// Makes programs trust an authority, given as PEM.
     pub(super) fn lay(mut self, root: &Root, authority: &[u8]) -> io::Result<()> {
         root.file(Path::new(AUTHORITY), authority)?;
         self.add(b"\n")?;
         self.add(authority)?;
         index(root, authority)?;
-        // After the index, which would cover them.
+        // After the index, whose mount would cover the stores.
         if let Some(store) = self.store {
             java::lay(root, &store.finish(), &self.stores)?;
         }
@@ -76,13 +77,13 @@ impl<'a> Trust<'a> {
     }
 }
 
-/// Lays a directory with one more entry over the host's index. A kernel that cannot leaves the bundle and the variables.
+/// Mounts a directory with one more entry over the host's index. If the kernel cannot, the bundle and the variables remain.
 fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
     let Ok(theirs) = root.open(Path::new(DIRECTORY)) else { return Ok(()) };
     if root.is_image() {
         let entry = Path::new(DIRECTORY).join(HASHED);
         return match root.file(&entry, authority) {
-            // The image has one of that name; the bundle and the variables are left.
+            // The image has such an entry; the bundle and the variables remain.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             made => made,
         };

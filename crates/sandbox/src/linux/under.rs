@@ -1,8 +1,7 @@
-//! A directory of the host under one in memory that takes what is written: the command may fill a cache as it likes, and
-//! nothing of that reaches the host.
+//! A directory of the host below a layer for writes: the command can write into a cache, and nothing of that reaches the host.
 //!
-//! What is written has a file system of its own, which no path leads to; it goes with the mount that lies over both. The kernel
-//! takes its layers by name, so for the moment of the mount they are put into the private file system.
+//! Writes go to a file system of their own, which no path leads to and which ends with the overlay. The kernel takes layers by name, so
+//! they are attached in the private file system for the moment of the mount.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,13 +14,13 @@ use sys::mount::{self, Flags};
 
 use super::root::Root;
 
-/// The names of that moment.
+/// The names of the layers during the mount.
 const BELOW: &CStr = c".under-below";
 const ABOVE: &CStr = c".under-above";
 const FLAGS: Flags = Flags::NO_SUID.and(Flags::NO_DEV);
 
 impl Root {
-    /// Shows the next tree at a path, with what is written over it kept in memory.
+    /// Shows the next tree at a path, with writes over it kept in memory.
     pub(super) fn show_under(&mut self, target: &Path, size: u64) -> io::Result<()> {
         let tree = self.next_tree()?;
         let stat = rustix::fs::fstat(&tree)?;
@@ -32,7 +31,7 @@ impl Root {
             rustix::fs::mkdirat(&memory, part, Mode::RWXU)?;
         }
         let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-        // An owner that is none inside cannot be taken: then it is the command's own.
+        // An owner that is not mapped inside cannot be set. The directory is the command's own then.
         let _ = rustix::fs::chownat(&memory, c"upper", Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
         rustix::process::fchdir(self.private()?)?;
         for (name, tree) in [(BELOW, &tree), (ABOVE, &memory)] {

@@ -1,6 +1,6 @@
-//! A volume of an image: a directory in which its programs keep things, and so the command's own, whoever it belongs to in the image.
+//! A volume of an image: a directory for the data of its programs, which the command owns, whatever its owner in the image.
 //!
-//! What is in it stays as it is, and what is written goes where everything goes that is written over the image.
+//! Its content stays, and writes go to the layer for all writes over the image.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::root::Root;
 use crate::plan::ids::Identity;
 
 impl Root {
-    /// Gives a directory to the command. Links of the image on the way are the image's own affair and lead out of nothing.
+    /// Gives a directory to the command. Links of the image on its path are followed, but cannot lead out of the root.
     pub(super) fn volume(&self, path: &Path, identity: &Identity) -> io::Result<()> {
         self.directory(path, 0o700)?;
         let directory = self.follow(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -19,7 +19,7 @@ impl Root {
         rustix::fs::fchown(&directory, Some(uid), Some(gid))?;
         let mode = rustix::fs::fstat(&directory)?.st_mode;
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode & 0o777 | 0o700))?;
-        // Where a link is on the way, it leads through the image's own directories as they are.
+        // Best effort: a path through a link keeps the image's own modes.
         let _ = self.let_through(path);
         Ok(())
     }

@@ -1,6 +1,5 @@
-//! The `redirect` wiring: inside, every address is local, all TCP is led to one port, and the sockets behind it are
-//! served from outside. There is no link to the host's network, so if every rule were lost there would still be no
-//! way out.
+//! The `redirect` wiring: inside, every address is local, all TCP is redirected to one port, and its listener is served from outside. There
+//! is no link to the host's network, so there would be no way out even without the rules.
 
 use std::io;
 
@@ -9,12 +8,12 @@ use sys::nftables;
 
 use crate::plan::inside::TRANSPARENT_PORT;
 
-/// What wires a network namespace, on a kernel that has all we know to ask for.
+/// Returns the messages that wire a network namespace, on a kernel with all the features in use.
 pub(super) fn messages() -> [Messages; 2] {
     [network::every_address_local(), nftables::all_to(TRANSPARENT_PORT)]
 }
 
-/// Wires this network namespace: nothing is listened to behind it yet, and nobody is there who could connect.
+/// Wires this network namespace. Nothing listens yet, and there is no process that could connect.
 pub(super) fn wire() -> io::Result<()> {
     network::every_address_local().send()?;
     nftables::lead_all_to(TRANSPARENT_PORT)

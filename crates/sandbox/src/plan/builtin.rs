@@ -79,7 +79,8 @@ fn is_cache(step: &Step) -> bool {
     matches!(step, Step::ShowUnder { .. })
 }
 
-/// Returns the room for writes over a cache: as large as the disk limit, and a quarter of the memory limit at most, since they live in memory.
+/// Returns the room for writes over a cache: as large as the disk limit, and a quarter of the memory limit at most, since they live in
+/// memory.
 fn room(spec: &RunSpec) -> ByteSize {
     spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 4))
 }

@@ -1,6 +1,6 @@
-//! Refuses a workspace whose repository is elsewhere in the workspace. A `.git` file names a repository, and `commondir` the one whose settings
-//! apply. Git runs what is there, and protected paths do not cover it. So neither may lead into the workspace, or through a folder in it,
-//! which the command could replace.
+//! Refuses a workspace whose repository is elsewhere in the workspace. A `.git` file names a repository, and `commondir` the one whose
+//! settings apply. Git runs what is there, and protected paths do not cover it. So neither may lead into the workspace, or through a
+//! folder in it, which the command could replace.
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -5,9 +5,9 @@
 //! ```text
 //! stock/WORKSPACE/PID-N ── rename, NOREPLACE ──► the workspace's .idea ── the last run's end ──► stock/WORKSPACE/PID-M
 //! ```
-//! Each workspace has a cache of its own, identified by the workspace's inode and not by its path. A process in a run over a folder above may
-//! have a placeholder open and can still write into it, so the placeholder must not move to a place where that process cannot write
-//! anyway. For the same reason only directories are cached: a file may have a hard link.
+//! Each workspace has a cache of its own, identified by the workspace's inode and not by its path. A process in a run over a folder
+//! above may have a placeholder open and can still write into it, so the placeholder must not move to a place where that process cannot
+//! write anyway. For the same reason only directories are cached: a file may have a hard link.
 //!
 //! The cache is best effort: on another file system, for an existing name, or when it is full, it is not used, and it never fails a run.
 

@@ -1,5 +1,5 @@
-//! The repositories of a workspace that its command may write: its `.git`, and the workspace itself if it is a bare one. The identity of each
-//! is recorded when a run begins, so that the cleanup after the run touches no other repository that is in its place by then.
+//! The repositories of a workspace that its command may write: its `.git`, and the workspace itself if it is a bare one. The identity
+//! of each is recorded when a run begins, so that the cleanup after the run touches no other repository that is in its place by then.
 
 use std::ffi::OsStr;
 use std::io;

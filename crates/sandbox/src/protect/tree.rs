@@ -26,7 +26,8 @@ pub(super) struct Walk<'a> {
 pub(super) enum Shut {
     /// It ends with the error.
     Refuse,
-    /// It gives the folder, which is the caller's own, a mode by which its owner may enter. If that fails, it records the error and goes on.
+    /// It gives the folder, which is the caller's own, a mode by which its owner may enter. If that fails, it records the error and
+    /// goes on.
     Open,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table inet lockgate { chain in { type filter hook prerouting priority mangle
-//!     tcp flags & (syn | rst | ack) != syn accept     whoever is connected is found without us; most packets end here
+//!     tcp flags & (syn | rst | ack) != syn accept     connections exist without this rule; most packets end here
 //!     meta l4proto != tcp accept                      what of another protocol looked the same
 //!     tcp dport 53 accept                             answered at every address by the DNS listener
 //!     ip daddr 127.0.0.0/8 accept                     a program's own servers stay its own
