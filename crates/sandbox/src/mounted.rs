@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(find(list, Path::new("/srv/work/a b\\")), None);
         assert_eq!(find(list, Path::new("/srv/wor")), None);
         assert!(find(list, Path::new("/srv")).is_some());
-        // Of this machine's own.
+        // This machine's own mounts.
         assert!(first_below(Path::new("/")).unwrap().is_some_and(|place| place != Path::new("/")));
     }
 }

@@ -27,7 +27,7 @@ const FROM_KEYS: [i32; 2] = [2, 3];
 /// Runs all set-up commands. Returns the end of the run if somebody asked for an end meanwhile.
 ///
 /// # Errors
-/// The required set-up command that failed. `None` if the parent or the sidecar is gone, or the failure was reported already.
+/// The required set-up command that failed. `None` if the parent or the sidecar is gone.
 pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Ended>, Option<Failure>> {
     let it = watch.it;
     for (number, setup) in (0..).zip(&it.launch.setup) {

@@ -127,7 +127,7 @@ pub enum Step {
     ShowUnder {
         /// The directory of the host.
         source: PathBuf,
-        /// Where it is shown.
+        /// The place inside.
         target: PathBuf,
         /// Octets.
         size: ByteSize,

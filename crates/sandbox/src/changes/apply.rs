@@ -290,7 +290,7 @@ mod tests {
         }
         // Only root can make whiteouts by hand.
         let removes = whiteout("a").is_ok() && whiteout("b").is_ok();
-        // As a run begins: after what is there.
+        // The run begins after the workspace's files were made.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let (directory, workspace) = (kept.path().join("kept"), kept.workspace(""));
         std::fs::remove_file(directory.join("since")).unwrap();
@@ -354,7 +354,7 @@ mod tests {
         };
         assert_eq!(names(""), [".lockgate-apply", "blocked", "new"]);
         assert_eq!(names("blocked"), [".lockgate-apply", "link", "new"]);
-        // What cannot take its place goes away again.
+        // A staged file that cannot take its place is removed.
         std::fs::remove_file(kept.workspace("new")).unwrap();
         write(&kept.written("over"), "content", 0o644);
         let changes = kept.changes();

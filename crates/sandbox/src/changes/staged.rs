@@ -20,7 +20,7 @@ use crate::open_file::{is_at, is_own};
 const BESIDE: &str = ".lockgate-apply-";
 /// The number of digits after the prefix.
 const DIGITS: usize = 16;
-/// How many names are tried.
+/// The most names that are tried.
 const TRIES: usize = 16;
 
 /// Whether a name is that of a staged file.

@@ -43,7 +43,7 @@ pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> 
     let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
     let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
     for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {
-        // A usual place at which no engine listens hides nothing.
+        // A usual socket that does not exist now need not be hidden.
         let is_ours = plan.engine.as_ref().is_some_and(|engine| engine.at.socket == socket);
         if is_ours || socket.exists() {
             refuse(plan, &socket)?;

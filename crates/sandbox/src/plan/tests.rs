@@ -383,7 +383,7 @@ fn machine_with_links() -> Host {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
-    // S4.66: whatever is asked for, nothing is shown behind a wall and no right outlives what it was for.
+    // S4.66: whatever the spec asks for, nothing is shown after the root is entered, and no right outlives its purpose.
     #[test]
     fn every_plan_has_its_steps_in_order((config, additions, host) in valid()) {
         let mut layers = Layers::default();
@@ -409,7 +409,7 @@ proptest! {
         prop_assert!(shows.len() > asked && shows.iter().all(|show| *show < enter), "{plan}");
         prop_assert_eq!(once(&Step::OpenSources), 0);
 
-        // What is read-only by itself needs no protection; nothing that is shown may lie over it.
+        // A read-only workspace needs no protection. Nothing may be shown over the protection.
         let protect = all(&|step| *step == Step::Protect);
         prop_assert_eq!(protect.len(), usize::from(spec.workspace_mode == WorkspaceMode::ReadWrite), "{}", plan);
         prop_assert!(protect.iter().all(|at| *at < enter && shows.iter().all(|show| show < at)), "{plan}");
@@ -436,10 +436,10 @@ proptest! {
         prop_assert_eq!(trusts.len(), usize::from(additions.opens_tls), "{}", plan);
         prop_assert!(trusts.iter().all(|at| *at < drop), "{plan}");
 
-        let mut walls = vec![Step::DropPrivileges];
-        walls.extend(host.landlock.map(|_| Step::Landlock));
-        walls.push(Step::Seccomp);
-        prop_assert!(plan.steps.ends_with(&walls), "{plan}");
+        let mut last = vec![Step::DropPrivileges];
+        last.extend(host.landlock.map(|_| Step::Landlock));
+        last.push(Step::Seccomp);
+        prop_assert!(plan.steps.ends_with(&last), "{plan}");
         once(&Step::Seccomp);
     }
 }

@@ -104,7 +104,7 @@ impl Assembler {
         self.put(JUMP, 0, 0, self.distance(target) as u32)
     }
 
-    /// What the next instruction that is written must skip to get there.
+    /// Returns the number of instructions that the next one written must skip to reach the label.
     const fn distance(&self, label: Label) -> usize {
         label.0 - self.start
     }

@@ -59,7 +59,7 @@ struct Range {
     target: Target,
 }
 
-/// Where a range leads. Actions are kept as values so that equal neighbours can be merged.
+/// The target of a range. Actions are kept as values so that equal neighbours can be merged.
 #[derive(Clone, Copy)]
 enum Target {
     Action(Action),
@@ -225,7 +225,7 @@ impl Compiler {
     }
 }
 
-/// What the kernel calls an action (seccomp(2)).
+/// Returns the kernel's value for an action (seccomp(2)).
 const fn value(action: Action) -> u32 {
     match action {
         Action::Allow => libc::SECCOMP_RET_ALLOW,

@@ -2,9 +2,8 @@
 //! BPF program), and a `Filter` is installed on the calling thread.
 //!
 //! Compilation is `const`, so a profile that is known when the program is built costs nothing when it runs,
-//! and a profile that cannot be compiled is a build error. Which calls a sandbox may make is data that others
-//! own; this module must never name one. Only x86-64 is known: any other architecture's calls kill the
-//! process.
+//! and a profile that cannot be compiled is a build error. The crates above own the lists of calls; this module
+//! must never name one. Only x86-64 is supported: a call of any other architecture kills the process.
 
 mod assemble;
 mod compile;
@@ -28,12 +27,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The program, first instruction first.
+    /// Returns the program, first instruction first.
     fn program(&self) -> &[Instruction] {
         &self.instructions[self.start..]
     }
 
-    /// How many instructions the program has.
+    /// Returns the number of instructions.
     #[expect(clippy::len_without_is_empty, reason = "a compiled filter is never empty")]
     pub const fn len(&self) -> usize {
         CAPACITY - self.start

@@ -1,4 +1,4 @@
-//! What a filter should decide, as plain data: rules by system-call number, each an action or a condition on
+//! The decisions of a filter as plain data: rules by system-call number, each an action or a condition on
 //! arguments.
 //!
 //! A profile says nothing about instructions and knows no names; numbers are those of the x86-64 table.
@@ -17,7 +17,7 @@ pub enum Action {
 /// Every rule of a filter, and what happens to calls no rule names.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile<'a> {
-    /// One rule a call, in ascending order of `number`.
+    /// One rule per call, in ascending order of `number`.
     pub rules: &'a [Rule<'a>],
     /// What happens to a number that has no rule.
     pub unknown: Action,
@@ -35,7 +35,7 @@ pub struct Rule<'a> {
 /// An action, or a choice that depends on the call's arguments.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict<'a> {
-    /// The same action whatever the arguments.
+    /// One action for all arguments.
     Always(Action),
     /// Allowed when every condition of at least one alternative holds.
     AllowIf {
@@ -57,7 +57,7 @@ pub struct Condition<'a> {
     pub argument: u8,
     /// The bits that are compared; not zero.
     pub mask: u64,
-    /// What they are compared with.
+    /// The values they are compared with.
     pub expect: Expect<'a>,
 }
 
