@@ -25,7 +25,7 @@ use crate::taken_image::TakenImage;
 use crate::watch::{Seen, Watch};
 
 /// How long an engine may take over the containers of a run, beyond the command's own time: its wait for a slot, and the making.
-const MAKING: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
+const MAKING: Duration = sandbox::LONGEST_SLOT_WAIT.saturating_add(Duration::from_secs(120));
 
 /// Executes a run until its command has ended.
 ///

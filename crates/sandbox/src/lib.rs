@@ -51,7 +51,7 @@ pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
-    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_TURN, Outward,
+    Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_SLOT_WAIT, Outward,
     POOL_MAX_IDLE, accepts, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, outward,
     read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent, start as start_docker,
     wire_run_network,

@@ -18,7 +18,7 @@ use crate::taken_image::TakenImage;
 
 /// How long a sandbox may take to begin its command; an engine, with its wait for a slot and the containers.
 const MAKING: Duration = Duration::from_secs(20);
-const MAKING_BY_ENGINE: Duration = sandbox::LONGEST_TURN.saturating_add(Duration::from_secs(120));
+const MAKING_BY_ENGINE: Duration = sandbox::LONGEST_SLOT_WAIT.saturating_add(Duration::from_secs(120));
 
 /// The progress of a companion.
 pub(super) enum Stage {

@@ -1,5 +1,5 @@
-//! The agent's container of a run: made while its network still is, where the engine takes that, and started when the network and our
-//! own binary are there.
+//! Makes and starts the agent's container. Docker's is made while its network is still being made; both engines' are started once
+//! the network and our own binary are there.
 
 use tokio::sync::oneshot::Receiver;
 
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::plan::engine::Maker;
 use crate::run_network::RunNetwork;
 
-/// Makes and starts it, attached to; `likely` is what its network will be, if nobody else has those addresses.
+/// Makes, attaches to and starts the container. `likely` is the network the run will get, if nobody else has its addresses.
 pub(super) async fn start(
     given: &ShimInputs<'_>,
     engine: &Engine,

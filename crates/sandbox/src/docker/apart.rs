@@ -1,5 +1,5 @@
-//! Work with an engine in a process apart, for one that forks later: an asynchronous runtime leaves descriptors behind that a copy
-//! of the process would have to know.
+//! Runs work with an engine in a child process, since the caller forks later: an asynchronous runtime leaves descriptors behind
+//! that a fork would inherit.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::error::Error;
 
 const WHAT: &str = "the engine's client";
 
-/// How long a question and its answer may take.
+/// How long a request may take.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// How long taking away may: an engine of which hundreds of runs want that at once does it, and slowly.
+/// How long a removal may take: an engine that hundreds of runs ask for that at once is slow.
 pub(super) const LONGEST_REMOVAL: Duration = Duration::from_secs(120);
 
-/// What went wrong, and what would help.
+/// An error as the child reports it: what was refused, and the remedy.
 type Trouble = (String, Option<String>);
 
-/// Carries work out to its end in a process of its own.
+/// Runs work to its end in a child process, and returns its result.
 ///
 /// # Errors
-/// What the work gives, by its name, and when there can be no such process.
+/// When the work fails or takes too long, or the child cannot be started.
 pub(super) fn apart<T, W>(longest: Duration, work: impl FnOnce() -> W) -> Result<T, Error>
 where
     T: Serialize + DeserializeOwned,

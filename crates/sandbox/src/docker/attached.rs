@@ -1,4 +1,4 @@
-//! A container's standard streams, through the engine.
+//! The standard streams of a container, attached through the engine.
 
 use std::pin::Pin;
 
@@ -14,19 +14,20 @@ use super::engine::Engine;
 use super::engine_error::told;
 use super::mux::CHUNK;
 
-/// How much of what a container says on its standard error is kept, for an error of ours.
+/// How many octets of a container's standard error are kept, for an error message.
 const COMPLAINT: usize = 2000;
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
-/// A container that was attached to before it is started, so that nothing of it is missed.
+/// The streams of a container, attached before its start so that nothing is missed.
 pub(super) struct Attached {
     pub(super) output: Output,
     pub(super) input: Input,
 }
 
 impl Attached {
+    /// Attaches to all three streams of a container.
     pub(super) async fn to(engine: &Engine, name: &str) -> Result<Self, String> {
         let options = AttachContainerOptionsBuilder::default()
             .stream(true)
@@ -39,7 +40,7 @@ impl Attached {
     }
 }
 
-/// The next octets of a container's standard output; what it says on its standard error goes to `complaint`.
+/// Returns the next octets of a container's standard output, and appends its standard error to `complaint`.
 pub(super) async fn next_output(output: &mut Output, complaint: &mut String) -> Option<bytes::Bytes> {
     loop {
         match output.next().await? {
@@ -55,13 +56,19 @@ pub(super) async fn next_output(output: &mut Output, complaint: &mut String) -> 
     }
 }
 
-/// What a container said on its standard error, and a line that is to be let go of only when that has been told.
-pub(super) type Ended = (String, (OwnedReadHalf, OwnedWriteHalf));
+/// How the carrying of a sidecar's streams ended.
+#[derive(Default)]
+pub(super) struct CarryEnd {
+    /// What the container wrote to its standard error.
+    pub(super) complaint: String,
+    /// The stream to the sidecar's process on this machine, which stays open until the complaint is reported.
+    _stream: Option<(OwnedReadHalf, OwnedWriteHalf)>,
+}
 
-/// Carries the line of the sidecar's container to its process on this machine and back, until one of them lets go.
-pub(super) async fn carry(attached: Attached, line: UnixStream) -> Ended {
+/// Copies between the streams of the sidecar's container and its process on this machine, until one of the two closes.
+pub(super) async fn carry(attached: Attached, stream: UnixStream) -> CarryEnd {
     let Attached { mut output, mut input } = attached;
-    let (mut from, mut to) = line.into_split();
+    let (mut from, mut to) = stream.into_split();
     let mut complaint = String::new();
     let out = async {
         while let Some(octets) = next_output(&mut output, &mut complaint).await {
@@ -79,5 +86,5 @@ pub(super) async fn carry(attached: Attached, line: UnixStream) -> Ended {
         }
     };
     tokio::select! { () = out => {}, () = into => {} }
-    (complaint, (from, to))
+    CarryEnd { complaint, _stream: Some((from, to)) }
 }

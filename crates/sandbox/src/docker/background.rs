@@ -1,5 +1,5 @@
-//! A process behind a run, for what neither its start nor its end waits for. It has let go of everything that is the run's but the
-//! lines it is given: whoever reads what the command writes would wait for this process as well.
+//! Starts a background process, for work that neither the start nor the end of a run waits for. It closes all descriptors of the
+//! run but those it is given: a reader of the command's output would wait for this process as well.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,10 +10,10 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use sys::process::{self, Namespaces};
 use sys::{descriptor, privilege};
 
-/// The machine's first process namespace, as its link says: `PID_NS_INIT_INO` of linux/nsfs.h.
+/// The machine's initial PID namespace, as its link reads: `PID_NS_INIT_INO` of linux/nsfs.h.
 const FIRST: &str = "pid:[4026531836]";
 
-/// Starts one that lives this life, from a process that has a single thread still.
+/// Starts a process that runs `life`, from one with a single thread.
 pub(super) fn start(lines: &[BorrowedFd<'_>], life: impl FnOnce() -> Option<()>) -> io::Result<()> {
     process::clone(Namespaces::NONE, None, || i32::from(shut_off(lines).is_err() || life().is_none()))
         .map(drop)
@@ -29,7 +29,7 @@ fn shut_off(lines: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
-/// Whether one outlives the run. In somebody's container it ends with whatever was started there first, and what it had to do is
+/// Whether a background process outlives the run. In a container it would be killed with the container's first process, its work
 /// not done.
 pub(super) fn lasts() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new(FIRST))

@@ -1,14 +1,14 @@
-//! What an engine answers, as a number and in words.
+//! The status and the text of an engine's error, the text cleaned for a terminal.
 
-/// The longest text of an engine's that is told.
+/// The longest error text, in characters.
 const LONGEST_TOLD: usize = 500;
-/// A conflict, a thing that is not there, and a network that still has somebody.
 pub(super) const NOT_FOUND: u16 = 404;
 pub(super) const CONFLICT: u16 = 409;
 pub(super) const FORBIDDEN: u16 = 403;
 pub(super) const BAD_REQUEST: u16 = 400;
 pub(super) const INTERNAL: u16 = 500;
 
+/// Returns the HTTP status of an answer; `None` if the engine did not answer.
 pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
     match error {
         bollard::errors::Error::DockerResponseServerError { status_code, .. } => Some(*status_code),
@@ -16,7 +16,7 @@ pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
     }
 }
 
-/// What the engine said, or the cause that kept it from being asked: it goes to a terminal.
+/// Returns the engine's error text, or the root cause if it did not answer, cleaned for a terminal.
 pub(super) fn told(error: &bollard::errors::Error) -> String {
     let text = match error {
         bollard::errors::Error::DockerResponseServerError { status_code, message } if message.is_empty() => {
@@ -25,14 +25,14 @@ pub(super) fn told(error: &bollard::errors::Error) -> String {
         bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
         other => {
             let causes = std::iter::successors(Some(other as &dyn std::error::Error), |error| error.source());
-            // What leads to it tells of the libraries that asked.
+            // The outer errors only name the libraries in between.
             causes.last().map(ToString::to_string).unwrap_or_default()
         }
     };
     told_text(&text)
 }
 
-/// What an engine said, as far as a terminal may see it. Of a long text the middle is left out: why comes last.
+/// Replaces control characters, and cuts the middle out of a long text: the reason comes last.
 pub(super) fn told_text(text: &str) -> String {
     let plain: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let half = LONGEST_TOLD / 2;

@@ -1,4 +1,4 @@
-//! What a run would get at the caller's engine: who made it, what it may do, and how many sidecars wait there.
+//! `lockgate doctor` for the caller's engine: its maker, its rights, and how many sidecars wait in its pool.
 
 use std::path::Path;
 
@@ -13,20 +13,20 @@ use crate::doctor::{Check, Verdict};
 use crate::error::Error;
 use crate::plan::engine::{EngineAt, Maker, socket};
 
-/// The group of all of it.
+/// The group and the name of the checks.
 const GROUP: &str = "backends";
 const WHAT: &str = "docker";
 
-/// What was found.
+/// What was found at the engine.
 #[derive(Serialize, Deserialize)]
 struct Found {
     at: EngineAt,
     version: Option<String>,
-    /// How many sidecars of this build wait.
+    /// How many sidecars of this build wait in the pool.
     waiting: usize,
 }
 
-/// Whether the caller has an engine that runs can use, which it is, and what of its pool a run would find.
+/// Checks whether the caller has a usable engine, and reports which it is and what a run would find in its pool.
 #[must_use]
 pub fn examine_engine(caller: &Caller) -> Vec<Check> {
     let lacks = |error: &Error| {

@@ -1,9 +1,9 @@
-//! The first process of the agent's container: our own binary, from a volume that holds nothing else. It waits for the word to
-//! begin, which comes once the sidecar serves, shuts itself in, starts the command, and tells over the line what it writes and
-//! how it ends.
+//! The first process of the agent's container: our own binary, from a volume that holds nothing else. It waits for the brief,
+//! which comes once the sidecar serves, confines itself, starts the command, and sends the shim the command's output and how it
+//! ends.
 //!
-//! It is PID 1 there, so the command can neither end nor stop it, and it cannot be looked into. One thread carries out and
-//! supervises, as the init of a sandbox of ours does; the other moves octets between the line and the command.
+//! It is PID 1, so the command can neither end nor stop it, and it is not dumpable. One thread sets up and supervises, as the
+//! init of a `linux` sandbox does; the other is the [`Relay`] between the shim and the command.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,69 +11,34 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
-use serde::{Deserialize, Serialize};
 use sys::landlock::{self, Right};
 use sys::{descriptor, privilege};
 
+use super::brief::{Brief, Shown};
+use super::limit_check;
 use super::mux::{CHUNK, Channel, Frames, LONGEST_FRAME};
-use super::relay::Relay;
-use super::tool_files::Brought;
-use super::{limit_check, overlay_check};
+use super::relay::{AfterEnd, CommandPipes, Relay, ShimStreams, SupervisorLinks};
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::failure::Failure;
 use crate::host::BUNDLES;
-use crate::launch::{Launch, Stdio};
+use crate::launch::Stdio;
 use crate::spawn::open_terminal;
 use crate::supervise::{self, Ready};
 use crate::watch::{self, Supervised};
 use crate::{seccomp, source};
 
-/// The largest bundle of certification authorities that is taken over.
+/// The largest bundle of certification authorities that is copied from the image.
 const LARGEST_BUNDLE: u64 = 8 << 20;
-/// The longest word to begin: with all the files that may be brought, however much of them is escaped.
+/// The longest brief: with all files it may bring, however much of them JSON escapes.
 const LONGEST_BRIEF: usize = 64 << 20;
 
-/// What the container is to do.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Brief {
-    pub(crate) launch: Launch,
-    /// Whether the command gets a terminal of its own.
-    pub(crate) terminal: bool,
-    /// What the engine was asked to show, and what it must be: the path is looked up by the engine, later than by us.
-    pub(crate) shown: Vec<Shown>,
-    /// What is copied: from where it is shown for that, to where it belongs.
-    pub(crate) copies: Vec<(PathBuf, PathBuf)>,
-    /// What is shown with what is written kept apart.
-    pub(super) overlays: Vec<overlay_check::Asked>,
-    /// Files and links of the home.
-    pub(super) brought: Brought,
-    /// Where the command may write.
-    pub(crate) writable: Vec<PathBuf>,
-    /// The certificate of the run's authority, where TLS is opened.
-    pub(crate) authority: Option<String>,
-    /// Whether it waits to be let go once it has told how it ended.
-    pub(crate) lingers: bool,
-    /// The limits that the engine was asked for.
-    pub(crate) limits: Option<limit_check::Asked>,
-    /// What turned out weaker than planned.
-    pub(crate) notices: Vec<String>,
-}
-
-/// A path inside, and the file it must be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shown {
-    pub(crate) target: PathBuf,
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-}
-
-/// The life of the agent's container, and the status it ends with.
+/// Runs as the first process of the agent's container, and returns its exit status.
 #[must_use]
 pub fn run_engine_agent() -> i32 {
     match live() {
         Ok(()) => 0,
         Err(error) => {
-            // Read by the shim, if there is one.
+            // The shim reads this.
             let _ = writeln!(io::stderr(), "{error}");
             125
         }
@@ -85,25 +50,27 @@ fn live() -> io::Result<()> {
     let (input, output) = (own(0)?, own(1)?);
     let mut frames = Frames::default();
     let brief = await_brief(&input, &mut frames)?;
-    // In every thread, and from its first moment. The kernel spares the first process of a namespace what it does not wait for, but
-    // not while one of its threads has a signal blocked, as whoever starts a command has for a moment: another that has not would
-    // take it, and the command could end its init. What is for us comes over the line, and the end of a child is asked for.
+    // In every thread, from its start. The kernel drops signals for which PID 1 has no handler, but not while one of its threads
+    // has them blocked, as a thread that starts a command does for a moment: a thread without the block would take the signal, and
+    // the command could end its init. Our own signals come as frames, and children are waited for.
     sys::signal::block_all()?;
     let (control, control_inside) = descriptor::message_pair()?;
     let (sidecar, sidecar_inside) = descriptor::message_pair()?;
-    // The word to begin comes when the sidecar serves.
+    // The shim sends the brief only once the sidecar serves.
     crate::handshake::report_ready(sidecar.as_fd())?;
-    // Where its health can be asked for.
+    // A companion's health can be asked for on this pair.
     let brokers = (!brief.launch.probe.is_empty()).then(descriptor::message_pair).transpose()?;
     let (broker, broker_inside) = brokers.unzip();
-    let (stdio, relay) = if brief.terminal {
-        (Stdio::Terminal, Relay::new(input, output, frames, control, sidecar, broker, None))
+    let (stdio, pipes) = if brief.terminal {
+        (Stdio::Terminal, None)
     } else {
         let (theirs, ours) = pipes()?;
-        (Stdio::Descriptors(theirs), Relay::new(input, output, frames, control, sidecar, broker, Some(ours)))
+        (Stdio::Descriptors(theirs), Some(ours))
     };
-    let lingers = brief.lingers;
-    let relaying = std::thread::Builder::new().spawn(move || relay.run(lingers))?;
+    let shim = ShimStreams { input, output, frames };
+    let relay = Relay::new(shim, SupervisorLinks { control, sidecar, broker }, pipes);
+    let after_end = if brief.lingers { AfterEnd::Linger } else { AfterEnd::Leave };
+    let relaying = std::thread::Builder::new().spawn(move || relay.run(after_end))?;
     let it = Supervised {
         launch: &brief.launch,
         stdio: &stdio,
@@ -113,14 +80,14 @@ fn live() -> io::Result<()> {
         end_rest: watch::end_rest,
     };
     supervise::run(&it, prepare(&brief, &stdio));
-    // The command's own ends of the pipes: what is left of them here would keep the relay waiting.
+    // Copies of the command's ends of the pipes would keep the relay waiting.
     drop(stdio);
     drop(control_inside);
     drop(broker_inside);
     relaying.join().unwrap_or_else(|_| Err(io::Error::other("the relay panicked")))
 }
 
-/// One of the standard streams, close-on-exec under a number of its own, and never waited for.
+/// Duplicates a standard stream as a close-on-exec, non-blocking descriptor.
 fn own(number: i32) -> io::Result<OwnedFd> {
     let stream = match number {
         0 => rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?,
@@ -130,17 +97,18 @@ fn own(number: i32) -> io::Result<OwnedFd> {
     Ok(stream)
 }
 
-/// The command's ends, and ours.
-fn pipes() -> io::Result<([OwnedFd; 3], [OwnedFd; 3])> {
+/// Makes the pipes of the command: its ends, and the relay's, which do not block.
+fn pipes() -> io::Result<([OwnedFd; 3], CommandPipes)> {
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
     let ((input, input_ours), (output_ours, output), (errors_ours, errors)) = (pipe()?, pipe()?, pipe()?);
     for ours in [&input_ours, &output_ours, &errors_ours] {
         rustix::io::ioctl_fionbio(ours, true)?;
     }
-    Ok(([input, output, errors], [input_ours, output_ours, errors_ours]))
+    let ours = CommandPipes { input: input_ours, output: output_ours, errors: errors_ours };
+    Ok(([input, output, errors], ours))
 }
 
-/// Waits for the first frames. Whoever made the container ends it where none will come.
+/// Reads the brief from the first frames. If none comes, the container's maker ends it.
 fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
     let mut buffer = [0; CHUNK];
     let mut brief = Vec::new();
@@ -150,7 +118,7 @@ fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
                 Channel::Alive => {}
                 Channel::Begin => {
                     brief.extend(payload);
-                    // One that is as long as a frame may be has another behind it.
+                    // A frame of full length is followed by another.
                     if payload.len() < LONGEST_FRAME {
                         return serde_json::from_slice(&brief).map_err(io::Error::from);
                     }
@@ -172,7 +140,7 @@ fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
     }
 }
 
-/// Everything between the word to begin and the command.
+/// Checks the container and sets it up, then gives up the process's privileges: all steps between the brief and the command.
 fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     let fail = |step: &str, cause: String| Failure::new(step, cause);
     for shown in &brief.shown {
@@ -206,7 +174,7 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     Ok(Ready { notices, terminal })
 }
 
-/// The engine looks a source up by its path, after we did: what it found is what we opened, or nothing runs.
+/// Refuses a bind mount of another file than the shim's parent opened: the engine looks its path up later.
 fn must_be(shown: &Shown) -> Result<(), String> {
     let stat = rustix::fs::lstat(&shown.target)
         .map_err(|errno| format!("{}: {}", shown.target.display(), io::Error::from(errno)))?;
@@ -219,6 +187,7 @@ fn must_be(shown: &Shown) -> Result<(), String> {
     ))
 }
 
+/// Copies a file or a tree, without following a link at `from`.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let source = rustix::fs::open(from, flags, Mode::empty())?;
@@ -229,7 +198,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(source::copy_into(source.as_fd(), parent.as_fd(), Path::new(name))?)
 }
 
-/// The authority alone, and together with those of the image, where the environment says they are.
+/// Writes the run's authority, and a bundle of it and the image's authorities, to the paths in the command's environment.
 fn trust(authority: &[u8]) -> io::Result<()> {
     std::fs::write(AUTHORITY, authority)?;
     let readable = |path: &&&str| std::fs::metadata(path).is_ok_and(|m| m.len() <= LARGEST_BUNDLE);
@@ -240,6 +209,7 @@ fn trust(authority: &[u8]) -> io::Result<()> {
     std::fs::write(BUNDLE, all)
 }
 
+/// Restricts this process and the command by Landlock: everything is readable, `writable` is writable.
 fn restrict(writable: &[PathBuf]) -> Result<(), String> {
     if landlock::version().is_none() {
         return Ok(());

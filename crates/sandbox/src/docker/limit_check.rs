@@ -1,5 +1,5 @@
-//! Whether an engine holds the limits it was asked for, seen from inside: some take them, say nothing, and hold none. Podman
-//! without root does, where control groups are of version 1. What a process can bound by itself, it does.
+//! Checks from inside the container that the engine enforces the limits it was asked for. Some engines accept limits and silently
+//! enforce none, as Podman without root does with control groups of version 1. The init sets the limits a process can set itself.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 
-/// Where an engine shows a container its own control group.
+/// Where an engine mounts a container's own control group.
 const BASE: &str = "/sys/fs/cgroup";
 const OWN_GROUPS: &str = "/proc/self/cgroup";
-/// Podman says nothing of it.
+/// The notice for missing control-group namespaces; Podman does not report that itself.
 const NAMES_SHOW: &str = "the names of this machine's control groups can be seen inside: with those of version 1 Podman has no \
                           namespace for them";
 const PROCESSES: &str = "processes";
-/// What is given to a processor in a period counts in thousandths of one, and an engine may round.
+/// By how many thousandths of a processor an engine may round a quota.
 const ROUNDING: u64 = 10;
 
 /// The limits that an engine was asked for.
@@ -28,12 +28,12 @@ pub(crate) struct Asked {
     memory: u64,
     milli_cpus: u64,
     processes: u64,
-    /// Whether there is no run without them.
+    /// Whether a run without them is refused.
     required: bool,
 }
 
 impl Asked {
-    /// Those of a plan.
+    /// Returns the limits of a plan.
     pub(super) fn of(plan: &Plan) -> Option<Self> {
         let LimitsPlan::Engine(limits) = &plan.limits else { return None };
         Some(Self {
@@ -45,7 +45,7 @@ impl Asked {
     }
 }
 
-/// The limits, as the container's own control group has them; none where there is none.
+/// The limits of the container's own control group; `None` where there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     memory: Option<u64>,
@@ -53,12 +53,12 @@ struct Seen {
     processes: Option<u64>,
 }
 
-/// Looks whether all are held. One that was asked for and is not ends the run; of others there is a notice.
+/// Checks all limits, and sets those a process can set. A required limit that is not enforced is a failure; others get a notice.
 pub(super) fn look(asked: &Asked, notices: &mut Vec<String>) -> Result<(), Failure> {
     bound_cores();
     bound(Resource::Nofile, OPEN_FILES);
     let mut missing = missing(asked, seen(Path::new(BASE)));
-    // What a process can do about it itself: then all of the person's processes at that engine count, and not this run's alone.
+    // RLIMIT_NPROC is a substitute: it counts all processes of the user at that engine, not this run's alone.
     missing.retain(|what| *what != PROCESSES || !bound(Resource::Nproc, asked.processes));
     if !is_apart(&std::fs::read_to_string(OWN_GROUPS).unwrap_or_default()) {
         notices.push(NAMES_SHOW.into());
@@ -76,7 +76,7 @@ pub(super) fn look(asked: &Asked, notices: &mut Vec<String>) -> Result<(), Failu
     Ok(())
 }
 
-/// Takes what is above `most` away from this process, and all it starts. Whether that is the bound now.
+/// Lowers a resource limit of this process and its children to `most`. Returns whether that succeeded.
 fn bound(resource: Resource, most: u64) -> bool {
     let now = rustix::process::getrlimit(resource);
     let at_most = |now: Option<u64>| Some(now.map_or(most, |now| now.min(most)));
@@ -84,19 +84,20 @@ fn bound(resource: Resource, most: u64) -> bool {
     rustix::process::setrlimit(resource, limit).is_ok()
 }
 
-/// The same for core files, with no less than that: at 0 a crash handler behind a pipe is started all the same, core(5).
+/// Lowers the limit of core files. Not to 0: the kernel would still start a crash handler behind a pipe, core(5).
 fn bound_cores() {
     let maximum = rustix::process::getrlimit(Resource::Core).maximum.map_or(CORE, |now| now.min(CORE));
-    // It takes nothing but the right that every process has over its own limits.
+    // Every process may lower its own limits.
     let _ =
         rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(maximum), maximum: Some(maximum) });
 }
 
-/// Whether the names of control groups end at this container's own: cgroup_namespaces(7).
+/// Whether this container has a control-group namespace of its own: cgroup_namespaces(7).
 fn is_apart(groups: &str) -> bool {
     groups.lines().all(|line| line.splitn(3, ':').nth(2) == Some("/"))
 }
 
+/// Returns the names of the limits that are not enforced.
 fn missing(asked: &Asked, seen: Seen) -> Vec<&'static str> {
     let within = |seen: Option<u64>, most: u64| seen.is_some_and(|seen| seen <= most);
     let all = [
@@ -107,7 +108,7 @@ fn missing(asked: &Asked, seen: Seen) -> Vec<&'static str> {
     all.into_iter().filter(|(_, is_held)| !is_held).map(|(what, _)| what).collect()
 }
 
-/// Reads what is there, of either version: cgroups(7). What is not a number is no limit.
+/// Reads the limits of either version of control groups: cgroups(7). A value that is not a number is no limit.
 fn seen(base: &Path) -> Seen {
     let text = |file: &str| std::fs::read_to_string(base.join(file)).unwrap_or_default();
     let number = |file: &str| text(file).trim().parse().ok();
@@ -171,7 +172,7 @@ mod tests {
     fn what_is_not_held_is_named() {
         let all = ["memory", "processors", "processes"];
         let second = directory(&[("memory.max", "max"), ("cpu.max", "max 100000"), ("pids.max", "max")]);
-        // As Podman without root has them: those of all.
+        // As Podman without root has them.
         let first = directory(&[
             ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
             ("cpu/cpu.cfs_quota_us", "-1\n"),

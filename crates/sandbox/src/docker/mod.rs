@@ -13,9 +13,11 @@
 mod accounts;
 mod acquire;
 mod agent;
+mod agent_session;
 mod apart;
 mod attached;
 mod background;
+mod brief;
 mod container;
 mod engine;
 mod engine_error;
@@ -40,7 +42,6 @@ mod replenish;
 mod shim;
 mod slots;
 mod streams;
-mod talk;
 mod tool_files;
 mod wire;
 
@@ -57,13 +58,13 @@ use sys::process::{self, Namespaces};
 
 pub use self::accounts::{Accounts, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
+use self::brief::Shown;
 use self::container::Protected;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 use self::engine::Engine;
 use self::engine_error::{status, told};
 pub use self::examine::examine_engine;
 use self::inputs::ShimInputs;
-use self::inside::Shown;
 pub use self::inside::run_engine_agent;
 pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
 pub use self::pool::POOL_MAX_IDLE;
@@ -71,7 +72,7 @@ pub use self::port_health::accepts;
 pub use self::published::{
     Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
 };
-pub use self::slots::LONGEST_TURN;
+pub use self::slots::LONGEST_SLOT_WAIT;
 use self::slots::Slots;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;

@@ -1,62 +1,62 @@
-//! The line: what goes over the standard streams of a container of ours, as frames of several channels.
+//! The protocol on the standard streams of our containers: frames of several channels, multiplexed.
 //!
 //! ```text
 //! channel (1 octet)  length (4 octets, little-endian)  that many octets
 //! ```
-//! An engine gives a container's standard streams to whoever made it and to nobody else, wherever the engine is; nothing of
-//! it is in an environment, on a command line or on a disk. Both ends are ours, but what is at the other one may have been
-//! taken over: a frame has a bound, and a channel that is not known ends the line.
+//! An engine gives a container's standard streams to its maker and to nobody else, wherever the engine is. Nothing of them is in
+//! an environment, on a command line or on a disk. Both ends run our binary, but the other end may have been taken over: the
+//! length of a frame is bounded, and an unknown channel is an error.
 
 use std::io;
 
-/// The longest frame.
+/// The longest payload of a frame.
 pub const LONGEST_FRAME: usize = 1 << 20;
-/// How many octets of input may be under way that were not taken: what a command does not read must not keep a signal back.
+/// How many octets of input may be in flight: input that a command does not read must not keep a signal back.
 pub(crate) const WINDOW: usize = 256 << 10;
-/// How much is moved at once.
+/// How many octets are read at once.
 pub(crate) const CHUNK: usize = 32 << 10;
 
 const HEAD: usize = 5;
 
-/// What a frame is.
+/// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Channel {
-    /// To the container: what it is to do, as JSON. The first frame.
+    /// To the container: its brief, as JSON. The first frames.
     Begin = b'B',
-    /// To the container: nothing but that the shim is there.
+    /// To the container: a heartbeat. From a member of the pool: its answer.
     Alive = b'.',
-    /// To the agent: what it reads.
+    /// To the agent: standard input.
     Input = b'i',
-    /// To the agent: there is nothing more to read.
+    /// To the agent: the end of standard input.
     InputEnd = b'e',
     /// To the agent: a signal for the command.
     Signal = b's',
     /// To the agent: the size of its terminal.
     Size = b'z',
-    /// To the agent: nobody reads its output any more, or its errors.
+    /// To the agent: nobody reads its standard output, or its standard error, any more.
     Closed = b'c',
-    /// From the agent: how many octets of input were taken.
+    /// From the agent: how many octets of input the command took.
     Taken = b't',
-    /// From the agent: what it writes.
+    /// From the agent: standard output.
     Output = b'o',
-    /// From the agent: what it writes to its standard error.
+    /// From the agent: standard error.
     Errors = b'r',
-    /// From the agent: what happened.
+    /// From the agent: an event of the supervisor.
     Event = b'v',
-    /// To a companion: that its health is asked for, or not any more, as on a broker; from it: whether it is well.
+    /// To a companion: a request of the socket broker, to begin or stop probing its health. From it: whether it is well.
     Probe = b'h',
     /// From the sidecar: it serves.
     Ready = b'R',
-    /// From the sidecar: what it tells whoever watches the run.
+    /// From the sidecar: a message for the process that watches the run.
     SidecarMessage = b'n',
-    /// From the sidecar: a record.
+    /// From the sidecar: an audit record.
     Record = b'a',
-    /// From the sidecar: a question for the platform; to the sidecar: its answer.
+    /// From the sidecar: a request to the platform. To the sidecar: the answer.
     Platform = b'p',
-    /// To the sidecar: what says that a credential changed.
+    /// To the sidecar: the generation of the credentials, when one changed.
     Generation = b'g',
-    /// To the sidecar: the run is over; from it: it has told everything.
+    /// To the sidecar: the run is over. From it: everything is sent. To the agent: its container may end.
     Stop = b'x',
 }
 
@@ -90,7 +90,7 @@ impl Channel {
     }
 }
 
-/// One frame, as it goes over the line. What is longer than a frame is cut into several.
+/// Encodes a payload as a frame, or as several if it is longer than [`LONGEST_FRAME`].
 #[must_use]
 pub fn frame(channel: Channel, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + HEAD);
@@ -107,7 +107,7 @@ pub fn frame(channel: Channel, payload: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Frames out of octets, however they are cut.
+/// A decoder of frames, fed with octets cut anywhere.
 #[derive(Debug, Default)]
 pub struct Frames {
     read: Vec<u8>,
@@ -115,7 +115,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Takes what was read.
+    /// Adds octets that were read.
     pub fn feed(&mut self, octets: &[u8]) {
         if self.from > 0 && self.from >= self.read.len() / 2 {
             self.read.drain(..self.from);
@@ -124,10 +124,10 @@ impl Frames {
         self.read.extend(octets);
     }
 
-    /// The next whole frame.
+    /// Returns the next whole frame.
     ///
     /// # Errors
-    /// When the other end does not speak this.
+    /// When the channel is unknown, or the length above [`LONGEST_FRAME`].
     pub fn next_frame(&mut self) -> io::Result<Option<(Channel, &[u8])>> {
         let rest = &self.read[self.from..];
         let Some((head, body)) = rest.split_at_checked(HEAD) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Names and labels of what a run makes at an engine, by which it is found again.
+//! The names and labels of a run's objects at an engine, by which they are found again.
 
 use std::collections::HashMap;
 
@@ -6,49 +6,50 @@ use policy::RunId;
 
 use crate::plan::Plan;
 
-/// What everything of ours at an engine is labelled with. S3.16
+/// The labels of every object of a run. S3.16
 pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
 pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
-/// And a member of the pool.
+/// The label of a member of the pool.
 pub(super) const LABEL_POOL: &str = "dev.lockgate.pool";
-/// What the name of every container of ours begins with; of one in the pool, and of one whose image is looked into. S1.7
+/// The prefixes of the names of all our containers, of members of the pool, and of containers that are made to read an image's
+/// accounts. S1.7
 pub(super) const ALL: &str = "lockgate-";
 pub(super) const POOLED: &str = "lockgate-sidecar-pool-";
 pub(super) const ACCOUNTS: &str = "lockgate-accounts-";
-/// What the names of the person's own labels begin with there.
+/// The prefix of the user's own labels.
 const LABEL_THEIRS: &str = "dev.lockgate.label.";
 /// The network by which sidecars reach the outside. S0.18
 pub(crate) const EGRESS: &str = "lockgate-egress";
-/// The one in which members of the pool are until they are taken. S0.43
+/// The network of the members of the pool, until they are taken. S0.43
 pub(super) const POOL_NETWORK: &str = "lockgate-sidecar-pool";
 
-/// Where the volume with our own binary is shown, and the binary in it.
+/// Where the volume with our own binary is mounted, and the binary in it.
 pub(super) const OWN: &str = "/.lockgate";
 pub(super) const BINARY: &str = "/.lockgate/lockgate";
 
-/// The name of a run's network. S0.14
+/// Returns the name of a run's network. S0.14
 pub(crate) fn network_name(run: &RunId) -> String {
     format!("lockgate-exec-{run}")
 }
 
-/// The name of the container of a run's own sidecar. S1.7
+/// Returns the name of a sidecar's container that is made for a run. S1.7
 pub(super) fn sidecar_name(run: &RunId) -> String {
     format!("lockgate-sidecar-{run}")
 }
 
-/// What everything of a run is labelled with. The person's own labels have names of which none is ours. S3.16
+/// Returns the labels of a run's objects. The prefix keeps the user's own labels apart from ours. S3.16
 pub(super) fn labels(plan: &Plan) -> HashMap<String, String> {
     let theirs = plan.labels.iter().map(|it| (format!("{LABEL_THEIRS}{}", it.name()), it.value().to_owned()));
     let ours = [(LABEL_RUN, plan.run.as_str()), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
     theirs.chain(ours.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
-/// What is asked of an engine to find what has a label.
+/// Returns an engine's filter for objects with a label.
 pub(super) fn of_label(label: &str) -> HashMap<&'static str, Vec<String>> {
     HashMap::from([("label", vec![label.to_owned()])])
 }
 
-/// What is nobody's run's is labelled with.
+/// Returns the labels of objects that belong to no run.
 pub(super) fn own_label() -> HashMap<String, String> {
     HashMap::from([(LABEL_VERSION.into(), env!("CARGO_PKG_VERSION").into())])
 }

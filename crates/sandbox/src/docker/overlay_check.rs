@@ -1,8 +1,8 @@
-//! Whether an overlay that an engine mounted is the one it was asked for, seen from inside, before the command begins: above what
-//! the run prepared, below the folder that was opened on the other side.
+//! Checks from inside the container, before the command begins, that an overlay the engine mounted is the one it was asked for: its
+//! upper directory is the one the run prepared, its lower directory the one the shim's parent opened.
 //!
-//! The folder is shown once more by itself, and proven to be that one; entry by entry the overlay must show the same. A folder that
-//! somebody put in its place for the moment of the mount shows others: the kernel sets change times, and nobody else.
+//! The lower directory is also mounted by itself, and its identity is proven; the overlay must show the same entries. A directory that
+//! somebody put in its place for the moment of the mount has others, since only the kernel sets change times.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,23 +12,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::ids::MappedId;
 
-/// How many entries of a folder are compared, and how often before one that goes on changing is refused.
+/// How many entries of a directory are compared, and how many attempts a directory that keeps changing gets.
 const MOST: usize = 1024;
 const LOOKS: usize = 3;
 
-/// An overlay that an engine was asked for, as it must turn out to be.
+/// An overlay that an engine was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Asked {
     pub(super) place: PathBuf,
     pub(super) below: PathBuf,
-    /// Where other things are shown over it, from there.
+    /// Relative paths at which other mounts cover it.
     pub(super) covered: Vec<PathBuf>,
-    /// What the directory above is, once the engine has mounted it: the overlay's own is the same.
+    /// The identity of the upper directory, which the overlay's root shares.
     pub(super) above: Identity,
 }
 
 impl Asked {
-    /// Looks whether it is: above what the run prepared, and the command's own; below what `below` has been proven to be.
+    /// Refuses an overlay whose upper directory is not the run's and the command's own, or whose lower directory is not `below`.
     pub(super) fn must_hold(&self) -> Result<(), String> {
         let at = |error: io::Error| format!("{}: {error}", self.place.display());
         let found = Identity::of(&self.place).map_err(at)?;
@@ -40,7 +40,7 @@ impl Asked {
         if found.as_ref() != Some(&self.above) {
             return Err(format!("{} is not kept where it should be", self.place.display()));
         }
-        // The folder may be worked in here meanwhile: what changes between two looks is looked at again.
+        // The directory may be in use on the host: a change between two reads is a reason to try again.
         for _ in 0..LOOKS {
             if self.is_same(Path::new("")).map_err(at)? {
                 return Ok(());
@@ -52,12 +52,12 @@ impl Asked {
         ))
     }
 
-    /// Whether both show the same in a folder, but for what is covered. Who may not look into the folder itself is not shown it in
-    /// this way either.
+    /// Whether both show the same entries in a directory, except covered ones. A directory that this user may not read is an error,
+    /// so this discloses nothing new.
     fn is_same(&self, folder: &Path) -> io::Result<bool> {
         let is_covered = |path: &PathBuf| self.covered.contains(path);
         let entries = |of: &Path| match std::fs::read_dir(of.join(folder)) {
-            // It may be on the way to what is shown, and there for that alone.
+            // It may exist only as the way to a covered path.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
             Ok(list) => {
@@ -84,7 +84,8 @@ impl Asked {
     }
 }
 
-/// What an overlay passes on of a file. No inode's number: where the layers are on two file systems, that of a folder is another.
+/// The attributes of a file that an overlay passes through. Not the inode number: a directory's differs if the layers are on two
+/// file systems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
     changed: (i64, i64),
@@ -95,7 +96,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Nothing where nothing is.
+    /// Returns the identity of a file, or `None` if it does not exist.
     pub(super) fn of(path: &Path) -> io::Result<Option<Self>> {
         match std::fs::symlink_metadata(path) {
             Ok(it) => Ok(Some(Self {
@@ -110,7 +111,7 @@ impl Identity {
         }
     }
 
-    /// The same where ids are others: each pair is one inside, and what that is here.
+    /// Translates the owner to the ids inside.
     pub(super) fn seen_by(self, uid: MappedId, gid: MappedId) -> Self {
         let inside = |id, map: MappedId| if id == map.outside { map.inside } else { id };
         Self { owner: (inside(self.owner.0, uid), inside(self.owner.1, gid)), ..self }
@@ -121,7 +122,7 @@ impl Identity {
 mod tests {
     use super::*;
 
-    /// Two names of one folder, as an overlay and the folder below it are.
+    /// Returns the request for an overlay at `place` over `below`.
     fn asked(folder: &Path, place: &str) -> Asked {
         let (place, below) = (folder.join(place), folder.join("below"));
         Asked { above: Identity::of(&place).unwrap().unwrap(), place, below, covered: Vec::new() }
@@ -133,7 +134,7 @@ mod tests {
         for place in ["below", "like", "empty"] {
             std::fs::create_dir(folder.path().join(place)).unwrap();
         }
-        // What hard links share is all that is compared: a folder of them is as good as the same one.
+        // Hard links share all compared attributes: a directory of them counts as the same.
         std::fs::write(folder.path().join("below/file"), "one").unwrap();
         std::fs::hard_link(folder.path().join("below/file"), folder.path().join("like/file")).unwrap();
         assert_eq!(asked(folder.path(), "like").must_hold(), Ok(()));

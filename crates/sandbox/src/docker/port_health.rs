@@ -1,5 +1,5 @@
-//! A companion's health by its ports, where no command tells it: our own binary inside connects to each of them, at the address at
-//! which sidecars reach it. What listens on loopback alone is not reached, and so is not well.
+//! The health of a companion without a probe command: our own binary in its container connects to each of its ports, at the address
+//! at which sidecars reach it. A port that listens on loopback only counts as unhealthy.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,12 +10,12 @@ use crate::launch::Launch;
 use crate::plan::Plan;
 use crate::run_network::RunNetwork;
 
-/// The words by which our binary knows what it is.
+/// The argument by which our binary knows this role.
 const INSIDE_ACCEPTS: &str = "engine-accepts";
 /// How long one connection may take.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Has the health of a companion told by its ports, where the engine's run says so.
+/// Sets the probe of a companion that has ports and no probe command.
 pub(super) fn ask_ports(launch: Launch, plan: &Plan, network: RunNetwork) -> Launch {
     match &plan.engine {
         Some(engine) if launch.probe.is_empty() && !engine.ports.is_empty() => {
@@ -27,12 +27,12 @@ pub(super) fn ask_ports(launch: Launch, plan: &Plan, network: RunNetwork) -> Lau
     }
 }
 
-/// Whether every port at an address accepts a connection: the exit status of a process that is asked that.
+/// Returns the exit status 0 if every port at an address accepts a connection, otherwise 1.
 #[must_use]
 pub fn accepts(address: Ipv4Addr, ports: &[u16]) -> i32 {
     let accepts = |port: &u16| {
         let place = SocketAddr::from((address, *port));
-        // Where nobody listens, a socket that was given that very port reaches itself.
+        // If nobody listens, a socket that got that very port as its own connects to itself.
         let reached = |it: &TcpStream| it.local_addr().is_ok_and(|own| own != place);
         TcpStream::connect_timeout(&place, CONNECT).is_ok_and(|stream| reached(&stream))
     };

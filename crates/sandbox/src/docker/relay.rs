@@ -1,33 +1,33 @@
-//! The second thread of the agent's container: octets between the line and the command, and what happened.
+//! The second thread of the agent's container: it carries octets and events between the shim and the command.
 //!
-//! It never waits for one side alone: what a command does not read is bounded by the window, and what the shim does not take
-//! is bounded by not reading more of the command's.
+//! It never blocks on one side alone. Unread input of the command is bounded by the window; output the shim does not take is
+//! bounded because the relay then reads no more of it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
-use sys::{cgroup, descriptor};
+use sys::{cgroup, descriptor, poll};
 
 use super::mux::{CHUNK, Channel, Frames, WINDOW, frame};
 use crate::event::Event;
 use crate::{handshake, socket_broker};
 
-/// How long the shim may say nothing, and how long it may take nothing: it says that it is there every few seconds.
+/// How long the shim may send nothing, and how long it may take nothing: it sends a heartbeat every few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same before the word to begin: meanwhile the engine starts the sidecar, on a busy machine. A shim that goes closes the
-/// line, also then.
+/// The same before the brief: meanwhile the engine starts the sidecar, on a busy machine. A shim that ends closes the stream in
+/// any case.
 const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
-/// How long a container that has told its end waits for the shim's word.
+/// How long a container that has reported its end waits for the shim to let it go.
 const RELEASE: Duration = Duration::from_secs(10);
-/// How much may wait to be taken by the shim before no more is read of the command's.
+/// How many octets may wait for the shim before the relay reads no more output.
 const MOST_WAITING: usize = 4 * CHUNK;
 
-/// Waits until there is something to read of a shim that has given no word to begin yet.
+/// Waits until the shim, which has not sent a whole brief yet, has sent something.
 pub(super) fn await_readable(input: &OwnedFd) -> io::Result<()> {
     let mut ready = [PollFd::new(input, PollFlags::IN)];
     loop {
@@ -40,39 +40,71 @@ pub(super) fn await_readable(input: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Both sides, and what is under way between them.
+/// The container's ends of its streams to the shim, and the frames read so far.
+pub(super) struct ShimStreams {
+    pub(super) input: OwnedFd,
+    pub(super) output: OwnedFd,
+    pub(super) frames: Frames,
+}
+
+/// The relay's ends of the sockets to the supervisor in the first thread.
+pub(super) struct SupervisorLinks {
+    pub(super) control: OwnedFd,
+    /// Stands for the sidecar.
+    pub(super) sidecar: OwnedFd,
+    /// Asks for the health of a companion.
+    pub(super) broker: Option<OwnedFd>,
+}
+
+/// The relay's ends of the command's pipes.
+pub(super) struct CommandPipes {
+    pub(super) input: OwnedFd,
+    pub(super) output: OwnedFd,
+    pub(super) errors: OwnedFd,
+}
+
+/// What a relay does after it has reported the end of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterEnd {
+    /// Waits for the shim to let it go.
+    Linger,
+    Leave,
+}
+
+/// Both sides, and the octets in flight between them.
 pub(super) struct Relay {
-    line_in: OwnedFd,
-    line_out: OwnedFd,
+    shim_input: OwnedFd,
+    shim_output: OwnedFd,
     frames: Frames,
-    /// When something of the shim's was last read: whatever the command writes meanwhile says nothing of it.
+    /// When the shim last sent something. The command's output says nothing about the shim.
     heard: Instant,
     control: OwnedFd,
-    /// Stands for the sidecar towards the supervisor; dropped as soon as that has let it go.
+    /// Stands for the sidecar towards the supervisor; dropped as soon as the supervisor has closed its end.
     sidecar: Option<OwnedFd>,
-    /// On which a companion's supervisor is asked for its health.
+    /// Asks a companion's supervisor for its health.
     broker: Option<OwnedFd>,
     /// The command's input, output and errors; none with a terminal.
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
-    /// What the shim has not taken yet.
+    /// Octets the shim has not taken yet.
     to_shim: Vec<u8>,
-    /// What the command has not read yet, and whether that is all.
+    /// Input the command has not read yet.
     to_command: Vec<u8>,
+    /// Whether no more input follows.
     input_ended: bool,
     /// The size that came before there was a terminal.
     size: Option<Winsize>,
-    /// How it ended: told once everything it wrote is.
+    /// The message that says how the command ended; sent after all its output.
     ended: Option<Vec<u8>>,
 }
 
-/// What may be ready.
+/// A descriptor that the relay polls.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    LineIn,
-    LineOut,
+enum Source {
+    ShimInput,
+    ShimOutput,
     Control,
     Sidecar,
     SocketBroker,
@@ -83,24 +115,20 @@ enum Place {
 }
 
 impl Relay {
-    pub(super) fn new(
-        line_in: OwnedFd,
-        line_out: OwnedFd,
-        frames: Frames,
-        control: OwnedFd,
-        sidecar: OwnedFd,
-        broker: Option<OwnedFd>,
-        pipes: Option<[OwnedFd; 3]>,
-    ) -> Self {
-        let [input, output, errors] = pipes.map_or([None, None, None], |all| all.map(Some));
+    /// Makes a relay; without `pipes` the supervisor will hand it a terminal.
+    pub(super) fn new(shim: ShimStreams, supervisor: SupervisorLinks, pipes: Option<CommandPipes>) -> Self {
+        let (input, output, errors) = match pipes {
+            Some(pipes) => (Some(pipes.input), Some(pipes.output), Some(pipes.errors)),
+            None => (None, None, None),
+        };
         Self {
-            line_in,
-            line_out,
-            frames,
+            shim_input: shim.input,
+            shim_output: shim.output,
+            frames: shim.frames,
             heard: Instant::now(),
-            control,
-            sidecar: Some(sidecar),
-            broker,
+            control: supervisor.control,
+            sidecar: Some(supervisor.sidecar),
+            broker: supervisor.broker,
             input,
             output,
             errors,
@@ -113,77 +141,74 @@ impl Relay {
         }
     }
 
-    /// Moves until the command has ended and all of it is told, or the shim is gone. One that lingers then waits for a last word.
-    pub(super) fn run(mut self, lingers: bool) -> io::Result<()> {
+    /// Carries octets until the command has ended and everything is sent, or the shim is gone.
+    pub(super) fn run(mut self, after_end: AfterEnd) -> io::Result<()> {
         self.take_frames()?;
         loop {
             if self.is_done() {
                 let Some(ended) = self.ended.take() else { return self.flush() };
-                self.tell_end(&ended);
+                self.report_end(&ended);
                 self.flush()?;
-                return if lingers { self.await_release() } else { Ok(()) };
+                return match after_end {
+                    AfterEnd::Linger => self.await_release(),
+                    AfterEnd::Leave => Ok(()),
+                };
             }
-            for place in self.wait()? {
-                match place {
-                    Place::LineIn => self.read_line()?,
-                    Place::LineOut => self.give_shim()?,
-                    Place::Control => self.take_event()?,
-                    Place::Sidecar => self.sidecar = None,
-                    Place::SocketBroker => self.take_health(),
-                    Place::Input => self.give_command(),
-                    Place::Output => move_out(&mut self.output, Channel::Output, &mut self.to_shim),
-                    Place::Errors => move_out(&mut self.errors, Channel::Errors, &mut self.to_shim),
-                    Place::Terminal => self.use_terminal(),
+            for source in self.wait()? {
+                match source {
+                    Source::ShimInput => self.read_shim()?,
+                    Source::ShimOutput => self.write_shim()?,
+                    Source::Control => self.take_event()?,
+                    Source::Sidecar => self.sidecar = None,
+                    Source::SocketBroker => self.take_health(),
+                    Source::Input => self.write_command(),
+                    Source::Output => move_out(&mut self.output, Channel::Output, &mut self.to_shim),
+                    Source::Errors => move_out(&mut self.errors, Channel::Errors, &mut self.to_shim),
+                    Source::Terminal => self.use_terminal(),
                 }
             }
         }
     }
 
-    /// Whether there is nothing more to come: the supervisor has said its last word, and nobody can write any more.
+    /// Whether nothing more can come: the supervisor has reported the end, and no writer of the output is left.
     fn is_done(&self) -> bool {
         self.ended.is_some() && self.output.is_none() && self.errors.is_none() && self.terminal.is_none()
     }
 
-    fn wait(&self) -> io::Result<Vec<Place>> {
-        let mut all: Vec<(Place, BorrowedFd<'_>, PollFlags)> =
-            vec![(Place::LineIn, self.line_in.as_fd(), PollFlags::IN)];
+    /// Waits until some source is ready.
+    ///
+    /// # Errors
+    /// When the shim has been silent for too long.
+    fn wait(&self) -> io::Result<Vec<Source>> {
         let has_room = self.to_shim.len() < MOST_WAITING;
         let has_input = !self.to_command.is_empty();
-        let others = [
-            (Place::LineOut, (!self.to_shim.is_empty()).then_some(&self.line_out), PollFlags::OUT),
-            (Place::Control, self.ended.is_none().then_some(&self.control), PollFlags::IN),
-            (Place::Sidecar, self.sidecar.as_ref(), PollFlags::IN),
-            (Place::SocketBroker, self.broker.as_ref().filter(|_| has_room), PollFlags::IN),
-            (Place::Input, self.input.as_ref().filter(|_| has_input), PollFlags::OUT),
-            (Place::Output, self.output.as_ref().filter(|_| has_room), PollFlags::IN),
-            (Place::Errors, self.errors.as_ref().filter(|_| has_room), PollFlags::IN),
+        let mut terminal_events = PollFlags::empty();
+        terminal_events.set(PollFlags::IN, has_room);
+        terminal_events.set(PollFlags::OUT, has_input);
+        let all = [
+            (Source::ShimInput, Some(&self.shim_input), PollFlags::IN),
+            (Source::ShimOutput, (!self.to_shim.is_empty()).then_some(&self.shim_output), PollFlags::OUT),
+            (Source::Control, self.ended.is_none().then_some(&self.control), PollFlags::IN),
+            (Source::Sidecar, self.sidecar.as_ref(), PollFlags::IN),
+            (Source::SocketBroker, self.broker.as_ref().filter(|_| has_room), PollFlags::IN),
+            (Source::Input, self.input.as_ref().filter(|_| has_input), PollFlags::OUT),
+            (Source::Output, self.output.as_ref().filter(|_| has_room), PollFlags::IN),
+            (Source::Errors, self.errors.as_ref().filter(|_| has_room), PollFlags::IN),
+            (Source::Terminal, self.terminal.as_ref(), terminal_events),
         ];
-        all.extend(others.into_iter().filter_map(|(place, fd, flags)| Some((place, fd?.as_fd(), flags))));
-        let mut wish = PollFlags::empty();
-        wish.set(PollFlags::IN, has_room);
-        wish.set(PollFlags::OUT, has_input);
-        all.extend(self.terminal.as_ref().map(|terminal| (Place::Terminal, terminal.as_fd(), wish)));
-        let mut fds: Vec<PollFd<'_>> =
-            all.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let polled = all.into_iter().filter_map(|(source, fd, events)| Some((source, fd?.as_fd(), events)));
         let left = PATIENCE.saturating_sub(self.heard.elapsed());
-        let ready: Vec<Place> = match rustix::event::poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-            Ok(_) => {
-                let ready = all.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
-                ready.map(|((place, ..), _)| *place).collect()
-            }
-            Err(Errno::INTR) => Vec::new(),
-            Err(errno) => return Err(errno.into()),
-        };
-        // What it has said is heard, however late: a container that was paused finds it waiting.
-        if self.heard.elapsed() >= PATIENCE && !ready.contains(&Place::LineIn) {
+        let ready = poll::wait(&polled.collect::<Vec<_>>(), Some(left))?;
+        // Unread input counts, however late: a container that was paused finds it waiting.
+        if self.heard.elapsed() >= PATIENCE && !ready.contains(&Source::ShimInput) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(ready)
     }
 
-    fn read_line(&mut self) -> io::Result<()> {
+    fn read_shim(&mut self) -> io::Result<()> {
         let mut buffer = [0; CHUNK];
-        match rustix::io::read(&self.line_in, &mut buffer) {
+        match rustix::io::read(&self.shim_input, &mut buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => {
                 self.heard = Instant::now();
@@ -218,14 +243,14 @@ impl Relay {
                         let _ = descriptor::send(broker, payload, &[]);
                     }
                 }
-                // What it writes there from now on is a broken pipe, as it would be without us in between.
+                // The command's further writes fail with EPIPE, as they would without a relay.
                 Channel::Closed if payload == [Channel::Output as u8] => self.output = None,
                 Channel::Closed => self.errors = None,
                 Channel::Alive => {}
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
-        self.give_command();
+        self.write_command();
         Ok(())
     }
 
@@ -235,15 +260,16 @@ impl Relay {
         }
     }
 
-    /// Hands waiting input over, as much as is taken, and says how much that was.
-    fn give_command(&mut self) {
+    /// Writes waiting input to the command, and acknowledges what the command took.
+    fn write_command(&mut self) {
         let target = self.terminal.as_ref().or(self.input.as_ref());
         let taken = match target.map(|to| rustix::io::write(to, &self.to_command)) {
             _ if self.to_command.is_empty() => 0,
             Some(Ok(taken)) => taken,
             Some(Err(Errno::AGAIN | Errno::INTR)) => 0,
-            // Nobody reads it any more, or not yet: with a terminal the command begins later.
+            // Nobody reads it any more.
             Some(Err(_)) => self.to_command.len(),
+            // With a terminal the command begins later: nobody reads it yet.
             None if self.ended.is_none() && self.input.is_none() && self.errors.is_none() => 0,
             None => self.to_command.len(),
         };
@@ -256,8 +282,8 @@ impl Relay {
         }
     }
 
-    fn give_shim(&mut self) -> io::Result<()> {
-        match rustix::io::write(&self.line_out, &self.to_shim) {
+    fn write_shim(&mut self) -> io::Result<()> {
+        match rustix::io::write(&self.shim_output, &self.to_shim) {
             Ok(taken) => {
                 self.to_shim.drain(..taken);
                 Ok(())
@@ -269,7 +295,7 @@ impl Relay {
 
     fn take_event(&mut self) -> io::Result<()> {
         let Some(event) = Event::receive(self.control.as_fd())? else {
-            // The supervisor is done, and had said how it ended if anything did.
+            // The supervisor is done, and has reported how the command ended if one had begun.
             self.ended.get_or_insert_default();
             self.input = None;
             return Ok(());
@@ -291,7 +317,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Tells the shim what the supervisor says of the companion's health, until that is gone.
+    /// Passes the supervisor's word on the companion's health to the shim. A supervisor that is gone is not polled again.
     fn take_health(&mut self) {
         let Some(broker) = &self.broker else { return };
         let mut buffer = [0; 2];
@@ -302,11 +328,11 @@ impl Relay {
     }
 
     fn use_terminal(&mut self) {
-        self.give_command();
+        self.write_command();
         move_out(&mut self.terminal, Channel::Output, &mut self.to_shim);
     }
 
-    fn tell_end(&mut self, ended: &[u8]) {
+    fn report_end(&mut self, ended: &[u8]) {
         let used = Event::Used(own_usage());
         self.to_shim.extend(frame(Channel::Event, &used.message().0));
         if !ended.is_empty() {
@@ -314,7 +340,7 @@ impl Relay {
         }
     }
 
-    /// Waits until the shim has heard how it ended, or is gone, and not for ever.
+    /// Waits, with a bound, until the shim lets the container go or is gone.
     fn await_release(&mut self) -> io::Result<()> {
         let until = Instant::now() + RELEASE;
         let mut buffer = [0; CHUNK];
@@ -325,12 +351,12 @@ impl Relay {
                 }
             }
             let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
-            match rustix::event::poll(&mut [PollFd::new(&self.line_in, PollFlags::IN)], left.as_ref()) {
+            match rustix::event::poll(&mut [PollFd::new(&self.shim_input, PollFlags::IN)], left.as_ref()) {
                 Ok(0) => return Ok(()),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            match rustix::io::read(&self.line_in, &mut buffer) {
+            match rustix::io::read(&self.shim_input, &mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(length) => self.frames.feed(&buffer[..length]),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -339,13 +365,13 @@ impl Relay {
         }
     }
 
-    /// Everything that is left goes to the shim.
+    /// Writes everything that is left to the shim.
     fn flush(&mut self) -> io::Result<()> {
         while !self.to_shim.is_empty() {
-            let mut ready = [PollFd::new(&self.line_out, PollFlags::OUT)];
+            let mut ready = [PollFd::new(&self.shim_output, PollFlags::OUT)];
             match rustix::event::poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref()) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                Ok(_) | Err(Errno::INTR) => self.give_shim()?,
+                Ok(_) | Err(Errno::INTR) => self.write_shim()?,
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -353,7 +379,8 @@ impl Relay {
     }
 }
 
-/// Reads of the command's once, and lets go of what has ended: of a terminal, that its other side is closed.
+/// Reads a piece of the command's output, and closes a stream that has ended. A terminal whose other side is closed fails to
+/// read.
 fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_shim: &mut Vec<u8>) {
     let Some(open) = from else { return };
     let mut buffer = [0; CHUNK];
@@ -364,14 +391,14 @@ fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_shim: &mut Vec<u8>)
     }
 }
 
-/// A size, as it comes over the line.
+/// Parses a terminal's size: rows and columns, two octets each.
 fn size_of(payload: &[u8]) -> Option<Winsize> {
     let [a, b, c, d] = payload.try_into().ok()?;
     let (ws_row, ws_col) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
     Some(Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 })
 }
 
-/// What this container has used, read where an engine shows it its own control group.
+/// Returns the resources this container has used, read where an engine mounts the container's own control group.
 fn own_usage() -> cgroup::Usage {
     let base = Path::new("/sys/fs/cgroup");
     let directories: Vec<PathBuf> = if base.join("memory").is_dir() {
@@ -388,15 +415,15 @@ mod tests {
 
     use super::*;
 
-    /// How long a command writes, a little every now and then.
+    /// How long the command writes, and how often.
     const WRITES: Duration = Duration::from_secs(3);
     const PAUSE: Duration = Duration::from_millis(50);
 
-    /// What becomes of a command that writes all the time, and when, where the shim was last heard so long before its time is over
-    /// and then says that it is there, or nothing.
+    /// Relays a command that writes all the time, with `left` to go until the shim counts as silent, after the shim has sent
+    /// `says`. Returns the relay's result and how long it ran.
     fn relayed(left: Duration, says: &[u8]) -> (io::Result<()>, Duration) {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let ((line_in, shim), (taken, line_out)) = (pipe(), pipe());
+        let ((shim_input, shim), (taken, shim_output)) = (pipe(), pipe());
         let ((input_theirs, input), (output, output_theirs), (errors, errors_theirs)) =
             (pipe(), pipe(), pipe());
         let ((control, supervisor), (sidecar, sidecar_theirs)) =
@@ -409,10 +436,11 @@ mod tests {
             }
         });
         rustix::io::write(&shim, says).unwrap();
-        let pipes = Some([input, output, errors]);
-        let mut relay = Relay::new(line_in, line_out, Frames::default(), control, sidecar, None, pipes);
+        let shim_streams = ShimStreams { input: shim_input, output: shim_output, frames: Frames::default() };
+        let links = SupervisorLinks { control, sidecar, broker: None };
+        let mut relay = Relay::new(shim_streams, links, Some(CommandPipes { input, output, errors }));
         relay.heard = began.checked_sub(PATIENCE).unwrap() + left;
-        let ended = relay.run(false);
+        let ended = relay.run(AfterEnd::Leave);
         let took = began.elapsed();
         drop((shim, taken));
         writes.join().unwrap();

@@ -1,12 +1,12 @@
-//! Takes away what an engine has of a run that is over, in a process of its own that the run's end does not wait for. It is told what
-//! by the shim, once all that the command started is dead, all it wrote is written and the sidecar has said its last word; and is
-//! handed the run's mark of life, so that nobody takes the run for one that was killed. What it cannot take away it says in the mark
-//! and lets go of that: the next start tries again, and tells.
+//! The remover: a process that removes a run's containers and network after the run has ended. The shim tells it which, once all
+//! processes of the command are dead, all output is written and the sidecar has ended. The parent hands it the run lock, so that
+//! nobody takes the run for one that was killed. What it cannot remove it notes in the lock file, and then unlocks that: the next
+//! start tries again, and reports it.
 //!
 //! ```text
-//! shim ── fork ──► waits ── these containers ──► takes away ──► the mark is there: removes it, or says in it what is left
-//!                      └──── the end ──► ends                         ▲
-//! parent ── the mark ─────────────────────────────────────────────────┘
+//! shim ── fork ──► waits ── containers ──► removes ──► has the run lock: deletes its file, or notes in it what is left
+//!                    └──── end of file ──► ends             ▲
+//! parent ── run lock ───────────────────────────────────────┘
 //! ```
 
 use std::fs::File;
@@ -26,42 +26,42 @@ use super::slots::Slots;
 use crate::plan::engine::EngineAt;
 use crate::undo;
 
-/// How long it may take.
+/// How long the removal may take.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The longest list of containers, and the longest path.
 const LONGEST_LIST: usize = 2048;
 const LONGEST_PATH: usize = 4096;
 
-/// Whoever takes away behind a run, if it is asked to.
+/// The shim's socket to its remover, which ends if this is dropped.
 pub(super) struct Remover(OwnedFd);
 
 impl Remover {
-    /// Starts the process; `mark` is where it is handed the run's mark of life. This one has a single thread still.
+    /// Starts the process, from one with a single thread. `mark` is the socket on which it is handed the run lock.
     pub(super) fn start(at: &EngineAt, run: &RunId, mark: &OwnedFd) -> io::Result<Self> {
         let (word, ours) = descriptor::message_pair()?;
         background::start(&[word.as_fd(), mark.as_fd()], || live(&word, mark, at, run))?;
         Ok(Self(ours))
     }
 
-    /// Leaves it to take these containers away, and the network of the run. It is not left to it where others are busy with the
-    /// same: they would take longer than a moment, of which somebody should know.
+    /// Hands it the removal of these containers and of the run's network. Returns `false` when too many removers are busy: the
+    /// removal would take more than a moment, and the run should wait for it.
     pub(super) fn take(self, slots: &Slots, containers: &[String]) -> bool {
-        let Some(place) = slots.place_behind() else { return false };
-        descriptor::send(&self.0, containers.join("\n").as_bytes(), &[place.as_fd()]).is_ok()
+        let Some(slot) = slots.slot_behind() else { return false };
+        descriptor::send(&self.0, containers.join("\n").as_bytes(), &[slot.as_fd()]).is_ok()
     }
 }
 
 fn live(word: &OwnedFd, mark: &OwnedFd, at: &EngineAt, run: &RunId) -> Option<()> {
     let mut list = [0; LONGEST_LIST];
-    let (list, place) = descriptor::receive(word, &mut list).ok()?;
+    let (list, slot) = descriptor::receive(word, &mut list).ok()?;
     if list.is_empty() {
         return Some(());
     }
     let taken = take_away(at, run, std::str::from_utf8(list).ok()?);
-    drop(place);
+    drop(slot);
     let mut path = [0; LONGEST_PATH];
     let (path, mut marks) = descriptor::receive(mark, &mut path).ok()?;
-    // Without it, whoever has it looks after the rest.
+    // If it was not handed over, the process that holds it does the rest.
     let mut mark = File::from(marks.pop()?);
     match taken {
         Ok(()) => std::fs::remove_file(Path::new(std::str::from_utf8(path).ok()?)).ok(),

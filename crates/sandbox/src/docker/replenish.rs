@@ -1,6 +1,6 @@
-//! Fills the pool up, in a process of its own that neither the start nor the end of a run waits for: it begins once the run
-//! is over, or has gone on for a while. Of one person's one fills at a time, and one more waits for that. What it began it finishes, also
-//! when the run is over, and what it could not finish it takes away; what is left where it is killed itself is taken away by the next one.
+//! The replenisher: a process that fills the pool, for which neither the start nor the end of a run waits. It begins once the run
+//! is over, or has lasted for a while. Of one user's replenishers one fills at a time, and one more waits. It finishes what it
+//! began, also when the run is over, and removes what it could not finish; if it is killed, the next one removes what it left.
 //!
 //! ```text
 //! shim ── fork ──► waits ── the command begins, then: a while or the end ──► fills ──► ends
@@ -22,21 +22,21 @@ use super::slots::Slots;
 use super::{background, container};
 use crate::plan::engine::EngineAt;
 
-/// How long a run goes on before the pool is filled beside it.
+/// How long a run lasts before the pool is filled beside it.
 const WHILE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-/// What a run that is over is left for its last words.
+/// The time left to a run that is over, for its last output.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-/// How long filling may take, and waiting for whoever fills.
+/// How long filling may take, and waiting for another replenisher.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How long one waits for another who fills at the same time, at most, and how often.
+/// The longest pause, in milliseconds, after another process has filled the pool at the same time; and how many pauses.
 const PAUSE: u64 = 500;
 const PAUSES: usize = 8;
 
-/// Whoever fills the pool when it is told to, or when the run is over.
+/// The shim's pipe to its replenisher, which fills the pool when told to, or when the run is over.
 pub(super) struct Replenisher(OwnedFd);
 
 impl Replenisher {
-    /// Starts the process; with a pool of none there is none. This one has a single thread still.
+    /// Starts the process, from one with a single thread; with a pool of size 0, none.
     pub(super) fn start(at: &EngineAt, slots: &Slots, size: usize) -> io::Result<Option<Self>> {
         if size == 0 {
             return Ok(None);
@@ -46,7 +46,7 @@ impl Replenisher {
         Ok(Some(Self(write)))
     }
 
-    /// Tells whoever waits that the command has begun.
+    /// Reports that the command has begun.
     pub(super) fn announce_begun(&self) {
         let _ = rustix::io::write(&self.0, b"b");
     }
@@ -63,13 +63,13 @@ fn live(word: &OwnedFd, at: &EngineAt, slots: &Slots, size: usize) -> Option<()>
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
         let engine = Engine::at(at).ok()?;
-        let _place = tokio::time::timeout(LONGEST, slots.await_filling()).await.ok()??;
+        let _slot = tokio::time::timeout(LONGEST, slots.await_filling()).await.ok()??;
         tokio::time::timeout(LONGEST, fill(&engine, size)).await.ok()?
     })
 }
 
-/// Makes members until there are as many as there may be, and no more than that at any time: of several who fill at once, the one
-/// who sees too many takes its own away, before it was started.
+/// Makes members until the pool has `size`, and never more: of several processes that fill it at once, one that counts too many
+/// removes its own member before it was started.
 async fn fill(engine: &Engine, size: usize) -> Option<()> {
     let own = prepare::own(engine).await.ok()?;
     let own = if own.id.is_none() { prepare::own(engine).await.ok()? } else { own };
@@ -99,13 +99,13 @@ async fn fill(engine: &Engine, size: usize) -> Option<()> {
     Some(())
 }
 
-/// How many of this build no run has yet, those included that are being made.
+/// Counts the untaken members of this build, those being made included.
 async fn waiting(engine: &Engine, own: &Own) -> Option<usize> {
     let counts = |member: &&Member| member.is_of(own) && member.is_untaken();
     Some(engine.members().await.ok()?.iter().filter(counts).count())
 }
 
-/// A random one, version 4 of RFC 9562.
+/// Returns a random UUID, version 4 of RFC 9562.
 pub(super) fn uuid() -> io::Result<String> {
     let number = (u128::from(random()?) << 64) | u128::from(random()?);
     let number = number & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);

@@ -1,10 +1,10 @@
-//! Taking slots: of the runs of one person's that begin at once, a few make their containers at a time, and of those that end a few
-//! take them away. An engine that is asked
-//! for hundreds at once begins all of them and ends none for minutes, and whoever waits for one half of a run gives up on the other.
+//! Slots: a limit on how many runs of one user make or remove containers at an engine at the same time. An engine that is asked
+//! for hundreds of containers at once begins all of them and finishes none for minutes, and a process that waits for one half
+//! of a run gives up on the other.
 //!
-//! A place is a lock on an empty file (flock(2)), which one process has until it lets go or ends, however that is. The files are in a
-//! folder that nobody else may look into: whoever could open one could hold up everybody's runs. Whoever finds no place for
-//! long enough, or no such folder, goes on without: slots make runs faster, and are not what makes them safe.
+//! A slot is a lock on an empty file (flock(2)), which one process holds until it unlocks it or ends. The files are in a
+//! directory that no other user may enter: a user who could open one could hold up everybody's runs. A run that gets no slot for
+//! long enough, or finds no such directory, goes on without: slots make runs faster, and are not what makes them safe.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -16,74 +16,73 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use tokio::sync::mpsc::{Receiver, Sender};
 
-use super::streams::Word;
+use super::streams::{Mailbox, ShimEvent};
 use crate::started::LONGEST_END;
 
-/// How many make their containers at the same time: more of them are not faster, on any number of processors that an engine
-/// shares with its own locks.
-const PLACES: usize = 8;
-/// How long a run waits for its slot at an engine.
-pub const LONGEST_TURN: Duration = Duration::from_secs(600);
-/// How often it looks.
+/// How many runs make their containers at the same time. More are not faster on any number of processors, because of the
+/// engine's own locks.
+const SLOTS: usize = 8;
+/// How long a run waits for a slot at an engine.
+pub const LONGEST_SLOT_WAIT: Duration = Duration::from_secs(600);
+/// How often a waiting run tries again.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// How many take away behind their runs at the same time: an engine has done that within a second.
-const PLACES_BEHIND: usize = 4;
+/// How many removers work behind their runs at the same time: an engine has done that within a second.
+const SLOTS_BEHIND: usize = 4;
 
-/// What may be sent to a command without an end in mind: kept for it. Whatever else comes asks for the end.
+/// Signals that do not ask for the end of a command: they are kept for it. Any other signal asks for the end.
 const NO_END: [Signal; 3] = [Signal::USR1, Signal::USR2, Signal::CONT];
 
-/// Where the runs of one person take slots at one engine.
+/// The slots of one user at one engine.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     folder: PathBuf,
-    /// The engine, as the names of the files begin.
+    /// The engine, as the prefix of the file names.
     engine: String,
 }
 
 impl Slots {
-    /// Those at the engine behind `socket`, in a folder of the person's own, which is made when it is needed.
+    /// Returns the slots at the engine behind `socket`, in a directory of the user's own, which is made when it is needed.
     pub(super) fn of(folder: &Path, socket: &Path) -> Self {
         Self { folder: folder.into(), engine: socket.display().to_string().replace('/', "%") }
     }
 
-    /// Waits for a place among those that take away at the end of their runs: an engine that is asked for hundreds of that at once
-    /// answers none of them in time. Whoever finds no place for long enough goes on without.
+    /// Waits for a slot to remove containers at the end of a run, since an engine that is asked for hundreds of removals at once
+    /// answers none in time. Returns `None` when the wait was too long.
     pub(super) async fn await_end(&self) -> Option<OwnedFd> {
         let until = Instant::now() + LONGEST_END;
         loop {
-            let place = self.free("end", PLACES).ok()?;
-            if place.is_some() || Instant::now() > until {
-                return place;
+            let slot = self.take_free("end", SLOTS).ok()?;
+            if slot.is_some() || Instant::now() > until {
+                return slot;
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// A place among those that take away behind their runs, at once or not at all.
-    pub(super) fn place_behind(&self) -> Option<OwnedFd> {
-        self.free("behind", PLACES_BEHIND).ok()?
+    /// Takes a slot to remove containers behind a run, without waiting.
+    pub(super) fn slot_behind(&self) -> Option<OwnedFd> {
+        self.take_free("behind", SLOTS_BEHIND).ok()?
     }
 
-    /// Waits to be the one who fills the pool. Nothing where somebody waits already: who counts after this moment counts for this one
-    /// too.
+    /// Waits to be the process that fills the pool. Returns `None` when another waits already: that one will count the pool's
+    /// members later than now, and so counts for this one too.
     pub(super) async fn await_filling(&self) -> Option<OwnedFd> {
-        let _next = self.free("fills-next", 1).ok()??;
+        let _next = self.take_free("fills-next", 1).ok()??;
         loop {
-            if let Some(place) = self.free("fills", 1).ok()? {
-                return Some(place);
+            if let Some(slot) = self.take_free("fills", 1).ok()? {
+                return Some(slot);
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// A place that nobody has, where there is one.
-    fn free(&self, what: &str, places: usize) -> io::Result<Option<OwnedFd>> {
+    /// Takes one of `count` slots of a kind, if one is free.
+    fn take_free(&self, kind: &str, count: usize) -> io::Result<Option<OwnedFd>> {
         let folder = self.open()?;
-        for place in 0..places {
-            let name = format!("{}.{what}-{place}", self.engine);
+        for number in 0..count {
+            let name = format!("{}.{kind}-{number}", self.engine);
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&folder, name, flags, Mode::RUSR | Mode::WUSR)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -95,17 +94,17 @@ impl Slots {
         Ok(None)
     }
 
-    /// The folder, if it is this user's and nobody else's.
+    /// Opens the directory, if it belongs to this user and no other may enter it.
     fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let once = || rustix::fs::open(&self.folder, flags, Mode::empty());
         let folder = match once() {
             Err(Errno::NOENT) => {
-                // Not what is above it: a state directory that was removed is not made again by whoever outlives its runs.
+                // Without its parents: a process that outlives its run must not make a removed state directory again.
                 DirBuilder::new().mode(0o700).create(&self.folder)?;
                 once()?
             }
-            opened => opened?,
+            found => found?,
         };
         let about = rustix::fs::fstat(&folder)?;
         if about.st_uid != rustix::process::geteuid().as_raw() || about.st_mode & 0o077 != 0 {
@@ -115,41 +114,37 @@ impl Slots {
     }
 }
 
-/// A place among those that make their containers, until it is dropped.
+/// A slot to make containers, or the permission to go on without one, until it is dropped.
 pub(super) struct Slot(Option<OwnedFd>);
 
 impl Slot {
-    /// Waits for a place; `None` where the run is over before that: its parent is gone, or hands on a signal that asks for the end.
-    /// What else is said meanwhile is kept for later.
-    pub(super) async fn take(
-        slots: &Slots,
-        words: &Sender<Word>,
-        heard: &mut Receiver<Word>,
-    ) -> Option<Self> {
-        let until = Instant::now() + LONGEST_TURN;
-        let mut said = Vec::new();
-        let place = loop {
-            match slots.free("slot", PLACES) {
+    /// Waits for a slot. Returns `None` when the run is over before that: its parent is gone, or passes on a signal that asks for
+    /// the end. Other events go back into the mailbox.
+    pub(super) async fn take(slots: &Slots, mailbox: &mut Mailbox) -> Option<Self> {
+        let until = Instant::now() + LONGEST_SLOT_WAIT;
+        let mut kept_events = Vec::new();
+        let slot = loop {
+            match slots.take_free("slot", SLOTS) {
                 Ok(None) if Instant::now() <= until => {}
                 found => break found.unwrap_or_default(),
             }
-            match tokio::time::timeout(LOOK, heard.recv()).await {
-                Ok(None | Some(Word::ParentGone)) => return None,
-                Ok(Some(Word::Signal(number))) if NO_END.iter().all(|kept| kept.as_raw() != number) => {
+            match tokio::time::timeout(LOOK, mailbox.receiver.recv()).await {
+                Ok(None | Some(ShimEvent::ParentGone)) => return None,
+                Ok(Some(ShimEvent::Signal(number))) if NO_END.iter().all(|kept| kept.as_raw() != number) => {
                     return None;
                 }
-                Ok(Some(word)) => said.push(word),
+                Ok(Some(event)) => kept_events.push(event),
                 Err(_) => {}
             }
         };
-        for word in said {
-            // As many fit as could have been said at once.
-            let _ = words.try_send(word);
+        for event in kept_events {
+            // As many fit as could have waited at once.
+            let _ = mailbox.sender.try_send(event);
         }
-        Some(Self(place))
+        Some(Self(slot))
     }
 
-    /// Lets the next one begin.
+    /// Gives the slot to the next run.
     pub(super) fn end(self) {
         drop(self.0);
     }
@@ -161,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Slots at an engine, in a folder that is not there yet.
+    /// Returns slots in a directory that does not exist yet.
     fn slots() -> (tempfile::TempDir, Slots) {
         let directory = tempfile::tempdir().unwrap();
         let slots = Slots::of(&directory.path().join("slots"), Path::new("/run/docker.sock"));
@@ -169,32 +164,32 @@ mod tests {
     }
 
     fn all(slots: &Slots) -> Vec<OwnedFd> {
-        (0..PLACES).map(|_| slots.free("slot", PLACES).unwrap().unwrap()).collect()
+        (0..SLOTS).map(|_| slots.take_free("slot", SLOTS).unwrap().unwrap()).collect()
     }
 
     #[test]
     fn there_are_as_many_places_as_there_are_and_each_comes_back() {
         let (_directory, slots) = slots();
         let mut all = all(&slots);
-        assert!(slots.free("slot", PLACES).unwrap().is_none());
+        assert!(slots.take_free("slot", SLOTS).unwrap().is_none());
         let elsewhere = Slots::of(&slots.folder, Path::new("/elsewhere/docker.sock"));
-        assert!(elsewhere.free("slot", PLACES).unwrap().is_some(), "another engine has its own");
+        assert!(elsewhere.take_free("slot", SLOTS).unwrap().is_some(), "another engine has its own");
         all.pop();
-        assert!(slots.free("slot", PLACES).unwrap().is_some());
+        assert!(slots.take_free("slot", SLOTS).unwrap().is_some());
     }
 
     #[test]
     fn what_another_user_could_open_is_not_used() {
         let (directory, slots) = slots();
-        drop(slots.free("slot", PLACES).unwrap().unwrap());
+        drop(slots.take_free("slot", SLOTS).unwrap().unwrap());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&slots.folder), 0o700);
         let linked = Slots { folder: directory.path().join("link"), ..slots.clone() };
         std::os::unix::fs::symlink(&slots.folder, &linked.folder).unwrap();
-        assert!(linked.free("slot", PLACES).is_err());
+        assert!(linked.take_free("slot", SLOTS).is_err());
         for mode in [0o750, 0o701, 0o777] {
             std::fs::set_permissions(&slots.folder, PermissionsExt::from_mode(mode)).unwrap();
-            assert!(slots.free("slot", PLACES).is_err(), "{mode:o}");
+            assert!(slots.take_free("slot", SLOTS).is_err(), "{mode:o}");
         }
     }
 
@@ -202,8 +197,8 @@ mod tests {
     async fn whoever_has_no_folder_goes_on_without() {
         let (_directory, slots) = slots();
         let slots = Slots { folder: "/proc/nowhere".into(), ..slots };
-        let (words, mut heard) = tokio::sync::mpsc::channel(4);
-        let taken = tokio::time::timeout(LOOK, Slot::take(&slots, &words, &mut heard)).await;
+        let mut mailbox = Mailbox::new();
+        let taken = tokio::time::timeout(LOOK, Slot::take(&slots, &mut mailbox)).await;
         assert!(taken.unwrap().is_some_and(|slot| slot.0.is_none()));
         assert!(tokio::time::timeout(LOOK, slots.await_end()).await.unwrap().is_none());
     }
@@ -224,24 +219,25 @@ mod tests {
     async fn whoever_waits_hears_that_the_run_is_over_and_keeps_the_rest() {
         let (_directory, slots) = slots();
         let all = all(&slots);
-        let (words, mut heard) = tokio::sync::mpsc::channel(4);
-        for over in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(|it| Word::Signal(it.as_raw()))
+        let mut mailbox = Mailbox::new();
+        for over in
+            [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(|it| ShimEvent::Signal(it.as_raw()))
         {
-            words.try_send(over).unwrap();
-            let taken = tokio::time::timeout(LOOK * 100, Slot::take(&slots, &words, &mut heard)).await;
+            mailbox.sender.try_send(over).unwrap();
+            let taken = tokio::time::timeout(LOOK * 100, Slot::take(&slots, &mut mailbox)).await;
             assert!(taken.unwrap().is_none());
         }
-        words.try_send(Word::Signal(Signal::USR1.as_raw())).unwrap();
-        words.try_send(Word::ParentGone).unwrap();
-        assert!(Slot::take(&slots, &words, &mut heard).await.is_none());
-        words.try_send(Word::Signal(Signal::USR2.as_raw())).unwrap();
-        let waits = Slot::take(&slots, &words, &mut heard);
+        mailbox.sender.try_send(ShimEvent::Signal(Signal::USR1.as_raw())).unwrap();
+        mailbox.sender.try_send(ShimEvent::ParentGone).unwrap();
+        assert!(Slot::take(&slots, &mut mailbox).await.is_none());
+        mailbox.sender.try_send(ShimEvent::Signal(Signal::USR2.as_raw())).unwrap();
+        let waits = Slot::take(&slots, &mut mailbox);
         let frees = async {
             tokio::time::sleep(LOOK * 3).await;
             drop(all);
         };
         let (slot, ()) = tokio::join!(waits, frees);
         assert!(slot.is_some_and(|slot| slot.0.is_some()));
-        assert_eq!(heard.try_recv(), Ok(Word::Signal(Signal::USR2.as_raw())));
+        assert_eq!(mailbox.receiver.try_recv(), Ok(ShimEvent::Signal(Signal::USR2.as_raw())));
     }
 }

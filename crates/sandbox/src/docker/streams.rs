@@ -1,5 +1,5 @@
-//! The shim's side of the command's streams: threads that wait, because a file, a pipe and a terminal of somebody else's must
-//! not be made to return at once.
+//! The threads that feed the shim's mailbox. They block: a file, a pipe and a terminal of somebody else's must not be made
+//! non-blocking.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,21 +7,23 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
-use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::mux::{CHUNK, Channel};
 use crate::handshake;
 use crate::launch::Stdio;
 
-/// The longest certificate of an authority of ours.
+/// The longest certificate of a run's authority.
 const LONGEST_CERTIFICATE: usize = 8192;
+/// How many events may wait in a mailbox.
+const MOST_EVENTS: usize = 16;
 
-/// What the threads tell.
+/// What a thread reports to the shim.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ShimEvent {
     /// The parent passes a signal on.
     Signal(i32),
-    /// The parent is gone, or wants this to end.
+    /// The parent is gone, or wants the run to end.
     ParentGone,
     /// The sidecar serves.
     SidecarReady,
@@ -29,30 +31,50 @@ pub(super) enum Word {
     SidecarGone,
     /// The certificate of the run's authority.
     Authority(String),
-    /// Something for the command to read.
+    /// A piece of the command's standard input.
     Input(Vec<u8>),
-    /// There is nothing more.
+    /// The end of the command's standard input.
     InputEnd,
-    /// Everything that was to be written is.
+    /// One writer thread has written everything.
     Written,
-    /// Nobody reads what is written there any more.
+    /// Nobody reads the output on this channel any more.
     Closed(Channel),
-    /// Something is asked of a companion.
-    Asked(u8),
+    /// A request of the socket broker about a companion.
+    BrokerRequest(u8),
 }
 
-/// Where the command's octets come from and go to.
+/// The shim's queue of events.
+pub(super) struct Mailbox {
+    pub(super) sender: Sender<ShimEvent>,
+    pub(super) receiver: Receiver<ShimEvent>,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> Self {
+        let (sender, receiver) = channel(MOST_EVENTS);
+        Self { sender, receiver }
+    }
+}
+
+/// The shim's ends of the command's streams.
 pub(super) struct Streams {
     pub(super) input: File,
     pub(super) output: File,
     pub(super) errors: Option<File>,
-    /// The parent's side of a terminal, and ours once more, to see its size by.
-    pub(super) terminal: Option<(OwnedFd, OwnedFd)>,
+    pub(super) terminal: Option<ShimTerminal>,
+}
+
+/// A raw terminal between the parent and the shim.
+pub(super) struct ShimTerminal {
+    /// The parent's side.
+    pub(super) master: OwnedFd,
+    /// The shim's side, from which the size is read.
+    pub(super) ours: OwnedFd,
 }
 
 impl Streams {
-    /// The caller's own, or those of a terminal whose other side is the parent's. The terminal that counts is in the
-    /// container; this one only carries.
+    /// Takes the caller's descriptors, or opens a raw terminal whose master is the parent's. The terminal the command sees
+    /// is in the container; this one only carries octets.
     pub(super) fn open(stdio: Stdio) -> io::Result<Self> {
         match stdio {
             Stdio::Descriptors([input, output, errors]) => Ok(Self {
@@ -74,22 +96,22 @@ impl Streams {
                     input: again()?,
                     output: again()?,
                     errors: None,
-                    terminal: Some((master, ours.try_clone()?)),
+                    terminal: Some(ShimTerminal { master, ours: ours.try_clone()? }),
                 })
             }
         }
     }
 }
 
-/// Reads until there is nothing more, or nobody wants it.
-pub(super) fn read_in(mut input: File, words: Sender<Word>) {
+/// Reads the command's input until it ends or the receiver is gone.
+pub(super) fn read_input(mut input: File, events: Sender<ShimEvent>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; CHUNK];
         loop {
             match input.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(length) => {
-                    if words.blocking_send(Word::Input(buffer[..length].to_vec())).is_err() {
+                    if events.blocking_send(ShimEvent::Input(buffer[..length].to_vec())).is_err() {
                         return;
                     }
                 }
@@ -97,78 +119,79 @@ pub(super) fn read_in(mut input: File, words: Sender<Word>) {
                 Err(_) => break,
             }
         }
-        let _ = words.blocking_send(Word::InputEnd);
+        let _ = events.blocking_send(ShimEvent::InputEnd);
     });
 }
 
-/// Writes whatever comes. Where nobody reads any more, that is told, and the rest is dropped.
-pub(super) fn write_out(
+/// Writes the pieces it receives. Once the reader is gone it reports that, and drops the rest.
+pub(super) fn write_output(
     mut output: File,
     channel: Channel,
     mut pieces: Receiver<Vec<u8>>,
-    words: Sender<Word>,
+    events: Sender<ShimEvent>,
 ) {
     std::thread::spawn(move || {
         let mut open = true;
         while let Some(piece) = pieces.blocking_recv() {
             if open && output.write_all(&piece).is_err() {
                 open = false;
-                let _ = words.blocking_send(Word::Closed(channel));
+                let _ = events.blocking_send(ShimEvent::Closed(channel));
             }
         }
         drop(output);
-        let _ = words.blocking_send(Word::Written);
+        let _ = events.blocking_send(ShimEvent::Written);
     });
 }
 
-/// Tells what the parent says.
-pub(super) fn hear_parent(control: OwnedFd, words: Sender<Word>) {
+/// Reports the parent's signals, and its end.
+pub(super) fn watch_parent(control: OwnedFd, events: Sender<ShimEvent>) {
     std::thread::spawn(move || {
         loop {
-            let word = match handshake::receive_signal(control.as_fd()) {
-                Ok(Some(number)) => Word::Signal(number),
-                _ => Word::ParentGone,
+            let event = match handshake::receive_signal(control.as_fd()) {
+                Ok(Some(number)) => ShimEvent::Signal(number),
+                _ => ShimEvent::ParentGone,
             };
-            let last = word == Word::ParentGone;
-            if words.blocking_send(word).is_err() || last {
+            let is_last = event == ShimEvent::ParentGone;
+            if events.blocking_send(event).is_err() || is_last {
                 return;
             }
         }
     });
 }
 
-/// Tells what is asked of a companion.
-pub(super) fn serve_broker(broker: OwnedFd, words: Sender<Word>) {
+/// Reports the requests of the socket broker until its other end is gone.
+pub(super) fn watch_broker(broker: OwnedFd, events: Sender<ShimEvent>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 2];
-        // With its other end gone, nothing more is asked.
-        while let Ok(([wish], _)) = sys::descriptor::receive(&broker, &mut buffer) {
-            if words.blocking_send(Word::Asked(*wish)).is_err() {
+        while let Ok(([request], _)) = sys::descriptor::receive(&broker, &mut buffer) {
+            if events.blocking_send(ShimEvent::BrokerRequest(*request)).is_err() {
                 return;
             }
         }
     });
 }
 
-/// Tells the certificate of the run's authority, once the parent hands it over.
-pub(super) fn hear_authority(hand: OwnedFd, words: Sender<Word>) {
+/// Reports the certificate of the run's authority once the parent hands it over.
+pub(super) fn receive_authority(hand: OwnedFd, events: Sender<ShimEvent>) {
     std::thread::spawn(move || {
         let mut buffer = [0; LONGEST_CERTIFICATE];
         if let Ok((pem, _)) = sys::descriptor::receive(&hand, &mut buffer)
             && !pem.is_empty()
         {
-            let _ = words.blocking_send(Word::Authority(String::from_utf8_lossy(pem).into_owned()));
+            let _ = events.blocking_send(ShimEvent::Authority(String::from_utf8_lossy(pem).into_owned()));
         }
     });
 }
 
-/// Tells that the sidecar serves, and when it is gone.
-pub(super) fn hear_sidecar(link: OwnedFd, words: Sender<Word>) {
+/// Reports that the sidecar serves, and then that it is gone.
+pub(super) fn watch_sidecar(link: OwnedFd, events: Sender<ShimEvent>) {
     std::thread::spawn(move || {
-        if handshake::await_ready(link.as_fd()).is_ok() && words.blocking_send(Word::SidecarReady).is_ok() {
-            // It says nothing more: what comes is its end.
+        if handshake::await_ready(link.as_fd()).is_ok()
+            && events.blocking_send(ShimEvent::SidecarReady).is_ok()
+        {
+            // It reports readiness once: whatever comes next is its end.
             let _ = handshake::await_ready(link.as_fd());
         }
-        let _ = words.blocking_send(Word::SidecarGone);
+        let _ = events.blocking_send(ShimEvent::SidecarGone);
     });
 }

@@ -1,5 +1,5 @@
-//! What built-in tools bring into an engine's container: files of the home, written by our init as the command's own, and links
-//! to where the caches are. All of it may be seen inside.
+//! The files of built-in tools in the agent's container: files of the home, which our init writes as the command's user, and links
+//! to the caches. None of them is secret.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use super::overlay::overlays;
 use crate::plan::Plan;
 use crate::step::Step;
 
-/// Everything that is brought, by its place inside.
+/// The files (path, text, mode) and links (path, target) to bring.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Brought {
     files: Vec<(PathBuf, String, u32)>,
@@ -20,11 +20,11 @@ pub(super) struct Brought {
 }
 
 impl Brought {
-    /// What a plan brings.
+    /// Collects the files and links of a plan.
     pub(super) fn of(plan: &Plan) -> Self {
         let file = |step: &Step| match step {
             Step::WriteFile(file) => {
-                // It was made of text.
+                // The content was made from text.
                 let text = String::from_utf8_lossy(&file.content).into_owned();
                 Some((file.path.clone(), text, file.mode))
             }
@@ -34,8 +34,8 @@ impl Brought {
         Self { files: plan.steps.iter().filter_map(file).collect(), links: links.collect() }
     }
 
-    /// Puts it into a home that is the command's own. A folder that the engine made on the way to a mount is not: what belongs
-    /// there is left out, and told.
+    /// Writes everything into the command's home. A directory that the engine made on the way to a mount is root's: files that
+    /// belong there are left out, with a notice.
     pub(super) fn lay_out(&self, notices: &mut Vec<String>) -> Result<(), (PathBuf, io::Error)> {
         let mut leave_out = |path: &Path, error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => {

@@ -1,6 +1,6 @@
-//! What a sidecar's container does with the network of its run: every address that stands for a name is its own there, all TCP
-//! of the agent's goes to one port and its questions for names to another, whatever they are for. What the sidecar serves is
-//! bound to its address on that network and no other, and nothing is passed on.
+//! Wires the network of a run inside the sidecar's container: every address that stands for a name is local there, all TCP of the
+//! agent goes to one port, and its DNS queries to another, whatever their destination. The sidecar's sockets are bound to its
+//! address on that network only, and nothing is forwarded.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::handshake::ListenerSet;
 use crate::plan::inside::{DNS_PORT, TRANSPARENT_PORT};
 use crate::run_network::RunNetwork;
 
-/// Wires the calling process's network, and binds what the sidecar serves.
+/// Wires the network of the calling process, and binds the sidecar's sockets.
 ///
 /// # Errors
 /// When the kernel refuses a route, a rule or a socket.

@@ -1,4 +1,5 @@
-//! What the shim and the agent's container say to each other, and what of it goes to the parent and the caller.
+//! The shim's session with the agent's container: what the two send each other, and what of it goes to the parent and the
+//! caller.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,89 +12,99 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::attached::{Attached, next_output};
-use super::inside::Brief;
+use super::brief::Brief;
 use super::mux::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
-use super::streams::{self, Streams, Word};
+use super::streams::{self, Mailbox, ShimEvent, Streams};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::socket_broker;
 
-/// How often the container is told that its shim is there.
+/// How often the shim sends the container a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How often a terminal is looked at for another size.
+/// How often the size of a terminal is polled.
 const SIZE: Duration = Duration::from_millis(150);
-/// How many pieces may wait to be written before no more is taken of the command's.
-const WAITING: usize = 16;
-/// How long the caller may take to read the last of what the command wrote, once it is not there any more.
+/// How many pieces of output may wait for a writer thread before no more output is read.
+const MOST_PIECES: usize = 16;
+/// How long the caller may take to read the rest of the output after the command's end.
 const LAST_READ: Duration = Duration::from_secs(30);
 
-/// Why the shim stops watching.
+/// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The command has, or never began.
+    /// The command has ended, or never began.
     Command,
-    /// The parent is gone, or wants this to end.
+    /// The parent is gone, or wants the run to end.
     Parent,
     /// The sidecar is gone, and without it the run ends.
     SidecarGone,
 }
 
-/// One conversation.
-pub(super) struct Talk {
+/// Whether the command still has to wait for the certificate of the run's authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Authority {
+    Awaited,
+    NotNeeded,
+}
+
+/// A session with the agent's container, from its start to the end of the command.
+pub(super) struct AgentSession {
     attached: Attached,
     frames: Frames,
+    /// What the container writes to its standard error.
     complaint: String,
     lingers: bool,
+    /// The brief, until it is sent.
     brief: Option<Brief>,
-    awaits_authority: bool,
+    authority: Authority,
     is_sidecar_ready: bool,
     /// Signals that came before there was a command.
     early_signals: Vec<i32>,
     control: OwnedFd,
     terminal: Option<OwnedFd>,
     size: Option<(u16, u16)>,
-    /// The input, before it is read of, and how much of it was sent and not taken.
+    /// The command's input, until the thread that reads it starts.
     input: Option<std::fs::File>,
-    under_way: usize,
+    /// How many octets of input were sent and not yet acknowledged.
+    in_flight: usize,
+    /// A piece of input for which the window has no room yet.
     waiting_input: Option<Vec<u8>>,
     output: Option<Sender<Vec<u8>>>,
     errors: Option<Sender<Vec<u8>>>,
+    /// How many writer threads have not finished.
     unwritten: usize,
-    words: Sender<Word>,
-    heard: Receiver<Word>,
-    /// Its own channel: input that nobody takes must not keep a signal back.
-    inputs: Option<Receiver<Word>>,
-    /// On which the health of a companion is asked for.
+    mailbox: Mailbox,
+    /// Input has a channel of its own: input that nobody takes must not keep a signal back.
+    inputs: Option<Receiver<ShimEvent>>,
+    /// The socket broker, which asks for the health of a companion.
     broker: Option<OwnedFd>,
     heartbeat: Interval,
     sizes: Interval,
-    /// How it ended: told once everything it wrote is written.
+    /// How the command ended; the parent is told after all output is written.
     end: Option<Event>,
 }
 
-impl Talk {
+impl AgentSession {
     pub(super) fn new(
         attached: Attached,
         brief: Brief,
-        awaits_authority: bool,
+        authority: Authority,
         control: OwnedFd,
         streams: Streams,
-        words: Sender<Word>,
-        heard: Receiver<Word>,
+        mailbox: Mailbox,
     ) -> Self {
         let mut unwritten = 0;
         let mut writer = |file, which| {
-            let (sender, pieces) = channel(WAITING);
-            streams::write_out(file, which, pieces, words.clone());
+            let (sender, pieces) = channel(MOST_PIECES);
+            streams::write_output(file, which, pieces, mailbox.sender.clone());
             unwritten += 1;
             sender
         };
         let output = Some(writer(streams.output, Channel::Output));
         let errors = streams.errors.map(|errors| writer(errors, Channel::Errors));
-        let terminal = streams.terminal.map(|(master, ours)| {
-            // The parent ties the person's terminal to it.
-            let _ = Event::Terminal(master).send(control.as_fd());
-            ours
+        let terminal = streams.terminal.map(|terminal| {
+            // The parent connects the person's terminal to it.
+            let _ = Event::Terminal(terminal.master).send(control.as_fd());
+            terminal.ours
         });
         let every = |period| {
             let mut interval = tokio::time::interval(period);
@@ -106,20 +117,19 @@ impl Talk {
             complaint: String::new(),
             lingers: brief.lingers,
             brief: Some(brief),
-            awaits_authority,
+            authority,
             is_sidecar_ready: false,
             early_signals: Vec::new(),
             control,
             terminal,
             size: None,
             input: Some(streams.input),
-            under_way: 0,
+            in_flight: 0,
             waiting_input: None,
             output,
             errors,
             unwritten,
-            words,
-            heard,
+            mailbox,
             inputs: None,
             broker: None,
             heartbeat: every(HEARTBEAT),
@@ -128,14 +138,14 @@ impl Talk {
         }
     }
 
-    /// Hears and answers what is asked of a companion.
-    pub(super) fn answer_on(&mut self, broker: OwnedFd, words: Sender<Word>) -> io::Result<()> {
-        streams::serve_broker(broker.try_clone()?, words);
+    /// Answers the socket broker's requests from now on.
+    pub(super) fn serve(&mut self, broker: OwnedFd) -> io::Result<()> {
+        streams::watch_broker(broker.try_clone()?, self.mailbox.sender.clone());
         self.broker = Some(broker);
         Ok(())
     }
 
-    /// Whether the command was given the word to begin.
+    /// Whether the container was sent its brief.
     pub(super) fn has_begun(&self) -> bool {
         self.brief.is_none()
     }
@@ -145,8 +155,8 @@ impl Talk {
         matches!(self.end, Some(Event::Ended(_)))
     }
 
-    /// Takes whatever comes next.
-    pub(super) async fn slot(&mut self) -> Result<Option<Ended>, Failure> {
+    /// Waits for the next event and handles it. Returns why the session is over, once it is.
+    pub(super) async fn advance(&mut self) -> Result<Option<Ended>, Failure> {
         let takes_input = self.waiting_input.is_none() && self.inputs.is_some();
         let inputs = async {
             match &mut self.inputs {
@@ -155,12 +165,12 @@ impl Talk {
             }
         };
         tokio::select! {
-            word = self.heard.recv() => self.hear(word).await,
-            word = inputs, if takes_input => {
-                self.take_input(word).await;
+            event = self.mailbox.receiver.recv() => self.handle(event).await,
+            event = inputs, if takes_input => {
+                self.take_input(event).await;
                 Ok(None)
             }
-            // Nothing more is taken of the command's than the caller takes, and meanwhile the parent is still heard.
+            // Output is read no faster than the caller takes it; the parent is heard meanwhile.
             octets = async {
                 for writer in [&self.output, &self.errors].into_iter().flatten() {
                     let _ = writer.reserve().await;
@@ -174,7 +184,7 @@ impl Talk {
                 None => self.lost(),
             },
             _ = self.heartbeat.tick() => {
-                self.say(Channel::Alive, &[]).await;
+                self.send(Channel::Alive, &[]).await;
                 Ok(None)
             }
             _ = self.sizes.tick(), if self.terminal.is_some() => {
@@ -184,7 +194,7 @@ impl Talk {
         }
     }
 
-    /// The container is gone.
+    /// Returns how the session ends when the container is gone.
     fn lost(&mut self) -> Result<Option<Ended>, Failure> {
         if self.end.is_some() {
             return Ok(Some(Ended::Command));
@@ -197,78 +207,80 @@ impl Talk {
         Err(Failure::new("hear from the agent's container", cause))
     }
 
-    async fn hear(&mut self, word: Option<Word>) -> Result<Option<Ended>, Failure> {
-        match word {
-            Some(Word::Signal(number)) if self.has_begun() => {
-                self.say(Channel::Signal, &number.to_le_bytes()).await;
+    async fn handle(&mut self, event: Option<ShimEvent>) -> Result<Option<Ended>, Failure> {
+        match event {
+            Some(ShimEvent::Signal(number)) if self.has_begun() => {
+                self.send(Channel::Signal, &number.to_le_bytes()).await;
             }
-            Some(Word::Signal(number)) => self.early_signals.push(number),
-            Some(Word::SidecarReady) => {
+            Some(ShimEvent::Signal(number)) => self.early_signals.push(number),
+            Some(ShimEvent::SidecarReady) => {
                 self.is_sidecar_ready = true;
                 self.begin().await;
             }
-            Some(Word::Authority(pem)) => {
-                self.awaits_authority = false;
+            Some(ShimEvent::Authority(pem)) => {
+                self.authority = Authority::NotNeeded;
                 if let Some(brief) = &mut self.brief {
                     brief.authority = Some(pem);
                 }
                 self.begin().await;
             }
-            Some(Word::SidecarGone) => return Ok(Some(Ended::SidecarGone)),
-            Some(Word::Asked(wish)) => self.answer(wish).await,
-            Some(Word::Closed(which)) => self.say(Channel::Closed, &[which as u8]).await,
-            Some(Word::Written) => self.unwritten = self.unwritten.saturating_sub(1),
-            Some(Word::ParentGone) | None => return Ok(Some(Ended::Parent)),
-            Some(Word::Input(_) | Word::InputEnd) => {}
+            Some(ShimEvent::SidecarGone) => return Ok(Some(Ended::SidecarGone)),
+            Some(ShimEvent::BrokerRequest(request)) => self.answer(request).await,
+            Some(ShimEvent::Closed(which)) => self.send(Channel::Closed, &[which as u8]).await,
+            Some(ShimEvent::Written) => self.unwritten = self.unwritten.saturating_sub(1),
+            Some(ShimEvent::ParentGone) | None => return Ok(Some(Ended::Parent)),
+            Some(ShimEvent::Input(_) | ShimEvent::InputEnd) => {}
         }
         Ok(None)
     }
 
-    /// Answers what is asked of a companion, or passes it on; whoever asks may be gone, which is seen elsewhere.
-    async fn answer(&mut self, wish: u8) {
+    /// Answers a request of the socket broker, or passes it on. A broker that is gone is noticed elsewhere.
+    async fn answer(&mut self, request: u8) {
         let Some(broker) = &self.broker else { return };
-        match wish {
-            socket_broker::PROBE if !self.has_begun() => drop(sys::descriptor::send(broker, &[wish, 0], &[])),
-            socket_broker::PROBE | socket_broker::STOP => self.say(Channel::Probe, &[wish]).await,
+        match request {
+            socket_broker::PROBE if !self.has_begun() => {
+                drop(sys::descriptor::send(broker, &[request, 0], &[]))
+            }
+            socket_broker::PROBE | socket_broker::STOP => self.send(Channel::Probe, &[request]).await,
             _ => {}
         }
     }
 
-    /// The word to begin, once all that it needs is there.
+    /// Sends the brief, once the sidecar serves and the authority is known.
     async fn begin(&mut self) {
-        if !self.is_sidecar_ready || self.awaits_authority {
+        if !self.is_sidecar_ready || self.authority == Authority::Awaited {
             return;
         }
         let Some(brief) = self.brief.take() else { return };
         let mut brief = serde_json::to_vec(&brief).unwrap_or_default();
-        // The last frame is a shorter one, by which it is known.
+        // The last frame is known by being shorter than the longest.
         if brief.len() % LONGEST_FRAME == 0 {
             brief.push(b' ');
         }
-        self.say(Channel::Begin, &brief).await;
+        self.send(Channel::Begin, &brief).await;
         self.follow_size().await;
         for number in std::mem::take(&mut self.early_signals) {
-            self.say(Channel::Signal, &number.to_le_bytes()).await;
+            self.send(Channel::Signal, &number.to_le_bytes()).await;
         }
         if let Some(input) = self.input.take() {
             let (sender, inputs) = channel(1);
-            streams::read_in(input, sender);
+            streams::read_input(input, sender);
             self.inputs = Some(inputs);
         }
     }
 
-    async fn take_input(&mut self, word: Option<Word>) {
-        match word {
-            Some(Word::Input(octets)) if self.under_way + octets.len() > WINDOW => {
+    async fn take_input(&mut self, event: Option<ShimEvent>) {
+        match event {
+            Some(ShimEvent::Input(octets)) if self.in_flight + octets.len() > WINDOW => {
                 self.waiting_input = Some(octets);
             }
-            Some(Word::Input(octets)) => {
-                self.under_way += octets.len();
-                self.say(Channel::Input, &octets).await;
+            Some(ShimEvent::Input(octets)) => {
+                self.in_flight += octets.len();
+                self.send(Channel::Input, &octets).await;
             }
             _ => {
                 self.inputs = None;
-                self.say(Channel::InputEnd, &[]).await;
+                self.send(Channel::InputEnd, &[]).await;
             }
         }
     }
@@ -278,7 +290,7 @@ impl Talk {
         let taken = self.sort_frames(&mut output, &mut errors).await;
         for (writer, octets) in [(&self.output, output), (&self.errors, errors)] {
             if let Some(writer) = writer.as_ref().filter(|_| !octets.is_empty()) {
-                // There was room for one, and nobody else writes.
+                // `advance` reserved room for one piece, and nobody else sends.
                 let _ = writer.try_send(octets);
             }
         }
@@ -303,23 +315,23 @@ impl Talk {
                 Channel::Errors => errors.extend(payload),
                 Channel::Taken => {
                     let taken = payload.try_into().map_or(0, u32::from_le_bytes) as usize;
-                    self.under_way = self.under_way.saturating_sub(taken);
+                    self.in_flight = self.in_flight.saturating_sub(taken);
                     if let Some(octets) = self.waiting_input.take() {
-                        self.take_input(Some(Word::Input(octets))).await;
+                        self.take_input(Some(ShimEvent::Input(octets))).await;
                     }
                 }
                 Channel::Probe => {
                     if let (Some(broker), [well]) = (&self.broker, payload.as_slice()) {
-                        // A companion that says more than it was asked must not keep its shim waiting.
+                        // A companion that answers more often than it was asked must not block the shim.
                         let answer = [socket_broker::PROBE, *well];
                         let _ = rustix::net::send(broker, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                     }
                 }
                 Channel::Event => {
                     if let Some(ended) = self.take_event(&payload) {
-                        // Podman's containers wait for it; others have ended.
+                        // Podman's containers wait for this; others have ended.
                         if self.lingers {
-                            self.say(Channel::Stop, &[]).await;
+                            self.send(Channel::Stop, &[]).await;
                         }
                         return Ok(Some(ended));
                     }
@@ -349,37 +361,36 @@ impl Talk {
         if self.size != Some((ws_row, ws_col)) {
             self.size = Some((ws_row, ws_col));
             let payload = [ws_row.to_le_bytes(), ws_col.to_le_bytes()].concat();
-            // After the word to begin, which is the first.
+            // The brief must come first.
             if self.has_begun() {
-                self.say(Channel::Size, &payload).await;
+                self.send(Channel::Size, &payload).await;
             } else {
                 self.size = None;
             }
         }
     }
 
-    /// A container that takes nothing any more is found out by what comes of it.
-    async fn say(&mut self, channel: Channel, payload: &[u8]) {
+    /// Sends a frame. A container that takes nothing any more is noticed when its output ends.
+    async fn send(&mut self, channel: Channel, payload: &[u8]) {
         let _ = self.attached.input.write_all(&frame(channel, payload)).await;
         let _ = self.attached.input.flush().await;
     }
 
-    /// Waits until the caller has what the command wrote, and then tells the parent how it ended. The container's streams are
-    /// what is left.
+    /// Waits until the caller has the command's output, then tells the parent how the command ended. Returns the container's
+    /// streams.
     pub(super) async fn close(mut self) -> Attached {
         (self.output, self.errors, self.terminal) = (None, None, None);
         let Some(end) = self.end.take() else { return self.attached };
         let written = async {
             while self.unwritten > 0 {
-                match self.heard.recv().await {
-                    Some(Word::Written) => self.unwritten -= 1,
-                    Some(Word::ParentGone) | None => return,
+                match self.mailbox.receiver.recv().await {
+                    Some(ShimEvent::Written) => self.unwritten -= 1,
+                    Some(ShimEvent::ParentGone) | None => return,
                     Some(_) => {}
                 }
             }
         };
         let _ = tokio::time::timeout(LAST_READ, written).await;
-        drop(self.words);
         let _ = end.send(self.control.as_fd());
         self.attached
     }

@@ -1,0 +1,71 @@
+//! The brief: what the shim tells the agent's container to do, sent as JSON in its first frames.
+
+use std::path::PathBuf;
+
+use policy::{MountMode, WorkspaceMode};
+use serde::{Deserialize, Serialize};
+
+use super::container::copied;
+use super::tool_files::Brought;
+use super::{limit_check, overlay, overlay_check};
+use crate::launch::Launch;
+use crate::plan::Plan;
+use crate::step::{Step, Visible};
+
+/// What the agent's container is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Brief {
+    pub(super) launch: Launch,
+    /// Whether the command gets a terminal of its own.
+    pub(super) terminal: bool,
+    /// The bind mounts the engine was asked for, and the files they must be: the engine looks a path up later than the
+    /// shim's parent did.
+    pub(super) shown: Vec<Shown>,
+    /// Copies: the place where the engine mounts the source, and the target.
+    pub(super) copies: Vec<(PathBuf, PathBuf)>,
+    /// The overlays that keep what is written apart.
+    pub(super) overlays: Vec<overlay_check::Asked>,
+    /// Files and links of the home.
+    pub(super) brought: Brought,
+    /// The trees the command may write.
+    pub(super) writable: Vec<PathBuf>,
+    /// The certificate of the run's authority, if the sidecar terminates TLS.
+    pub(super) authority: Option<String>,
+    /// Whether the container, once it has reported its end, waits until the shim lets it go.
+    pub(super) lingers: bool,
+    /// The limits the engine was asked for.
+    pub(super) limits: Option<limit_check::Asked>,
+    /// Notices about what is weaker than planned.
+    pub(super) notices: Vec<String>,
+}
+
+/// A path in the container, and the file it must be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Shown {
+    pub(super) target: PathBuf,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+/// Returns the copies of a plan, as [`Brief::copies`] has them.
+pub(super) fn copies(plan: &Plan) -> Vec<(PathBuf, PathBuf)> {
+    let targets = plan.steps.iter().filter_map(|step| match step {
+        Step::Copy(_, target) => Some(target.clone()),
+        _ => None,
+    });
+    targets.enumerate().map(|(number, target)| (copied(number), target)).collect()
+}
+
+/// Returns the trees in which the command of a plan may write.
+pub(super) fn writable(plan: &Plan) -> Vec<PathBuf> {
+    let places = plan.steps.iter().filter_map(|step| match step {
+        Step::PrivateDirectory { path, .. } | Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
+            Some(path)
+        }
+        Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) | Step::Copy(_, target) => {
+            Some(target)
+        }
+        _ => None,
+    });
+    places.cloned().chain(overlay::overlays(plan).map(|overlay| overlay.place())).collect()
+}
