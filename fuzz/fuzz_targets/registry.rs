@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use data_encoding::BASE64;
-use image::{Bounds, Login, Owners, PullRequest, Reference, Store, pull};
+use image::{Bounds, Login, Owners, PullRequest, Reference, Store, Transport, pull};
 use libfuzzer_sys::fuzz_target;
 use world::{Asked, Platform, Reading, Registry};
 
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     let request = PullRequest {
         reference: &reference,
         login: (way % 4 != 1).then(password),
-        plain_http,
+        transport: if plain_http { Transport::Plain } else { Transport::Tls },
         bounds: Bounds { octets: 1 << 20, entries: 1000 },
         owners: Owners::Caller,
     };

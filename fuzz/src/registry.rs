@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use image::{Connect, Connecting, Stream};
+use image::{Connect, Connecting, Stream, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most answers of an input.
@@ -81,7 +81,7 @@ fn body(answer: &[u8]) -> &[u8] {
 }
 
 impl Connect for Registry {
-    fn connect<'a>(&'a self, host: &'a str, port: u16, secure: bool) -> Connecting<'a> {
+    fn connect<'a>(&'a self, host: &'a str, port: u16, transport: Transport) -> Connecting<'a> {
         Box::pin(async move {
             if self.asked.borrow().is_empty() {
                 tokio::time::pause();
@@ -90,6 +90,7 @@ impl Connect for Registry {
             let answer = self.answers.borrow_mut().next().ok_or(io::ErrorKind::PermissionDenied)?;
             let said = Arc::default();
             let told = Told { left: answer.clone(), said: Arc::clone(&said), waits: None };
+            let secure = transport == Transport::Tls;
             self.asked.borrow_mut().push(Asked { host: host.to_owned(), port, secure, answer, said });
             Ok(Box::new(told) as Box<dyn Stream>)
         })

@@ -22,6 +22,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A file of the store does not hold what was written to it.
+    #[error("use the image store at {path}: {why}")]
+    Damaged {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// No image has that name.
     #[error("find the image `{name}`: it is not in the store")]
     NoImage {
@@ -105,18 +113,11 @@ impl Error {
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
                 Some("if the image is to be trusted with that much, say --max-size".into())
             }
-            Self::Store { path, source }
-                if source.kind() == io::ErrorKind::Other && path.ends_with("names.json") =>
-            {
-                Some(format!(
+            Self::Damaged { path, .. } if path.ends_with("names.json") => Some(format!(
                     "it is damaged; move {} away, and pull or import the images again under their names",
                     path.display()
-                ))
-            }
-            // Not the kernel's word: what was read is not what was written.
-            Self::Store { source, .. } if source.kind() == io::ErrorKind::Other => {
-                Some("it is damaged; pull or import the image again".into())
-            }
+                )),
+            Self::Damaged { .. } => Some("it is damaged; pull or import the image again".into()),
             Self::Store { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_DATA_HOME; images are kept there".into(),
             ),

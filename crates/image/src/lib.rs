@@ -24,7 +24,7 @@ pub use config::{Command, ImageConfig};
 pub use digest::Digest;
 pub use error::Error;
 pub use reference::Reference;
-pub use registry::{Connect, Connecting, Login, PullProgress, PullRequest, Stream, pull};
+pub use registry::{Connect, Connecting, Login, PullProgress, PullRequest, Stream, Transport, pull};
 pub use service::{HealthCheck, Service, signal};
 pub use source::{Overrides, Owners, import};
 pub use store::{Held, ImageRecord, Listed, Removed, Store};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use egress::{Detour, Files, Outside};
 use image::{
     Bounds, Command, Connect, Connecting, Held, LentIds, Listed, Login, Overrides, Owners, PullProgress,
-    PullRequest, Reference, Removed, Store,
+    PullRequest, Reference, Removed, Store, Transport,
 };
 use policy::ProviderId;
 use sandbox::{Caller, Exit, SubordinateIds};
@@ -79,13 +79,13 @@ impl Images {
         let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE"))?);
         let route = RegistryRoute {
             outside,
-            secure: proxy_url::detour(caller, true)?,
-            plain: proxy_url::detour(caller, false)?,
+            secure: proxy_url::detour(caller, Transport::Tls)?,
+            plain: proxy_url::detour(caller, Transport::Plain)?,
         };
         let request = PullRequest {
             reference: asked.reference,
             login,
-            plain_http: asked.plain_http,
+            transport: if asked.plain_http { Transport::Plain } else { Transport::Tls },
             bounds: asked.bounds,
             owners: self.owners,
         };
@@ -171,13 +171,14 @@ struct RegistryRoute {
 }
 
 impl Connect for RegistryRoute {
-    fn connect<'a>(&'a self, host: &'a str, port: u16, secure: bool) -> Connecting<'a> {
+    fn connect<'a>(&'a self, host: &'a str, port: u16, transport: Transport) -> Connecting<'a> {
         Box::pin(async move {
-            Ok(if secure {
-                Box::new(self.outside.connect_securely(host, port, self.secure.as_ref()).await?)
-                    as Box<dyn image::Stream>
-            } else {
-                Box::new(self.outside.connect(host, port, self.plain.as_ref()).await?)
+            Ok(match transport {
+                Transport::Tls => {
+                    Box::new(self.outside.connect_securely(host, port, self.secure.as_ref()).await?)
+                        as Box<dyn image::Stream>
+                }
+                Transport::Plain => Box::new(self.outside.connect(host, port, self.plain.as_ref()).await?),
             })
         })
     }

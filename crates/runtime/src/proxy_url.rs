@@ -4,6 +4,7 @@
 
 use credential::{Credential, Secret, Value};
 use egress::Detour;
+use image::Transport;
 use policy::{Host, HostPattern, Policy, Proxy};
 use sandbox::Caller;
 
@@ -49,8 +50,11 @@ pub(crate) fn known_as(user: &str) -> Option<Credential> {
 
 /// Returns the proxy for this program's own requests, if the environment names one: `PROXY_URL`, then the variables of other programs,
 /// `HTTPS_PROXY` for TLS and `HTTP_PROXY` for plain HTTP, then `ALL_PROXY`.
-pub(crate) fn detour(caller: &Caller, secure: bool) -> Result<Option<Detour>, Error> {
-    let theirs = if secure { ["HTTPS_PROXY", "https_proxy"] } else { ["HTTP_PROXY", "http_proxy"] };
+pub(crate) fn detour(caller: &Caller, transport: Transport) -> Result<Option<Detour>, Error> {
+    let theirs = match transport {
+        Transport::Tls => ["HTTPS_PROXY", "https_proxy"],
+        Transport::Plain => ["HTTP_PROXY", "http_proxy"],
+    };
     let names = [NAME].into_iter().chain(theirs).chain(["ALL_PROXY", "all_proxy"]);
     let mut set = names.filter_map(|name| Some((name, caller.variable(name).filter(|url| !url.is_empty())?)));
     let Some((name, url)) = set.next() else { return Ok(None) };

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use super::client::{Answer, Ask, Client, failed, refused};
-use super::request::Login;
+use super::request::{Login, Transport};
 use super::url::Url;
 use crate::error::Error;
 use crate::manifest::parse;
@@ -28,7 +28,7 @@ pub(super) async fn answer(
     denied: &Answer,
     repository: &str,
     login: Option<&Login>,
-    plain_http: bool,
+    transport: Transport,
 ) -> Result<HeaderValue, Error> {
     // Who vouches for us does so to the registry: where that sends to says nothing of whom a password is for.
     if let Some(other) = &denied.other {
@@ -42,8 +42,8 @@ pub(super) async fn answer(
             let mut url =
                 Url::parse(&realm).ok_or_else(|| refused(asked, "its token service is no address"))?;
             // In the clear a password goes to this machine at most, unless that was said of the registry.
-            let exposed = login.is_some() && !(plain_http || is_this_machine(&url.host));
-            if !url.secure && (asked.secure || exposed) {
+            let exposed = login.is_some() && transport == Transport::Tls && !is_this_machine(&url.host);
+            if url.transport == Transport::Plain && (asked.transport == Transport::Tls || exposed) {
                 return Err(refused(asked, "its token service is in the clear"));
             }
             let service = service.map(|s| format!("service={}&", encoded(&s))).unwrap_or_default();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     impl Connect for Script {
-        fn connect<'a>(&'a self, host: &'a str, _: u16, _: bool) -> Connecting<'a> {
+        fn connect<'a>(&'a self, host: &'a str, _: u16, _: Transport) -> Connecting<'a> {
             Box::pin(async move {
                 // No answer that is tried again.
                 let answer = self.answers.borrow_mut().pop().ok_or(std::io::ErrorKind::PermissionDenied)?;
@@ -184,7 +184,7 @@ mod tests {
         let request = PullRequest {
             reference: &"registry.example/it".parse().unwrap(),
             login: Some(Login { username: "me".into(), password: "hush".to_owned().into() }),
-            plain_http: false,
+            transport: Transport::Tls,
             bounds: Bounds { octets: 1 << 20, entries: 1000 },
             owners: Owners::Caller,
         };

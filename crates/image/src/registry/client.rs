@@ -10,7 +10,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::head::UntilHead;
-use super::request::Connect;
+use super::request::{Connect, Transport};
 use super::url::Url;
 use crate::error::Error;
 
@@ -122,7 +122,7 @@ impl<'a> Client<'a> {
             let next = location.and_then(|location| ask.url.join(location));
             let refuse = |why| Stopped::Refused(refused(&ask.url, why));
             let next = next.ok_or_else(|| refuse("it sends to an address that is none"))?;
-            if ask.url.secure && !next.secure {
+            if (ask.url.transport, next.transport) == (Transport::Tls, Transport::Plain) {
                 return Err(refuse("it sends from TLS to an address in the clear"));
             }
             if !next.same_place(&ask.url) {
@@ -135,7 +135,7 @@ impl<'a> Client<'a> {
 
     async fn send(&self, ask: &Ask) -> io::Result<Answer> {
         let stream =
-            within(CONNECT, self.outside.connect(&ask.url.host, ask.url.port, ask.url.secure)).await??;
+            within(CONNECT, self.outside.connect(&ask.url.host, ask.url.port, ask.url.transport)).await??;
         let (bounded, bound) = UntilHead::new(stream);
         let mut builder = http1::Builder::new();
         builder.max_buf_size(LARGEST_HEAD).max_headers(MOST_FIELDS);

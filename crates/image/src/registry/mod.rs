@@ -16,4 +16,4 @@ mod request;
 mod url;
 
 pub use self::pulled::pull;
-pub use self::request::{Connect, Connecting, Login, PullProgress, PullRequest, Stream};
+pub use self::request::{Connect, Connecting, Login, PullProgress, PullRequest, Stream, Transport};

@@ -5,7 +5,7 @@ use http::{HeaderValue, StatusCode};
 use super::auth;
 use super::blob::{Blob, Download, Next};
 use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refused};
-use super::request::{Connect, PullProgress, PullRequest};
+use super::request::{Connect, PullProgress, PullRequest, Transport};
 use super::url::Url;
 use crate::config::ImageConfig;
 use crate::digest::Digest;
@@ -45,7 +45,7 @@ struct Pull<'a> {
     client: Client<'a>,
     request: &'a PullRequest<'a>,
     registry: &'a str,
-    secure: bool,
+    transport: Transport,
     authorization: Option<HeaderValue>,
 }
 
@@ -56,8 +56,8 @@ impl<'a> Pull<'a> {
             return Err(Error::Reference { name: request.reference.to_string(), why });
         };
         let host = registry.split(':').next().unwrap_or_default();
-        let secure = !(request.plain_http || auth::is_this_machine(host));
-        Ok(Self { store, client: Client::new(outside), request, registry, secure, authorization: None })
+        let transport = if auth::is_this_machine(host) { Transport::Plain } else { request.transport };
+        Ok(Self { store, client: Client::new(outside), request, registry, transport, authorization: None })
     }
 
     async fn run(mut self, report: &mut dyn FnMut(PullProgress)) -> Result<Listed, Error> {
@@ -155,8 +155,7 @@ impl<'a> Pull<'a> {
     /// Gets what the registry wants to see.
     async fn authorize(&mut self, url: &Url, denied: &Answer) -> Result<(), Error> {
         let (login, repository) = (self.request.login.as_ref(), self.request.reference.repository());
-        let told =
-            auth::answer(&self.client, url, denied, repository, login, self.request.plain_http).await?;
+        let told = auth::answer(&self.client, url, denied, repository, login, self.request.transport).await?;
         self.authorization = Some(told);
         Ok(())
     }
@@ -241,7 +240,7 @@ impl<'a> Pull<'a> {
     fn url(&self, what: &str) -> Result<Url, Error> {
         let target = format!("/v2/{}/{what}", self.request.reference.repository());
         let why = "its registry is no host";
-        Url::of(self.registry, self.secure, target)
+        Url::of(self.registry, self.transport, target)
             .ok_or_else(|| Error::Reference { name: self.request.reference.to_string(), why })
     }
 }

@@ -19,10 +19,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// A connection in the making.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + 'a>>;
 
-/// Who opens connections.
+/// How a registry is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// HTTP in the clear.
+    Plain,
+    /// HTTP over TLS, with the registry's certificate verified.
+    Tls,
+}
+
+/// The dialler of a pull.
 pub trait Connect {
-    /// Connects to a host; over TLS, with its certificate verified, where `secure`.
-    fn connect<'a>(&'a self, host: &'a str, port: u16, secure: bool) -> Connecting<'a>;
+    /// Connects to a host.
+    fn connect<'a>(&'a self, host: &'a str, port: u16, transport: Transport) -> Connecting<'a>;
 }
 
 /// A user and a password for a registry.
@@ -39,8 +48,8 @@ pub struct PullRequest<'a> {
     pub reference: &'a Reference,
     /// Who asks for it, where the registry wants to know.
     pub login: Option<Login>,
-    /// Whether the registry may be spoken to without TLS; one on this machine always may.
-    pub plain_http: bool,
+    /// How the registry is spoken to. One on this machine is always spoken to in the clear.
+    pub transport: Transport,
     /// How much each layer may hold.
     pub bounds: Bounds,
     /// Whose its files are.

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use super::request::Transport;
+
 /// The longest address that is followed.
 const LONGEST: usize = 8192;
 
 /// `http` or `https`, a host, a port, and the rest as it is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Url {
-    pub(super) secure: bool,
+    pub(super) transport: Transport,
     pub(super) host: String,
     pub(super) port: u16,
     /// The path and the query.
@@ -17,9 +19,9 @@ pub(super) struct Url {
 
 impl Url {
     /// An address of a registry, `HOST` or `HOST:PORT`.
-    pub(super) fn of(registry: &str, secure: bool, target: String) -> Option<Self> {
-        let (host, port) = split_port(registry, secure)?;
-        Some(Self { secure, host, port, target })
+    pub(super) fn of(registry: &str, transport: Transport, target: String) -> Option<Self> {
+        let (host, port) = split_port(registry, transport)?;
+        Some(Self { transport, host, port, target })
     }
 
     /// An absolute address that a registry names.
@@ -27,9 +29,9 @@ impl Url {
         if text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return None;
         }
-        let (secure, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-            (Some(rest), _) => (true, rest),
-            (_, Some(rest)) => (false, rest),
+        let (transport, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (Transport::Tls, rest),
+            (_, Some(rest)) => (Transport::Plain, rest),
             _ => return None,
         };
         let rest = rest.split('#').next().unwrap_or_default();
@@ -40,7 +42,7 @@ impl Url {
             return None;
         }
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-        Self::of(authority, secure, target)
+        Self::of(authority, transport, target)
     }
 
     /// Where an answer's `Location` leads: an absolute address, or a path of the same place.
@@ -55,12 +57,12 @@ impl Url {
     }
 
     pub(super) fn same_place(&self, other: &Self) -> bool {
-        (self.secure, self.port, self.host.as_str()) == (other.secure, other.port, other.host.as_str())
+        (self.transport, self.port, self.host.as_str()) == (other.transport, other.port, other.host.as_str())
     }
 
     /// The `Host` field.
     pub(super) fn authority(&self) -> String {
-        if self.port == default_port(self.secure) {
+        if self.port == default_port(self.transport) {
             self.host.clone()
         } else {
             format!("{}:{}", self.host, self.port)
@@ -71,23 +73,29 @@ impl Url {
 impl fmt::Debug for Url {
     /// Without the query, which may be what grants access.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.secure { "https" } else { "http" };
+        let scheme = match self.transport {
+            Transport::Plain => "http",
+            Transport::Tls => "https",
+        };
         let path = self.target.split('?').next().unwrap_or_default();
         write!(f, "{scheme}://{}{path}", self.authority())
     }
 }
 
-fn default_port(secure: bool) -> u16 {
-    if secure { 443 } else { 80 }
+fn default_port(transport: Transport) -> u16 {
+    match transport {
+        Transport::Plain => 80,
+        Transport::Tls => 443,
+    }
 }
 
-fn split_port(authority: &str, secure: bool) -> Option<(String, u16)> {
+fn split_port(authority: &str, transport: Transport) -> Option<(String, u16)> {
     let (host, port) = match authority.split_once(':') {
         Some((host, port)) => {
             let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
             (host, port.parse().ok().filter(|port| digits && *port > 0)?)
         }
-        None => (authority, default_port(secure)),
+        None => (authority, default_port(transport)),
     };
     let valid =
         !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'));
@@ -101,7 +109,7 @@ mod tests {
     #[test]
     fn addresses_are_taken_apart() {
         let url = Url::parse("https://Blobs.example:8443/a/b?sig=x#y").unwrap();
-        assert_eq!((url.secure, url.host.as_str(), url.port), (true, "blobs.example", 8443));
+        assert_eq!((url.transport, url.host.as_str(), url.port), (Transport::Tls, "blobs.example", 8443));
         assert_eq!(url.target, "/a/b?sig=x");
         assert_eq!(format!("{url:?}"), "https://blobs.example:8443/a/b");
         assert_eq!(Url::parse("http://h?x").unwrap().target, "/?x");

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::{LayerRecord, Store, failed};
+use super::{LayerRecord, Store, damaged, failed};
 use crate::digest::{Digest, Hashing};
 use crate::error::{Error, UnpackError};
 use crate::unpack::{Bounds, Ownership, decompress, unpack};
@@ -77,7 +77,7 @@ impl Store {
             // Somebody else was faster.
             None => self
                 .known_layer(&record.digest, ownership)?
-                .ok_or_else(|| failed(&self.staging(), io::Error::other("a layer was just removed"))),
+                .ok_or_else(|| damaged(&self.staging(), &"a layer was just removed")),
         }
     }
 }

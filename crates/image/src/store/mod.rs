@@ -202,9 +202,7 @@ impl Store {
     fn names(&self) -> Result<BTreeMap<String, Named>, Error> {
         let path = self.0.join("names.json");
         match std::fs::read(&path) {
-            Ok(octets) => {
-                serde_json::from_slice(&octets).map_err(|e| failed(&path, io::Error::other(e.to_string())))
-            }
+            Ok(octets) => serde_json::from_slice(&octets).map_err(|e| damaged(&path, &e)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(source) => Err(failed(&path, source)),
         }
@@ -212,7 +210,7 @@ impl Store {
 
     fn write_names(&self, names: &BTreeMap<String, Named>) -> Result<(), Error> {
         let path = self.0.join("names.json");
-        let text = serde_json::to_vec_pretty(names).map_err(|e| failed(&path, io::Error::other(e)))?;
+        let text = serde_json::to_vec_pretty(names).map_err(|e| damaged(&path, &e))?;
         replace(&path, &text)
     }
 
@@ -295,6 +293,10 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
 
 pub(crate) fn failed(path: &Path, source: io::Error) -> Error {
     Error::Store { path: path.into(), source }
+}
+
+fn damaged(path: &Path, why: &impl ToString) -> Error {
+    Error::Damaged { path: path.into(), why: why.to_string() }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{failed, replace};
+use super::{damaged, failed, replace};
 use crate::account::Account;
 use crate::config::Command;
 use crate::digest::Digest;
@@ -84,14 +84,14 @@ impl ImageRecord {
 
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let octets = std::fs::read(path).map_err(|source| failed(path, source))?;
-        serde_json::from_slice(&octets).map_err(|e| failed(path, std::io::Error::other(e.to_string())))
+        serde_json::from_slice(&octets).map_err(|e| damaged(path, &e))
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
         if Self::read(path).is_ok() {
             return Ok(()); // known by its content, so it says the same; runs hold locks on this very file
         }
-        let text = serde_json::to_vec_pretty(self).map_err(|e| failed(path, std::io::Error::other(e)))?;
+        let text = serde_json::to_vec_pretty(self).map_err(|e| damaged(path, &e))?;
         replace(path, &text)
     }
 }

@@ -198,7 +198,7 @@ impl Shim<'_> {
         let brief = brief_of(&given, network)?;
         let ShimInputs { plan, stdio, control, link, broker, hand, .. } = given;
         let streams = Streams::open(stdio).map_err(|e| failed("use the standard streams", &e))?;
-        let opens = plan.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)));
+        let opens = plan.opens_tls();
         let authority = if opens { Authority::Awaited } else { Authority::NotNeeded };
         if authority == Authority::Awaited {
             streams::receive_authority(hand, mailbox.sender.clone());
