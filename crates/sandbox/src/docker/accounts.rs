@@ -1,6 +1,6 @@
-//! The accounts of an image of the engine's: its `passwd` and `group`, out of a container that is made of it for that alone and
-//! never started. What an image holds is hostile: both files are bounded, and where they are links the engine follows them, inside
-//! the image. Who of them the user is, is for somebody else to say.
+//! Reads the accounts of an engine's image, its `passwd` and `group`, from a container that is made for that alone and never started.
+//! The image is hostile: both files are bounded, and links are resolved by the engine, inside the image. Choosing the user among them
+//! is not done here.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,18 +20,18 @@ use super::replenish::uuid;
 use crate::error::Error;
 use crate::plan::engine::EngineRun;
 
-/// What such a container is labelled with.
+/// The label of such a container.
 const LABEL: &str = "dev.lockgate.accounts";
-/// How old one is that somebody who was killed has left, in seconds: nobody needs one for longer.
+/// The age above which such a container was left by a killed process: nobody needs one for longer.
 const LEFT: Duration = LONGEST.saturating_mul(2);
-/// The largest file that is read, and what an archive has around it.
+/// The largest file that is read, and the allowance for the archive around it.
 const LARGEST: u64 = 1 << 20;
 const AROUND: u64 = 64 << 10;
-/// How many links lead to a file at most, and how long one is: path_resolution(7).
+/// How many links may lead to a file, and the longest link: path_resolution(7).
 const MOST_LINKS: usize = 8;
 const LONGEST_LINK: usize = 4096;
 
-/// The two tables of an image, each empty where it has none.
+/// The two tables of an image, each empty if the image has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accounts {
     /// passwd(5).
@@ -43,7 +43,7 @@ pub struct Accounts {
 /// Reads the accounts of an image that an engine has.
 ///
 /// # Errors
-/// When the engine does not show them, or they are larger than any.
+/// When the engine does not return them, or one is too large.
 pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
     let refused = |why: String| Error::Refused {
         what: format!("the accounts of the image `{}` cannot be read: {why}", run.image),
@@ -66,7 +66,8 @@ pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
     })
 }
 
-/// A container that has the files of an image, and never runs. What the image declares as volumes is nobody's to fill.
+/// Returns the request for a container of an image that never runs. The image's declared volumes become tmpfs, so that the engine
+/// fills none.
 fn never_started(run: &EngineRun) -> ContainerCreateBody {
     let volumes = run.config.volumes.iter().map(|path| (path.display().to_string(), String::new()));
     let labels = own_label().into_iter().chain([(LABEL.into(), "1".into())]).collect();
@@ -74,7 +75,7 @@ fn never_started(run: &EngineRun) -> ContainerCreateBody {
         image: Some(run.image.clone()),
         entrypoint: Some(vec![BINARY.into()]),
         cmd: Some(Vec::new()),
-        // Or an engine might look the image's own up before it makes the container, and refuse one that it does not find.
+        // Otherwise an engine may look up the image's user when it makes the container, and refuse one it does not find.
         user: Some("0".into()),
         host_config: Some(HostConfig {
             network_mode: Some("none".into()),
@@ -87,7 +88,7 @@ fn never_started(run: &EngineRun) -> ContainerCreateBody {
 }
 
 impl Engine {
-    /// Takes away what those have left who were killed meanwhile. Whatever is wrong with it, the next one looks again.
+    /// Removes containers left by killed processes. Errors are ignored: the next call tries again.
     async fn remove_left_accounts(&self) {
         let Ok(found) = self.labelled(LABEL, ACCOUNTS).await else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -97,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// The text of a table in a container, links followed inside it; nothing where there is no such file.
+    /// Returns the text of a table in a container, following links inside it; empty if there is no such file.
     async fn read_table(&self, container: &str, table: &str) -> Result<String, String> {
         let mut path = table.to_owned();
         for _ in 0..=MOST_LINKS {
@@ -111,7 +112,7 @@ impl Engine {
         Err(format!("more than {MOST_LINKS} links lead to {table}"))
     }
 
-    /// What is at a path, as an archive of which no more is read than is needed.
+    /// Returns the archive of a path in a container, or as much of it as a table can need; `None` if nothing is there.
     async fn archive(&self, container: &str, path: &str) -> Result<Option<Vec<u8>>, String> {
         let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
         let mut pieces = Box::pin(self.api.download_from_container(container, Some(options)));
@@ -130,12 +131,12 @@ impl Engine {
     }
 }
 
-/// What an archive begins with.
+/// The first entry of an archive.
 #[derive(Debug, PartialEq, Eq)]
 enum First {
     Text(String),
     Link(String),
-    /// A directory, a device: nothing that is a table.
+    /// No entry, a directory or a device.
     Nothing,
 }
 
@@ -163,7 +164,7 @@ fn first_of(archive: &[u8]) -> io::Result<First> {
     Ok(First::Text(String::from_utf8_lossy(&octets).into_owned()))
 }
 
-/// Where a link leads that is at a path. What of it climbs, climbs no higher than the image: the engine sees to that.
+/// Returns the target of a link at a path. The engine keeps `..` from leaving the image.
 fn beside(path: &str, target: &str) -> String {
     let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
     folder.join(target).display().to_string()

@@ -1,7 +1,7 @@
-//! The two containers of a run, as an engine is asked for them: pure, from the plan.
+//! The requests for the two containers of a run: pure functions of the plan.
 //!
-//! What is shown is asked for as mounts alone and never as binds as well: two fields with one meaning are two answers to one
-//! question. Everything that keeps the agent in is said here even where it is an engine's default.
+//! Bind mounts are requested as `Mounts` only, never also as `Binds`: two fields with one meaning can contradict each other. Everything
+//! that confines the agent is stated, even if it is an engine's default.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,25 +20,25 @@ use crate::plan::limits::LimitsPlan;
 use crate::run_network::RunNetwork;
 use crate::step::{Source, Step, Visible};
 
-/// A path that is shown once more, and how it may be used.
+/// A protected path, mounted over itself, and how it may be used.
 pub(super) type Protected = (PathBuf, MountMode);
 
-/// Where what is copied is shown until it is.
+/// The mount points of sources that the init copies.
 const COPIES: &str = "/.lockgate-copies";
-/// Where the run's authority lies.
+/// The directory of the run's authority.
 const TRUST: &str = "/.lockgate-etc";
-/// The words by which our binary knows what it is.
+/// The argument by which our binary knows that it is the agent's init.
 pub const INSIDE_AGENT: &str = "engine-agent";
-/// The words by which our binary knows what it is.
+/// The argument by which our binary knows that it is the sidecar.
 pub const INSIDE_SIDECAR: &str = "engine-sidecar";
-/// The threads of our own process, beside those of the command.
+/// The threads of our own init, beside those of the command.
 pub(super) const OWN_PROCESSES: i64 = 2;
 
-/// What a process may have of cores, in octets, and of open files.
+/// The limits of a core file, in octets, and of open files.
 pub(super) const CORE: u64 = 1;
 pub(super) const OPEN_FILES: u64 = 8192;
 
-/// The agent's container.
+/// Returns the request for the agent's container.
 pub(super) fn agent(
     plan: &Plan,
     image: &str,
@@ -48,14 +48,14 @@ pub(super) fn agent(
 ) -> ContainerCreateBody {
     let mut host = walls();
     host.network_mode = Some(network_name(&plan.run));
-    // Its only resolver; the engine's own, in front of it, knows nobody but the two on this network.
+    // Its only resolver. The engine's own, in front of it, knows only the two containers on this network.
     host.dns = Some(vec![network.sidecar().to_string()]);
     host.dns_search = Some(vec![".".into()]);
     host.extra_hosts = Some(vec![format!("sidecar:{}", network.sidecar())]);
     host.readonly_rootfs = Some(true);
     host.tmpfs = Some(private_directories(plan));
     host.mounts = Some(mounts(plan, volume, protected));
-    // A connection here crosses one bridge and loses nothing; where nobody answers, none will.
+    // A connection crosses one bridge and loses no packet: if nobody answers at once, nobody will.
     let sysctls = [("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv4.tcp_syn_retries", "1")];
     host.sysctls = Some(sysctls.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     limit(&mut host, plan);
@@ -77,13 +77,13 @@ pub(super) fn agent(
     }
 }
 
-/// The image's variables are the command's, which has them from us; the first process is ours, and reads some that it should not.
+/// Returns an empty value for each variable of the image. Our init must not see them; the command gets them from its launch.
 fn nothing_of_the_image(plan: &Plan) -> Vec<String> {
     let said = plan.engine.iter().flat_map(|engine| &engine.config.environment);
     said.map(|(name, _)| format!("{name}=")).collect()
 }
 
-/// The container of a sidecar that waits for a run: the same but for where it is, and that nobody has to take it away.
+/// Returns the request for a member of the pool: a sidecar's container on the pool's network, which the engine removes at its end.
 pub(super) fn member(image: &str, volume: &str) -> ContainerCreateBody {
     let labels = [(LABEL_POOL, "1"), (LABEL_VERSION, env!("CARGO_PKG_VERSION"))];
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -95,7 +95,7 @@ pub(super) fn member(image: &str, volume: &str) -> ContainerCreateBody {
     member
 }
 
-/// The sidecar's container, and the ports of this machine by which it is reached.
+/// Returns the request for a run's own sidecar container, with the published ports.
 pub(super) fn sidecar(plan: &Plan, image: &str, volume: &str, published: &[Inbound]) -> ContainerCreateBody {
     let mut sidecar = any_sidecar(image, volume, labels(plan));
     if let (Some(host), false) = (&mut sidecar.host_config, published.is_empty()) {
@@ -104,15 +104,15 @@ pub(super) fn sidecar(plan: &Plan, image: &str, volume: &str, published: &[Inbou
     sidecar
 }
 
-/// What it needs of capabilities it needs before it has read anything of the agent's: addresses, low
-/// ports and another identity. It gives all of them up before it serves.
+/// Returns what all sidecars' containers have. The sidecar needs its capabilities before it has read anything of the agent's: for
+/// addresses, low ports and another identity. It gives all of them up before it serves.
 fn any_sidecar(image: &str, volume: &str, labels: HashMap<String, String>) -> ContainerCreateBody {
     let mut host = walls();
     host.network_mode = Some(EGRESS.into());
     host.cap_add = Some(["NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID"].map(String::from).to_vec());
     host.readonly_rootfs = Some(true);
     host.mounts = Some(vec![own_volume(volume)]);
-    // It stands between two networks, and is no router.
+    // It is on two networks, and must not route between them.
     host.sysctls = Some(HashMap::from([("net.ipv4.ip_forward".into(), "0".into())]));
     // S1.32
     let memory = ByteSize::from_mib(1536).bytes() as i64;
@@ -127,7 +127,7 @@ fn any_sidecar(image: &str, volume: &str, labels: HashMap<String, String>) -> Co
     }
 }
 
-/// What both have: streams that go to whoever made them, and nowhere else.
+/// Returns what all containers have: standard streams that only their maker is attached to.
 pub(super) fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
         hostname: Some("lockgate".into()),
@@ -138,14 +138,14 @@ pub(super) fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
         attach_stderr: Some(true),
         tty: Some(false),
         env: Some(Vec::new()),
-        // An image's own would be run beside our init, outside its walls.
+        // An image's health check would run beside our init, unconfined.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".into()]), ..HealthConfig::default() }),
         labels: Some(labels),
         ..ContainerCreateBody::default()
     }
 }
 
-/// The walls of both.
+/// Returns the confinement of all containers.
 pub(super) fn walls() -> HostConfig {
     HostConfig {
         cap_drop: Some(vec!["ALL".into()]),
@@ -155,10 +155,9 @@ pub(super) fn walls() -> HostConfig {
         publish_all_ports: Some(false),
         ipc_mode: Some("private".into()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
-        // What they write on their streams is nobody else's to read, and fills no disk.
+        // Without a log nobody else reads their streams, and they fill no disk.
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
-        // Our own process is the first one: it reaps and passes signals on. The engine's would stand in front of it, where
-        // the command could end ours.
+        // Our own process is PID 1: it reaps and passes signals on. With the engine's init as PID 1 the command could kill ours.
         init: Some(false),
         ulimits: Some(vec![ulimit("core", CORE), ulimit("nofile", OPEN_FILES)]),
         ..HostConfig::default()
@@ -169,7 +168,7 @@ fn ulimit(name: &str, most: u64) -> ResourcesUlimits {
     ResourcesUlimits { name: Some(name.into()), soft: Some(most as i64), hard: Some(most as i64) }
 }
 
-/// S1.30, S1.31, S4.13: memory and swap together are what memory alone is.
+/// Sets the limits (S1.30, S1.31, S4.13). `memory_swap` is memory and swap together, so it equals memory.
 fn limit(host: &mut HostConfig, plan: &Plan) {
     let LimitsPlan::Engine(limits) = &plan.limits else { return };
     let memory = i64::try_from(limits.memory.bytes()).unwrap_or(i64::MAX);
@@ -178,18 +177,17 @@ fn limit(host: &mut HostConfig, plan: &Plan) {
     host.pids_limit = Some(i64::from(limits.pids) + OWN_PROCESSES);
 }
 
-/// Whether the engine is asked to make its user the command: where that one is shown files of theirs. A companion is not, and who it is
-/// there is nobody outside.
+/// Whether the engine is asked to map its user to the command's: if the command is shown files of that user. A companion is shown none,
+/// and its user maps to nobody outside.
 fn keeps_user(plan: &Plan) -> bool {
     plan.engine.as_ref().is_some_and(|engine| engine.at.keeps_user()) && plan.shown().next().is_some()
 }
 
-/// The run's own directories: in memory, as large as `limits.disk` and half of the memory allow.
+/// Returns the run's private directories as tmpfs mounts, as large as `limits.disk` and half of the memory allow.
 fn private_directories(plan: &Plan) -> HashMap<String, String> {
-    // Where an engine keeps its user, it mounts them as the root that its user is outside of the container.
-    let (uid, gid) =
-        if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.inside, plan.identity.gid.inside) };
-    // And shows them with fewer flags than it mounted them with, which the kernel refuses where they came from another namespace.
+    // An engine that keeps its user mounts them as root of the user namespace outside the container.
+    let (uid, gid) = if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.inside, plan.identity.gid.inside) };
+    // It then binds them with fewer flags, which the kernel refuses for mounts of another namespace, so `noexec` is left out.
     let noexec = if keeps_user(plan) { "" } else { "noexec," };
     let mut all = HashMap::new();
     for step in &plan.steps {
@@ -211,7 +209,7 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
 }
 
 fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
-    // It may be asked for before ours have filled the volume, and what its image has there is not to.
+    // This container may be made before a sidecar's has filled the volume, and its image must not fill it.
     let volume_options = MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() };
     let mut all = vec![Mount { volume_options: Some(volume_options), ..own_volume(volume) }];
     let mut copies = 0;
@@ -219,7 +217,7 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
         match step {
             Step::ShowWorkspace(path, mode) => {
                 all.push(bind(path, path, *mode != WorkspaceMode::ReadWrite));
-                // What is read-only already needs no second word.
+                // A read-only workspace needs no protected paths.
                 if *mode == WorkspaceMode::ReadWrite {
                     let held =
                         protected.iter().map(|(path, mode)| bind(path, path, *mode == MountMode::ReadOnly));
@@ -240,12 +238,12 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
     all
 }
 
-/// Where the engine shows what is copied, by its number among all that is.
+/// Returns the mount point of the source of the copy with this number.
 pub(super) fn copied(number: usize) -> PathBuf {
     Path::new(COPIES).join(number.to_string())
 }
 
-/// The volume with our own binary, which is filled from the sidecar's image once.
+/// Returns the mount of the volume with our own binary, which the sidecar's image fills once.
 fn own_volume(volume: &str) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
@@ -387,7 +385,7 @@ mod tests {
             let (asked_userns, tmp) = asked(&plan);
             assert_eq!(asked_userns.as_deref(), userns);
             assert!(tmp.ends_with(owner), "{maker:?}");
-            // A companion is shown nothing of theirs.
+            // A companion is shown no files of the user.
             let mut companion = Plan { engine: plan.engine.clone(), ..plan };
             companion.steps.retain(|step| matches!(step, Step::PrivateDirectory { .. }));
             let (asked_userns, tmp) = asked(&companion);

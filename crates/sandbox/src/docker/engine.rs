@@ -1,4 +1,4 @@
-//! An engine, as its API has it: what a run makes there, found again by its labels, and taken away.
+//! A client of an engine's API: makes a run's containers and volumes, finds them by their labels, and removes them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,14 @@ use crate::run_network::Visit;
 
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
 const PATIENCE: u64 = 60;
-/// How long an engine may take over what it takes away by itself.
+/// How long a removal that is already under way may take.
 const REMOVAL: Duration = Duration::from_secs(5);
-/// How long a container may take to end whose process has.
+/// How long a container may take to end after its process has.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// How long it is waited before each further try to take something away, in milliseconds.
+/// The pauses between attempts to remove something, in milliseconds.
 pub(super) const PAUSES: [u64; 8] = [5, 10, 20, 50, 100, 200, 500, 1000];
-/// The newest version of the API that is spoken, and the oldest that will do.
+/// The newest version of the API this client speaks, and the oldest it accepts.
 const NEWEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 47 };
 const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 41 };
 
@@ -44,8 +44,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Connects, and agrees on a version by a question that has to be put anyway: for what an engine tells of itself it starts
-    /// programs, which takes longer than all the rest.
+    /// Connects, and agrees on a version by a request that is needed anyway: an engine starts programs to answer `info` or
+    /// `version`, which takes longer than all the rest.
     pub(super) async fn find<T, W>(
         socket: &Path,
         question: impl Fn(Self) -> W,
@@ -57,12 +57,12 @@ impl Engine {
         let fail = |error: bollard::errors::Error| unusable(socket, &told(&error));
         let about = std::fs::metadata(socket).map_err(|error| unusable(socket, &error.to_string()))?;
         let api = Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)?;
-        // The socket of an engine without root belongs to whoever started it.
+        // The socket of an engine without root belongs to the user who started it.
         let rootless = about.uid() != 0;
         let mut engine = Self { api, maker: podman::maker_of(socket).await, socket: socket.into() };
         let mut answer = question(engine.clone()).await;
         if answer.as_ref().is_err_and(|error| status(error) == Some(BAD_REQUEST)) {
-            // Newer engines know the version that was spoken no more; older ones do not know it yet.
+            // A newer engine no longer knows that version; an older one does not know it yet.
             let api = Docker::connect_with_unix(path, PATIENCE, &NEWEST).map_err(fail)?;
             engine.api = api.negotiate_version().await.map_err(fail)?;
             let version = engine.api.client_version();
@@ -82,7 +82,7 @@ impl Engine {
         Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, maker }, answer))
     }
 
-    /// Connects to one that is known.
+    /// Connects to an engine that was found before.
     pub(super) fn at(at: &EngineAt) -> Result<Self, bollard::errors::Error> {
         let version = ClientVersion { major_version: 1, minor_version: at.minor_version };
         let path = at.socket.to_str().unwrap_or_default();
@@ -90,7 +90,7 @@ impl Engine {
         Ok(Self { api, maker: at.maker, socket: at.socket.clone() })
     }
 
-    /// Puts a container that was made on the network of a run.
+    /// Connects a container to the network of a run.
     pub(super) async fn join(
         &self,
         run: &RunId,
@@ -104,7 +104,7 @@ impl Engine {
         self.api.connect_network(&network_name(run), request).await.map_err(|e| told(&e))
     }
 
-    /// Puts a sidecar on the network of a companion, under no name.
+    /// Connects a sidecar to the network of a companion, without an alias.
     pub(super) async fn visit(&self, container: &str, visit: &Visit) -> Result<(), String> {
         let endpoint_config = Some(endpoint(visit.address(), &[]));
         let request = NetworkConnectRequest { container: container.into(), endpoint_config };
@@ -127,7 +127,7 @@ impl Engine {
         made.map(drop).map_err(|e| told(&e))
     }
 
-    /// Makes the agent's container, in the words of its engine, and the volumes of the run that it takes.
+    /// Makes the agent's container, adapted to its engine, and the volumes of the run that it uses.
     pub(super) async fn make_agent(
         &self,
         run: &RunId,
@@ -150,9 +150,9 @@ impl Engine {
         self.api.start_container(name, None).await.map_err(|e| told(&e))
     }
 
-    /// Takes a container away, whatever it does. One that is gone is no error, and one that the engine is taking away by itself is
-    /// waited for. It is asked again until it says that there is none: a removal under way may fail, and the container is listed then
-    /// until somebody asks.
+    /// Removes a container in any state. A container that is gone is no error; a removal already under way is waited for. The engine
+    /// is asked until it says that there is no such container: a removal under way may fail, and leaves the container listed until
+    /// somebody asks again.
     pub(super) async fn remove_container(&self, name: &str) -> Result<(), String> {
         let mut last = String::new();
         for pause in PAUSES {
@@ -165,7 +165,7 @@ impl Engine {
                         last = told(&error);
                         self.await_removal(name).await;
                     }
-                    // Docker's word for one whose files it still writes, and Podman's for one that ends at this very moment.
+                    // Docker's answer while it still writes the container's files, and Podman's while the container ends.
                     Some(INTERNAL) => last = told(&error),
                     _ => return Err(told(&error)),
                 },
@@ -175,26 +175,26 @@ impl Engine {
         Err(last)
     }
 
-    /// Takes a container away whose process has ended, or is about to, once the engine has seen that: a removal that begins earlier
-    /// meets the engine's own work on the end.
+    /// Removes a container whose process has ended, or is about to, after the engine has noticed: an earlier removal collides with
+    /// the engine's own work on the end.
     pub(super) async fn remove_ended(&self, name: &str) -> Result<(), String> {
         if self.maker == Maker::Docker {
             let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
             let mut ended = self.api.wait_container(name, Some(options));
-            // Whatever comes of it: one that goes on is killed.
+            // Whatever the answer: the removal kills a container that still runs.
             let _ = tokio::time::timeout(ENDING, ended.next()).await;
         }
         self.remove_container(name).await
     }
 
-    /// Waits until a removal under way has come to its end, whichever.
+    /// Waits until a removal under way has succeeded or failed.
     async fn await_removal(&self, name: &str) {
         let options = WaitContainerOptionsBuilder::default().condition("removed").build();
         let mut over = self.api.wait_container(name, Some(options));
         let _ = tokio::time::timeout(REMOVAL, over.next()).await;
     }
 
-    /// Takes the volumes of a run away: those that its container was the only one to use.
+    /// Removes the volumes of a run, which only its container used.
     pub(super) async fn remove_volumes(&self, run: &RunId) -> Result<(), String> {
         let options =
             ListVolumesOptionsBuilder::default().filters(&of_label(&format!("{LABEL_RUN}={run}"))).build();
@@ -208,8 +208,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What an engine has of a run: containers and networks, by their ids; also a sidecar out of the pool, whose labels are the
-    /// pool's.
+    /// Returns the ids of a run's containers and networks, including a sidecar out of the pool, which has the pool's labels.
     pub(super) async fn objects(
         &self,
         run: &RunId,
@@ -221,7 +220,7 @@ impl Engine {
         Ok((containers, networks?))
     }
 
-    /// Takes them away.
+    /// Removes containers and then networks.
     pub(super) async fn remove_all(&self, containers: &[String], networks: &[String]) -> Result<(), String> {
         let removed = containers.iter().map(|id| self.remove_container(id));
         for removed in futures_util::future::join_all(removed).await {
@@ -244,13 +243,13 @@ fn unusable(socket: &Path, why: &str) -> Error {
     }
 }
 
-/// An endpoint under further names, at an address of the engine's choosing.
+/// Returns an endpoint with aliases, at an address of the engine's choosing.
 pub(super) fn endpoint_named(aliases: &[&str]) -> EndpointSettings {
     let aliases = Some(aliases.iter().map(|alias| (*alias).to_owned()).collect());
     EndpointSettings { aliases, ..EndpointSettings::default() }
 }
 
-/// An endpoint at an address of our choosing.
+/// Returns an endpoint with aliases, at this address.
 pub(super) fn endpoint(address: std::net::Ipv4Addr, aliases: &[&str]) -> EndpointSettings {
     EndpointSettings {
         ipam_config: Some(EndpointIpamConfig {
@@ -265,7 +264,7 @@ pub(super) fn endpoint(address: std::net::Ipv4Addr, aliases: &[&str]) -> Endpoin
 mod tests {
     use super::*;
 
-    /// An engine of one connection after the other, which says these things and notes what it was asked.
+    /// Runs an engine that gives these answers, one per connection, and returns the requests it got.
     async fn engine_that_says(
         listener: tokio::net::UnixListener,
         answers: Vec<(&'static str, &'static str)>,
@@ -290,7 +289,7 @@ mod tests {
         asked
     }
 
-    // L01. What Docker 20.10 does under a load: a removal under way fails, and nobody else asks.
+    // L01. Docker 20.10 under load: a removal under way fails, and nobody else asks again.
     #[test]
     fn a_container_is_gone_when_the_engine_says_that_there_is_none() {
         let folder = tempfile::tempdir().unwrap();

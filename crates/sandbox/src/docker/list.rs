@@ -1,6 +1,6 @@
-//! What an engine has under a label: containers and networks. Of Podman that is asked in its own words. In Docker's it looks into every
-//! container for every answer, and gives none where it has lost count of the networks of one, as of a sidecar whose run was killed
-//! while it joined one; and it has states of a container that Docker has no word for.
+//! Lists an engine's containers and networks by label. Podman is asked through its own API: through Docker's it inspects every
+//! container for every answer, and fails if it has lost count of one container's networks, as of a sidecar whose run was killed while
+//! it joined one. It also has container states that Docker does not know.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,15 +16,15 @@ use super::names::{EGRESS, of_label};
 use super::podman::{self, encoded};
 use crate::plan::engine::Maker;
 
-/// What Podman says of a container that it has lost count of the networks of.
+/// Podman's error for a container of whose networks it has lost count.
 const LOST_COUNT: &str = "network inspection mismatch";
-/// Where the answer is about the container.
+/// The status of an answer that has the object.
 const FOUND: u16 = 200;
 const DAY: i64 = 86_400;
 
 impl Engine {
-    /// The containers of ours that have a label, whatever they do. A container has the labels of its image as well, so whose it is is told
-    /// by its name, which no image says.
+    /// Lists our containers with a label, in any state. A container also has the labels of its image, so ours are told by their names,
+    /// which no image can set.
     pub(super) async fn labelled(
         &self,
         label: &str,
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// The networks that have a label, by their ids.
+    /// Returns the ids of the networks with a label.
     pub(super) async fn networks_labelled(&self, label: &str) -> Result<Vec<String>, Error> {
         let filter = of_label(label);
         match self.maker {
@@ -81,8 +81,8 @@ impl Engine {
         }
     }
 
-    /// Whether a container out of the pool is a run's: it has the run's name, on the network of sidecars. One that Podman has lost count
-    /// of is whoever's finds it: it serves nobody.
+    /// Whether a container out of the pool belongs to a run: its alias on the network of sidecars is the run's name. A container of
+    /// which Podman has lost count belongs to any run that finds it: it serves nobody.
     pub(super) async fn is_named(&self, container: &str, run: &str) -> bool {
         match self.maker {
             Maker::Docker => {
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Whether a container is one that Podman has lost count of.
+    /// Whether Podman has lost count of a container's networks.
     pub(super) async fn is_lost(&self, container: &str) -> bool {
         self.maker == Maker::Podman && is_lost(self.described(container).await.as_ref())
     }
@@ -111,7 +111,7 @@ impl Engine {
     }
 }
 
-/// An engine writes a slash before a name.
+/// Whether a container has a name with a prefix. Docker writes a slash before each name.
 fn is_named_so(summary: &ContainerSummary, names_begin: &str) -> bool {
     let mut names = summary.names.iter().flatten().map(|name| name.strip_prefix('/').unwrap_or(name));
     names.any(|name| name.starts_with(names_begin))
@@ -138,7 +138,7 @@ fn of_io(err: std::io::Error) -> Error {
     Error::IOError { err }
 }
 
-/// A container of Podman's list, as Docker's would have it. A state that Docker does not know is none.
+/// Converts a container of Podman's list to Docker's type. A state that Docker does not know becomes `None`.
 fn in_dockers_words(listed: &Value) -> ContainerSummary {
     let text = |field: &str| listed[field].as_str().map(str::to_owned);
     let networks = listed["Networks"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -156,7 +156,7 @@ fn in_dockers_words(listed: &Value) -> ContainerSummary {
     summary
 }
 
-/// A time of RFC 3339 in seconds since 1970: `2026-11-22T23:24:04.457711945Z`, `2026-11-23T00:24:04+01:00`.
+/// Parses a time of RFC 3339 to seconds since 1970: `2026-11-22T23:24:04.457711945Z`, `2026-11-23T00:24:04+01:00`.
 fn seconds(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u32>().ok().map(i64::from);
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -172,7 +172,7 @@ fn seconds(text: &str) -> Option<i64> {
         }
         _ => return None,
     };
-    // Years that begin in March, so that the day that not all have is the last.
+    // With years that begin in March the leap day is the last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719_469;
     Some(days * DAY + hour * 3600 + minute * 60 + second - ahead)
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_an_image_says_makes_no_container_ours() {
-        // A label may be the image's, and then whoever runs it has a container with that label.
+        // A label may come from the image, and then every container of it has that label.
         let named = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             [

@@ -1,14 +1,14 @@
-//! The `docker` backend: a container for the agent and one for its sidecar, on a network of the run's own, made by an engine
-//! through its API.
+//! The `docker` backend: an engine makes, through its API, a container for the agent and one for its sidecar, on a network of the
+//! run's own.
 //!
 //! ```text
-//! parent ── fork ──► shim ── API ──► network lockgate-exec-RUN (internal, no address of the machine's)
+//! parent ── fork ──► shim ── API ──► network lockgate-exec-RUN (internal, the host has no address)
 //!    ▲                 │                 ├─ lockgate-agent-RUN     our init, then the command
 //!    └── events ───────┘                 └─ lockgate-sidecar-RUN   also on lockgate-egress
 //! ```
-//! Names that are allowed get addresses of the run's network, all of which are the sidecar's: so whatever a program speaks comes
-//! to it, whether it knows of a proxy or not. Both containers are our own binary from its first instruction on, and the
-//! shim talks to it over their standard streams. Where a sidecar waits in the pool, it is taken instead of made.
+//! Allowed names resolve to addresses of the run's network, all of which are the sidecar's: every connection of a program reaches
+//! it, whether the program uses a proxy or not. Both containers run our own binary as their first process, and the shim talks to it
+//! over their standard streams. A sidecar that waits in the pool is taken instead of made.
 
 mod accounts;
 mod acquire;
@@ -87,18 +87,18 @@ use crate::step::{Source, Step, Visible};
 use crate::undo::{Undo, UndoLog};
 use crate::{protect, source};
 
-/// How long an engine that is to take something away may take over its first word.
+/// How long an engine may take over its first answer before a removal.
 const FIRST_WORD: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
-/// How often it is looked for what of a killed run an engine was still making, and after how long.
+/// How many times the removal looks for objects that Podman was still making for a killed run, and the pause in between.
 const LOOKS: usize = 4;
 const LOOK: Duration = Duration::from_millis(1500);
 
-/// Finds the caller's engine and an image there, before anything is planned. `slots` is a folder of the caller's own, made when it is
-/// needed, in which its runs take slots.
+/// Finds the caller's engine and an image there, before anything is planned. `slots` is the directory of the slots, in the caller's
+/// own, made when it is needed.
 ///
 /// # Errors
-/// When there is no engine, it is too old, or it has no such image, and when the size of the pool is none.
+/// When there is no engine, it is too old, or it has no such image, and when the caller's size of the pool is invalid.
 pub fn find_engine(
     caller: &Caller,
     image: &str,
@@ -130,10 +130,10 @@ pub fn find_engine(
     found.map(|found| EngineRun { slots, ..found })
 }
 
-/// Takes away whatever an engine has of a run. What is gone is no error.
+/// Removes all objects of a run at an engine. Objects that are gone are no error.
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(LONGEST_REMOVAL, || async {
-        // One that hangs is not waited for as long as one that has much to take away.
+        // An engine that hangs gets less time than one that has much to remove.
         tokio::time::timeout(FIRST_WORD, podman::maker_of(socket)).await.map_err(|_| Error::Refused {
             what: format!("the engine at {} does not answer", socket.display()),
             remedy: None,
@@ -143,7 +143,7 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
         let mut look = 1;
         loop {
             let taken = take_away(&engine, run, found).await;
-            // What was asked for before a shim was killed Podman goes on to make, and what goes meanwhile it fails over.
+            // Podman goes on making what a killed shim had asked for, and fails on objects that vanish meanwhile.
             let is_last = engine.maker == Maker::Docker || look == LOOKS;
             match taken {
                 Ok(was_there) if is_last || !was_there && look > 1 => return Ok(()),
@@ -157,7 +157,7 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     removed.map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Takes away what was found. Whether there was anything.
+/// Removes what was found, and the run's volumes. Returns whether anything was found.
 async fn take_away(
     engine: &Engine,
     run: &RunId,
@@ -172,7 +172,7 @@ async fn take_away(
 /// Starts the shim of a plan, which makes the containers and starts the command once the sidecar serves.
 ///
 /// # Errors
-/// When a source is not what it should be, or the shim cannot be started. Nothing that was acquired is lost: it is in `undo`.
+/// When a source is refused, or the shim cannot be started. Whatever was acquired is in `undo`.
 pub fn start(
     plan: &Plan,
     _host: &Host,
@@ -218,7 +218,7 @@ pub fn start(
         hand: hand_inside,
         mark: mark_inside,
     };
-    // Not tied to this process by a signal: it would end before it could take anything away. Its end is seen on the socket.
+    // No parent-death signal: the shim would end before it could remove anything. It sees this process's end on the socket.
     let init = process::clone(Namespaces::NONE, None, move || {
         let _ = rustix::process::setsid();
         let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
@@ -232,7 +232,7 @@ pub fn start(
         }
     })
     .map_err(|source| Error::Start { what: "the shim", source })?;
-    // The certificate of the run's authority comes when the engine has made the sidecar, for which nobody waits here.
+    // The certificate of the run's authority comes once the engine has made the sidecar; nobody waits for that here.
     let hand = plan.opens_tls().then_some(hand).into();
     let started = Started { cover_watch, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
     match sidecar.start() {
@@ -245,8 +245,8 @@ pub fn start(
     }
 }
 
-/// Whether what the engine has of a run may go behind it. Not where somebody needs it gone: who looks at what was written in a
-/// workspace that is kept apart, the next who wants the same port of this machine, and a companion whose network has to go as well.
+/// Whether a run's objects may be removed behind it. Not if somebody needs them gone: a reader of the changes to an overlaid
+/// workspace, the next run that wants the same port of this machine, or a companion, whose network must go as well.
 fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], broker: Option<&OwnedFd>) -> bool {
     engine.at.maker == Maker::Docker
         && overlay::overlays(plan).next().is_none()
@@ -256,8 +256,8 @@ fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], broker: Opt
         && background::lasts()
 }
 
-/// What is shown, without a link on the way, and which file each is: the engine looks it up once more. What is protected of a
-/// workspace comes second.
+/// Opens the sources of all bind mounts without following links, and returns which file each is, since the engine looks them up
+/// again; and the protected paths of the workspace.
 fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
     let mut shown = Vec::new();
     let mut protected = Vec::new();
@@ -288,6 +288,7 @@ fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
     Ok((shown, protected))
 }
 
+/// Opens the source of one bind mount, and returns which file it is.
 fn look_at(path: &Path, target: &Path) -> Result<Shown, Error> {
     let opened = source::open(path)?;
     let stat = rustix::fs::fstat(&opened)

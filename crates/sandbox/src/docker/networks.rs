@@ -1,4 +1,4 @@
-//! The networks of an engine's that runs stand on: made, and taken away.
+//! Makes and removes an engine's networks: those of runs, the pool's, and the one by which sidecars reach the outside.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::plan::engine::Maker;
 use crate::run_network::{NETWORKS, RunNetwork};
 
 impl Engine {
-    /// Makes the network of a run: nothing on it reaches this machine, others, or another run's (S0.14, S1.4).
+    /// Makes the network of a run. Nothing on it reaches this machine, other machines, or other runs (S0.14, S1.4).
     pub(super) async fn make_network(&self, plan: &Plan, first: u32) -> Result<RunNetwork, String> {
         for number in 0..NETWORKS {
             let network = RunNetwork::numbered(first % NETWORKS + number);
@@ -27,8 +27,8 @@ impl Engine {
         Err(format!("all {NETWORKS} networks are taken"))
     }
 
-    /// Makes a network that leads nowhere, and on which this machine has no address: with one, every service that listens on it
-    /// would be there. What an engine refuses is told with its status.
+    /// Makes a network that leads nowhere, and on which this machine has no address: with one, every service of this machine that
+    /// listens on all addresses would be reachable. Returns an engine's refusal with its status.
     async fn make_internal(
         &self,
         name: &str,
@@ -57,7 +57,7 @@ impl Engine {
         made.map(drop).map_err(|error| (status(&error), told(&error)))
     }
 
-    /// The network by which sidecars reach the outside; they do not reach each other there.
+    /// Makes the network by which sidecars reach the outside; they cannot reach each other on it.
     pub(super) async fn make_egress(&self) -> Result<(), String> {
         let subnet = IpamConfig { subnet: Some(RunNetwork::of_sidecars().subnet()), ..IpamConfig::default() };
         let request = NetworkCreateRequest {
@@ -75,14 +75,14 @@ impl Engine {
         .await
     }
 
-    /// The network of sidecars that wait: nothing on it reaches this machine, others, or each other.
+    /// Makes the network of waiting sidecars. Nothing on it reaches this machine, other machines, or each other.
     pub(super) async fn make_pool_network(&self) -> Result<(), String> {
         let (name, network) = (POOL_NETWORK, RunNetwork::of_pool());
         let apart = [("enable_icc", "false")];
         self.make_once(name, || self.make_internal(name, network, &apart, own_label())).await
     }
 
-    /// Makes a network that an engine has once, if it has not.
+    /// Makes a network that all runs share, unless the engine has it.
     async fn make_once<W>(&self, name: &str, make: impl FnOnce() -> W) -> Result<(), String>
     where
         W: Future<Output = Result<(), (Option<u16>, String)>>,
@@ -92,7 +92,7 @@ impl Engine {
         }
         match make().await {
             Ok(()) => Ok(()),
-            // Another run was first: of two networks with the same addresses an engine makes one.
+            // Another run was first: an engine makes only one network with the same addresses.
             Err((status, told)) if status == Some(CONFLICT) || is_overlap(&told) => {
                 if self.await_network(name).await { Ok(()) } else { Err(told) }
             }
@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Waits until a network that somebody else makes is there; whether it is.
+    /// Waits for a network that another run makes. Returns whether it is there.
     async fn await_network(&self, name: &str) -> bool {
         for pause in [10, 50, 100, 500, 1000, 2000] {
             if self.has_network(name).await.unwrap_or(false) {
@@ -111,7 +111,7 @@ impl Engine {
         self.has_network(name).await.unwrap_or(false)
     }
 
-    /// Takes the network of a run away. While the engine still lets go of a container, it is tried again.
+    /// Removes the network of a run. Tries again while the engine still disconnects a container.
     pub(super) async fn remove_network(&self, name: &str) -> Result<(), String> {
         let mut last = String::new();
         for pause in PAUSES {
@@ -129,7 +129,7 @@ impl Engine {
     }
 }
 
-/// Whether a network could not be made because another has these addresses.
+/// Whether a network was refused because another has its addresses.
 fn is_overlap(told: &str) -> bool {
     let text = told.to_lowercase();
     text.contains("overlap") || text.contains("already used") || text.contains("already being used")

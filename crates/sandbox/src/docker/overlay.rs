@@ -1,8 +1,9 @@
-//! Folders at an engine with what is written kept apart: volumes of the engine's own, each an overlay of a folder below and a
-//! directory of the run's above it. To mount one takes root, which the engine is, if only in a user namespace of its own, and neither we
-//! nor the command are.
+//! Overlays at an engine: local volumes, each an overlayfs of a lower directory of the caller's and an upper directory of the run's,
+//! so that writes are kept apart. Mounting one takes root, which the engine has, if only in a user namespace of its own, and neither
+//! the caller nor the command has.
 //!
-//! The engine looks both folders up by their paths, later than we did: what it found is proven inside, see `overlaid.rs`.
+//! The engine looks both directories up by their paths, later than the shim's parent did: [`super::overlay_check`] proves inside
+//! what it found.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,24 +21,24 @@ use crate::plan::Plan;
 use crate::step::{Step, Visible};
 use crate::undo::{Undo, UndoLog};
 
-/// Where the folders below are shown by themselves, and where caches are until the home leads to them.
+/// The mount points of the lower directories by themselves, and of the caches, to which links in the home lead.
 const BELOW: &str = "/.lockgate-below";
 const CACHES: &str = "/.lockgate-caches";
 
-/// Where something is shown as an overlay.
+/// One overlay of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Overlay<'a> {
     number: usize,
-    /// The folder.
+    /// The lower directory.
     pub(super) below: &'a Path,
-    /// The directory that has [`WRITTEN`] and [`WORK`].
+    /// The directory that holds [`WRITTEN`], the upper directory, and [`WORK`].
     above: &'a Path,
-    /// Where the command finds it.
+    /// The path at which the command finds it.
     pub(super) target: &'a Path,
     is_cache: bool,
 }
 
-/// The overlays of a plan, in its order.
+/// Returns the overlays of a plan, in its order.
 pub(super) fn overlays(plan: &Plan) -> impl Iterator<Item = Overlay<'_>> {
     let steps = plan.steps.iter().filter_map(of_step).enumerate();
     steps.map(|(number, overlay)| Overlay { number, ..overlay })
@@ -55,10 +56,10 @@ fn of_step(step: &Step) -> Option<Overlay<'_>> {
     }
 }
 
-/// Makes the directories of what is written where the run does not keep them, and gives all to the command.
+/// Makes the upper directories of caches, which the run does not keep, and gives all upper directories to the command's user.
 ///
 /// # Errors
-/// When they cannot be made, or would belong to somebody else.
+/// When one cannot be made, or would belong to another user.
 pub(super) fn prepare(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error> {
     let fail = |path: &Path, source: io::Error| Error::Source { path: path.into(), why: source.to_string() };
     let caches = || overlays(plan).filter(|it| it.is_cache);
@@ -75,7 +76,7 @@ pub(super) fn prepare(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error> {
     Ok(())
 }
 
-/// What root makes is given to the command; anybody else is the command.
+/// Gives a directory to the command's user. Only root can; any other caller must be that user.
 fn give(written: &Path, uid: u32, gid: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(written, flags, Mode::empty())?;
@@ -89,18 +90,18 @@ fn give(written: &Path, uid: u32, gid: u32) -> io::Result<()> {
 }
 
 impl Overlay<'_> {
-    /// Where the folder below is shown by itself.
+    /// Returns the mount point of the lower directory by itself.
     pub(super) fn shown_below(&self) -> PathBuf {
         Path::new(BELOW).join(self.number.to_string())
     }
 
-    /// Where the engine mounts it. A cache lies beside the home: the folders on the way to a mount are made by the engine, and
-    /// would be root's.
+    /// Returns the mount point of the overlay. A cache is mounted outside the home: the engine makes the directories on the way to a
+    /// mount, and they would be root's.
     pub(super) fn place(&self) -> PathBuf {
         if self.is_cache { Path::new(CACHES).join(self.number.to_string()) } else { self.target.into() }
     }
 
-    /// From where the home leads to it, and where that is.
+    /// Returns the link in the home to a cache: its path and its target.
     pub(super) fn link(&self) -> Option<(PathBuf, PathBuf)> {
         self.is_cache.then(|| (self.target.into(), self.place()))
     }
@@ -109,10 +110,10 @@ impl Overlay<'_> {
         format!("lockgate-{run}-overlay-{}", self.number)
     }
 
-    /// The volume, as an engine is asked for it.
+    /// Returns the request for the volume.
     fn volume(&self, run: &RunId) -> VolumeCreateRequest {
         let above = |part: &str| self.above.join(part).display().to_string();
-        // An index would leave files of root's in the directory of the run; its attributes are for whoever owns it to read.
+        // An index would leave files of root's in the run's directory; `userxattr` lets its owner read the attributes.
         let options = format!(
             "lowerdir={},upperdir={},workdir={},index=off,userxattr,nosuid,nodev",
             self.below.display(),
@@ -128,14 +129,14 @@ impl Overlay<'_> {
         }
     }
 
-    /// Its place in the container, and the folder below beside it.
+    /// Returns the mounts of the overlay and of its lower directory.
     pub(super) fn mounts(&self, run: &RunId) -> [Mount; 2] {
         let volume = Mount {
             typ: Some(MountType::VOLUME),
             source: Some(self.volume_name(run)),
             target: Some(self.place().display().to_string()),
             read_only: Some(false),
-            // What the image has at that place would be written into it.
+            // The engine would otherwise copy the image's files at that path into it.
             volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
             ..Mount::default()
         };
@@ -144,14 +145,14 @@ impl Overlay<'_> {
             source: Some(self.below.display().to_string()),
             target: Some(self.shown_below().display().to_string()),
             read_only: Some(true),
-            // As an overlay has it: without what is mounted below.
+            // As an overlay shows it: without the mounts below.
             bind_options: Some(MountBindOptions { non_recursive: Some(true), ..MountBindOptions::default() }),
             ..Mount::default()
         };
         [volume, below]
     }
 
-    /// What it must turn out to be, inside, once the engine has mounted it.
+    /// Returns what the init must find inside, once the engine has mounted it.
     fn asked(&self, plan: &Plan) -> io::Result<Asked> {
         let above = Identity::of(&self.above.join(WRITTEN))?.ok_or(io::ErrorKind::NotFound)?;
         let above = above.seen_by(plan.identity.uid, plan.identity.gid);
@@ -159,7 +160,7 @@ impl Overlay<'_> {
         Ok(Asked { place: self.place(), below: self.shown_below(), covered, above })
     }
 
-    /// What of the folder other things are shown over, from there.
+    /// Returns the relative paths at which other mounts cover it.
     fn covered<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a Path> {
         plan.steps.iter().filter_map(|step| match step {
             Step::Show(Visible { target, .. }) => target.strip_prefix(self.target).ok(),
@@ -167,7 +168,7 @@ impl Overlay<'_> {
         })
     }
 
-    /// Makes the folders on the way to what is shown in it, where they are not there: an engine would, for its root.
+    /// Makes the missing directories on the way to the mounts in it: the engine would make them as root.
     fn make_way(&self, plan: &Plan) -> io::Result<()> {
         let is_there = |path: &Path| std::fs::symlink_metadata(self.below.join(path)).is_ok();
         let written = self.above.join(WRITTEN);
@@ -187,13 +188,13 @@ impl Overlay<'_> {
     }
 }
 
-/// The volumes of a plan.
+/// Returns the requests for a plan's overlay volumes.
 pub(super) fn volumes(plan: &Plan) -> Vec<VolumeCreateRequest> {
     let labelled = |volume| VolumeCreateRequest { labels: Some(labels(plan)), ..volume };
     overlays(plan).map(|overlay| labelled(overlay.volume(&plan.run))).collect()
 }
 
-/// What an engine says of a container that it cannot start tells little of a mount that it cannot make.
+/// Adds what overlays need to an engine's error at the start of a container, which says little of a mount that failed.
 pub(super) fn explain(plan: &Plan, told: String) -> String {
     if overlays(plan).next().is_none() {
         return told;
@@ -203,7 +204,7 @@ pub(super) fn explain(plan: &Plan, told: String) -> String {
     )
 }
 
-/// What all overlays of a plan must turn out to be.
+/// Returns what the init must find of all overlays of a plan.
 pub(super) fn all_asked(plan: &Plan) -> io::Result<Vec<Asked>> {
     overlays(plan).map(|overlay| overlay.asked(plan)).collect()
 }

@@ -1,14 +1,14 @@
-//! Podman, where it is not Docker: it speaks Docker's API, and some of what a run stands on has no words there, or means something
-//! else. That is asked for here in Podman's own words, or said in others.
+//! Adapts requests to Podman. It speaks Docker's API, but some of what a run needs is missing there, or means something else; that
+//! is requested through Podman's own API, or in other terms.
 //!
-//! - An internal network that Docker's API makes has an address of the machine's, for its resolver. Podman's own makes one without.
-//! - A directory in memory knows no bound of its files, and no owner. A volume of that kind knows both.
-//! - The names of the machine's own `/etc/hosts` are a container's as well, unless it has another; `sidecar` is a question for DNS.
-//! - Its lists are its own ([`super::list`]).
-//! - An archive that it makes an image of in Docker's words it keeps, in a temporary directory, for ever.
-//! - What a container says last is lost where somebody speaks to it as it ends: so it waits to be let go.
-//! - Of two containers that are the first to name a volume one may be refused, for the other has made it meanwhile.
-//! - A process may have as many others as the kernel has, which Podman itself may not always ask for.
+//! - An internal network made through Docker's API has an address of the host, for its resolver. Podman's own API makes one without.
+//! - A tmpfs mount takes neither a limit of its files nor an owner. A tmpfs volume takes both.
+//! - A container inherits the names of the host's `/etc/hosts`, unless it has another; `sidecar` is resolved by DNS.
+//! - Lists are requested through Podman's own API ([`super::list`]).
+//! - An archive imported as an image through Docker's API stays in a temporary directory for ever.
+//! - The last output of a container is lost if something is sent to it as it ends: so it waits until the shim lets it go.
+//! - Of two containers that are the first to name a volume one may be refused, because the other has made it meanwhile.
+//! - By default Podman raises the limit of processes to the kernel's maximum, which it may not be permitted to do itself.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,19 +24,20 @@ use tokio::net::UnixStream;
 use super::engine_error::{INTERNAL, status, told, told_text};
 use crate::plan::engine::Maker;
 
-/// How long an answer may take, and how long it may be.
+/// How long an answer may take, and its longest length.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LONGEST: u64 = 4 << 20;
-/// How long it may take to make an image of an archive.
+/// How long the import of an image may take.
 const TAKING_IN: Duration = Duration::from_secs(300);
-/// By this Podman is known, and nobody else: the version of its own API.
+/// The header that only Podman sends: the version of its own API.
 const OWN_VERSION: &str = "libpod-api-version:";
-/// What a volume in memory counts in: Podman takes `size` for a quota of the disk's.
+/// The block size of a tmpfs: its size is given in blocks, since Podman takes `size` for a disk quota.
 const BLOCK: u64 = 4096;
-/// The kernel's smallest `pid_max`, to which Podman lowers itself: proc(5).
+/// The kernel's smallest default of `pid_max`, proc(5), to which Podman lowers its own limit.
 const MOST_PROCESSES: u64 = 32_768;
 
-/// Who made an engine: asks the least that can be asked. Who does not answer it will not answer what comes next either, and that says why.
+/// Finds out who made an engine, by a ping. An engine that does not answer will not answer the next request either, and that one
+/// reports why.
 pub(super) async fn maker_of(socket: &Path) -> Maker {
     match ask(socket, "GET", "/_ping", None).await {
         Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => Maker::Podman,
@@ -44,13 +45,13 @@ pub(super) async fn maker_of(socket: &Path) -> Maker {
     }
 }
 
-/// What an engine says of its version.
+/// Returns an engine's version.
 pub(super) async fn version(socket: &Path) -> Option<String> {
     let Answer { head, .. } = ask(socket, "GET", "/_ping", None).await.ok()?;
     version_in(&head)
 }
 
-/// `Server: Docker/20.10.24 (linux)`, `Server: Libpod/4.3.1 (linux)`.
+/// Parses the version of `Server: Docker/20.10.24 (linux)`, `Server: Libpod/4.3.1 (linux)`.
 fn version_in(head: &str) -> Option<String> {
     let server = head.lines().find_map(|line| line.strip_prefix("Server: "))?;
     let version: String =
@@ -58,20 +59,20 @@ fn version_in(head: &str) -> Option<String> {
     Some(version).filter(|version| !version.is_empty())
 }
 
-/// What an engine said.
+/// An engine's answer.
 struct Answer {
     status: u16,
     head: String,
     body: Value,
 }
 
-/// Asks for something: the status, and what is said.
+/// Sends a GET request, and returns the status and the JSON body.
 pub(super) async fn get(socket: &Path, path: &str) -> io::Result<(u16, Value)> {
     let answer = ask(socket, "GET", path, None).await?;
     Ok((answer.status, answer.body))
 }
 
-/// Makes an image of an archive of so many octets, with a change to what it says of itself.
+/// Imports an archive of `length` octets as an image, with a change to its configuration.
 pub(super) async fn take_in(
     socket: &Path,
     image: &str,
@@ -79,7 +80,7 @@ pub(super) async fn take_in(
     length: u64,
     archive: impl Iterator<Item = io::Result<Vec<u8>>>,
 ) -> Result<(), String> {
-    // The name that Docker's words give it, by which it is asked for.
+    // The full name under which Docker's API looks it up.
     let name = encoded(&format!("docker.io/library/{image}"));
     let line = format!("POST /v4.0.0/libpod/images/import?reference={name}&changes={}", encoded(change));
     let asked = send(socket, &line, "x-tar", length, archive);
@@ -91,7 +92,7 @@ pub(super) async fn take_in(
     }
 }
 
-/// Makes an internal network without an address of the machine's. That it has none is seen in the answer, or it is none of ours.
+/// Makes an internal network without an address of the host. Removes it again if the answer shows one.
 pub(super) async fn make_internal(
     socket: &Path,
     name: &str,
@@ -115,7 +116,7 @@ pub(super) async fn make_internal(
     Err((None, "Podman gives this machine an address on it, by which a run would reach its services".into()))
 }
 
-/// Whether a network, as Podman describes it, is internal and has no address of the machine's.
+/// Whether a network, as Podman describes it, is internal and has no address of the host.
 fn is_shut(network: &Value) -> bool {
     let subnets = network["subnets"].as_array();
     network["internal"] == true
@@ -123,8 +124,8 @@ fn is_shut(network: &Value) -> bool {
         && subnets.is_some_and(|all| all.len() == 1 && all.iter().all(|it| it.get("gateway").is_none()))
 }
 
-/// Says of the agent's container in Podman's words what it does not understand in Docker's, and which volumes that takes. `own` is
-/// where the engine keeps the volume with our own binary.
+/// Rewrites the request for the agent's container for Podman, and returns the volumes it needs. `own` is the path at which the
+/// engine keeps the volume with our own binary.
 pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> Vec<VolumeCreateRequest> {
     let labels = body.labels.clone();
     let Some(host) = &mut body.host_config else { return Vec::new() };
@@ -166,7 +167,7 @@ pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> V
     volumes
 }
 
-/// No more than whoever asks may have: Podman would ask for more than it may itself, and fail.
+/// Limits the processes to what the caller may have: Podman would ask for more than it may itself, and fail.
 pub(super) fn bound_processes(body: &mut ContainerCreateBody) {
     let Some(host) = &mut body.host_config else { return };
     let own = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
@@ -175,8 +176,8 @@ pub(super) fn bound_processes(body: &mut ContainerCreateBody) {
     limits.push(ResourcesUlimits { name: Some("nproc".into()), soft: Some(most), hard: Some(most) });
 }
 
-/// Whether a container was not made for a reason that is gone when Podman is asked again: somebody else made its volume in the same
-/// moment, or the table of subordinate ids, which it reads each time, was not to be had and it cannot say why.
+/// Whether the creation of a container failed for a reason that is gone at a second attempt: another process made its volume at the
+/// same moment, or Podman could not read the table of subordinate ids, which it reads each time, and gave no cause.
 pub(super) fn is_in_passing(error: &bollard::errors::Error) -> bool {
     const NO_IDS: &str = "keep-id requires additional UIDs or GIDs";
     let told = told(error);
@@ -184,7 +185,7 @@ pub(super) fn is_in_passing(error: &bollard::errors::Error) -> bool {
     status(error) == Some(INTERNAL) && (unsaid || told.ends_with("volume already exists"))
 }
 
-/// The options of a file system in memory, with its size in blocks.
+/// Converts the size in a tmpfs's options to blocks.
 fn in_blocks(options: &str) -> String {
     let blocks = |option: &str| match option.strip_prefix("size=").and_then(|size| size.parse::<u64>().ok()) {
         Some(size) => format!("nr_blocks={}", (size / BLOCK).max(1)),
@@ -193,7 +194,7 @@ fn in_blocks(options: &str) -> String {
     options.split(',').map(blocks).collect::<Vec<_>>().join(",")
 }
 
-/// One question, on a connection of its own.
+/// Sends one request, on a connection of its own.
 async fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> io::Result<Answer> {
     let body = body.map_or_else(String::new, Value::to_string);
     let length = body.len() as u64;
@@ -202,7 +203,7 @@ async fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> i
     tokio::time::timeout(PATIENCE, asked).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// Sends a request with a body of so many octets, and reads what is said.
+/// Sends a request with a body of `length` octets, and reads the answer.
 async fn send(
     socket: &Path,
     line: &str,
@@ -216,19 +217,19 @@ async fn send(
     );
     stream.write_all(head.as_bytes()).await?;
     for piece in pieces {
-        // Who answers before the end has heard enough.
+        // An engine that closes before the end has answered already.
         if stream.write_all(&piece?).await.is_err() {
             break;
         }
     }
     let mut answer = Vec::new();
     let mut stream = stream.take(LONGEST);
-    // Its end is the end of the connection (RFC 1945), which not everybody on the way passes on.
+    // The end of the connection ends the answer (RFC 1945), but not every hop passes that end on.
     while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether an answer that says its length is all there.
+/// Whether an answer with a `Content-Length` is complete.
 fn is_whole(answer: &[u8]) -> bool {
     const BLANK: &[u8] = b"\r\n\r\n";
     let Some(end) = answer.windows(BLANK.len()).position(|octets| octets == BLANK) else { return false };
@@ -245,7 +246,7 @@ fn parse(answer: &str) -> Option<Answer> {
     Some(Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or(Value::Null) })
 }
 
-/// As a part of a path or a question: RFC 3986, section 2.1.
+/// Percent-encodes a part of a path or a query: RFC 3986, section 2.1.
 pub(super) fn encoded(text: &str) -> String {
     let octet = |octet: u8| match octet {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(octet).to_string(),
@@ -276,7 +277,7 @@ mod tests {
             let message = message.to_owned();
             is_in_passing(&bollard::errors::Error::DockerResponseServerError { status_code, message })
         };
-        // Both as Podman 4.3.1 says them, by the moment in which it notices.
+        // Both texts are of Podman 4.3.1, which notices at two moments.
         assert!(answered(
             500,
             r#"container create: creating named volume "lockgate-0.1.0-97f69323208e16fe": volume with name lockgate-0.1.0-97f69323208e16fe already exists: volume already exists"#

@@ -1,15 +1,15 @@
-//! The pool: containers of sidecars that were started beforehand, by runs that came earlier, for runs that come later. A member
-//! holds nothing, listens on nothing and knows no run; it waits for a letter, as any sidecar does, and ends by itself
-//! where none comes. It serves one run, and is destroyed with it.
+//! The pool: sidecar containers that earlier runs started for later ones. A member holds no credential, listens on nothing and knows
+//! no run; it waits for a bootstrap message, as any sidecar does, and ends by itself if none comes. It serves one run, and is
+//! destroyed with it.
 //!
 //! ```text
-//! made ──► waits on lockgate-sidecar-pool ──► taken: on lockgate-egress, under the run's name ──► awake ──► the run's
+//! made ──► waits on lockgate-sidecar-pool ──► taken: on lockgate-egress, under the run's name ──► answers ──► serves the run
 //!                       │ ten minutes                                                                  └─ removed
-//!                       └──► ends, and the engine takes it away
+//!                       └──► ends, and the engine removes it
 //! ```
-//! A member is taken by being put on the network of sidecars, which it has to be on anyway: an engine does that once for a
-//! container and refuses the second one who asks, whoever that is. The name it is given there is the run's, so
-//! that there is no moment at which a member is taken and nobody can tell by whom.
+//! A run takes a member by connecting it to the network of sidecars, where it must be anyway: an engine does that once for a
+//! container and refuses every further request. The alias the member gets there is the run's name, so at no moment is a member
+//! taken without a trace of the run that took it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,23 +28,23 @@ use super::prepare::Own;
 use crate::caller::Caller;
 use crate::error::Error;
 
-/// Who says how many there are to be. S0.42
+/// The variable that sets the size of the pool. S0.42
 const VARIABLE: &str = "SIDECAR_POOL_SIZE";
 const DEFAULT: usize = 2;
-/// Each is a container: what is more than this is a mistake.
+/// The largest size: each member is a container, and more than this is a mistake.
 const MOST: usize = 32;
 
-/// How long a member waits for its letter before it ends by itself.
+/// How long a member waits for its bootstrap message before it ends by itself.
 pub const POOL_MAX_IDLE: Duration = Duration::from_secs(600);
-/// The oldest that is taken: it has time left to be told of its run.
+/// The greatest age, in seconds, at which a member is taken: it has time left to receive its bootstrap message.
 const OLDEST: i64 = 540;
-/// How old one is that should have ended by itself and has not, and one that was never started.
+/// The age, in seconds, above which a member should have ended by itself; and above which one that was never started is left over.
 const OVERDUE: i64 = 660;
 const HALF_MADE: i64 = 60;
-/// How long a member that was taken may take over its first word.
+/// How long a member that was taken may take over its first answer.
 const AWAKE: Duration = Duration::from_secs(3);
 
-/// How many sidecars the caller wants to wait for later runs.
+/// Returns how many sidecars the caller wants to wait for later runs.
 pub(super) fn size(caller: &Caller) -> Result<usize, Error> {
     let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(DEFAULT) };
     let number = text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse().ok()).flatten();
@@ -83,7 +83,7 @@ impl Member {
         self.networks.iter().all(|name| name == POOL_NETWORK)
     }
 
-    /// Whether it is of this very build.
+    /// Whether it runs this very build.
     pub(super) fn is_of(&self, own: &Own) -> bool {
         own.id.as_ref() == Some(&self.image)
     }
@@ -95,7 +95,7 @@ impl Member {
             && (0..=OLDEST).contains(&self.age)
     }
 
-    /// Whether it is what somebody left half-made, or should have ended by itself.
+    /// Whether it was left half-made, or should have ended by itself.
     pub(super) fn is_left_over(&self) -> bool {
         let runs = self.state == Some(State::RUNNING);
         self.is_untaken() && self.age > if runs { OVERDUE } else { HALF_MADE }
@@ -103,18 +103,18 @@ impl Member {
 }
 
 impl Engine {
-    /// All that are there.
+    /// Lists all members, taken or not.
     pub(super) async fn members(&self) -> Result<Vec<Member>, bollard::errors::Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
         let found = self.labelled(LABEL_POOL, POOLED).await?;
         Ok(found.into_iter().filter_map(|summary| Member::of(summary, now)).collect())
     }
 
-    /// Those that a run has taken, by their ids.
+    /// Returns the ids of the members that a run has taken.
     pub(super) async fn taken_by(&self, run: &RunId) -> Result<Vec<String>, bollard::errors::Error> {
         let mut taken = Vec::new();
         for member in self.members().await?.into_iter().filter(|member| !member.is_untaken()) {
-            // One that is gone by now needs nobody.
+            // A member that is gone by now needs no removal.
             if self.is_named(&member.id, run.as_str()).await {
                 taken.push(member.id);
             }
@@ -122,9 +122,8 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Takes a member for a run, if there is one that answers and leaves the pool; whatever is wrong with them, there is none. That one
-    /// runs, and so our own binary is in its volume, is told to `waits`; each that was taken to `taken`, also one that then does not
-    /// answer.
+    /// Takes a member for a run, if one answers and leaves the pool; any error counts as no member. Calls `waits` if some member runs,
+    /// so that our own binary is in its volume, and `taken` with each member taken, also one that then does not answer.
     pub(super) async fn take_member(
         &self,
         run: &RunId,
@@ -138,9 +137,9 @@ impl Engine {
         if !ids.is_empty() {
             waits();
         }
-        // Runs that begin at once do not all ask for the same one first.
-        let slot = run.as_str().bytes().map(usize::from).sum::<usize>() % ids.len().max(1);
-        ids.rotate_left(slot);
+        // Spreads runs that begin at once over the members.
+        let first = run.as_str().bytes().map(usize::from).sum::<usize>() % ids.len().max(1);
+        ids.rotate_left(first);
         for id in ids {
             if !self.take(&id, run).await {
                 continue;
@@ -154,14 +153,14 @@ impl Engine {
         None
     }
 
-    /// Whether the member is this run's from now on: of all who ask, one is told so.
+    /// Takes a member for a run. Of all runs that try, exactly one succeeds.
     async fn take(&self, id: &str, run: &RunId) -> bool {
         let endpoint_config = Some(endpoint_named(&[run.as_str()]));
         let request = NetworkConnectRequest { container: id.to_owned(), endpoint_config };
         self.api.connect_network(EGRESS, request).await.is_ok()
     }
 
-    /// Attaches to a member, and hears that it is alive.
+    /// Attaches to a member, and waits for its heartbeat.
     async fn wake(&self, id: &str) -> Option<Attached> {
         let mut attached = Attached::to(self, id).await.ok()?;
         let (mut frames, mut complaint) = (Frames::default(), String::new());
@@ -177,7 +176,7 @@ impl Engine {
         Some(attached)
     }
 
-    /// Takes a member off the network of those that wait.
+    /// Disconnects a member from the pool's network.
     async fn leave_pool(&self, id: &str) -> Result<(), String> {
         let request = NetworkDisconnectRequest { container: id.to_owned(), force: Some(true) };
         self.api.disconnect_network(POOL_NETWORK, request).await.map_err(|error| told(&error))
@@ -227,7 +226,7 @@ mod tests {
         }
         assert!(member("sha256:2", State::CREATED, 61, &[POOL_NETWORK]).is_left_over());
         assert!(member("sha256:2", State::RUNNING, 661, &[POOL_NETWORK]).is_left_over());
-        // What a run has is taken away with the run.
+        // A member that a run has taken is removed with the run.
         assert!(!member("sha256:1", State::EXITED, 9999, &[EGRESS]).is_left_over());
         assert!(!member("sha256:1", State::CREATED, 59, &[POOL_NETWORK]).is_left_over());
     }

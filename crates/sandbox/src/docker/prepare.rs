@@ -1,5 +1,5 @@
-//! What an engine needs once: an image with our own binary and nothing else, made through its API, so nothing is pulled and
-//! nothing can be exchanged on the way. Its name tells one build of the binary from another.
+//! Prepares an engine once per build: imports an image with our own binary and nothing else through its API, so that nothing is
+//! pulled and nothing can be exchanged on the way. The image's name identifies the build of the binary.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,35 +22,35 @@ use crate::plan::engine::{EngineImage, Maker};
 
 const IMAGE: &str = "lockgate-sidecar";
 const NOT_FOUND: u16 = 404;
-/// How much of the binary is sent at once.
+/// How many octets of the binary are sent at once.
 const PIECE: usize = 256 << 10;
 const BLOCK: usize = 512;
-/// How often it is looked whether somebody else has made the image, and how many times.
+/// How often a run that waits for another to import the image looks again, and how many times.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: usize = 600;
-/// How long it may take to look at a file in a container.
+/// How long the request for a file's attributes in a container may take.
 const LOOKED_AT: Duration = Duration::from_secs(5);
-/// How much of the beginning of the binary tells it from another build: the linker's mark of its content is there.
+/// How many octets of the binary's beginning identify a build: they include the linker's build id.
 const BEGINNING: usize = 4096;
-/// The names a run knows without asking, for an engine that would give it those of its machine.
+/// The `/etc/hosts` of a run, for an engine that would give it those of its host.
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
-/// An image and a volume that hold our binary, by name.
+/// The names of the image and the volume that hold our binary.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     pub(super) image: String,
     pub(super) volume: String,
-    /// What the engine knows the image by, where it was there before.
+    /// The engine's id of the image, if it was there before.
     pub(super) id: Option<String>,
 }
 
-/// The names of this binary's image and volume; the image is made where it is not there.
+/// Returns this binary's image and volume; imports the image if the engine has none.
 pub(super) async fn own(engine: &Engine) -> Result<Own, String> {
     let (own, binary, length) = name_own().map_err(|e| format!("this program's own file: {e}"))?;
     if let Some(id) = known(engine, &own.image).await? {
         return Ok(Own { id: Some(id), ..own });
     }
-    // Of all runs of this program, one makes it: it is as large as the program.
+    // One of all runs imports it: it is as large as the program.
     let _held = wait_for(&binary).await;
     if let Some(id) = known(engine, &own.image).await? {
         return Ok(Own { id: Some(id), ..own });
@@ -59,15 +59,15 @@ pub(super) async fn own(engine: &Engine) -> Result<Own, String> {
     Ok(own)
 }
 
-/// The same, if the engine has them.
+/// Returns this binary's image and volume, if the engine has the image.
 pub(super) async fn known_own(engine: &Engine) -> Option<Own> {
     let (own, ..) = name_own().ok()?;
     let id = known(engine, &own.image).await.ok()??;
     Some(Own { id: Some(id), ..own })
 }
 
-/// Whether what a container has of this program is less than the program: an engine that dies while it fills the volume takes it for
-/// filled ever after. What cannot be looked at is not known to be.
+/// Whether a container's copy of this program is not as long as the program: an engine that dies while it fills the volume takes it
+/// for filled ever after. Returns `false` if the copy cannot be examined.
 pub(super) async fn is_cut(engine: &Engine, container: &str) -> bool {
     let Ok((_, _, whole)) = name_own() else { return false };
     let options = ContainerArchiveInfoOptionsBuilder::default().path(BINARY).build();
@@ -76,14 +76,14 @@ pub(super) async fn is_cut(engine: &Engine, container: &str) -> bool {
     about.is_ok_and(|about| about.is_ok_and(|about| u64::try_from(about.size) != Ok(whole)))
 }
 
-/// Takes the volume with our binary away, if nobody uses it: the next container fills it again.
+/// Removes the volume with our binary, if no container uses it: the next container fills it again.
 pub(super) async fn remove_volume(engine: &Engine) {
     if let Ok((own, ..)) = name_own() {
         let _ = engine.api.remove_volume(&own.volume, None::<RemoveVolumeOptions>).await;
     }
 }
 
-/// What this binary's image and volume are called, the binary, and how long it is.
+/// Returns the names of this binary's image and volume, the open binary, and its length.
 fn name_own() -> io::Result<(Own, File, u64)> {
     let binary = File::open("/proc/self/exe")?;
     let about = binary.metadata()?;
@@ -95,7 +95,7 @@ fn name_own() -> io::Result<(Own, File, u64)> {
     Ok((own, binary, about.len()))
 }
 
-/// What the engine knows an image by.
+/// Returns the engine's id of an image.
 async fn known(engine: &Engine, image: &str) -> Result<Option<String>, String> {
     match engine.api.inspect_image(image).await {
         Ok(about) => Ok(about.id),
@@ -104,8 +104,8 @@ async fn known(engine: &Engine, image: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// Waits until nobody else holds the lock of this program's own file, and not for ever: who holds it may be anybody who can
-/// read it, and two who make the same image only take longer.
+/// Waits, with a bound, for the lock on this program's own file. Any user who can read the file can hold the lock, and two runs that
+/// import the same image only take longer.
 async fn wait_for(binary: &File) -> Option<File> {
     let lock = binary.try_clone().ok()?;
     for _ in 0..LOOKS {
@@ -117,7 +117,7 @@ async fn wait_for(binary: &File) -> Option<File> {
     None
 }
 
-/// Tells one build from another: FNV-1a over its size, when it was made, and how it begins.
+/// Identifies a build: FNV-1a over the binary's size, its modification time, and its beginning.
 fn mark(length: u64, made: [i64; 2], beginning: &[u8]) -> u64 {
     let numbers = length.to_le_bytes().into_iter().chain(made.map(i64::to_le_bytes).into_iter().flatten());
     let octets = numbers.chain(beginning.iter().copied());
@@ -125,7 +125,7 @@ fn mark(length: u64, made: [i64; 2], beginning: &[u8]) -> u64 {
 }
 
 async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Result<(), String> {
-    // What it runs is said for each container.
+    // The entry point is set for each container.
     let label = format!("LABEL {LABEL_VERSION}={}", env!("CARGO_PKG_VERSION"));
     let (pieces, whole) = archive(binary, length).map_err(|e| e.to_string())?;
     if engine.maker == Maker::Podman {
@@ -141,7 +141,7 @@ async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Resu
     Ok(())
 }
 
-/// An archive of a directory with the program and a file of names in it, piece by piece; and how long it is.
+/// Returns the pieces of an archive of a directory with the program and a hosts file, and the archive's length.
 fn archive(binary: File, length: u64) -> io::Result<(impl Iterator<Item = io::Result<Vec<u8>>>, u64)> {
     let mut head = header(".lockgate/", 0, tar::EntryType::Directory)?;
     head.extend(header(".lockgate/hosts", HOSTS.len() as u64, tar::EntryType::Regular)?);
@@ -166,7 +166,7 @@ fn archive(binary: File, length: u64) -> io::Result<(impl Iterator<Item = io::Re
     Ok((std::iter::once(Ok(head)).chain(content).chain(std::iter::once(Ok(tail))), whole))
 }
 
-/// A short file, filled up to whole blocks.
+/// Pads a short file to whole blocks.
 fn padded(text: &str) -> Vec<u8> {
     let mut octets = text.as_bytes().to_vec();
     octets.resize(octets.len().next_multiple_of(BLOCK), 0);
@@ -183,7 +183,7 @@ fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> 
     Ok(header.as_bytes().to_vec())
 }
 
-/// Looks an image of the engine's up.
+/// Looks up the configuration of an engine's image.
 pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bollard::errors::Error> {
     let about = engine.api.inspect_image(name).await?;
     let config = about.config.unwrap_or_default();
@@ -206,7 +206,7 @@ pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bol
     })
 }
 
-/// A user as a number, and a group; the same number where none is said.
+/// Parses a numeric user and group; without a group it is the user's number.
 fn numbered(user: &str) -> Option<(u32, u32)> {
     let (user, group) = user.split_once(':').unwrap_or((user, user));
     Some((user.parse().ok()?, group.parse().ok()?))

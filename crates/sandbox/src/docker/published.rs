@@ -1,5 +1,5 @@
-//! Ports of the command's that an engine publishes: on the sidecar's container, which takes connections there by its address on
-//! the network of sidecars, and by no other.
+//! The command's ports that an engine publishes: on the sidecar's container, which accepts connections only at its address on the
+//! network of sidecars.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::plan::engine::EngineAt;
 use crate::run_network::RunNetwork;
 
-/// What is asked for on the sidecar's container: on loopback where only this machine may connect. IPv6 is not asked for: an
-/// engine passes it on from an address of its own, so that nobody could tell who connects.
+/// Returns the exposed ports and the bindings of the sidecar's container: on loopback if only this machine may connect. Without
+/// IPv6: an engine forwards that from an address of its own, which hides the client.
 pub(super) fn bindings(published: &[Inbound]) -> (Option<Vec<String>>, Option<PortMap>) {
     let name = |inbound: &Inbound| format!("{}/tcp", inbound.host_port);
     let bind = |inbound: &Inbound| {
@@ -30,19 +30,19 @@ pub(super) fn bindings(published: &[Inbound]) -> (Option<Vec<String>>, Option<Po
     (Some(published.iter().map(name).collect()), Some(published.iter().map(bind).collect::<HashMap<_, _>>()))
 }
 
-/// Where a sidecar is on the network of sidecars.
+/// A sidecar's addresses on the network of sidecars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outward {
-    /// Its own address.
+    /// The sidecar's own address.
     pub own: Ipv4Addr,
-    /// That of the machine it runs on: what is published on loopback comes from there.
+    /// The host's address: connections to ports published on loopback come from there.
     pub machine: Ipv4Addr,
 }
 
-/// Where the calling process is on the network of sidecars.
+/// Returns the addresses of the calling process on the network of sidecars.
 ///
 /// # Errors
-/// When it is not on it, or the engine has given it other addresses.
+/// When the process is not on that network, or the engine gave it other addresses.
 pub fn outward() -> io::Result<Outward> {
     let network = RunNetwork::of_sidecars();
     match own_towards(network.gateway())? {
@@ -53,21 +53,21 @@ pub fn outward() -> io::Result<Outward> {
     }
 }
 
-/// Whether an address can be a sidecar's, on the network of sidecars.
+/// Whether an address can be a sidecar's on the network of sidecars.
 #[must_use]
 pub fn is_of_sidecars(address: Ipv4Addr) -> bool {
     RunNetwork::of_sidecars().has_place(address)
 }
 
-/// Whether the calling process is on the machine that the engine is on, as seen from a sidecar's address.
+/// Whether the calling process is on the engine's machine, by its route to a sidecar's address.
 ///
 /// # Errors
-/// When there is no way there.
+/// When there is no route.
 pub fn is_beside_sidecars(sidecar: Ipv4Addr) -> io::Result<bool> {
     Ok(own_towards(sidecar)? == RunNetwork::of_sidecars().gateway())
 }
 
-/// By which address of its own the calling process would reach another. Nothing is sent by this: the kernel says.
+/// Returns the source address of the calling process for a destination. The kernel picks it on connect(2); nothing is sent.
 fn own_towards(other: Ipv4Addr) -> io::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((other, 9))?;
@@ -77,7 +77,7 @@ fn own_towards(other: Ipv4Addr) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// Refuses declared ports where nothing of this machine reaches a container: at Podman's without root.
+/// Refuses inbound ports at a Podman without root, whose containers this machine cannot reach.
 ///
 /// # Errors
 /// When it is such an engine.
@@ -91,11 +91,11 @@ pub fn refuse_unreachable(at: &EngineAt) -> Result<(), Error> {
     }
 }
 
-/// Refuses an engine that publishes ports and does not let a container see who connects, for ports that others than this machine may
-/// use: one without root, and what is like Podman and does not say so at once.
+/// Refuses an engine that hides the clients of published ports from a container, for ports that other machines may use: one without
+/// root, and a variant of Podman that is not recognised by its ping.
 ///
 /// # Errors
-/// When it is such a one, or does not say what it is.
+/// When it is such an engine, or does not answer.
 pub fn refuse_hidden_sources(at: &EngineAt) -> Result<(), Error> {
     let refused = |what: &str, remedy: &str| Error::Refused {
         what: what.to_owned(),
