@@ -1,13 +1,13 @@
-//! Who an image's command is: the `User` of its configuration, looked up in the image's own `passwd` and `group`.
+//! The account of an image's command: the `User` of its configuration, looked up in the image's own `passwd` and `group`.
 
 use serde::{Deserialize, Serialize};
 
-/// The largest `passwd` or `group` that is looked at.
+/// The largest `passwd` or `group` that is read.
 pub(crate) const LARGEST: u64 = 1 << 20;
-/// The highest id that a sandbox's range holds. It is nobody's.
+/// The highest id in a sandbox's range; it is nobody's.
 const HIGHEST: u32 = 65534;
 
-/// The longest name and home: a path's length.
+/// The longest name and home: `PATH_MAX`.
 const LONGEST: usize = 4096;
 
 /// The account of an image's command.
@@ -17,9 +17,9 @@ pub struct Account {
     pub uid: u32,
     /// The group's id.
     pub gid: u32,
-    /// The user's name, where the image has one.
+    /// The user's name, if the image has one.
     pub name: Option<String>,
-    /// The user's home, where the image has one.
+    /// The user's home, if the image has one.
     pub home: Option<String>,
 }
 
@@ -27,12 +27,12 @@ impl Account {
     /// Looks up `USER`, `UID`, `USER:GROUP` or `UID:GID`; an empty text is root.
     ///
     /// # Errors
-    /// When there is no such user or group, or its row is not to be used; in a fragment that tells why.
+    /// When there is no such user or group, or its row is unusable: a fragment that says why.
     pub fn find(user: &str, passwd: &str, group: &str) -> Result<Self, String> {
         let (user, wanted_group) = user.split_once(':').map_or((user, None), |(u, g)| (u, Some(g)));
         let user = if user.is_empty() { "0" } else { user };
         let known = rows::<7>(passwd).find(|row| row[0] == user).or_else(|| {
-            // A number is one even if nobody has it.
+            // A number needs no row in the table.
             rows::<7>(passwd).find(|row| row[2] == user)
         });
         let mut account = match (&known, id(user)) {
@@ -64,7 +64,7 @@ impl Account {
     }
 }
 
-/// The lines of a table that have so many fields.
+/// Returns the rows of a table that have exactly this many fields.
 fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
     table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();

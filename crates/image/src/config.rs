@@ -1,4 +1,4 @@
-//! The configuration of an image: what it says about how it is run, parsed and bounded.
+//! The configuration of an image, parsed and bounded: its layers and how it is run.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::service::{RawService, Service};
 /// How many words a command may have, and how many variables an environment.
 const MOST_WORDS: usize = 4096;
 
-/// An image's configuration as it is written.
+/// An image's configuration document.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct RawConfig {
     #[serde(default)]
@@ -20,7 +20,7 @@ pub(crate) struct RawConfig {
     pub(crate) rootfs: RootFs,
 }
 
-/// What an image's configuration says of the command; also what `lockgate image import --config` reads.
+/// The `config` object of an image's configuration; `lockgate image import --config` reads the same.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct RawCommand {
@@ -39,7 +39,7 @@ pub(crate) struct RootFs {
     pub(crate) diff_ids: Vec<Digest>,
 }
 
-/// What an image is: its layers, bottom first, and how it is run.
+/// An image's parsed configuration: its layers, bottom first, and how it is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageConfig {
     /// The digests of its uncompressed layers, bottom first.
@@ -48,20 +48,20 @@ pub struct ImageConfig {
     pub command: Command,
 }
 
-/// How an image is run, where nobody says otherwise.
+/// How an image is run by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// `USER`, `UID`, `USER:GROUP` or `UID:GID`; empty for root.
     pub user: String,
     /// The environment.
     pub environment: Vec<(String, String)>,
-    /// What every command is given to.
+    /// The entry point, which gets every command as arguments.
     pub entrypoint: Vec<String>,
-    /// The command, or what the entry point is given.
+    /// The command, or the arguments of the entry point.
     pub command: Vec<String>,
-    /// Where it starts; empty if not said.
+    /// The working directory; empty if not set.
     pub directory: String,
-    /// What it is as a service.
+    /// The settings for a service.
     #[serde(default)]
     pub service: Service,
 }
@@ -92,7 +92,7 @@ impl ImageConfig {
 }
 
 impl Command {
-    /// Parses the `config` object of an image's configuration alone.
+    /// Parses only the `config` object of an image's configuration.
     ///
     /// # Errors
     /// When it is malformed.

@@ -8,7 +8,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
-/// The digest of some octets.
+/// A SHA-256 digest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(String);
@@ -16,7 +16,7 @@ pub struct Digest(String);
 const PREFIX: &str = "sha256:";
 
 impl Digest {
-    /// The digest of some octets.
+    /// Computes the digest of some octets.
     #[must_use]
     pub fn of(octets: &[u8]) -> Self {
         let mut hasher = Hasher::default();
@@ -24,13 +24,13 @@ impl Digest {
         hasher.finish()
     }
 
-    /// The 64 digits alone: a name for a file.
+    /// Returns the 64 digits without the prefix, fit for a file name.
     #[must_use]
     pub fn hex(&self) -> &str {
         &self.0[PREFIX.len()..]
     }
 
-    /// The first twelve digits, as people see it.
+    /// Returns the first twelve digits, as shown to people.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.hex()[..12]
@@ -67,7 +67,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A digest in the making.
+/// A hasher that yields a [`Digest`].
 pub(crate) struct Hasher(Context);
 
 impl Default for Hasher {
@@ -86,7 +86,7 @@ impl Hasher {
     }
 }
 
-/// A reader that digests what passes through it.
+/// A reader that hashes what passes through it.
 pub(crate) struct Hashing<R> {
     inner: R,
     hasher: Hasher,
@@ -97,8 +97,8 @@ impl<R: Read> Hashing<R> {
         Self { inner, hasher: Hasher::default() }
     }
 
-    /// Reads what is left, up to `bound` octets, and gives the digest of everything. What is left beyond the end of an
-    /// archive belongs to its digest.
+    /// Reads the rest, up to `bound` octets, and returns the digest of everything: octets beyond the end of an archive belong to
+    /// its digest.
     pub(crate) fn finish(mut self, bound: u64) -> io::Result<Digest> {
         let left = io::copy(&mut (&mut self).take(bound.saturating_add(1)), &mut io::sink())?;
         if left > bound {

@@ -1,12 +1,12 @@
-//! What can go wrong with an image, a variant an operation.
+//! The errors of this crate, one variant per failed operation.
 
 use std::io;
 use std::path::PathBuf;
 
-/// An error of this crate: each reads on after "failed to".
+/// An error of this crate. Its text continues "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A reference to an image is not one.
+    /// A reference to an image is malformed.
     #[error("understand the image name `{name}`: {why}")]
     Reference {
         /// As it was given.
@@ -35,10 +35,10 @@ pub enum Error {
     NoImage {
         /// As it was given.
         name: String,
-        /// How one of that name comes here.
+        /// How to get an image of that name.
         advice: String,
     },
-    /// What should be taken away is not there.
+    /// The image to remove does not exist.
     #[error("remove the image `{name}`: it is not in the store")]
     NothingToRemove {
         /// As it was given.
@@ -50,7 +50,7 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// What should be imported cannot be read.
+    /// The source of an import cannot be read.
     #[error("read {path}: {source}")]
     Read {
         /// The file or directory.
@@ -58,7 +58,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// What should be imported is none of the known forms.
+    /// The source of an import has none of the known forms.
     #[error("understand {path} as an image: {why}")]
     Form {
         /// The file or directory.
@@ -74,28 +74,28 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// Something is not what its digest says.
+    /// A part does not match its digest.
     #[error("verify {what}: its digest is {found}, and {expected} was promised")]
     Digest {
         /// Which part.
         what: String,
-        /// What was promised.
+        /// The expected digest.
         expected: String,
-        /// What came.
+        /// The actual digest.
         found: String,
     },
-    /// A registry does not give what was asked for.
+    /// A request to a registry failed.
     #[error("fetch {address}: {source}")]
     Registry {
-        /// What was asked for, without what would grant it.
+        /// The address, without the query, which may grant access.
         address: String,
-        /// Why it did not come.
+        /// Why.
         source: io::Error,
     },
     /// A layer cannot be unpacked.
     #[error("unpack layer {layer}: {source}")]
     Unpack {
-        /// Its digest, or what stands for it.
+        /// Its digest, or a substitute.
         layer: String,
         /// Why.
         source: UnpackError,
@@ -103,7 +103,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the person can do about it, where we know.
+    /// Returns what the user can do about it, if known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {
@@ -129,7 +129,7 @@ impl Error {
     }
 }
 
-/// Whether what failed is that there is no room.
+/// Whether an operation failed for lack of space.
 fn is_about_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
@@ -141,7 +141,7 @@ pub enum UnpackError {
     /// The archive itself is broken.
     #[error("the archive is malformed: {0}")]
     Malformed(String),
-    /// An entry's name is not one that a layer may hold.
+    /// An entry's name is not allowed in a layer.
     #[error("the entry `{name}` {why}")]
     Entry {
         /// The name, escaped.
@@ -149,12 +149,12 @@ pub enum UnpackError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// It holds more than was allowed.
+    /// The layer exceeds a bound.
     #[error("it holds more than {bound} {unit}")]
     TooLarge {
         /// The bound.
         bound: u64,
-        /// Of what.
+        /// The unit of the bound.
         unit: &'static str,
     },
     /// An entry could not be written.

@@ -1,11 +1,11 @@
-//! OCI images: from a hostile archive to directories that a root file system can be laid over.
+//! OCI images: turns hostile archives into directories that can be the layers of a root file system.
 //!
 //! ```text
 //! source (archive, layout, directory, registry) ─► layers, verified ─► unpacked, one directory each ─► store
 //! ```
-//! *Layer*: one archive of changes, known by the digest of its uncompressed octets. *Image*: an ordered list of layers and
-//! a configuration, known by the digest of that. *Name*: what people call an image. Nothing here runs anything, and no
-//! octet of an image is trusted: every path of a layer is resolved by the kernel beneath the layer's own directory.
+//! *Layer*: an archive of changes, identified by the digest of its uncompressed octets. *Image*: an ordered list of layers and a
+//! configuration, identified by the configuration's digest. *Name*: what people call an image. This crate runs nothing, and trusts no
+//! octet of an image: the kernel resolves every path of a layer beneath the layer's own directory.
 
 mod account;
 mod config;

@@ -1,5 +1,5 @@
-//! The documents of an image as they are written: index, manifest, `docker save`'s own. Every one is bounded before it is
-//! parsed, and only what is used is read.
+//! The documents of an image: index, manifest, and the list of `docker save`. Each is bounded before it is parsed, and only the
+//! fields in use are read.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ pub(crate) const MOST_LAYERS: usize = 256;
 /// The most manifests an index may name.
 const MOST_MANIFESTS: usize = 1024;
 
-/// A part of an image, by its digest.
+/// A reference to a part of an image, by its digest.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
@@ -24,7 +24,7 @@ pub(crate) struct Descriptor {
     pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
-/// What a manifest of an index is for.
+/// The platform of a manifest in an index.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(crate) struct Platform {
     #[serde(default)]
@@ -33,20 +33,20 @@ pub(crate) struct Platform {
     pub(crate) os: String,
 }
 
-/// A list of manifests, one a platform.
+/// A list of manifests, one per platform.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Index {
     pub(crate) manifests: Vec<Descriptor>,
 }
 
-/// The parts of one image.
+/// A manifest: the parts of one image.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) config: Descriptor,
     pub(crate) layers: Vec<Descriptor>,
 }
 
-/// Either, told apart by what it has: a media type may be left out.
+/// An index or a manifest, told apart by their fields: the media type may be missing.
 pub(crate) enum Document {
     Index(Index),
     Manifest(Manifest),
@@ -84,7 +84,7 @@ impl Document {
 }
 
 impl Index {
-    /// The manifest for this machine.
+    /// Returns the manifest for this machine's platform.
     pub(crate) fn here(&self) -> Result<&Descriptor, Error> {
         let fits = |d: &&Descriptor| match &d.platform {
             Some(platform) => (platform.os.as_str(), platform.architecture.as_str()) == HERE,
@@ -104,7 +104,7 @@ impl Index {
     }
 }
 
-/// Parses a document that was read within its bound.
+/// Parses a document whose length was bounded when it was read.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(what: &'static str, octets: &'a [u8]) -> Result<T, Error> {
     serde_json::from_slice(octets).map_err(|e| malformed(what, e.to_string()))
 }

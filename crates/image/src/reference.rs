@@ -1,6 +1,6 @@
-//! What people call an image: `registry/repository:tag@digest`, of which a name in the store needs less than a pull.
+//! References to images: `registry/repository:tag@digest`. A name in the store needs fewer parts than a pull.
 //!
-//! There is no default registry. Which one a bare name meant would be somebody else's choice, so a pull of it is refused.
+//! There is no default registry: it would be somebody else's choice which one a bare name means, so a pull of it is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use std::str::FromStr;
 use crate::digest::Digest;
 use crate::error::Error;
 
-/// The tag of an image that names none.
+/// The tag of a reference without one.
 const LATEST: &str = "latest";
-/// The longest name, and the longest tag, of the distribution specification.
+/// The longest name and the longest tag, by the distribution specification.
 const LONGEST_NAME: usize = 255;
 const LONGEST_TAG: usize = 128;
 
@@ -24,31 +24,31 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The registry: `HOST` or `HOST:PORT`; none in a bare name.
+    /// Returns the registry, `HOST` or `HOST:PORT`; `None` for a bare name.
     #[must_use]
     pub fn registry(&self) -> Option<&str> {
         self.registry.as_deref()
     }
 
-    /// The repository within its registry.
+    /// Returns the repository within its registry.
     #[must_use]
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The tag, `latest` if none was given.
+    /// Returns the tag, `latest` if none was given.
     #[must_use]
     pub fn tag(&self) -> &str {
         &self.tag
     }
 
-    /// The digest that the manifest must have, where one was given.
+    /// Returns the digest the manifest must have, if one was given.
     #[must_use]
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
 
-    /// The name under which an image is kept: everything but the digest.
+    /// Returns the name under which the store keeps an image: everything but the digest.
     #[must_use]
     pub fn name(&self) -> String {
         let registry = self.registry.as_ref().map(|r| format!("{r}/")).unwrap_or_default();
@@ -120,7 +120,7 @@ fn check_registry(registry: &str) -> Result<(), &'static str> {
     if !host.split('.').all(label) {
         return Err("its registry is not a host name");
     }
-    // Digits alone: other spellings of a number mean different things to different readers.
+    // Digits only: parsers disagree about other spellings of a number.
     let digits = |p: &str| p.bytes().all(|b| b.is_ascii_digit()) && !p.starts_with('0');
     match port {
         None => Ok(()),
@@ -129,7 +129,7 @@ fn check_registry(registry: &str) -> Result<(), &'static str> {
     }
 }
 
-/// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, as the distribution specification has it.
+/// Whether a part matches `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` of the distribution specification.
 fn is_component(part: &str) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let ends = part.bytes().next().is_some_and(alphanumeric) && part.bytes().last().is_some_and(alphanumeric);

@@ -1,4 +1,4 @@
-//! What an image says of itself as a service: where it keeps things, where it listens, how it is ended, how it tells that it is well.
+//! An image's settings for a service: its volumes, its ports, its stop signal and its health check.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -12,46 +12,46 @@ use crate::manifest::malformed;
 /// How many volumes, and how many ports, an image may name.
 const MOST_VOLUMES: usize = 64;
 const MOST_PORTS: usize = 256;
-/// The longest name of one: a path's length.
+/// The longest volume or port: `PATH_MAX`.
 const LONGEST: usize = 4096;
 /// How many words a health command may have.
 const MOST_WORDS: usize = 256;
-/// Signals by their numbers from 1 on, signal(7), without the `SIG` before them.
+/// The names of signals from number 1 on, signal(7), without `SIG`.
 const SIGNALS: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
     "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
     "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
-/// The first and the last of the signals without a name of their own.
+/// The first and the last real-time signal.
 const REAL_TIME: (i32, i32) = (34, 64);
 const NANOSECONDS: u64 = 1_000_000;
 
-/// What an image says of itself as a service.
+/// An image's settings for a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// The directories in which it keeps things, by their absolute paths.
+    /// The absolute paths of its volumes.
     pub volumes: Vec<String>,
-    /// The TCP ports at which it listens.
+    /// The TCP ports on which it listens.
     pub ports: Vec<u16>,
-    /// The signal by which it wants to be ended.
+    /// The signal that stops it.
     pub stop_signal: Option<i32>,
-    /// How it tells whether it is well.
+    /// Its health check.
     pub health: Option<HealthCheck>,
 }
 
-/// A command that exits with 0 where all is well.
+/// A command that exits with 0 if the service is healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheck {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// How long is waited between two of them, in milliseconds; 0 if not said.
+    /// The interval between two checks, in milliseconds; 0 if not set.
     pub interval: u64,
-    /// How long one may take, in milliseconds; 0 if not said.
+    /// How long one check may take, in milliseconds; 0 if not set.
     pub timeout: u64,
 }
 
-/// The same as it is written, among other fields.
+/// The fields of a configuration document from which a [`Service`] is parsed.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct RawService {
@@ -86,7 +86,7 @@ impl Service {
         if ports.len() > MOST_PORTS {
             return Err(wrong(format!("it has more than {MOST_PORTS} ports")));
         }
-        // Ranges and other protocols are nobody's here: what is not understood is not shown.
+        // Ranges and other protocols are not supported, and left out.
         let port = |text: &String| text.strip_suffix("/tcp").unwrap_or(text).parse::<u16>().ok();
         let ports = ports.keys().filter_map(port).filter(|port| *port > 0).collect();
         let stop_signal =
@@ -103,7 +103,7 @@ impl Service {
         Ok(Self { volumes, ports, stop_signal, health })
     }
 
-    /// Says the same in the configuration of an image.
+    /// Writes these settings into an image's configuration.
     pub(crate) fn write(&self, config: &mut serde_json::Map<String, Value>) {
         let named =
             |names: Vec<String>| names.into_iter().map(|name| (name, json!({}))).collect::<BTreeMap<_, _>>();
@@ -129,7 +129,7 @@ impl Service {
 }
 
 impl RawHealth {
-    /// None where it says that there is none, or that it is as in an image below, which this form does not have.
+    /// Returns `None` if the check is disabled, or inherited from a base image, which this document does not name.
     fn compile(self) -> Result<Option<HealthCheck>, Error> {
         let test = self.test.unwrap_or_default();
         let words = match test.first().map(String::as_str) {
@@ -152,7 +152,7 @@ impl RawHealth {
     }
 }
 
-/// An absolute path of something below the root, with nothing in it that leads elsewhere.
+/// Whether a text is an absolute path below the root, without `..`.
 fn is_place(text: &str) -> bool {
     let path = Path::new(text);
     let mut parts = path.components();
@@ -161,7 +161,7 @@ fn is_place(text: &str) -> bool {
     plain && path.file_name().is_some() && text.len() <= LONGEST && !text.contains(char::is_control)
 }
 
-/// A signal by its name, with or without `SIG`, or by its number.
+/// Parses a signal: its name, with or without `SIG`, or its number.
 #[must_use]
 pub fn signal(text: &str) -> Option<i32> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

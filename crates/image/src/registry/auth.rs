@@ -1,4 +1,4 @@
-//! Who asks: what a registry wants to see before it gives anything, and how that is got.
+//! Authentication at a registry: its challenges, and the credentials or tokens that answer them.
 
 use data_encoding::BASE64;
 use http::{HeaderValue, StatusCode, header};
@@ -14,14 +14,14 @@ use crate::manifest::parse;
 /// The largest answer of a token service.
 const LARGEST: u64 = 64 << 10;
 
-/// What a registry asks for.
+/// A registry's challenge.
 #[derive(Debug, PartialEq, Eq)]
 enum Challenge {
     Basic,
     Bearer { realm: String, service: Option<String> },
 }
 
-/// Gets what answers a 401 of a registry, for reading one repository.
+/// Returns the `Authorization` that answers a registry's 401, for reading one repository.
 pub(super) async fn answer(
     client: &Client<'_>,
     asked: &Url,
@@ -30,7 +30,7 @@ pub(super) async fn answer(
     login: Option<&Login>,
     transport: Transport,
 ) -> Result<HeaderValue, Error> {
-    // Who vouches for us does so to the registry: where that sends to says nothing of whom a password is for.
+    // A password is for the registry: the target of its redirect must not choose where the password goes.
     if let Some(other) = &denied.other {
         return Err(refused(other, "the registry sends there, and there it is asked who asks"));
     }
@@ -41,7 +41,7 @@ pub(super) async fn answer(
         (Some(Challenge::Bearer { realm, service }), login) => {
             let mut url =
                 Url::parse(&realm).ok_or_else(|| refused(asked, "its token service is no address"))?;
-            // In the clear a password goes to this machine at most, unless that was said of the registry.
+            // A password goes in the clear to this machine only, unless the user allowed it for the registry.
             let exposed = login.is_some() && transport == Transport::Tls && !is_this_machine(&url.host);
             if url.transport == Transport::Plain && (asked.transport == Transport::Tls || exposed) {
                 return Err(refused(asked, "its token service is in the clear"));
@@ -61,13 +61,13 @@ pub(super) async fn answer(
     }
 }
 
-/// Whether a host is this machine: what is sent there does not cross a network.
+/// Whether a host is this machine, so that nothing crosses a network.
 pub(super) fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
 async fn token(client: &Client<'_>, url: Url, login: Option<&Login>) -> Result<HeaderValue, Error> {
-    // One of the two, or both with the same value.
+    // A token service sends one of the two, or both with the same value.
     #[derive(Deserialize)]
     struct Token {
         token: Option<Zeroizing<String>>,
@@ -106,7 +106,7 @@ fn sensitive(text: Zeroizing<String>) -> Option<HeaderValue> {
 }
 
 impl Challenge {
-    /// Reads `Basic …`, or `Bearer realm="…",service="…"`, RFC 9110 section 11.
+    /// Parses `Basic …`, or `Bearer realm="…",service="…"`, RFC 9110 section 11.
     fn parse(field: &str) -> Option<Self> {
         let (scheme, rest) = field.split_once(' ').unwrap_or((field, ""));
         if scheme.eq_ignore_ascii_case("basic") {
@@ -130,7 +130,7 @@ impl Challenge {
     }
 }
 
-/// What may stand in a query as it is, RFC 3986 section 2.3; everything else is encoded.
+/// Percent-encodes a value of a query, except the unreserved characters of RFC 3986 section 2.3 and a few that are safe there.
 fn encoded(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b':' | b'/');
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::{Bounds, Owners, Store};
 
-    /// Answers each connection with the next text, and keeps where it went and what was said there.
+    /// Answers each connection with the next text, and records its host and what was sent.
     struct Script {
         answers: RefCell<Vec<&'static str>>,
         asked: RefCell<Vec<(String, tokio::task::JoinHandle<String>)>>,
@@ -155,7 +155,7 @@ mod tests {
     impl Connect for Script {
         fn connect<'a>(&'a self, host: &'a str, _: u16, _: Transport) -> Connecting<'a> {
             Box::pin(async move {
-                // No answer that is tried again.
+                // This kind of error is not retried.
                 let answer = self.answers.borrow_mut().pop().ok_or(std::io::ErrorKind::PermissionDenied)?;
                 let (ours, mut theirs) = tokio::io::duplex(64 << 10);
                 let said = tokio::task::spawn_local(async move {
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// The hosts that were asked with a password, and the error it came to.
+    /// Pulls, and returns the hosts that were sent a password, and the error.
     fn asked_with_password(answers: &[&'static str]) -> (Vec<String>, String) {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();

@@ -1,5 +1,5 @@
-//! A blob on its way into the store: kept as it comes, so that an attempt that broke off is gone on with, and looked at only
-//! once it is whole and what its digest says.
+//! Downloads a blob into the store. The octets are kept as they come, so that a broken download is resumed, and are used only once
+//! the blob is complete and matches its digest.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,10 +16,10 @@ use crate::error::Error;
 use crate::manifest::Descriptor;
 use crate::store;
 
-/// After so many octets a line that breaks has shown that it is of use, and is tried as often again.
+/// After this many octets a connection that breaks has made progress, and the count of attempts starts anew.
 const PROGRESS: u64 = 16 << 20;
 
-/// A blob that is whole. Its file goes with it.
+/// A complete blob. Its file is removed when it is dropped.
 pub(super) struct Blob {
     pub(super) file: File,
     path: PathBuf,
@@ -31,7 +31,7 @@ impl Drop for Blob {
     }
 }
 
-/// A blob that comes.
+/// A blob that is being downloaded.
 pub(super) struct Download<'a> {
     descriptor: &'a Descriptor,
     file: File,
@@ -40,13 +40,13 @@ pub(super) struct Download<'a> {
     length: u64,
 }
 
-/// What became of going on.
+/// How an attempt to continue a download ended.
 pub(super) enum Next {
-    /// Nothing is missing.
+    /// The blob is complete.
     Whole,
-    /// Much has come, and the line broke.
+    /// The connection broke after progress.
     Advanced,
-    /// The registry wants to know who asks.
+    /// The registry demands authentication.
     Denied(Box<Answer>),
 }
 
@@ -58,7 +58,7 @@ enum Broken {
 }
 
 impl<'a> Download<'a> {
-    /// Takes up what an earlier attempt has left, once no other process goes on with it.
+    /// Continues what an earlier attempt left, once no other process downloads the blob.
     pub(super) fn begin(path: PathBuf, descriptor: &'a Descriptor) -> Result<Self, Error> {
         let mut hasher = Hasher::default();
         let begun = open(&path).and_then(|mut file| {
@@ -69,17 +69,17 @@ impl<'a> Download<'a> {
         Ok(Self { descriptor, file, path, hasher, length })
     }
 
-    /// Takes it away: what it would become is there.
+    /// Removes the download: its layer is in the store already.
     pub(super) fn forget(self) {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    /// How much is there.
+    /// Returns how many octets are here.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Asks for what is missing, again where the line breaks.
+    /// Requests the missing octets, and retries if the connection breaks.
     pub(super) async fn go_on(
         &mut self,
         client: &Client<'_>,
@@ -103,11 +103,11 @@ impl<'a> Download<'a> {
         Ok(Next::Whole)
     }
 
-    /// The whole blob, if it is what its digest says.
+    /// Returns the blob, if it matches its digest.
     pub(super) fn finish(mut self) -> Result<Blob, Error> {
         let found = self.hasher.finish();
         if found != self.descriptor.digest {
-            // What is wrong now would be wrong again: the next attempt begins anew.
+            // Resuming would yield the same wrong blob: the next attempt begins anew.
             let _ = std::fs::remove_file(&self.path);
             let (expected, found) = (self.descriptor.digest.to_string(), found.to_string());
             return Err(Error::Digest { what: "a blob".into(), expected, found });
@@ -136,7 +136,7 @@ impl<'a> Download<'a> {
                 }
             }
             StatusCode::OK => {
-                // From the beginning, whatever was asked for.
+                // The answer begins at the first octet, whatever range was requested.
                 let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
                 emptied.map_err(|source| self.unwritten(source))?;
                 (self.hasher, self.length) = (Hasher::default(), 0);
@@ -173,20 +173,20 @@ impl<'a> Download<'a> {
     }
 }
 
-/// Opens the file of a blob and waits for another process that downloads the same.
+/// Opens the file of a blob, and waits for another process that downloads the same blob.
 fn open(path: &PathBuf) -> io::Result<File> {
     loop {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        // The one that had it may have taken it away with its work done.
+        // The other process may have removed the file when it was done.
         if rustix::fs::fstat(&file)?.st_nlink > 0 {
             return Ok(file);
         }
     }
 }
 
-/// Digests what is there already; more than there can be is thrown away.
+/// Hashes the octets that are here already. Discards them if there are more than the blob has.
 fn begin(file: &mut File, most: u64, hasher: &mut Hasher) -> io::Result<u64> {
     if file.metadata()?.len() > most {
         file.set_len(0)?;

@@ -1,4 +1,4 @@
-//! One request to a registry, and what comes of it: redirects followed under their rules, every wait and every answer bounded.
+//! Sends requests to a registry: follows redirects under rules, and bounds every wait and every answer.
 
 use std::io;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::request::{Connect, Transport};
 use super::url::Url;
 use crate::error::Error;
 
-/// How long a connection and its TLS may take, and how long a registry may say nothing.
+/// How long a connection with its TLS handshake may take, and how long a registry may be silent.
 const CONNECT: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(60);
-/// How many redirects are followed: registries send to a store of blobs, and those seldom further.
+/// How many redirects are followed: registries redirect to a store of blobs, which seldom redirects further.
 const MOST_REDIRECTS: usize = 5;
-/// The largest head of an answer, and how many fields it may have.
+/// The largest head of an answer, and the maximum number of its fields.
 const LARGEST_HEAD: usize = 64 << 10;
 const MOST_FIELDS: usize = 128;
 
-/// Sends requests.
+/// An HTTP client for a registry.
 pub(super) struct Client<'a> {
     outside: &'a dyn Connect,
 }
@@ -32,7 +32,7 @@ pub(super) struct Client<'a> {
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    /// Whose it is, where it is not from the place that was asked.
+    /// The address that answered, if redirects led to another origin.
     pub(super) other: Option<Url>,
     body: Incoming,
 }
@@ -42,17 +42,17 @@ pub(super) struct Answer {
 pub(super) struct Ask {
     pub(super) url: Url,
     pub(super) accept: &'static str,
-    /// What vouches for the asker: it goes to the first address alone.
+    /// The `Authorization`, sent to the first origin only.
     pub(super) authorization: Option<HeaderValue>,
-    /// From which octet on.
+    /// The offset of the first octet wanted.
     pub(super) from: u64,
 }
 
-/// Why there is no answer.
+/// Why a request got no answer.
 pub(super) enum Stopped {
-    /// What was sent is not followed, and would not be another time.
+    /// A permanent error.
     Refused(Error),
-    /// The connection failed; another may not.
+    /// The connection failed; another may succeed.
     Broken(Error),
 }
 
@@ -64,11 +64,11 @@ impl From<Stopped> for Error {
     }
 }
 
-/// How often a registry is asked again, and for how long at most nothing is asked.
+/// How many attempts a request gets, and the longest pause between them.
 const ATTEMPTS: u32 = 6;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The time between two attempts, which grows.
+/// The growing pause between attempts.
 pub(super) struct Pause {
     attempts: u32,
     next: Duration,
@@ -81,7 +81,7 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Waits before the next attempt, as long as the registry says or as has become usual; the last one's error is the end.
+    /// Waits before the next attempt, as long as the registry asks for or the growing pause. Returns `error` after the last attempt.
     pub(super) async fn or_give_up(&mut self, wish: Option<Duration>, error: Error) -> Result<(), Error> {
         if self.attempts == ATTEMPTS {
             return Err(error);
@@ -93,7 +93,7 @@ impl Pause {
     }
 }
 
-/// Whether a registry will answer differently in a while.
+/// Whether a status is temporary.
 pub(super) fn is_busy(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
@@ -103,12 +103,12 @@ impl<'a> Client<'a> {
         Self { outside }
     }
 
-    /// Sends a request, and follows where it is sent to.
+    /// Sends a request, and follows redirects.
     pub(super) async fn get(&self, ask: &Ask) -> Result<Answer, Stopped> {
         let (asked, mut ask) = (&ask.url, ask.clone());
         for _ in 0..=MOST_REDIRECTS {
             let mut answer = self.send(&ask).await.map_err(|source| match source.kind() {
-                // What cannot be read, a certificate that is not the registry's, a proxy that refuses, nobody there: so the next time.
+                // A malformed answer, a wrong certificate, a proxy that refuses, a closed port: permanent.
                 io::ErrorKind::InvalidData
                 | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::ConnectionRefused => Stopped::Refused(failed(&ask.url, source)),
@@ -141,7 +141,7 @@ impl<'a> Client<'a> {
         builder.max_buf_size(LARGEST_HEAD).max_headers(MOST_FIELDS);
         let (mut sender, connection) =
             builder.handshake::<_, Empty<Bytes>>(TokioIo::new(bounded)).await.map_err(io::Error::other)?;
-        // It ends with the last of its body, or when the answer is dropped.
+        // The task ends with the body, or when the answer is dropped.
         tokio::task::spawn_local(async move {
             let _ = connection.await;
         });
@@ -170,7 +170,7 @@ impl<'a> Client<'a> {
 }
 
 impl Answer {
-    /// The next octets of the body; `None` at its end.
+    /// Returns the next octets of the body; `None` at its end.
     pub(super) async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             match within(SILENCE, self.body.frame()).await? {
@@ -185,7 +185,7 @@ impl Answer {
         }
     }
 
-    /// The whole body, which must not be larger than that.
+    /// Reads the whole body, of at most `most` octets.
     pub(super) async fn read(mut self, most: u64) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         while let Some(data) = self.next().await? {
@@ -198,12 +198,12 @@ impl Answer {
         Ok(all)
     }
 
-    /// How long the registry wants to be left alone.
+    /// Returns how long the registry asks the client to wait.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         self.text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs)
     }
 
-    /// A field that is text.
+    /// Returns a header field's value, if it is text.
     pub(super) fn text(&self, name: HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }

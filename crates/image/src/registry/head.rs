@@ -1,5 +1,5 @@
-//! A connection of which only so much is read until the head of an answer is there: what a registry says before its answer
-//! (1xx) has no bound of its own in the library.
+//! Bounds the octets read from a connection until the head of an answer is complete: the library does not bound interim answers
+//! (1xx).
 
 use std::cell::Cell;
 use std::io;
@@ -11,16 +11,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::request::Stream;
 
-/// What may come before the end of a head, and what of a body may come with it.
+/// How many octets may come before the end of a head, including the part of the body read with it.
 const MOST: u64 = 256 << 10;
 
-/// A connection whose answer has not begun.
+/// A connection that is bounded until the head of its answer.
 pub(super) struct UntilHead {
     inner: Box<dyn Stream>,
     left: Rc<Cell<u64>>,
 }
 
-/// Lifts the bound, once the head is there.
+/// Lifts the bound once the head is complete.
 pub(super) struct Lift(Rc<Cell<u64>>);
 
 impl Lift {
@@ -47,7 +47,7 @@ impl AsyncRead for UntilHead {
         let read = (buffer.filled().len() - before) as u64;
         match self.left.get().checked_sub(read) {
             Some(left) => {
-                // One whose bound was lifted has no end.
+                // A lifted bound stays lifted.
                 self.left.set(if self.left.get() == u64::MAX { u64::MAX } else { left });
                 ready
             }

@@ -1,11 +1,11 @@
-//! Pulling an image from a registry, by the OCI distribution specification.
+//! Pulls an image from a registry, by the OCI distribution specification.
 //!
 //! ```text
-//! manifest (or the one of an index for this machine) ─► configuration ─► layers: downloaded, resumed, verified ─► unpacked
+//! manifest (from an index: the one for this machine) ─► configuration ─► layers: downloaded, resumed, verified ─► unpacked
 //! ```
-//! Everything a registry says is hostile: documents and headers are bounded, a blob is as long as its manifest says and is what
-//! its digest says before it is looked at, redirects are few and never lead from TLS into the clear, and a password goes to the
-//! registry and to the token service that it names, over TLS, and nowhere else. This room does not dial: a connection comes from [`Connect`].
+//! A registry is hostile: documents and headers are bounded; a blob must have its manifest's length and match its digest before it
+//! is used; redirects are few and never lead from TLS into the clear; a password goes only to the registry and the token service
+//! that it names, over TLS. This module does not dial: connections come from [`Connect`].
 
 mod auth;
 mod blob;

@@ -1,4 +1,4 @@
-//! One pull, from a name to an image of the store.
+//! Pulls one image, from a reference to an image of the store.
 
 use http::{HeaderValue, StatusCode};
 
@@ -15,19 +15,19 @@ use crate::source::settle;
 use crate::store::{LayerUse, Listed, Store};
 use crate::unpack::Ownership;
 
-/// The forms of a manifest and of an index, as the OCI and as Docker call them.
+/// The media types of manifests and indexes, the OCI's and Docker's.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
-/// What a small layer may have beside its content: headers and the marks of its compression.
+/// The overhead of a small compressed layer: headers and the framing of its compression.
 const SLACK: u64 = 1 << 20;
 const DENIED: &str = "it does not give that to everybody; name a credential with --credential";
-/// How many indexes may lead to one another.
+/// How deep indexes may be nested.
 const DEEPEST: u32 = 4;
 
 /// Pulls an image.
 ///
 /// # Errors
-/// When the registry does not have it, does not give it, or gives something else; or the store cannot be written.
+/// When the registry does not have the image, refuses it, or sends something else, or the store cannot be written.
 pub fn pull(
     store: &Store,
     outside: &dyn Connect,
@@ -90,7 +90,7 @@ impl<'a> Pull<'a> {
         listed.into_iter().next().ok_or_else(|| malformed("manifest", "it became no image"))
     }
 
-    /// Downloads a layer and unpacks it; one that came twice in the image is here by then.
+    /// Downloads and unpacks a layer, unless the store has it by now: an image may list a layer twice.
     async fn layer(
         &mut self,
         digest: &Digest,
@@ -105,7 +105,7 @@ impl<'a> Pull<'a> {
         }
         let download = self.begin(descriptor)?;
         report(PullProgress::Received(download.length()));
-        // Another pull may have gone on with it until now, and be done.
+        // Another pull may have finished it meanwhile.
         if let Some(known) = self.store.known_layer(digest, ownership)? {
             download.forget();
             report(PullProgress::Unpacked);
@@ -117,9 +117,9 @@ impl<'a> Pull<'a> {
         Ok(layer)
     }
 
-    /// Takes a download up, once nobody else goes on with it.
+    /// Begins or resumes a download, once no other process works on it.
     fn begin<'b>(&self, descriptor: &'b Descriptor) -> Result<Download<'b>, Error> {
-        // Compressed it can hardly be larger than what it becomes.
+        // A compressed layer is hardly larger than its content.
         let most = self.request.bounds.octets.saturating_add(self.request.bounds.octets / 64 + SLACK);
         if descriptor.size > most {
             let source = UnpackError::TooLarge { bound: self.request.bounds.octets, unit: "octets" };
@@ -152,7 +152,7 @@ impl<'a> Pull<'a> {
         }
     }
 
-    /// Gets what the registry wants to see.
+    /// Gets the `Authorization` for the registry's challenge.
     async fn authorize(&mut self, url: &Url, denied: &Answer) -> Result<(), Error> {
         let (login, repository) = (self.request.login.as_ref(), self.request.reference.repository());
         let told = auth::answer(&self.client, url, denied, repository, login, self.request.transport).await?;
@@ -160,7 +160,7 @@ impl<'a> Pull<'a> {
         Ok(())
     }
 
-    /// The manifest for this machine, and the digest of what the name stands for.
+    /// Fetches the manifest for this machine, and returns it with the digest to which the reference resolves.
     async fn manifest(&mut self) -> Result<(Digest, Manifest), Error> {
         let reference = self.request.reference;
         let wanted = reference.digest().map_or_else(|| reference.tag().to_owned(), ToString::to_string);
@@ -189,7 +189,7 @@ impl<'a> Pull<'a> {
         Ok(octets)
     }
 
-    /// A small document. A registry that wants to know who asks is told, once; one that is busy is asked again.
+    /// Fetches a small document. Authenticates once if the registry demands it, and retries while it is busy.
     async fn fetch(&mut self, what: &str, accept: &'static str) -> Result<Vec<u8>, Error> {
         let url = self.url(what)?;
         let mut told = false;
@@ -207,7 +207,7 @@ impl<'a> Pull<'a> {
             match answer.status {
                 StatusCode::OK => match answer.read(LARGEST).await {
                     Ok(octets) => return Ok(octets),
-                    // Too large is too large again.
+                    // A document that is too large stays too large.
                     Err(source) if source.kind() == std::io::ErrorKind::FileTooLarge => {
                         return Err(failed(&url, source));
                     }
@@ -236,7 +236,7 @@ impl<'a> Pull<'a> {
         }
     }
 
-    /// An address of the repository. What it is made of has been parsed, so nothing in it can lead elsewhere.
+    /// Returns an address in the repository. Its parts have been parsed, so nothing in it can lead elsewhere.
     fn url(&self, what: &str) -> Result<Url, Error> {
         let target = format!("/v2/{}/{what}", self.request.reference.repository());
         let why = "its registry is no host";

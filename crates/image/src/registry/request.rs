@@ -1,4 +1,4 @@
-//! What is to be pulled, who opens connections for it, and what is told of it.
+//! The inputs of a pull: its request, the dialler, and the progress it reports.
 
 use std::future::Future;
 use std::io;
@@ -16,7 +16,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A connection in the making.
+/// A future connection to a registry.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + 'a>>;
 
 /// How a registry is spoken to.
@@ -42,31 +42,31 @@ pub struct Login {
     pub password: Zeroizing<String>,
 }
 
-/// What is to be pulled, and how.
+/// A request to pull an image.
 pub struct PullRequest<'a> {
     /// The image.
     pub reference: &'a Reference,
-    /// Who asks for it, where the registry wants to know.
+    /// The login, for a registry that demands one.
     pub login: Option<Login>,
     /// How the registry is spoken to. One on this machine is always spoken to in the clear.
     pub transport: Transport,
     /// How much each layer may hold.
     pub bounds: Bounds,
-    /// Whose its files are.
+    /// Who owns its files.
     pub owners: Owners,
 }
 
-/// What is told while a pull goes on.
+/// The progress of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullProgress {
-    /// So many layers are needed, of so many octets as they are sent; those that are here already are not among them.
+    /// The layers that the store lacks, with their compressed size.
     Begun {
-        /// How many.
+        /// The number of layers.
         layers: usize,
         /// Their octets.
         octets: u64,
     },
-    /// So many octets have come, or were here from an earlier attempt.
+    /// This many octets have come, or were here from an earlier attempt.
     Received(u64),
     /// A layer is unpacked.
     Unpacked,

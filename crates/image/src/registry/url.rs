@@ -1,4 +1,4 @@
-//! Addresses of a registry: its own, and those it sends a client to. Parsed strictly, and joined without surprises.
+//! Addresses of a registry and of its redirects, parsed strictly.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::request::Transport;
 /// The longest address that is followed.
 const LONGEST: usize = 8192;
 
-/// `http` or `https`, a host, a port, and the rest as it is sent.
+/// An HTTP address: transport, host, port, and the target as it is sent.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) transport: Transport,
@@ -18,13 +18,13 @@ pub(super) struct Url {
 }
 
 impl Url {
-    /// An address of a registry, `HOST` or `HOST:PORT`.
+    /// Makes an address at a registry, `HOST` or `HOST:PORT`.
     pub(super) fn of(registry: &str, transport: Transport, target: String) -> Option<Self> {
         let (host, port) = split_port(registry, transport)?;
         Some(Self { transport, host, port, target })
     }
 
-    /// An absolute address that a registry names.
+    /// Parses an absolute address that a registry sent.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return None;
@@ -37,7 +37,7 @@ impl Url {
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
-        // A user in an address, or a host in brackets, is nothing that a registry has a use for.
+        // Registries have no use for a user in an address, or for a host in brackets.
         if authority.contains(['@', '[', '\\', '%']) {
             return None;
         }
@@ -45,7 +45,7 @@ impl Url {
         Self::of(authority, transport, target)
     }
 
-    /// Where an answer's `Location` leads: an absolute address, or a path of the same place.
+    /// Resolves an answer's `Location`: an absolute address, or a path of the same origin.
     pub(super) fn join(&self, location: &str) -> Option<Self> {
         match location.strip_prefix('/') {
             Some(rest) if !rest.starts_with('/') => {
@@ -60,7 +60,7 @@ impl Url {
         (self.transport, self.port, self.host.as_str()) == (other.transport, other.port, other.host.as_str())
     }
 
-    /// The `Host` field.
+    /// Returns the value of the `Host` field.
     pub(super) fn authority(&self) -> String {
         if self.port == default_port(self.transport) {
             self.host.clone()
@@ -71,7 +71,7 @@ impl Url {
 }
 
 impl fmt::Debug for Url {
-    /// Without the query, which may be what grants access.
+    /// Omits the query, which may grant access.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.transport {
             Transport::Plain => "http",

@@ -1,5 +1,5 @@
-//! A directory as a layer: packed into an archive on the way, so that it is read like any other and has a digest that
-//! depends on nothing but what is in it.
+//! Imports a directory as a layer: packs it into an archive on the fly, so that it is read like any other layer and its digest
+//! depends on its content only.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::unpack::{Bounds, Ownership};
 
 /// How deep a directory may lie, as in any layer.
 const DEEPEST: usize = 256;
-/// The longest target of a link that a header has room for.
+/// The longest link target that fits a tar header.
 const LONGEST_LINK: usize = 100;
 
 pub(super) fn import(
@@ -34,13 +34,13 @@ pub(super) fn import(
         let packing = scope.spawn(|| {
             let mut archive = Builder::new(io::BufWriter::with_capacity(128 << 10, writer));
             let packed = pack(source, &mut archive);
-            // Before the archive is dropped, which ends it.
+            // Before the archive is dropped, which ends the stream.
             broken.store(packed.is_err(), Ordering::Release);
             packed
         });
         let whole = Whole { reader, broken: &broken };
         let layer = store.add_layer(None, whole, bounds, ownership);
-        // What could not be read is the cause where both ends fail.
+        // If both ends fail, the packer's error is the cause.
         let packed = packing.join().unwrap_or_else(|_| Err(io::Error::other("packing it broke off")));
         match (packed, layer) {
             (Err(error), Err(layer)) if error.kind() == io::ErrorKind::BrokenPipe => Err(layer),
@@ -50,7 +50,7 @@ pub(super) fn import(
     })
 }
 
-/// What is packed, whose end is one only if everything was.
+/// The packed octets. Their end counts only if the packer succeeded.
 struct Whole<'a, R> {
     reader: R,
     broken: &'a AtomicBool,
@@ -65,7 +65,7 @@ impl<R: Read> Read for Whole<'_, R> {
     }
 }
 
-/// Writes every entry, in the order of their names. Sockets, pipes and devices are left out: nobody would be at their other end.
+/// Writes every entry, sorted by name. Sockets, pipes and devices are left out: they would have no other end.
 fn pack(source: &Path, archive: &mut Builder<impl Write>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty())?;
@@ -74,8 +74,8 @@ fn pack(source: &Path, archive: &mut Builder<impl Write>) -> io::Result<()> {
     archive.get_mut().flush()
 }
 
-/// Everything is opened from its own directory, and a link is never followed: whoever can write there meanwhile cannot make
-/// another file part of the image.
+/// Writes the entries of a directory. Opens each relative to its parent and never follows a link: a process that writes there
+/// meanwhile cannot make another file part of the image.
 fn pack_directory(
     archive: &mut Builder<impl Write>,
     directory: &OwnedFd,
@@ -124,7 +124,7 @@ fn pack_directory(
                 let length = u64::try_from(stat.st_size).unwrap_or_default();
                 let mut header = header(&stat, EntryType::Regular);
                 header.set_size(length);
-                // One that grows meanwhile is cut, and one that shrinks is filled: an entry is as long as its header says.
+                // A file that grows meanwhile is cut, and one that shrinks is padded: the header has fixed the entry's length.
                 archive.append_data(&mut header, &below, file.chain(io::repeat(0)).take(length))?;
             }
             _ => {}
@@ -133,7 +133,7 @@ fn pack_directory(
     Ok(())
 }
 
-/// A link whose target is written as it is: the library would tidy it up.
+/// Writes a link with its target as it is: the library would normalise it.
 fn pack_link(
     archive: &mut Builder<impl Write>,
     mut header: Header,
@@ -151,7 +151,7 @@ fn pack_link(
     archive.append_data(&mut header, path, io::empty())
 }
 
-/// A path that somebody else chose, fit for a terminal.
+/// Escapes an untrusted path for a terminal.
 fn shown(path: &Path) -> String {
     crate::unpack::shown(path.as_os_str().as_bytes())
 }

@@ -1,4 +1,4 @@
-//! OCI layouts: an index leads to manifests, and those to a configuration and layers, each by its digest.
+//! Imports OCI layouts: an index refers to manifests, and those to a configuration and layers, each by its digest.
 
 use super::{Overrides, Parts, settle};
 use crate::config::ImageConfig;
@@ -9,9 +9,9 @@ use crate::reference::Reference;
 use crate::store::{Listed, Store};
 
 pub(super) const INDEX: &str = "index.json";
-/// How many indexes may lead to one another.
+/// How deep indexes may be nested.
 const DEEPEST: u32 = 4;
-/// How a layout says what an image of it is called: containerd's whole name, and the specification's, which may be a tag.
+/// The annotations with an image's name: containerd's full name, and the specification's, which may be a tag only.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
@@ -56,7 +56,7 @@ fn manifest(parts: &Parts, descriptor: &Descriptor) -> Result<Manifest, Error> {
     Err(malformed("index", "too many indexes lead to one another"))
 }
 
-/// A document that is what its digest says.
+/// Reads a document and verifies its digest.
 fn verified(parts: &Parts, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
     let octets = parts.read(&blob_path(&descriptor.digest))?;
     let found = Digest::of(&octets);

@@ -1,7 +1,7 @@
-//! Where images come from, and how what is found becomes an image of the store.
+//! Imports images from files and directories into the store.
 //!
-//! `docker save` archives and OCI layouts (a directory, or packed into an archive) say what they are; any other archive or
-//! directory is a root file system.
+//! `docker save` archives and OCI layouts (a directory, or packed into an archive) are recognised by their documents; any other
+//! archive or directory is a root file system.
 
 mod directory;
 mod layout;
@@ -27,23 +27,23 @@ use crate::reference::Reference;
 use crate::store::{ImageRecord, LayerUse, Listed, Store};
 use crate::unpack::{self, Bounds, Ownership};
 
-/// What an import is told beside its source.
+/// The options of an import.
 #[derive(Clone, Debug)]
 pub struct Overrides {
-    /// What the image is called; what its source calls it if not said.
+    /// The image's name; the source's own name if not set.
     pub name: Option<Reference>,
-    /// How a root file system is run: it does not say so itself.
+    /// How a root file system is run, since it has no configuration.
     pub command: Command,
     /// How much each layer may hold.
     pub bounds: Bounds,
-    /// Whose its files are.
+    /// Who owns its files.
     pub owners: Owners,
 }
 
 /// Imports every image of a file or directory.
 ///
 /// # Errors
-/// When it cannot be read, is malformed or too large, or the store cannot be written.
+/// When the source cannot be read, is malformed or too large, or the store cannot be written.
 pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
     crate::store::sweep(store)?;
     let read = |error| Error::Read { path: source.into(), source: error };
@@ -59,7 +59,7 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         let parts = Parts::directory(opened.map_err(|e| read(e.into()))?, source);
         return layout::import(store, &parts, overrides);
     }
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(source, flags, Mode::empty()).map_err(|e| read(e.into()))?);
     if !file.metadata().map_err(read)?.is_file() {
@@ -80,7 +80,7 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
     }
 }
 
-/// What a root file system is called: asked for before anything is unpacked.
+/// Returns the name of a root file system, which must be given; checked before anything is unpacked.
 fn root_name<'a>(source: &Path, overrides: &'a Overrides) -> Result<&'a Reference, Error> {
     overrides.name.as_ref().ok_or_else(|| {
         let why = "a root file system has no name of its own; give it one with --name".into();
@@ -88,13 +88,13 @@ fn root_name<'a>(source: &Path, overrides: &'a Overrides) -> Result<&'a Referenc
     })
 }
 
-/// Whose the files of a root file system are, which has no configuration of its own.
+/// Returns who owns the files of a root file system, which has no configuration.
 fn root_ownership(overrides: &Overrides) -> Ownership {
     let said = serde_json::to_vec(&overrides.command).unwrap_or_default();
     overrides.owners.of(&overrides.command.user, &said)
 }
 
-/// Makes an image of one layer and what was said of it.
+/// Adds an image of one layer, run as the options say.
 fn settle_root(
     store: &Store,
     source: &Path,
@@ -118,8 +118,7 @@ fn settle_root(
     settle(store, &config, vec![layer], &[name.name()], None, ownership)
 }
 
-/// Makes an image of its configuration and its layers, which are in the store. `manifest` is what its names stand for where it
-/// came from.
+/// Adds an image of a configuration and layers that are in the store. `manifest` is the digest by which its registry knows it.
 pub(crate) fn settle(
     store: &Store,
     config: &[u8],
@@ -148,7 +147,7 @@ pub(crate) fn settle(
     names.iter().map(add).collect()
 }
 
-/// Who the image's command is. The topmost `passwd` of its layers counts.
+/// Looks up the account of the image's command, in the topmost `passwd` of its layers.
 fn find_account(store: &Store, config: &ImageConfig, ownership: Ownership) -> Result<Account, Error> {
     let topmost = |file: &str| {
         for layer in config.layers.iter().rev() {
@@ -166,7 +165,7 @@ fn find_account(store: &Store, config: &ImageConfig, ownership: Ownership) -> Re
     found.map_err(|why| malformed("user", why))
 }
 
-/// Whether a layer takes away what lower ones have of a file in `etc`, or has something else in its place.
+/// Whether a layer removes a file in `etc` of lower layers, or has something else in its place.
 fn hides_below(tree: &Path, file: &str) -> bool {
     let etc = tree.join("etc");
     let there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
@@ -175,7 +174,7 @@ fn hides_below(tree: &Path, file: &str) -> bool {
         || there(&etc) && (!is_directory || unpack::is_opaque(&etc) || there(&etc.join(file)))
 }
 
-/// Reads a small file of a layer, links resolved as if the layer were the root.
+/// Reads a small file of a layer, resolving links as if the layer were the root.
 fn read_within(tree: &Path, path: &str) -> Option<String> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat2(CWD, tree, flags, Mode::empty(), ResolveFlags::empty()).ok()?;

@@ -1,4 +1,4 @@
-//! Whose the files of an image become on disk: what the caller can have, and what the image is for.
+//! Decides who owns an image's files on disk, by the caller's rights and the image's user.
 
 use crate::account::Account;
 use crate::digest::Digest;
@@ -7,20 +7,20 @@ use crate::manifest::malformed;
 use crate::store::{Store, failed};
 use crate::unpack::{self, Lent, LentIds, Ownership};
 
-/// Whose files of images can be.
+/// Who can own files of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owners {
-    /// Anybody's: the caller is root.
+    /// Anybody: the caller is root.
     Anybody,
-    /// The caller's alone.
+    /// The caller only.
     Caller,
-    /// Those of ids that are lent to the caller, in whose user namespace this runs.
+    /// The subordinate ids of the caller; this runs in a user namespace that has them.
     Lent(LentIds),
 }
 
 impl Owners {
-    /// Whose those of one image are, by the user its configuration names. The command of one that names root, or nobody, stands
-    /// in for root without being it: only where all files are its own can it change what root could.
+    /// Returns the ownership of one image's files, by its configured user. A command that runs as root, or has no user, is not really
+    /// root outside: it can change what root could only if it owns all files.
     pub(crate) fn of(self, user: &str, config: &[u8]) -> Ownership {
         let name = user.split(':').next().unwrap_or_default();
         match self {
@@ -31,7 +31,7 @@ impl Owners {
     }
 }
 
-/// Once it is known who the image's user is: where ids are lent, that one's files become the caller's.
+/// Gives the files of the image's user to the caller, once that user is known, if ids are lent.
 pub(super) fn settle(
     store: &Store,
     layers: &[Digest],

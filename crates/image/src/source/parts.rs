@@ -1,4 +1,4 @@
-//! The parts of an image that lies on this machine, by their names: files of a directory, or entries of an archive.
+//! The parts of a local image by their names: files of a directory, or entries of an archive.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,13 +13,13 @@ use crate::error::{Error, UnpackError};
 use crate::manifest::LARGEST;
 use crate::unpack::{Archive, Bounds, Kind, decompress, open_beneath};
 
-/// How many entries of an outer archive are looked at: an image has a few for each layer.
+/// How many entries of an outer archive are read: an image has a few per layer.
 const MOST_ENTRIES: u64 = 100_000;
 
-/// The longest name of a part; those of an image are a digest and a few directories.
+/// The longest name of a part; an image's are a digest and a few directories.
 const LONGEST: usize = 512;
 
-/// Where the parts are.
+/// The location of the parts.
 pub(super) struct Parts {
     path: PathBuf,
     place: Place,
@@ -31,9 +31,9 @@ enum Place {
 }
 
 enum Entry {
-    /// Where its octets are, and how many.
+    /// The offset of its octets, and their number.
     Octets(u64, u64),
-    /// Another name of it: older engines write a layer that they have written before as a link.
+    /// Another part with the same content: older engines write a repeated layer as a link.
     Alias(String),
 }
 
@@ -42,7 +42,7 @@ impl Parts {
         Self { path: path.into(), place: Place::Directory(opened) }
     }
 
-    /// Reads the names of an archive. One that is compressed is unpacked beside first.
+    /// Reads the names of an archive. A compressed one is decompressed into a temporary file first.
     pub(super) fn archive(
         mut file: File,
         path: &Path,
@@ -57,8 +57,8 @@ impl Parts {
         let bounds = Bounds { octets: u64::MAX, entries: MOST_ENTRIES };
         let mut archive = Archive::seekable(archive, bounds);
         let mut index = HashMap::new();
-        // A root file system has more names than an image has parts: those that matter stand among the first. What cannot be
-        // read ends the names here, and is told when what it becomes is unpacked.
+        // A root file system has more names than an image has parts; an image's come first. An error ends the names here, and is
+        // reported when the archive is unpacked.
         while let Ok(Some(entry)) = archive.next() {
             let Some(name) = normal(&entry.name) else { continue };
             let found = match entry.kind {
@@ -84,7 +84,7 @@ impl Parts {
         &self.path
     }
 
-    /// Whether there is a part of that name.
+    /// Whether there is a part with this name.
     pub(super) fn has(&self, name: &str) -> bool {
         match &self.place {
             Place::Directory(_) => self.open(name).is_ok(),
@@ -129,7 +129,7 @@ impl Parts {
         Ok(octets)
     }
 
-    /// The archive itself, from its beginning.
+    /// Returns the archive itself, from its beginning.
     pub(super) fn whole(&self) -> io::Result<Window<'_>> {
         match &self.place {
             Place::Archive { file, .. } => Ok(Window { file, at: 0, left: file.metadata()?.len() }),
@@ -138,7 +138,7 @@ impl Parts {
     }
 }
 
-/// Some octets of a file.
+/// A reader of a range of a file.
 pub(super) struct Window<'a> {
     file: &'a File,
     at: u64,
@@ -155,7 +155,7 @@ impl Read for Window<'_> {
     }
 }
 
-/// An archive begins with a name and has a mark at octet 257, or is too old to have one; what is compressed has neither.
+/// Whether a file is compressed: an archive begins with a name and has a magic at octet 257, unless it is too old.
 fn is_compressed(file: &File) -> io::Result<bool> {
     let mut begin = [0; 4];
     let read = file.read_at(&mut begin, 0)?;
@@ -165,7 +165,7 @@ fn is_compressed(file: &File) -> io::Result<bool> {
     ))
 }
 
-/// The same, unpacked into a file without a name.
+/// Decompresses a file into an unnamed temporary file.
 fn decompressed(file: File, path: &Path, bounds: Bounds, staging: &Path) -> Result<File, Error> {
     let unpack = || {
         let mut plain = tempfile::tempfile_in(staging)?;
@@ -181,7 +181,7 @@ fn decompressed(file: File, path: &Path, bounds: Bounds, staging: &Path) -> Resu
     Ok(plain)
 }
 
-/// A name without what says nothing; none for one that is no text or leads out.
+/// Normalises a name; `None` if it is not UTF-8 or leads out of the archive.
 fn normal(name: &[u8]) -> Option<String> {
     if name.len() > LONGEST {
         return None;

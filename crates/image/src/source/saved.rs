@@ -1,4 +1,4 @@
-//! Archives of `docker save`: one document names each image's configuration and layers.
+//! Imports archives of `docker save`, where one document lists each image's configuration and layers.
 
 use super::{Overrides, Parts, settle};
 use crate::config::ImageConfig;
@@ -11,7 +11,7 @@ pub(super) const MANIFEST: &str = "manifest.json";
 /// How many images an archive may hold.
 const MOST_IMAGES: usize = 64;
 
-/// Whether it is a list at all: a root file system may have a file of that name.
+/// Whether the document is a list of images: a root file system may have a file with its name.
 pub(super) fn is_list(parts: &Parts) -> bool {
     parts.read(MANIFEST).is_ok_and(|octets| octets.trim_ascii_start().starts_with(b"["))
 }

@@ -1,4 +1,4 @@
-//! Archives, layouts and directories that are taken in, and those that are refused.
+//! Archives, layouts and directories that are imported, and those that are refused.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// The entries of an archive: files `NAME` and their content, links `NAME>TARGET`.
+/// Makes an archive of files `NAME` with their content and links `NAME>TARGET`.
 fn tar(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     for (name, content) in entries {
@@ -42,7 +42,7 @@ fn config(user: &str, layers: &[&[u8]]) -> Vec<u8> {
     json!({ "config": { "User": user }, "rootfs": { "diff_ids": layers } }).to_string().into_bytes()
 }
 
-/// What `docker save` writes: the list of images, and what it names.
+/// Makes an archive of `docker save`: the list of images, and the parts it names.
 fn saved_as(list: &Value, parts: &[(&str, &[u8])]) -> Vec<u8> {
     tar(&[parts, &[("manifest.json", list.to_string().as_bytes())]].concat())
 }

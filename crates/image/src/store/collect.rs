@@ -1,4 +1,4 @@
-//! Taking images away: by name, or all that have none; and the layers that no image has any more. What a run uses stays.
+//! Removes images, by name or all without a name, and the layers that no image has any more. Images that a run uses stay.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,19 +9,19 @@ use rustix::fs::FlockOperation;
 use super::{Store, failed, layer_name};
 use crate::error::Error;
 
-/// What was taken away.
+/// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// How many images.
+    /// The number of images.
     pub images: usize,
-    /// How many layers.
+    /// The number of layers.
     pub layers: usize,
-    /// How many octets they held, unpacked.
+    /// Their unpacked size, in octets.
     pub octets: u64,
 }
 
 impl Store {
-    /// Takes a name away, and the image with it if that was its last.
+    /// Removes a name, and its image if that was the last name.
     ///
     /// # Errors
     /// When there is none of that name, or a run uses it.
@@ -51,7 +51,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Takes away every image that has no name, every layer that no image has, and what killed processes left.
+    /// Removes every image without a name, every layer without an image, and the leftovers of killed processes.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -68,7 +68,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Moves what nobody names or uses out of its place, under the lock; it is cleared after that, without.
+    /// Moves everything unnamed and unused away, under the lock. The caller deletes it later, without the lock.
     fn collect(&self, removed: &mut Removed) -> Result<Vec<PathBuf>, Error> {
         let named: BTreeSet<_> = self.names()?.into_values().map(|named| named.image).collect();
         let mut wanted = BTreeSet::new();
@@ -102,28 +102,28 @@ impl Store {
         Ok(gone)
     }
 
-    /// What processes that are gone left in the making. The caller holds the store's lock.
+    /// Returns the unfinished files of dead processes. The caller holds the store's lock.
     fn abandoned(&self) -> Vec<PathBuf> {
-        // A document is written under the lock, so one that is not in its place by now never will be.
+        // A document is written under the lock, so an unfinished one is never finished.
         let documents = [self.0.clone(), self.0.join("images")];
         let entries = documents.iter().flat_map(std::fs::read_dir).flatten().flatten();
         let begun = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".new-"));
         unused(&self.staging()).into_iter().chain(begun.map(|entry| entry.path())).collect()
     }
 
-    /// Downloads that nobody goes on with now. They stay until they are asked for, or not wanted any more.
+    /// Returns the downloads no process works on. They stay until a pull resumes them, or they are pruned.
     fn broken_off(&self) -> Vec<PathBuf> {
         unused(&self.0.join("blobs"))
     }
 }
 
-/// What of a directory nobody holds a lock on.
+/// Returns the entries of a directory that nobody holds a lock on.
 fn unused(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| free(path).unwrap_or(false)).collect()
 }
 
-/// Whether nobody holds a lock on a file. The caller holds the store's own, so nobody takes one that would matter.
+/// Whether nobody holds a lock on a file. The caller holds the store's lock, so nobody takes one meanwhile that would matter.
 fn free(path: &Path) -> Result<bool, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -137,7 +137,7 @@ fn free(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// What is out of its place is nobody's; what cannot be cleared now is found by the next who looks.
+/// Deletes what was moved away. What cannot be deleted now is found by the next collection.
 fn clear(gone: &[PathBuf]) {
     for path in gone {
         if path.is_dir() {
@@ -148,7 +148,7 @@ fn clear(gone: &[PathBuf]) {
     }
 }
 
-/// Clears what killed processes left in the making, before more is made.
+/// Deletes the unfinished files of killed processes, before new ones are made.
 pub(crate) fn sweep(store: &Store) -> Result<(), Error> {
     let gone = {
         let _lock = store.lock(FlockOperation::LockExclusive)?;

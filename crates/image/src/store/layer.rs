@@ -1,4 +1,4 @@
-//! One layer on its way into the store: unpacked beside, verified, and only then given its name.
+//! Adds a layer to the store: unpacks it in the staging directory, verifies it, and only then gives it its name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,10 +14,10 @@ use crate::digest::{Digest, Hashing};
 use crate::error::{Error, UnpackError};
 use crate::unpack::{Bounds, Ownership, decompress, unpack};
 
-/// How much may follow the end of an archive: what fills its last record, and more than any writer adds.
+/// How many octets may follow the end of an archive: the padding of its last record, and more than any writer adds.
 const TRAILER: u64 = 64 << 20;
 
-/// A layer that is there and stays, until the image it is for has been added.
+/// A layer of the store, kept until its image has been added.
 #[derive(Debug)]
 pub(crate) struct LayerUse {
     pub(crate) record: LayerRecord,
@@ -26,7 +26,7 @@ pub(crate) struct LayerUse {
 }
 
 impl Store {
-    /// A layer that is there already.
+    /// Returns a layer that the store has.
     pub(crate) fn known_layer(
         &self,
         digest: &Digest,
@@ -45,7 +45,7 @@ impl Store {
         Ok(Some(LayerUse { record: LayerRecord { digest: digest.clone(), octets }, lock: file }))
     }
 
-    /// Unpacks a layer, and keeps it if its digest is the one that was promised; one without a promise is kept as what it is.
+    /// Unpacks a layer, and keeps it if it has the expected digest, or none is expected.
     pub(crate) fn add_layer(
         &self,
         promised: Option<&Digest>,
@@ -67,14 +67,14 @@ impl Store {
             return Err(Error::Digest { what, expected: promised.to_string(), found: found.to_string() });
         }
         let record = LayerRecord { digest: found, octets: taken.octets };
-        // What has its name is whole, also after the power was lost.
+        // A named layer must be complete, also after a power failure.
         rustix::fs::syncfs(&staged.tree).map_err(|e| failed(&self.staging(), e.into()))?;
-        // Nobody takes it away between the look at its name and the lock on it.
+        // Nobody can remove it between the look at its name and the lock on it.
         let _names = self.lock(FlockOperation::LockShared)?;
         let lock = staged.publish(&self.layer(&record.digest, ownership), record.octets)?;
         match lock {
             Some(lock) => Ok(LayerUse { record, lock }),
-            // Somebody else was faster.
+            // Another process was faster.
             None => self
                 .known_layer(&record.digest, ownership)?
                 .ok_or_else(|| damaged(&self.staging(), &"a layer was just removed")),
@@ -82,7 +82,7 @@ impl Store {
     }
 }
 
-/// A layer's directory before it has its name. It goes with this value; after a `kill -9` it is known by its free lock.
+/// A layer's directory before it has its name. It is deleted with this value; after a `kill -9` its free lock gives it away.
 struct Staged {
     directory: TempDir,
     #[expect(dead_code, reason = "holding the descriptor is what it is for")]
@@ -92,7 +92,7 @@ struct Staged {
 
 impl Staged {
     fn begin(store: &Store) -> Result<Self, Error> {
-        // Whoever looks for what was left behind does not see it before it is locked.
+        // A collection must not see it before it is locked.
         let _names = store.lock(FlockOperation::LockShared)?;
         let staging = store.staging();
         let make = || {
@@ -101,14 +101,14 @@ impl Staged {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             let tree = directory.path().join("tree");
             std::fs::create_dir(&tree)?;
-            // Whatever the caller's mask is: others inside look into it.
+            // Whatever the caller's umask is: other users inside read it.
             std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o755))?;
             Ok(Self { tree: File::open(&tree)?, lock, directory })
         };
         make().map_err(|source| failed(&staging, source))
     }
 
-    /// Gives it its name; nothing if there is one of that name.
+    /// Renames it to its place, and returns its lock; `None` if that exists already.
     fn publish(self, place: &Path, octets: u64) -> Result<Option<File>, Error> {
         let size = self.directory.path().join("octets");
         let publish = || {

@@ -1,16 +1,16 @@
-//! Where images are kept: unpacked layers that images share, and what each image is.
+//! The image store: unpacked layers, which images share, and a record of each image.
 //!
 //! ```text
-//! lock                  held for the moment in which names change or something is taken away
-//! names.json            what people call an image, and which one it is
+//! lock                  held while names change or something is removed
+//! names.json            the names of images, and the digest of each
 //! images/<digest>.json  an image; locked by every run that uses it
-//! layers/<digest>/      (`-squashed` where owners are not kept, `-lent-…` where they are by lent ids) tree/ is the layer,
-//!                       octets says how large it is; that file is locked while an image is being added
-//! blobs/<digest>        downloads, whole or in part
-//! staging/              layers in the making, each locked by its maker
+//! layers/<digest>/      (`-squashed` if owners are not kept, `-lent-…` if they are kept by lent ids) tree/ is the layer, octets
+//!                       its size; that file is locked while an image is being added
+//! blobs/<digest>        downloads, complete or partial
+//! staging/              unfinished layers, each locked by its maker
 //! ```
-//! All of it belongs to one person and nobody else can look into it. Locks end with the process that holds them, so
-//! what a killed one left is told from what is in use.
+//! The store belongs to one user, and no other can enter it. Locks end with the process that holds them, so the leftovers of a killed
+//! process are told from files in use.
 
 mod collect;
 mod layer;
@@ -39,19 +39,19 @@ use crate::unpack::{self, Ownership};
 #[derive(Clone, Debug)]
 pub struct Store(PathBuf);
 
-/// What a name stands for.
+/// The image of a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Named {
     image: Digest,
-    /// The digest by which its registry knows it.
+    /// The digest by which its registry knows the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     manifest: Option<Digest>,
 }
 
-/// An image that stays as long as this lives.
+/// An image that is not removed as long as this lives.
 #[derive(Debug)]
 pub struct Held {
-    /// What it is.
+    /// Its record.
     pub record: ImageRecord,
     /// The directories of its layers, bottom first.
     pub layers: Vec<PathBuf>,
@@ -60,10 +60,10 @@ pub struct Held {
 }
 
 impl Store {
-    /// Opens the store in a directory, which is made if need be.
+    /// Opens the store in a directory, which is made if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the directory cannot be made, or belongs to another user.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let store = Self(directory.to_owned());
         for part in ["", "images", "layers", "blobs", "staging"] {
@@ -72,11 +72,11 @@ impl Store {
             made.map_err(|source| failed(&path, source))?;
         }
         store.shut()?;
-        // Links above it are followed once: nothing of an image is looked for through one later.
+        // Resolves links above it once: later no part of an image is looked up through one.
         store.0.canonicalize().map(Self).map_err(|source| failed(&store.0, source))
     }
 
-    /// What is in it becomes somebody's root: nobody else may write here.
+    /// Closes the directory to other users: its content becomes a root file system.
     fn shut(&self) -> Result<(), Error> {
         let check = || {
             let metadata = std::fs::metadata(&self.0)?;
@@ -91,13 +91,13 @@ impl Store {
         check().map_err(|source| failed(&self.0, source))
     }
 
-    /// The directory it is in.
+    /// Returns the store's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.0
     }
 
-    /// Whether what is kept here can belong to others: a file system over a network may refuse that also where ids are lent.
+    /// Whether files here can belong to other users: a network file system may refuse that even if ids are lent.
     #[must_use]
     pub fn keeps_owners(&self) -> bool {
         let other = rustix::fs::Uid::from_raw(0);
@@ -106,10 +106,10 @@ impl Store {
         tried.is_ok_and(|given| given.is_ok())
     }
 
-    /// Finds an image by its name or the beginning of its digest, and keeps it from being removed.
+    /// Finds an image by its name or the beginning of its digest, and locks it against removal.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such image.
     pub fn hold(&self, name: &str) -> Result<Held, Error> {
         let _names = self.lock(FlockOperation::LockShared)?;
         let digest = self.find(name)?;
@@ -120,17 +120,17 @@ impl Store {
         let record = ImageRecord::read(&path)?;
         let mut layers: Vec<_> =
             record.layers.iter().map(|layer| self.tree(&layer.digest, record.ownership())).collect();
-        // The kernel does not look whether the root itself hides what is below it.
+        // The kernel ignores the opaque mark of a layer's root.
         let lowest = layers.iter().rposition(|tree| unpack::is_opaque(tree)).unwrap_or(0);
         layers.drain(..lowest);
-        // Of a layer that comes twice the upper one shows all that the lower one could; the kernel refuses both.
+        // Of a repeated layer only the upper one counts, and overlayfs refuses a layer that comes twice.
         let all = layers.clone();
         let mut place = 0..;
         layers.retain(|tree| place.next().is_some_and(|at| !all[at + 1..].contains(tree)));
         Ok(Held { record, layers, lock })
     }
 
-    /// Every image under each of its names, and those without one.
+    /// Lists every image under each of its names, and the images without one.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -159,8 +159,8 @@ impl Store {
         Ok(listed)
     }
 
-    /// Adds an image whose layers are there, under a name; what that meant until now, where it was another. `manifest` is what the
-    /// name stood for where it came from.
+    /// Adds an image whose layers are in the store, under a name. Returns the digest of the image that had the name, if it was another.
+    /// `manifest` is the digest by which its registry knows it.
     pub(crate) fn add(
         &self,
         record: &ImageRecord,
@@ -186,7 +186,7 @@ impl Store {
         if let Some(reference) = reference
             && let Some(named) = self.names()?.remove(&reference.name())
         {
-            // A digest that was asked for must be the image's.
+            // A digest in the reference must be the image's.
             let meant = |d: &Digest| *d == named.image || Some(d) == named.manifest.as_ref();
             if reference.digest().is_none_or(meant) {
                 return Ok(named.image);
@@ -214,7 +214,7 @@ impl Store {
         replace(&path, &text)
     }
 
-    /// What can be read of them: one that is damaged takes no other with it, and is mended by taking its image in again.
+    /// Returns the readable records. A damaged one does not affect others, and is repaired when its image is added again.
     fn records(&self) -> Result<Vec<ImageRecord>, Error> {
         let directory = self.0.join("images");
         let entries = std::fs::read_dir(&directory).map_err(|source| failed(&directory, source))?;
@@ -223,7 +223,7 @@ impl Store {
         Ok(records.filter_map(|path| ImageRecord::read(&path).ok()).collect())
     }
 
-    /// The lock under which names change and things are taken away, or, shared, under which something is found and kept.
+    /// Takes the store's lock: exclusive to change names or remove things, shared to find something and hold it.
     fn lock(&self, how: FlockOperation) -> Result<File, Error> {
         let path = self.0.join("lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -240,12 +240,12 @@ impl Store {
         self.0.join("layers").join(layer_name(digest, ownership))
     }
 
-    /// The directory that a layer became.
+    /// Returns the directory of an unpacked layer.
     pub(crate) fn tree(&self, digest: &Digest, ownership: Ownership) -> PathBuf {
         self.layer(digest, ownership).join("tree")
     }
 
-    /// Where a blob is kept while it comes.
+    /// Returns the path of a blob that is being downloaded.
     pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
         self.0.join("blobs").join(digest.hex())
     }
@@ -255,7 +255,7 @@ impl Store {
     }
 }
 
-/// The error for a name that no image has, with how one of that name comes here. A pull needs a registry in it.
+/// Returns the error for an unknown name, with advice how to get the image. A pull needs a registry in the name.
 fn missing(name: &str) -> Error {
     let advice = match name.parse::<Reference>() {
         Ok(reference) if reference.registry().is_some() => {
@@ -269,7 +269,7 @@ fn missing(name: &str) -> Error {
     Error::NoImage { name: name.escape_default().to_string(), advice }
 }
 
-/// What a layer's directory is called: with owners and without they are not the same.
+/// Returns the name of a layer's directory, which differs by ownership.
 fn layer_name(digest: &Digest, ownership: Ownership) -> String {
     match ownership {
         Ownership::Keep => digest.hex().to_owned(),
@@ -278,7 +278,7 @@ fn layer_name(digest: &Digest, ownership: Ownership) -> String {
     }
 }
 
-/// Replaces a file as a whole, and makes the new content last.
+/// Replaces a file atomically, and syncs the new content.
 fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     let write = || {

@@ -1,4 +1,4 @@
-//! What the store knows of an image.
+//! The store's records of images and layers.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::unpack::{Lent, Ownership};
 
-/// An image, as the store keeps it.
+/// The record of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
     /// The digest of its configuration.
@@ -20,11 +20,11 @@ pub struct ImageRecord {
     pub layers: Vec<LayerRecord>,
     /// How it is run.
     pub command: Command,
-    /// Who its command is.
+    /// The account of its command.
     pub account: Account,
     /// Whether its files have the owners that the image gives them.
     pub owners_kept: bool,
-    /// The same by ids that were lent to the caller, and which.
+    /// The lent ids by which its files keep their owners, if they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lent: Option<Lent>,
     /// When it was added, RFC 3339.
@@ -40,19 +40,19 @@ pub struct LayerRecord {
     pub octets: u64,
 }
 
-/// A line of a list.
+/// An entry of [`Store::list`](super::Store::list).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// What it is called.
+    /// Its name.
     pub name: Option<String>,
-    /// What it is.
+    /// Its record.
     pub record: ImageRecord,
-    /// What that name meant until it was given to this, where it meant another.
+    /// The image that had the name before, if it was another.
     pub before: Option<Digest>,
 }
 
 impl ImageRecord {
-    /// Its size with all of its layers, in octets.
+    /// Returns the size of all its layers, in octets.
     #[must_use]
     pub fn octets(&self) -> u64 {
         self.layers.iter().map(|layer| layer.octets).sum()
@@ -89,7 +89,7 @@ impl ImageRecord {
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
         if Self::read(path).is_ok() {
-            return Ok(()); // known by its content, so it says the same; runs hold locks on this very file
+            return Ok(()); // its digest names its content, so it is the same; runs hold locks on this very file
         }
         let text = serde_json::to_vec_pretty(self).map_err(|e| damaged(path, &e))?;
         replace(path, &text)

@@ -1,4 +1,4 @@
-//! Images that share layers, come and go, and are used meanwhile.
+//! Images that share layers, are added and removed, and are used meanwhile.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::error::UnpackError;
 use crate::source::{Overrides, Owners, import};
 use crate::unpack::{Bounds, Ownership};
 
-/// Does one thing in two threads, over and over, until another is done.
+/// Repeats one action in two threads until another is done.
 fn meanwhile<T>(again: impl Fn() + Sync, once: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -31,7 +31,7 @@ fn meanwhile<T>(again: impl Fn() + Sync, once: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The errors of so many rounds, or of those that twenty seconds are enough for.
+/// Returns the errors of this many rounds, or of those that fit into twenty seconds.
 fn faults(rounds: usize, round: impl Fn(usize) -> Result<(), String>) -> Vec<String> {
     let begun = Instant::now();
     let rounds = (0..rounds).take_while(|_| begun.elapsed() < Duration::from_secs(20));
@@ -57,7 +57,7 @@ fn tar(entries: impl IntoIterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// A layer of files `NAME=CONTENT`, divided by spaces.
+/// Makes a layer of files `NAME=CONTENT`, separated by spaces.
 fn layer(files: &str) -> Vec<u8> {
     tar(files.split(' ').filter_map(|file| file.split_once('=')).map(|(n, text)| (n.into(), text.into())))
 }
@@ -102,7 +102,7 @@ impl Shelf {
         import(&self.store, &self.file("image.tar", &archive), &overrides("")).unwrap().remove(0).record
     }
 
-    /// How many images, layers and layers in the making there are.
+    /// Counts images, layers and unfinished layers.
     fn counts(&self) -> [usize; 3] {
         let count = |part| std::fs::read_dir(self.store.directory().join(part)).unwrap().count();
         ["images", "layers", "staging"].map(count)

@@ -1,5 +1,5 @@
-//! The entries of a tar archive, one after the other: headers of the old, the GNU and the POSIX kind, and the extensions
-//! that carry long names. What a header claims is counted against the bounds before anything of it is read.
+//! Reads the entries of a tar archive in order: headers of the old, the GNU and the POSIX format, and the extensions that carry long
+//! names. A header's size is counted against the bounds before any content is read.
 
 use std::io::{self, Read, Seek};
 
@@ -8,14 +8,14 @@ use tar::Header;
 use super::{Bounds, Unpacked};
 use crate::error::UnpackError;
 
-/// A tar block.
+/// The size of a tar block.
 const BLOCK: usize = 512;
 /// The largest extension header: a name, a link and a few numbers.
 const LARGEST_EXTENSION: u64 = 1 << 20;
 /// How many extension headers may stand before one entry.
 const MOST_EXTENSIONS: u32 = 16;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Device,
 }
 
-/// Owner, mode and time.
+/// An entry's owner, mode and time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meta {
     pub(super) mode: u32,
@@ -45,19 +45,19 @@ pub(crate) struct Entry {
     pub(super) meta: Meta,
 }
 
-/// An archive that is read.
+/// A reader of an archive.
 pub(crate) struct Archive<R> {
     reader: R,
     bounds: Bounds,
     taken: Unpacked,
-    /// Octets of the current entry's content, and of what fills its last block.
+    /// Unread octets of the current entry's content, and of the padding of its last block.
     content: u64,
     padding: u64,
-    /// Passes octets over; says how many.
+    /// Skips octets; returns how many.
     pass: fn(&mut R, u64) -> io::Result<u64>,
 }
 
-/// What extension headers say of the entry after them.
+/// The values of extension headers for the entry after them.
 #[derive(Default)]
 struct Extensions {
     name: Option<Vec<u8>>,
@@ -75,7 +75,7 @@ impl<R: Read> Archive<R> {
         Self { reader, bounds, taken, content: 0, padding: 0, pass }
     }
 
-    /// Where the current entry's content begins, and how long it is, of an archive that is a file.
+    /// Returns the offset and the length of the current entry's content, in an archive that is a file.
     pub(crate) fn place(&mut self) -> io::Result<(u64, u64)>
     where
         R: Seek,
@@ -83,7 +83,7 @@ impl<R: Read> Archive<R> {
         Ok((self.reader.stream_position()?, self.content))
     }
 
-    /// An archive that is a file, whose contents need not be read to be passed over.
+    /// Reads an archive that is a file, whose contents are skipped by seeking.
     pub(crate) fn seekable(reader: R, bounds: Bounds) -> Self
     where
         R: Seek,
@@ -95,12 +95,12 @@ impl<R: Read> Archive<R> {
         Self { pass, ..Self::new(reader, bounds) }
     }
 
-    /// What was taken of the bounds.
+    /// Returns how much of the bounds is used.
     pub(super) fn taken(&self) -> Unpacked {
         self.taken
     }
 
-    /// The next entry; `None` at the end. What was not read of the one before is passed over.
+    /// Returns the next entry; `None` at the end. Skips the unread content of the one before.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, UnpackError> {
         let mut extensions = Extensions::default();
         for _ in 0..MOST_EXTENSIONS {
@@ -111,7 +111,7 @@ impl<R: Read> Archive<R> {
                 b'L' => extensions.name = Some(until_nul(self.extension(size)?)),
                 b'K' => extensions.link = Some(until_nul(self.extension(size)?)),
                 b'x' | b'X' => extensions.read(&self.extension(size)?)?,
-                // Of all entries: comments, in practice.
+                // Global extensions: comments, in practice.
                 b'g' => self.open(size)?,
                 _ => return self.entry(&header, size, extensions).map(Some),
             }
@@ -119,7 +119,7 @@ impl<R: Read> Archive<R> {
         Err(UnpackError::Malformed("too many extension headers stand before one entry".into()))
     }
 
-    /// Reads of the current entry's content.
+    /// Reads from the current entry's content.
     pub(super) fn content(&mut self, buffer: &mut [u8]) -> Result<usize, UnpackError> {
         let most = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {
@@ -136,7 +136,7 @@ impl<R: Read> Archive<R> {
     fn entry(&mut self, header: &Header, size: u64, with: Extensions) -> Result<Entry, UnpackError> {
         let name = with.name.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = match header.entry_type().as_byte() {
-            // Archives older than the kinds mark a directory by its name.
+            // Archives without entry kinds mark a directory by its name.
             0 if name.ends_with(b"/") => Kind::Directory,
             b'0' | 0 | b'7' => Kind::File,
             b'1' => Kind::HardLink,
@@ -151,7 +151,7 @@ impl<R: Read> Archive<R> {
         if self.taken.entries > self.bounds.entries {
             return Err(UnpackError::TooLarge { bound: self.bounds.entries, unit: "entries" });
         }
-        // Only a file has content, whatever the header of another kind says.
+        // Only a file has content, whatever size the header of another kind gives.
         self.open(if kind == Kind::File { with.size.unwrap_or(size) } else { 0 })?;
         let meta = Meta {
             mode: header.mode().map_err(malformed)?,
@@ -166,7 +166,7 @@ impl<R: Read> Archive<R> {
         Ok(Entry { name, link, kind, meta })
     }
 
-    /// The next header; `None` at the mark of the end, or where the archive just ends.
+    /// Reads the next header; `None` at the end mark, or at the end of the archive.
     fn header(&mut self) -> Result<Option<Header>, UnpackError> {
         let mut header = Header::new_old();
         let mut filled = 0;
@@ -185,14 +185,14 @@ impl<R: Read> Archive<R> {
         }
         let sum: u32 = header.as_bytes().iter().map(|b| u32::from(*b)).sum();
         let own: u32 = header.as_old().cksum.iter().map(|b| u32::from(*b)).sum();
-        // The sum counts its own field as eight spaces.
+        // The checksum counts its own field as eight spaces.
         if header.cksum().map_err(malformed)? != sum - own + 8 * 32 {
             return Err(UnpackError::Malformed("the checksum of a header is wrong".into()));
         }
         Ok(Some(header))
     }
 
-    /// Counts an entry's content, which is read next.
+    /// Begins an entry's content, and counts it against the bounds.
     fn open(&mut self, size: u64) -> Result<(), UnpackError> {
         if size >= u64::MAX / 2 {
             return Err(UnpackError::Malformed("an entry's size is no size".into()));
@@ -230,7 +230,7 @@ impl<R: Read> Archive<R> {
 }
 
 impl Extensions {
-    /// Reads records of `LENGTH KEY=VALUE\n`, pax(1). Unknown keys mean nothing here.
+    /// Parses records of `LENGTH KEY=VALUE\n`, pax(1). Ignores unknown keys.
     fn read(&mut self, mut octets: &[u8]) -> Result<(), UnpackError> {
         let broken = || UnpackError::Malformed("an extension header is broken".into());
         while !octets.is_empty() {
@@ -273,7 +273,7 @@ fn until_nul(mut octets: Vec<u8>) -> Vec<u8> {
     octets
 }
 
-/// The library's own words would show what stands there instead, of whatever file this is.
+/// Returns an error without the library's text, which would show parts of whatever file this is.
 fn malformed(_: io::Error) -> UnpackError {
     UnpackError::Malformed("a field of a header is not a number; is this a tar archive?".into())
 }

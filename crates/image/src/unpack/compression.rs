@@ -1,4 +1,4 @@
-//! What a layer is compressed with, told by its first octets: not at all, gzip, or Zstandard.
+//! Decompresses a layer, recognised by its first octets: uncompressed, gzip, or Zstandard.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,15 +6,15 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
-/// A frame of Zstandard, RFC 8878 section 3.1.1, and one to be skipped, 3.1.2, whose first octet is 0x50 to 0x5f.
+/// The magic of a Zstandard frame, RFC 8878 section 3.1.1, and of a skippable frame, 3.1.2, whose first octet is 0x50 to 0x5f.
 const ZSTANDARD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
-/// What is read at once.
+/// How many octets are read at once.
 const BUFFER: usize = 128 << 10;
-/// The largest window a frame may ask for: what `zstd --ultra` uses at most without being told more.
+/// The largest window of a frame: the maximum of `zstd --ultra` without further options.
 const LARGEST_WINDOW: u64 = 128 << 20;
 
-/// A reader of the uncompressed octets.
+/// Returns a reader of the uncompressed octets.
 pub(crate) fn decompress<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut reader = BufReader::with_capacity(BUFFER, reader);
     let begin = reader.fill_buf()?;
@@ -33,7 +33,7 @@ pub(crate) fn decompress<'a>(reader: impl Read + 'a) -> io::Result<Box<dyn Read 
     Ok(Box::new(reader))
 }
 
-/// Several frames, one after the other, as parallel compressors write them.
+/// A reader of consecutive frames, as parallel compressors write them.
 struct Frames<R: BufRead> {
     state: State<R>,
 }
@@ -63,7 +63,7 @@ impl<R: BufRead> Read for Frames<R> {
     }
 }
 
-/// Begins the next frame, or passes one over that is to be skipped.
+/// Begins the next frame, or skips a skippable one.
 fn begin<R: BufRead>(mut reader: R) -> io::Result<State<R>> {
     let next = reader.fill_buf()?;
     if next.is_empty() {

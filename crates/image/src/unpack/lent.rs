@@ -1,7 +1,7 @@
-//! Owners by ids that are lent: layers that keep whose their files are without root, in a user namespace that has those ids.
+//! Layers with lent ids: they keep their files' owners without root, in a user namespace with the caller's subordinate ids.
 //!
-//! The command of an image is the caller outside, so what belongs to the image's own user must belong to the caller. Who that is,
-//! only the unpacked image says: it is given over after that, file by file. So such layers are one image's alone.
+//! The command of an image is the caller outside, so files of the image's user must belong to the caller. Only the unpacked image
+//! says who that user is, so its files change owner after that, one by one. Hence such layers are not shared between images.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use super::ownership::NOBODY;
 use super::tree::DEEPEST;
 
-/// The caller, in the user namespace in which such layers are looked after: an id that no file of an image has.
+/// The caller's id in the user namespace in which such layers are maintained: no file of an image has it.
 const CALLER: u32 = NOBODY + 1;
 
-/// Gives the caller what belongs to a user or a group in a layer's directory. What is given over already stays as it is.
+/// Gives the files of a user or a group in a layer's directory to the caller. Files that are the caller's already stay as they are.
 pub(crate) fn give(tree: &Path, user: u32, group: u32) -> io::Result<()> {
     let root = rustix::fs::openat(CWD, tree, DIRECTORY, Mode::empty())?;
     Ok(give_below(root, (user, group), 0)?)

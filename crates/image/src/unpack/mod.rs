@@ -1,10 +1,10 @@
-//! From a layer's archive to a directory. Every octet is hostile: names are checked by their text, every path is resolved
-//! by the kernel beneath the layer's own directory, and what is taken is bounded.
+//! Unpacks a layer's archive into a directory. Every octet is hostile: names are checked by their text, the kernel resolves every
+//! path beneath the layer's own directory, and sizes and counts are bounded.
 //!
 //! ```text
 //! octets ─► compression ─► archive (entries) ─► name (checked) ─► tree (files)
 //! ```
-//! Devices stay out, set-id bits are dropped, and attributes are not taken: nothing here can give a right to anybody.
+//! Devices are skipped, and set-id bits and extended attributes are dropped: no file can give anybody a right.
 
 mod archive;
 mod compression;
@@ -42,10 +42,10 @@ impl Default for Bounds {
     }
 }
 
-/// What was unpacked.
+/// How much was unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unpacked {
-    /// Octets of the archive that were used of the bound.
+    /// Octets of the archive, counted against the bound.
     pub(crate) octets: u64,
     /// Entries.
     pub(crate) entries: u64,

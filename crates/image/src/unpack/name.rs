@@ -1,4 +1,4 @@
-//! The name of an entry, checked by its text: relative, without `..`, bounded, and what the layer format means by it.
+//! Parses the name of an entry: relative, without `..`, bounded, and with the layer format's special names recognised.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use crate::error::UnpackError;
 
-/// The longest name, `PATH_MAX`, and how many directories deep it may lie.
+/// The longest name, `PATH_MAX`, and the maximum depth of directories.
 const LONGEST: usize = 4096;
 const DEEPEST: usize = 256;
-/// What a name that takes another away begins with, and the one that hides a whole directory of lower layers: the image
-/// specification, "Whiteouts". What else begins with the second is bookkeeping of an engine's.
+/// The prefix of a whiteout, and the name of an opaque whiteout: the image specification, "Whiteouts". Other names with the second
+/// prefix are an engine's bookkeeping.
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 const BOOKKEEPING: &[u8] = b".wh..wh.";
 
-/// Where an entry lies, and what it means.
+/// What an entry's name refers to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EntryName {
     pub(super) parent: PathBuf,
@@ -28,11 +28,11 @@ pub(super) enum EntryTarget {
     Root,
     /// A name in the parent.
     Named(PathBuf),
-    /// A name of a lower layer that is no more.
+    /// A removed name of a lower layer.
     Whiteout(PathBuf),
-    /// The parent hides what lower layers have in it.
+    /// The parent hides its content in lower layers.
     Opaque,
-    /// Nothing of ours.
+    /// An engine's bookkeeping.
     Ignored,
 }
 
@@ -58,7 +58,7 @@ impl EntryName {
         let Some((last, parents)) = parts.split_last() else {
             return Ok(Self { parent: PathBuf::new(), place: EntryTarget::Root });
         };
-        // Directories of an engine's bookkeeping are none of ours, with all that is in them.
+        // An engine's bookkeeping directories are ignored with all they hold.
         if parents.iter().any(|part| part.starts_with(WHITEOUT)) {
             return Ok(Self { parent: PathBuf::new(), place: EntryTarget::Ignored });
         }
@@ -83,7 +83,7 @@ pub(super) fn refuse(name: &[u8], why: &'static str) -> UnpackError {
     UnpackError::Entry { name: shown(name), why }
 }
 
-/// A hostile name, fit for a terminal.
+/// Escapes an untrusted name for a terminal.
 pub(crate) fn shown(name: &[u8]) -> String {
     const MOST: usize = 200;
     name[..name.len().min(MOST)].escape_ascii().to_string()

@@ -1,24 +1,24 @@
-//! Whose the files of a layer are.
+//! The ownership of a layer's files.
 
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
-/// The highest id that a sandbox of the container backend can show; what is beyond belongs to nobody.
+/// The highest id in a sandbox of the container backend; higher ids belong to nobody.
 pub(super) const NOBODY: u32 = 65534;
 
-/// Whose the files of a layer are, on disk.
+/// Who owns the files of a layer on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// As the layer says: root alone can.
+    /// As the layer says; only root can do that.
     Keep,
-    /// All of them the caller's own.
+    /// The caller owns all of them.
     Squash,
-    /// As the layer says, in ids that are lent to the caller; those of the image's own user are the caller's.
+    /// As the layer says, in ids lent to the caller; files of the image's own user are the caller's.
     Lent(Lent),
 }
 
-/// Ids that are lent to the caller: those outside that stand for 0 inside.
+/// The ids lent to the caller: the ids outside to which 0 inside maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LentIds {
     /// Of users.
@@ -27,23 +27,23 @@ pub struct LentIds {
     pub groups: u32,
 }
 
-/// The same, for the layers of one image.
+/// Lent ids, for the layers of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lent {
     /// The ids.
     pub ids: LentIds,
-    /// Which image, by the beginning of what it is known by.
+    /// The image, by the beginning of its digest.
     image: u64,
 }
 
 impl Lent {
-    /// For the image of a configuration, or of what else tells it from others.
+    /// Returns the ids for the image with this configuration, or with other octets that identify it.
     pub(crate) fn to(ids: LentIds, config: &[u8]) -> Self {
         let hex = Digest::of(config).hex().to_owned();
         Self { ids, image: u64::from_str_radix(&hex[..16], 16).unwrap_or_default() }
     }
 
-    /// What tells layers of it from others of the same content.
+    /// Returns the suffix that tells its layers from others of the same content.
     pub(crate) fn suffix(&self) -> String {
         let LentIds { users, groups } = self.ids;
         format!("lent-{users}-{groups}-{:016x}", self.image)

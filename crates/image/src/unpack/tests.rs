@@ -1,4 +1,4 @@
-//! Layers that are meant to do harm, and what becomes of them.
+//! Malicious layers, and what unpacking makes of them.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Entries `KIND NAME REST`, divided by `; `. REST is content, what is linked to, or records divided by `|`.
+/// Makes an archive of entries `KIND NAME REST`, separated by `; `. REST is content, a link target, or records separated by `|`.
 fn tar(lines: &str) -> Vec<u8> {
     let entries = lines.split("; ").filter(|line| !line.is_empty()).flat_map(|line| {
         let mut words = line.splitn(3, ' ').chain([""; 3]);
@@ -63,7 +63,7 @@ fn changed(kind: u8, name: &str, change: impl Fn(&mut Header)) -> Vec<u8> {
     raw(header, b"")
 }
 
-/// A record of a pax header.
+/// Makes a record of a pax header.
 fn record(text: &str) -> String {
     let fits = |all: &usize| all.to_string().len() + text.len() + 2 == *all;
     format!("{} {text}\n", (text.len()..).find(fits).unwrap())
@@ -126,7 +126,7 @@ impl Room {
     }
 }
 
-/// Everything but what the layer's own directory holds.
+/// Lists everything outside the layer's own directory.
 fn seen(path: &Path) -> Vec<String> {
     if path.ends_with("layer") {
         return vec!["layer".into()];
@@ -364,7 +364,7 @@ fn a_rename_elsewhere_on_the_machine_fails_nothing() {
     });
 }
 
-/// Entries whose names and targets are made of parts that mean something.
+/// Generates entries whose names and targets consist of meaningful parts.
 fn hostile() -> impl Strategy<Value = String> {
     let part = r"(\.\.|\.||a|b|l|canary|outside|\.wh\.a|\.wh\.\.wh\.\.opq)";
     let entry = format!("[fhldpc] ({part}/){{0,3}}{part} ({part}/){{0,3}}{part}; ");

@@ -1,5 +1,5 @@
-//! The directory a layer becomes. Every path is opened relative to it and cannot leave it: the kernel resolves links as if
-//! the directory were the root.
+//! Writes a layer's directory. Every path is opened relative to it and cannot leave it: the kernel resolves links as if the directory
+//! were the root.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,16 +13,16 @@ use super::archive::Meta;
 use super::ownership::{NOBODY, Ownership};
 use crate::error::UnpackError;
 
-/// The attribute by which overlayfs knows an opaque directory, mounted with `userxattr`.
+/// The attribute that marks an opaque directory for overlayfs mounted with `userxattr`.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 
-/// Of how many directories the time is kept, which writing into them changes.
+/// For how many directories the time is restored, which writing into them changes.
 const MOST_TIMES: usize = 100_000;
-/// How deep a directory may really lie, links on the way followed, so that it can be taken away again.
+/// How deep a directory may really be, with links resolved, so that it can be removed again.
 pub(super) const DEEPEST: usize = 256;
 /// The mode of a directory that no entry names.
 const IMPLIED: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP).union(Mode::ROTH).union(Mode::XOTH);
-/// What is copied at once.
+/// How many octets are copied at once.
 const BUFFER: usize = 256 << 10;
 
 /// Why an entry was not written.
@@ -45,7 +45,7 @@ type Done = Result<(), Failure>;
 pub(super) struct Tree<'a> {
     root: BorrowedFd<'a>,
     ownership: Ownership,
-    /// The last parent: entries come directory by directory.
+    /// The last parent, cached since entries come directory by directory.
     last: Option<(PathBuf, OwnedFd)>,
     times: Vec<(PathBuf, i64)>,
     buffer: Vec<u8>,
@@ -58,17 +58,17 @@ impl<'a> Tree<'a> {
         Self { root, ownership, last: None, times: Vec::new(), buffer: vec![0; BUFFER], implied: 0 }
     }
 
-    /// How many directories were made that no entry names.
+    /// Returns how many directories were made that no entry names.
     pub(super) fn implied(&self) -> u64 {
         self.implied
     }
 
-    /// The root's own owner and mode.
+    /// Sets the root's own owner and mode.
     pub(super) fn root(&mut self, meta: &Meta) -> Done {
         let here = rustix::fs::openat(self.root, c".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         self.dress_directory(here.as_fd(), meta)?;
         if matches!(self.ownership, Ownership::Lent(_)) {
-            // The store looks at it by the caller's own id, which is not that of the image's root; a run lets everybody look as well.
+            // The store reads it with the caller's id, which is not that of the image's root; a run makes it readable for all as well.
             let mode = Mode::from_raw_mode(rustix::fs::fstat(&here)?.st_mode & 0o1777 | 0o055);
             rustix::fs::fchmod(&here, mode)?;
         }
@@ -82,7 +82,7 @@ impl<'a> Tree<'a> {
             Ok(()) => {}
             Err(Errno::EXIST) if is_directory(above.as_fd(), name) => {}
             Err(Errno::EXIST) => {
-                // What a lower layer had is gone already, if this was a whiteout.
+                // A whiteout has already removed the lower layers' content.
                 hides = is_whiteout(above.as_fd(), name);
                 self.clear(above.as_fd(), name)?;
                 rustix::fs::mkdirat(&above, name, Mode::RWXU)?;
@@ -154,7 +154,7 @@ impl<'a> Tree<'a> {
         self.dress(parent, name, meta)
     }
 
-    /// A second name for a file of this layer. The first is looked up beneath the root like every other.
+    /// Makes a second name for a file of this layer. The first is looked up beneath the root like any other.
     pub(super) fn hard_link(&mut self, parent: &Path, name: &Path, from: &Path, file: &Path) -> Done {
         let source = self.parent(from)?;
         self.make(parent, name, |above, name| {
@@ -162,8 +162,8 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Takes a name of lower layers away: a device 0/0, as overlayfs has it. One that this layer has itself is kept, and
-    /// hides what it stands for.
+    /// Removes a name of lower layers: makes a device 0/0, overlayfs's whiteout. A file that this layer has itself is kept, and hides
+    /// the lower one.
     pub(super) fn whiteout(&mut self, parent: &Path, name: &Path) -> Done {
         let above = self.parent(parent)?;
         match rustix::fs::mknodat(&above, name, FileType::CharacterDevice, Mode::empty(), 0) {
@@ -175,7 +175,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Hides what lower layers have in a directory.
+    /// Hides a directory's content in lower layers.
     pub(super) fn opaque(&mut self, directory: &Path) -> Done {
         let directory = self.parent(directory)?;
         let directory =
@@ -183,20 +183,20 @@ impl<'a> Tree<'a> {
         Ok(rustix::fs::fsetxattr(&directory, OPAQUE, b"y", XattrFlags::empty())?)
     }
 
-    /// Gives directories the times that writing into them has changed.
+    /// Restores the times of directories, which writing into them has changed.
     pub(super) fn finish(self) {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for (path, mtime) in &self.times {
-            // A time is no reason to fail: what it belonged to may have been replaced.
+            // A failure is ignored: the directory may have been replaced.
             if let Ok(found) = open_in_root(self.root, path, flags) {
                 let _ = rustix::fs::utimensat(&found, c"", &times(*mtime), AtFlags::EMPTY_PATH);
             }
         }
     }
 
-    /// Opens a parent, making what is missing of it.
+    /// Opens a parent, and makes its missing directories.
     fn parent(&mut self, path: &Path) -> Result<OwnedFd, Failure> {
-        // Another one is forgotten: what is done here may replace it.
+        // The cached parent is dropped if it is another: this entry may replace it.
         if let Some((_, known)) = self.last.take().filter(|(last, _)| last == path) {
             return Ok(known);
         }
@@ -212,7 +212,7 @@ impl<'a> Tree<'a> {
                 match rustix::fs::mkdirat(&above, name, IMPLIED) {
                     Ok(()) => {
                         self.implied += 1;
-                        // Whatever the caller's mask is.
+                        // Whatever the caller's umask is.
                         rustix::fs::chmodat(&above, name, IMPLIED, AtFlags::empty())?;
                         open(path)?
                     }
@@ -220,7 +220,7 @@ impl<'a> Tree<'a> {
                     Err(errno) => return Err(errno.into()),
                 }
             }
-            // Taken away by an earlier entry, and implied by this one.
+            // Removed by an earlier entry, and implied by this one.
             (Err(Errno::NOTDIR), Some(above), Some(name)) => {
                 let above = self.parent(above)?;
                 if !is_whiteout(above.as_fd(), Path::new(name)) {
@@ -239,7 +239,7 @@ impl<'a> Tree<'a> {
         Ok(opened)
     }
 
-    /// Links can lead deeper than any name says.
+    /// Refuses a directory that is too deep: links can lead deeper than any name.
     fn refuse_too_deep(&self, opened: &OwnedFd) -> Done {
         use std::os::fd::AsRawFd;
         let depth = |fd: i32| {
@@ -254,7 +254,7 @@ impl<'a> Tree<'a> {
         self.last = Some((path.to_owned(), opened));
     }
 
-    /// Makes something that is not a directory, in the place of what may be there.
+    /// Makes a file that is not a directory, and replaces what is there.
     fn make(
         &mut self,
         parent: &Path,
@@ -271,12 +271,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Takes away what an earlier entry made of a name.
+    /// Removes what an earlier entry made under a name.
     fn clear(&self, above: BorrowedFd<'_>, name: &Path) -> Done {
         if !is_directory(above, name) {
             return Ok(rustix::fs::unlinkat(above, name, AtFlags::empty())?);
         }
-        // By the descriptor of its parent, so that no link on the way is followed; what is below is the library's care.
+        // Through the descriptor of its parent, so that no link on the way is followed; the library does the same below.
         use std::os::fd::AsRawFd;
         let path = Path::new("/proc/self/fd").join(above.as_raw_fd().to_string()).join(name);
         std::fs::remove_dir_all(path).map_err(Failure::Write)
@@ -288,12 +288,12 @@ impl<'a> Tree<'a> {
             let (uid, gid) = owner(meta);
             rustix::fs::fchown(made, Some(uid), Some(gid))?;
         } else {
-            mode |= 0o700; // or nobody could look into it, or take it away again
+            mode |= 0o700; // or nobody could enter or remove it
         }
         Ok(rustix::fs::fchmod(made, Mode::from_raw_mode(mode))?)
     }
 
-    /// Owner and time of what is not opened.
+    /// Sets the owner and the time of a file that is not opened.
     fn dress(&mut self, parent: &Path, name: &Path, meta: &Meta) -> Done {
         let above = self.parent(parent)?;
         if self.ownership != Ownership::Squash {
@@ -306,14 +306,13 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Whether a directory hides what lower layers have in it.
+/// Whether a directory hides its content in lower layers.
 pub(crate) fn is_opaque(directory: &Path) -> bool {
     let mut value = [0; 2];
     rustix::fs::lgetxattr(directory, OPAQUE, &mut value).is_ok_and(|length| value[..length] == *b"y")
 }
 
-/// Opens a path beneath a directory. The kernel asks to try again where something was renamed anywhere meanwhile and a link
-/// leads upwards.
+/// Opens a path beneath a directory. Retries on `EAGAIN`, which the kernel returns if a path goes upwards while anything is renamed.
 pub(crate) fn open_beneath(
     root: BorrowedFd<'_>,
     path: &Path,
