@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::apart::{LONGEST, apart};
 use super::container;
 use super::engine::Engine;
-use super::engine_error::{NOT_FOUND, status, told};
+use super::engine_error::{NOT_FOUND, error_text, status};
 use super::names::{ACCOUNTS, BINARY, own_label};
 use super::replenish::uuid;
 use crate::error::Error;
@@ -50,7 +50,7 @@ pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
         remedy: None,
     };
     apart(LONGEST, || async {
-        let engine = Engine::at(&run.at).map_err(|error| refused(told(&error)))?;
+        let engine = Engine::at(&run.at).map_err(|error| refused(error_text(&error)))?;
         engine.remove_left_accounts().await;
         let name = uuid().map_err(|error| refused(error.to_string()))?;
         let name = format!("{ACCOUNTS}{name}");
@@ -121,7 +121,7 @@ impl Engine {
             match piece {
                 Ok(piece) => archive.extend_from_slice(&piece),
                 Err(error) if status(&error) == Some(NOT_FOUND) => return Ok(None),
-                Err(error) => return Err(told(&error)),
+                Err(error) => return Err(error_text(&error)),
             }
             if archive.len() as u64 > LARGEST + AROUND {
                 break;

@@ -13,7 +13,7 @@ use super::attached::{Attached, CarryEnd, carry};
 use super::container;
 use super::engine::Engine;
 use super::names::sidecar_name;
-use super::prepare::Own;
+use super::prepare::OwnImage;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::plan::engine::Maker;
@@ -41,7 +41,7 @@ impl Sidecar {
     pub(super) async fn acquire(
         plan: &Plan,
         engine: &Engine,
-        own: &Own,
+        own: &OwnImage,
         held: &Held,
         filled: oneshot::Sender<()>,
     ) -> Result<Self, Failure> {
@@ -50,13 +50,13 @@ impl Sidecar {
         // A member was made without published ports, and an engine cannot publish ports of an existing container.
         if plan.engine.as_ref().is_some_and(|it| it.pool > 0 && it.published.is_empty())
             && let Some((id, attached)) =
-                engine.take_member(&plan.run, own, || tell(&mut filled), taken).await
+                engine.take_member(&plan.run, own, || report_filled(&mut filled), taken).await
         {
             return Ok(Self::Taken { id, attached });
         }
         let name = make(plan, engine, own, held).await?;
         if engine.maker == Maker::Docker {
-            tell(&mut filled);
+            report_filled(&mut filled);
         }
         Ok(Self::Made { name, filled })
     }
@@ -67,7 +67,7 @@ impl Sidecar {
         self,
         plan: &Plan,
         engine: &Engine,
-        own: &Own,
+        own: &OwnImage,
         held: &Held,
         networks: Networks<'_>,
         stream: impl FnOnce() -> io::Result<UnixStream>,
@@ -92,7 +92,7 @@ impl Sidecar {
         // Before the start, so that the bootstrap message is there when the sidecar reads it.
         let carried = tokio::spawn(carry(attached, stream().map_err(plumbing)?));
         engine.start(&name).await.map_err(fail("start the sidecar's container"))?;
-        tell(&mut filled);
+        report_filled(&mut filled);
         Ok((name, carried))
     }
 }
@@ -115,12 +115,12 @@ impl Networks<'_> {
 }
 
 /// Reports that our own binary is in its volume. The receiver is gone if the run's network could not be made.
-fn tell(filled: &mut Option<oneshot::Sender<()>>) {
+fn report_filled(filled: &mut Option<oneshot::Sender<()>>) {
     let _ = filled.take().map(|filled| filled.send(()));
 }
 
 /// Makes a container for the sidecar of this run.
-async fn make(plan: &Plan, engine: &Engine, own: &Own, held: &Held) -> Result<String, Failure> {
+async fn make(plan: &Plan, engine: &Engine, own: &OwnImage, held: &Held) -> Result<String, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let name = sidecar_name(&plan.run);
     engine.make_egress().await.map_err(fail("make the network of sidecars"))?;

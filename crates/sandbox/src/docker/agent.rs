@@ -6,7 +6,7 @@ use tokio::sync::oneshot::Receiver;
 use super::attached::Attached;
 use super::engine::Engine;
 use super::inputs::{ShimInputs, agent_name};
-use super::prepare::Own;
+use super::prepare::OwnImage;
 use super::{container, overlay};
 use crate::failure::Failure;
 use crate::plan::engine::Maker;
@@ -16,7 +16,7 @@ use crate::run_network::RunNetwork;
 pub(super) async fn start(
     given: &ShimInputs<'_>,
     engine: &Engine,
-    own: &Own,
+    own: &OwnImage,
     likely: RunNetwork,
     network: impl Future<Output = Result<RunNetwork, Failure>>,
     is_filled: Receiver<()>,
@@ -47,7 +47,7 @@ pub(super) async fn start(
 async fn make(
     given: &ShimInputs<'_>,
     engine: &Engine,
-    own: &Own,
+    own: &OwnImage,
     network: RunNetwork,
 ) -> Result<Attached, Failure> {
     let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);

@@ -16,7 +16,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(30);
 pub(super) const LONGEST_REMOVAL: Duration = Duration::from_secs(120);
 
 /// An error as the child reports it: what was refused, and the remedy.
-type Trouble = (String, Option<String>);
+type Refusal = (String, Option<String>);
 
 /// Runs work to its end in a child process, and returns its result.
 ///
@@ -27,17 +27,17 @@ where
     T: Serialize + DeserializeOwned,
     W: Future<Output = Result<T, Error>>,
 {
-    let told =
+    let output =
         crate::apart::apart(WHAT, || serde_json::to_vec(&carry_out(longest, work)).unwrap_or_default())?;
-    let answer: Result<T, Trouble> =
-        serde_json::from_slice(&told).map_err(|error| Error::Start { what: WHAT, source: error.into() })?;
+    let answer: Result<T, Refusal> =
+        serde_json::from_slice(&output).map_err(|error| Error::Start { what: WHAT, source: error.into() })?;
     answer.map_err(|(what, remedy)| Error::Refused { what, remedy })
 }
 
 fn carry_out<T, W: Future<Output = Result<T, Error>>>(
     longest: Duration,
     work: impl FnOnce() -> W,
-) -> Result<T, Trouble> {
+) -> Result<T, Refusal> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), None))?;
     let late = Error::Refused { what: "the engine says nothing, or says it too slowly".into(), remedy: None };

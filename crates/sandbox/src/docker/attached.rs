@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::engine::Engine;
-use super::engine_error::told;
+use super::engine_error::error_text;
 use super::mux::CHUNK;
 
 /// How many octets of a container's standard error are kept, for an error message.
@@ -35,7 +35,7 @@ impl Attached {
             .stdout(true)
             .stderr(true)
             .build();
-        let attached = engine.api.attach_container(name, Some(options)).await.map_err(|e| told(&e))?;
+        let attached = engine.api.attach_container(name, Some(options)).await.map_err(|e| error_text(&e))?;
         Ok(Self { output: attached.output, input: attached.input })
     }
 }

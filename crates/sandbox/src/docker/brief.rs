@@ -6,7 +6,7 @@ use policy::{MountMode, WorkspaceMode};
 use serde::{Deserialize, Serialize};
 
 use super::container::copied;
-use super::tool_files::Brought;
+use super::tool_files::ToolFiles;
 use super::{limit_check, overlay, overlay_check};
 use crate::launch::Launch;
 use crate::plan::Plan;
@@ -24,9 +24,9 @@ pub(super) struct Brief {
     /// Copies: the place where the engine mounts the source, and the target.
     pub(super) copies: Vec<(PathBuf, PathBuf)>,
     /// The overlays that keep what is written apart.
-    pub(super) overlays: Vec<overlay_check::Asked>,
+    pub(super) overlays: Vec<overlay_check::OverlayRequest>,
     /// Files and links of the home.
-    pub(super) brought: Brought,
+    pub(super) brought: ToolFiles,
     /// The trees the command may write.
     pub(super) writable: Vec<PathBuf>,
     /// The certificate of the run's authority, if the sidecar terminates TLS.
@@ -34,7 +34,7 @@ pub(super) struct Brief {
     /// Whether the container, once it has reported its end, waits until the shim lets it go.
     pub(super) lingers: bool,
     /// The limits the engine was asked for.
-    pub(super) limits: Option<limit_check::Asked>,
+    pub(super) limits: Option<limit_check::LimitRequest>,
     /// Notices about what is weaker than planned.
     pub(super) notices: Vec<String>,
 }

@@ -15,7 +15,7 @@ use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
 
-use super::engine_error::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, status, told};
+use super::engine_error::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, error_text, status};
 use super::names::{ALL, LABEL_RUN, network_name, of_label};
 use super::podman;
 use crate::error::Error;
@@ -54,7 +54,7 @@ impl Engine {
         W: Future<Output = Result<T, bollard::errors::Error>>,
     {
         let path = socket.to_str().ok_or_else(|| unusable(socket, "its path is not text"))?;
-        let fail = |error: bollard::errors::Error| unusable(socket, &told(&error));
+        let fail = |error: bollard::errors::Error| unusable(socket, &error_text(&error));
         let about = std::fs::metadata(socket).map_err(|error| unusable(socket, &error.to_string()))?;
         let api = Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)?;
         // The socket of an engine without root belongs to the user who started it.
@@ -75,7 +75,7 @@ impl Engine {
         if let Err(error) = &answer
             && status(error).is_none()
         {
-            return Err(unusable(socket, &told(error)));
+            return Err(unusable(socket, &error_text(error)));
         }
         let minor_version = engine.api.client_version().minor_version;
         let maker = engine.maker;
@@ -101,14 +101,14 @@ impl Engine {
             container: container.into(),
             endpoint_config: Some(endpoint(address, &["sidecar"])),
         };
-        self.api.connect_network(&network_name(run), request).await.map_err(|e| told(&e))
+        self.api.connect_network(&network_name(run), request).await.map_err(|e| error_text(&e))
     }
 
     /// Connects a sidecar to the network of a companion, without an alias.
     pub(super) async fn visit(&self, container: &str, visit: &Visit) -> Result<(), String> {
         let endpoint_config = Some(endpoint(visit.address(), &[]));
         let request = NetworkConnectRequest { container: container.into(), endpoint_config };
-        self.api.connect_network(&network_name(&visit.run), request).await.map_err(|e| told(&e))
+        self.api.connect_network(&network_name(&visit.run), request).await.map_err(|e| error_text(&e))
     }
 
     pub(super) async fn make_container(
@@ -124,7 +124,7 @@ impl Engine {
         if made.as_ref().is_err_and(podman::is_in_passing) {
             made = self.api.create_container(options, body).await;
         }
-        made.map(drop).map_err(|e| told(&e))
+        made.map(drop).map_err(|e| error_text(&e))
     }
 
     /// Makes the agent's container, adapted to its engine, and the volumes of the run that it uses.
@@ -137,17 +137,17 @@ impl Engine {
         mut volumes: Vec<VolumeCreateRequest>,
     ) -> Result<(), String> {
         if self.maker == Maker::Podman {
-            let own = self.api.inspect_volume(own).await.map_err(|e| told(&e))?;
+            let own = self.api.inspect_volume(own).await.map_err(|e| error_text(&e))?;
             volumes.extend(podman::adapt(&mut body, run, &own.mountpoint));
         }
         for volume in volumes {
-            self.api.create_volume(volume).await.map_err(|e| told(&e))?;
+            self.api.create_volume(volume).await.map_err(|e| error_text(&e))?;
         }
         self.make_container(name, body).await
     }
 
     pub(super) async fn start(&self, name: &str) -> Result<(), String> {
-        self.api.start_container(name, None).await.map_err(|e| told(&e))
+        self.api.start_container(name, None).await.map_err(|e| error_text(&e))
     }
 
     /// Removes a container in any state. A container that is gone is no error; a removal already under way is waited for. The engine
@@ -162,12 +162,12 @@ impl Engine {
                 Err(error) => match status(&error) {
                     Some(NOT_FOUND) => return Ok(()),
                     Some(CONFLICT) => {
-                        last = told(&error);
+                        last = error_text(&error);
                         self.await_removal(name).await;
                     }
                     // Docker's answer while it still writes the container's files, and Podman's while the container ends.
-                    Some(INTERNAL) => last = told(&error),
-                    _ => return Err(told(&error)),
+                    Some(INTERNAL) => last = error_text(&error),
+                    _ => return Err(error_text(&error)),
                 },
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -198,10 +198,10 @@ impl Engine {
     pub(super) async fn remove_volumes(&self, run: &RunId) -> Result<(), String> {
         let options =
             ListVolumesOptionsBuilder::default().filters(&of_label(&format!("{LABEL_RUN}={run}"))).build();
-        let found = self.api.list_volumes(Some(options)).await.map_err(|e| told(&e))?;
+        let found = self.api.list_volumes(Some(options)).await.map_err(|e| error_text(&e))?;
         for volume in found.volumes.unwrap_or_default() {
             match self.api.remove_volume(&volume.name, None::<RemoveVolumeOptions>).await {
-                Err(error) if status(&error) != Some(NOT_FOUND) => return Err(told(&error)),
+                Err(error) if status(&error) != Some(NOT_FOUND) => return Err(error_text(&error)),
                 _ => {}
             }
         }

@@ -17,7 +17,7 @@ pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
 }
 
 /// Returns the engine's error text, or the root cause if it did not answer, cleaned for a terminal.
-pub(super) fn told(error: &bollard::errors::Error) -> String {
+pub(super) fn error_text(error: &bollard::errors::Error) -> String {
     let text = match error {
         bollard::errors::Error::DockerResponseServerError { status_code, message } if message.is_empty() => {
             format!("it answered {status_code}")
@@ -29,11 +29,11 @@ pub(super) fn told(error: &bollard::errors::Error) -> String {
             causes.last().map(ToString::to_string).unwrap_or_default()
         }
     };
-    told_text(&text)
+    printable(&text)
 }
 
 /// Replaces control characters, and cuts the middle out of a long text: the reason comes last.
-pub(super) fn told_text(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let plain: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let half = LONGEST_TOLD / 2;
     match plain.as_slice() {
@@ -50,9 +50,9 @@ mod tests {
 
     #[test]
     fn of_a_long_text_both_ends_are_told() {
-        let text = told_text(&format!("begins\n{}why", "x".repeat(9999)));
+        let text = printable(&format!("begins\n{}why", "x".repeat(9999)));
         assert_eq!(text.chars().count(), LONGEST_TOLD);
         assert!(text.starts_with("begins x") && text.ends_with("xwhy"), "{text}");
-        assert_eq!(told_text("a\u{1b}[b"), "a [b");
+        assert_eq!(printable("a\u{1b}[b"), "a [b");
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
-use super::engine_error::told;
+use super::engine_error::error_text;
 use super::{podman, pool, prepare};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
@@ -56,7 +56,7 @@ async fn find(socket: &Path) -> Result<Found, Error> {
         })
     };
     let (_, at, waiting) = Engine::find(socket, ask).await?;
-    let waiting = waiting.map_err(|error| Error::Refused { what: told(&error), remedy: None })?;
+    let waiting = waiting.map_err(|error| Error::Refused { what: error_text(&error), remedy: None })?;
     Ok(Found { version: podman::version(socket).await, at, waiting })
 }
 

@@ -24,7 +24,7 @@ const ROUNDING: u64 = 10;
 
 /// The limits that an engine was asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct LimitRequest {
     memory: u64,
     milli_cpus: u64,
     processes: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Asked {
     required: bool,
 }
 
-impl Asked {
+impl LimitRequest {
     /// Returns the limits of a plan.
     pub(super) fn of(plan: &Plan) -> Option<Self> {
         let LimitsPlan::Engine(limits) = &plan.limits else { return None };
@@ -54,7 +54,7 @@ struct Seen {
 }
 
 /// Checks all limits, and sets those a process can set. A required limit that is not enforced is a failure; others get a notice.
-pub(super) fn look(asked: &Asked, notices: &mut Vec<String>) -> Result<(), Failure> {
+pub(super) fn look(asked: &LimitRequest, notices: &mut Vec<String>) -> Result<(), Failure> {
     bound_cores();
     bound(Resource::Nofile, OPEN_FILES);
     let mut missing = missing(asked, seen(Path::new(BASE)));
@@ -98,7 +98,7 @@ fn is_apart(groups: &str) -> bool {
 }
 
 /// Returns the names of the limits that are not enforced.
-fn missing(asked: &Asked, seen: Seen) -> Vec<&'static str> {
+fn missing(asked: &LimitRequest, seen: Seen) -> Vec<&'static str> {
     let within = |seen: Option<u64>, most: u64| seen.is_some_and(|seen| seen <= most);
     let all = [
         ("memory", within(seen.memory, asked.memory)),
@@ -145,7 +145,8 @@ mod tests {
         base
     }
 
-    const ASKED: Asked = Asked { memory: 64 << 20, milli_cpus: 500, processes: 10, required: true };
+    const REQUEST: LimitRequest =
+        LimitRequest { memory: 64 << 20, milli_cpus: 500, processes: 10, required: true };
 
     #[test]
     fn what_is_held_is_seen_in_either_version() {
@@ -158,7 +159,7 @@ mod tests {
         let second =
             directory(&[("memory.max", "67108864\n"), ("cpu.max", "50000 100000\n"), ("pids.max", "9\n")]);
         for base in [first, second] {
-            assert_eq!(missing(&ASKED, seen(base.path())), [""; 0], "{:?}", seen(base.path()));
+            assert_eq!(missing(&REQUEST, seen(base.path())), [""; 0], "{:?}", seen(base.path()));
         }
     }
 
@@ -179,16 +180,16 @@ mod tests {
             ("cpu/cpu.cfs_period_us", "100000\n"),
         ]);
         for base in [first, second, directory(&[])] {
-            assert_eq!(missing(&ASKED, seen(base.path())), all);
+            assert_eq!(missing(&REQUEST, seen(base.path())), all);
         }
         let more = directory(&[("memory.max", "67108865"), ("cpu.max", "60000 100000"), ("pids.max", "11")]);
-        assert_eq!(missing(&ASKED, seen(more.path())), all);
+        assert_eq!(missing(&REQUEST, seen(more.path())), all);
     }
 
     #[test]
     fn one_that_was_asked_for_ends_the_run_and_of_others_there_is_a_notice() {
         // This process has no limits of a run's, and is to have none.
-        let asked = |required| Asked { memory: 1, processes: u64::MAX, required, ..ASKED };
+        let asked = |required| LimitRequest { memory: 1, processes: u64::MAX, required, ..REQUEST };
         let mut notices = Vec::new();
         assert!(look(&asked(true), &mut notices).is_err());
         assert!(look(&asked(false), &mut notices).is_ok());

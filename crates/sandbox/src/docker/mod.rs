@@ -62,7 +62,7 @@ use self::brief::Shown;
 use self::container::Protected;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 use self::engine::Engine;
-use self::engine_error::{status, told};
+use self::engine_error::{error_text, status};
 pub use self::examine::examine_engine;
 use self::inputs::ShimInputs;
 pub use self::inside::run_engine_agent;
@@ -122,7 +122,7 @@ pub fn find_engine(
                 remedy: Some(format!("docker pull {image}, or build it there")),
             }),
             Err(error) => Err(Error::Refused {
-                what: format!("the engine does not tell of the image `{image}`: {}", told(&error)),
+                what: format!("the engine does not tell of the image `{image}`: {}", error_text(&error)),
                 remedy: None,
             }),
         }
@@ -163,7 +163,7 @@ async fn take_away(
     run: &RunId,
     found: Result<(Vec<String>, Vec<String>), bollard::errors::Error>,
 ) -> Result<bool, String> {
-    let (containers, networks) = found.map_err(|error| told(&error))?;
+    let (containers, networks) = found.map_err(|error| error_text(&error))?;
     engine.remove_all(&containers, &networks).await?;
     engine.remove_volumes(run).await?;
     Ok(!containers.is_empty() || !networks.is_empty())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 
 use super::engine::{Engine, PAUSES};
-use super::engine_error::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, status, told};
+use super::engine_error::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, error_text, status};
 use super::names::{EGRESS, POOL_NETWORK, labels, network_name, own_label};
 use super::podman;
 use crate::plan::Plan;
@@ -20,8 +20,8 @@ impl Engine {
             let network = RunNetwork::numbered(first % NETWORKS + number);
             match self.make_internal(&network_name(&plan.run), network, &[], labels(plan)).await {
                 Ok(()) => return Ok(network),
-                Err((_, told)) if is_overlap(&told) => {}
-                Err((_, told)) => return Err(told),
+                Err((_, text)) if is_overlap(&text) => {}
+                Err((_, text)) => return Err(text),
             }
         }
         Err(format!("all {NETWORKS} networks are taken"))
@@ -54,7 +54,7 @@ impl Engine {
             ..NetworkCreateRequest::default()
         };
         let made = self.api.create_network(request).await;
-        made.map(drop).map_err(|error| (status(&error), told(&error)))
+        made.map(drop).map_err(|error| (status(&error), error_text(&error)))
     }
 
     /// Makes the network by which sidecars reach the outside; they cannot reach each other on it.
@@ -70,7 +70,7 @@ impl Engine {
         };
         self.make_once(EGRESS, || async {
             let made = self.api.create_network(request).await;
-            made.map(drop).map_err(|error| (status(&error), told(&error)))
+            made.map(drop).map_err(|error| (status(&error), error_text(&error)))
         })
         .await
     }
@@ -93,10 +93,10 @@ impl Engine {
         match make().await {
             Ok(()) => Ok(()),
             // Another run was first: an engine makes only one network with the same addresses.
-            Err((status, told)) if status == Some(CONFLICT) || is_overlap(&told) => {
-                if self.await_network(name).await { Ok(()) } else { Err(told) }
+            Err((status, text)) if status == Some(CONFLICT) || is_overlap(&text) => {
+                if self.await_network(name).await { Ok(()) } else { Err(text) }
             }
-            Err((_, told)) => Err(told),
+            Err((_, text)) => Err(text),
         }
     }
 
@@ -119,9 +119,9 @@ impl Engine {
                 Ok(()) => return Ok(()),
                 Err(error) if status(&error) == Some(NOT_FOUND) => return Ok(()),
                 Err(error) if matches!(status(&error), Some(FORBIDDEN | CONFLICT | INTERNAL)) => {
-                    last = told(&error);
+                    last = error_text(&error);
                 }
-                Err(error) => return Err(told(&error)),
+                Err(error) => return Err(error_text(&error)),
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
@@ -130,7 +130,7 @@ impl Engine {
 }
 
 /// Whether a network was refused because another has its addresses.
-fn is_overlap(told: &str) -> bool {
-    let text = told.to_lowercase();
+fn is_overlap(text: &str) -> bool {
+    let text = text.to_lowercase();
     text.contains("overlap") || text.contains("already used") || text.contains("already being used")
 }

@@ -14,7 +14,7 @@ use policy::RunId;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 
 use super::names::labels;
-use super::overlay_check::{Asked, Identity};
+use super::overlay_check::{FileIdentity, OverlayRequest};
 use crate::changes::{Changes, WORK, WRITTEN, take_over_parked};
 use crate::error::Error;
 use crate::plan::Plan;
@@ -153,11 +153,11 @@ impl Overlay<'_> {
     }
 
     /// Returns what the init must find inside, once the engine has mounted it.
-    fn asked(&self, plan: &Plan) -> io::Result<Asked> {
-        let above = Identity::of(&self.above.join(WRITTEN))?.ok_or(io::ErrorKind::NotFound)?;
+    fn request(&self, plan: &Plan) -> io::Result<OverlayRequest> {
+        let above = FileIdentity::of(&self.above.join(WRITTEN))?.ok_or(io::ErrorKind::NotFound)?;
         let above = above.seen_by(plan.identity.uid, plan.identity.gid);
         let covered = self.covered(plan).map(Path::to_path_buf).collect();
-        Ok(Asked { place: self.place(), below: self.shown_below(), covered, above })
+        Ok(OverlayRequest { place: self.place(), below: self.shown_below(), covered, above })
     }
 
     /// Returns the relative paths at which other mounts cover it.
@@ -195,18 +195,18 @@ pub(super) fn volumes(plan: &Plan) -> Vec<VolumeCreateRequest> {
 }
 
 /// Adds what overlays need to an engine's error at the start of a container, which says little of a mount that failed.
-pub(super) fn explain(plan: &Plan, told: String) -> String {
+pub(super) fn explain(plan: &Plan, text: String) -> String {
     if overlays(plan).next().is_none() {
-        return told;
+        return text;
     }
     format!(
-        "{told}; what is kept apart and the state directory must be on this engine's machine, on file systems that overlayfs can use"
+        "{text}; what is kept apart and the state directory must be on this engine's machine, on file systems that overlayfs can use"
     )
 }
 
 /// Returns what the init must find of all overlays of a plan.
-pub(super) fn all_asked(plan: &Plan) -> io::Result<Vec<Asked>> {
-    overlays(plan).map(|overlay| overlay.asked(plan)).collect()
+pub(super) fn requests(plan: &Plan) -> io::Result<Vec<OverlayRequest>> {
+    overlays(plan).map(|overlay| overlay.request(plan)).collect()
 }
 
 #[cfg(test)]

@@ -18,20 +18,20 @@ const LOOKS: usize = 3;
 
 /// An overlay that an engine was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct OverlayRequest {
     pub(super) place: PathBuf,
     pub(super) below: PathBuf,
     /// Relative paths at which other mounts cover it.
     pub(super) covered: Vec<PathBuf>,
     /// The identity of the upper directory, which the overlay's root shares.
-    pub(super) above: Identity,
+    pub(super) above: FileIdentity,
 }
 
-impl Asked {
+impl OverlayRequest {
     /// Refuses an overlay whose upper directory is not the run's and the command's own, or whose lower directory is not `below`.
     pub(super) fn must_hold(&self) -> Result<(), String> {
         let at = |error: io::Error| format!("{}: {error}", self.place.display());
-        let found = Identity::of(&self.place).map_err(at)?;
+        let found = FileIdentity::of(&self.place).map_err(at)?;
         let own = rustix::process::geteuid().as_raw();
         if found.as_ref().is_some_and(|found| found.owner.0 != own) {
             let why = "what is written would be somebody else's, as where an engine maps users";
@@ -74,7 +74,9 @@ impl Asked {
             let is_way = self.covered.iter().any(|covered| covered.starts_with(path));
             let is_same = match is_way {
                 true => self.is_same(path)?,
-                false => Identity::of(&self.place.join(path))? == Identity::of(&self.below.join(path))?,
+                false => {
+                    FileIdentity::of(&self.place.join(path))? == FileIdentity::of(&self.below.join(path))?
+                }
             };
             if !is_same {
                 return Ok(false);
@@ -87,7 +89,7 @@ impl Asked {
 /// The attributes of a file that an overlay passes through. Not the inode number: a directory's differs if the layers are on two
 /// file systems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct FileIdentity {
     changed: (i64, i64),
     modified: (i64, i64),
     size: u64,
@@ -95,7 +97,7 @@ pub(super) struct Identity {
     mode: u32,
 }
 
-impl Identity {
+impl FileIdentity {
     /// Returns the identity of a file, or `None` if it does not exist.
     pub(super) fn of(path: &Path) -> io::Result<Option<Self>> {
         match std::fs::symlink_metadata(path) {
@@ -123,9 +125,14 @@ mod tests {
     use super::*;
 
     /// Returns the request for an overlay at `place` over `below`.
-    fn asked(folder: &Path, place: &str) -> Asked {
+    fn asked(folder: &Path, place: &str) -> OverlayRequest {
         let (place, below) = (folder.join(place), folder.join("below"));
-        Asked { above: Identity::of(&place).unwrap().unwrap(), place, below, covered: Vec::new() }
+        OverlayRequest {
+            above: FileIdentity::of(&place).unwrap().unwrap(),
+            place,
+            below,
+            covered: Vec::new(),
+        }
     }
 
     #[test]
@@ -149,7 +156,7 @@ mod tests {
         }
         std::fs::write(folder.path().join("like/more"), "").unwrap();
         assert!(asked(folder.path(), "like").must_hold().is_err(), "there is more than in the folder");
-        let over = |path: &str| Asked { covered: vec![path.into()], ..asked(folder.path(), "like") };
+        let over = |path: &str| OverlayRequest { covered: vec![path.into()], ..asked(folder.path(), "like") };
         assert_eq!(over("more").must_hold(), Ok(()), "it is the place of something else");
         std::fs::remove_file(folder.path().join("like/more")).unwrap();
         std::fs::create_dir_all(folder.path().join("like/way/to")).unwrap();
@@ -157,18 +164,19 @@ mod tests {
         std::fs::write(folder.path().join("like/way/beside"), "").unwrap();
         assert!(over("way/to").must_hold().is_err(), "there is more on the way to it");
         std::fs::remove_dir_all(folder.path().join("like/way")).unwrap();
-        let elsewhere = Asked { above: asked(folder.path(), "forged").above, ..asked(folder.path(), "like") };
+        let elsewhere =
+            OverlayRequest { above: asked(folder.path(), "forged").above, ..asked(folder.path(), "like") };
         assert!(elsewhere.must_hold().is_err());
     }
 
     #[test]
     fn a_folder_is_the_same_where_its_owner_has_another_number() {
         let folder = tempfile::tempdir().unwrap();
-        let here = Identity::of(folder.path()).unwrap().unwrap();
+        let here = FileIdentity::of(folder.path()).unwrap().unwrap();
         let (uid, gid) = here.owner;
         let root = |outside| MappedId { inside: 0, outside };
         let seen = here.clone().seen_by(root(uid), root(gid));
-        assert_eq!(seen, Identity { owner: (0, 0), ..here.clone() });
+        assert_eq!(seen, FileIdentity { owner: (0, 0), ..here.clone() });
         let others = here.clone().seen_by(root(uid + 1), root(gid + 1));
         assert_eq!(others, here, "whoever is meant by no pair is not taken for one");
     }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::engine_error::{INTERNAL, status, told, told_text};
+use super::engine_error::{INTERNAL, error_text, printable, status};
 use crate::plan::engine::Maker;
 
 /// How long an answer may take, and its longest length.
@@ -88,7 +88,7 @@ pub(super) async fn take_in(
     let answer = answer.map_err(|error| error.to_string())?;
     match (answer.status, answer.body["message"].as_str()) {
         (200, _) => Ok(()),
-        (status, message) => Err(format!("{status} {}", told_text(message.unwrap_or_default()))),
+        (status, message) => Err(format!("{status} {}", printable(message.unwrap_or_default()))),
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) async fn make_internal(
     let answer = answer.map_err(|error| (None, error.to_string()))?;
     if answer.status != 200 {
         let text = answer.body["message"].as_str().unwrap_or("it does not say why");
-        return Err((Some(answer.status), told_text(text)));
+        return Err((Some(answer.status), printable(text)));
     }
     if is_shut(&answer.body) {
         return Ok(());
@@ -180,9 +180,9 @@ pub(super) fn bound_processes(body: &mut ContainerCreateBody) {
 /// same moment, or Podman could not read the table of subordinate ids, which it reads each time, and gave no cause.
 pub(super) fn is_in_passing(error: &bollard::errors::Error) -> bool {
     const NO_IDS: &str = "keep-id requires additional UIDs or GIDs";
-    let told = told(error);
-    let unsaid = told.contains(NO_IDS) && told.ends_with("%!w(<nil>)");
-    status(error) == Some(INTERNAL) && (unsaid || told.ends_with("volume already exists"))
+    let text = error_text(error);
+    let unsaid = text.contains(NO_IDS) && text.ends_with("%!w(<nil>)");
+    status(error) == Some(INTERNAL) && (unsaid || text.ends_with("volume already exists"))
 }
 
 /// Converts the size in a tmpfs's options to blocks.

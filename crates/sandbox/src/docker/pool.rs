@@ -21,10 +21,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::attached::{Attached, next_output};
 use super::engine::{Engine, endpoint_named};
-use super::engine_error::told;
+use super::engine_error::error_text;
 use super::mux::{Channel, Frames, frame};
 use super::names::{EGRESS, LABEL_POOL, POOL_NETWORK, POOLED};
-use super::prepare::Own;
+use super::prepare::OwnImage;
 use crate::caller::Caller;
 use crate::error::Error;
 
@@ -84,11 +84,11 @@ impl Member {
     }
 
     /// Whether it runs this very build.
-    pub(super) fn is_of(&self, own: &Own) -> bool {
+    pub(super) fn is_of(&self, own: &OwnImage) -> bool {
         own.id.as_ref() == Some(&self.image)
     }
 
-    pub(super) fn can_be_taken(&self, own: &Own) -> bool {
+    pub(super) fn can_be_taken(&self, own: &OwnImage) -> bool {
         self.is_of(own)
             && self.is_untaken()
             && self.state == Some(State::RUNNING)
@@ -127,7 +127,7 @@ impl Engine {
     pub(super) async fn take_member(
         &self,
         run: &RunId,
-        own: &Own,
+        own: &OwnImage,
         waits: impl FnOnce(),
         mut taken: impl FnMut(&str),
     ) -> Option<(String, Attached)> {
@@ -179,7 +179,7 @@ impl Engine {
     /// Disconnects a member from the pool's network.
     async fn leave_pool(&self, id: &str) -> Result<(), String> {
         let request = NetworkDisconnectRequest { container: id.to_owned(), force: Some(true) };
-        self.api.disconnect_network(POOL_NETWORK, request).await.map_err(|error| told(&error))
+        self.api.disconnect_network(POOL_NETWORK, request).await.map_err(|error| error_text(&error))
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn only_a_young_one_of_this_build_that_nobody_has_is_taken() {
-        let own = Own { image: "i:1".into(), volume: "v".into(), id: Some("sha256:1".into()) };
+        let own = OwnImage { image: "i:1".into(), volume: "v".into(), id: Some("sha256:1".into()) };
         let member = |image: &str, state, age, networks: &[&str]| Member {
             id: "1".into(),
             image: image.into(),

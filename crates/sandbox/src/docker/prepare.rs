@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use rustix::fs::FlockOperation;
 
 use super::engine::Engine;
-use super::engine_error::{status, told};
+use super::engine_error::{error_text, status};
 use super::names::{BINARY, LABEL_VERSION};
 use super::podman;
 use crate::plan::engine::{EngineImage, Maker};
@@ -37,7 +37,7 @@ const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
 
 /// The names of the image and the volume that hold our binary.
 #[derive(Clone, Debug)]
-pub(super) struct Own {
+pub(super) struct OwnImage {
     pub(super) image: String,
     pub(super) volume: String,
     /// The engine's id of the image, if it was there before.
@@ -45,25 +45,25 @@ pub(super) struct Own {
 }
 
 /// Returns this binary's image and volume; imports the image if the engine has none.
-pub(super) async fn own(engine: &Engine) -> Result<Own, String> {
+pub(super) async fn own(engine: &Engine) -> Result<OwnImage, String> {
     let (own, binary, length) = name_own().map_err(|e| format!("this program's own file: {e}"))?;
     if let Some(id) = known(engine, &own.image).await? {
-        return Ok(Own { id: Some(id), ..own });
+        return Ok(OwnImage { id: Some(id), ..own });
     }
     // One of all runs imports it: it is as large as the program.
     let _held = wait_for(&binary).await;
     if let Some(id) = known(engine, &own.image).await? {
-        return Ok(Own { id: Some(id), ..own });
+        return Ok(OwnImage { id: Some(id), ..own });
     }
     import(engine, &own.image, binary, length).await?;
     Ok(own)
 }
 
 /// Returns this binary's image and volume, if the engine has the image.
-pub(super) async fn known_own(engine: &Engine) -> Option<Own> {
+pub(super) async fn known_own(engine: &Engine) -> Option<OwnImage> {
     let (own, ..) = name_own().ok()?;
     let id = known(engine, &own.image).await.ok()??;
-    Some(Own { id: Some(id), ..own })
+    Some(OwnImage { id: Some(id), ..own })
 }
 
 /// Whether a container's copy of this program is not as long as the program: an engine that dies while it fills the volume takes it
@@ -84,14 +84,14 @@ pub(super) async fn remove_volume(engine: &Engine) {
 }
 
 /// Returns the names of this binary's image and volume, the open binary, and its length.
-fn name_own() -> io::Result<(Own, File, u64)> {
+fn name_own() -> io::Result<(OwnImage, File, u64)> {
     let binary = File::open("/proc/self/exe")?;
     let about = binary.metadata()?;
     let mut beginning = [0; BEGINNING];
     let read = binary.read_at(&mut beginning, 0)?;
     let mark = mark(about.len(), [about.mtime(), about.mtime_nsec()], &beginning[..read]);
     let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
-    let own = Own { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
+    let own = OwnImage { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
     Ok((own, binary, about.len()))
 }
 
@@ -100,7 +100,7 @@ async fn known(engine: &Engine, image: &str) -> Result<Option<String>, String> {
     match engine.api.inspect_image(image).await {
         Ok(about) => Ok(about.id),
         Err(error) if status(&error) == Some(NOT_FOUND) => Ok(None),
-        Err(error) => Err(told(&error)),
+        Err(error) => Err(error_text(&error)),
     }
 }
 
@@ -136,7 +136,7 @@ async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Resu
     let body = bollard::body_try_stream(pieces.map(|piece| piece.map(Into::into)));
     let mut steps = Box::pin(engine.api.create_image(Some(options), Some(body), None));
     while let Some(step) = steps.next().await {
-        step.map_err(|error| told(&error))?;
+        step.map_err(|error| error_text(&error))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use policy::Inbound;
 
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
-use super::engine_error::told;
+use super::engine_error::error_text;
 use crate::error::Error;
 use crate::plan::engine::EngineAt;
 use crate::run_network::RunNetwork;
@@ -103,7 +103,7 @@ pub fn refuse_hidden_sources(at: &EngineAt) -> Result<(), Error> {
     };
     let hides = at.rootless
         || apart(LONGEST, || async {
-            let fail = |error| Error::Refused { what: told(&error), remedy: None };
+            let fail = |error| Error::Refused { what: error_text(&error), remedy: None };
             let engine = Engine::at(at).map_err(fail)?;
             let (about, version) = tokio::join!(engine.api.info(), engine.api.version());
             let options = about.map_err(fail)?.security_options.unwrap_or_default();

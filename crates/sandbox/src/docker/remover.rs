@@ -20,7 +20,7 @@ use sys::descriptor;
 
 use super::background;
 use super::engine::Engine;
-use super::engine_error::told;
+use super::engine_error::error_text;
 use super::names::network_name;
 use super::slots::Slots;
 use crate::plan::engine::EngineAt;
@@ -72,7 +72,7 @@ fn live(word: &OwnedFd, mark: &OwnedFd, at: &EngineAt, run: &RunId) -> Option<()
 fn take_away(at: &EngineAt, run: &RunId, containers: &str) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let removed = async {
-        let engine = Engine::at(at).map_err(|error| told(&error))?;
+        let engine = Engine::at(at).map_err(|error| error_text(&error))?;
         let removed = containers.lines().map(|container| engine.remove_ended(container));
         let removed = futures_util::future::join_all(removed).await;
         let network = engine.remove_network(&network_name(run)).await;

@@ -17,7 +17,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::engine::Engine;
 use super::names::POOLED;
 use super::pool::Member;
-use super::prepare::{self, Own};
+use super::prepare::{self, OwnImage};
 use super::slots::Slots;
 use super::{background, container};
 use crate::plan::engine::EngineAt;
@@ -100,7 +100,7 @@ async fn fill(engine: &Engine, size: usize) -> Option<()> {
 }
 
 /// Counts the untaken members of this build, those being made included.
-async fn waiting(engine: &Engine, own: &Own) -> Option<usize> {
+async fn waiting(engine: &Engine, own: &OwnImage) -> Option<usize> {
     let counts = |member: &&Member| member.is_of(own) && member.is_untaken();
     Some(engine.members().await.ok()?.iter().filter(counts).count())
 }

@@ -21,15 +21,15 @@ use super::agent_session::{AgentSession, Authority, Ended};
 use super::attached::{Attached, CarryEnd};
 use super::brief::{self, Brief};
 use super::engine::Engine;
-use super::engine_error::told;
+use super::engine_error::error_text;
 use super::inputs::{ShimInputs, agent_name};
-use super::limit_check::Asked;
+use super::limit_check::LimitRequest;
 use super::names::{network_name, sidecar_name};
 use super::remover::Remover;
 use super::replenish::Replenisher;
 use super::slots::{Slot, Slots};
 use super::streams::{self, Mailbox, Streams};
-use super::tool_files::Brought;
+use super::tool_files::ToolFiles;
 use super::{agent, overlay, port_health, prepare};
 use crate::event::Event;
 use crate::failure::Failure;
@@ -91,7 +91,7 @@ pub(super) fn live(mut given: ShimInputs<'_>) -> i32 {
 
 /// Makes the run's objects, watches them, and removes them, also when making them failed.
 async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Failure> {
-    let engine = Engine::at(given.engine).map_err(|e| Failure::new("reach the engine", told(&e)))?;
+    let engine = Engine::at(given.engine).map_err(|e| Failure::new("reach the engine", error_text(&e)))?;
     let shim = Shim { plan: given.plan, engine, slots: given.slots.clone(), held: Held::default() };
     let mut mailbox = Mailbox::new();
     let (link, control) = (given.link.try_clone(), given.control.try_clone());
@@ -298,12 +298,12 @@ fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failur
         terminal: matches!(given.stdio, Stdio::Terminal),
         shown: given.shown.clone(),
         copies: brief::copies(plan),
-        overlays: overlay::all_asked(plan).map_err(|e| failed("keep apart what is written", &e))?,
-        brought: Brought::of(plan),
+        overlays: overlay::requests(plan).map_err(|e| failed("keep apart what is written", &e))?,
+        brought: ToolFiles::of(plan),
         writable: brief::writable(plan),
         authority: None,
         lingers: given.engine.maker == Maker::Podman,
-        limits: Asked::of(plan),
+        limits: LimitRequest::of(plan),
         notices: given.notices.clone(),
     })
 }

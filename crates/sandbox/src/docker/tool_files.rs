@@ -14,12 +14,12 @@ use crate::step::Step;
 
 /// The files (path, text, mode) and links (path, target) to bring.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Brought {
+pub(super) struct ToolFiles {
     files: Vec<(PathBuf, String, u32)>,
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Brought {
+impl ToolFiles {
     /// Collects the files and links of a plan.
     pub(super) fn of(plan: &Plan) -> Self {
         let file = |step: &Step| match step {
