@@ -140,6 +140,7 @@ enum First {
     Nothing,
 }
 
+/// Reads the first entry of an archive.
 fn first_of(archive: &[u8]) -> io::Result<First> {
     let mut archive = tar::Archive::new(archive);
     let Some(entry) = archive.entries()?.next().transpose()? else { return Ok(First::Nothing) };

@@ -1,5 +1,4 @@
-//! The shim's session with the agent's container: what the two send each other, and what of it goes to the parent and the
-//! caller.
+//! The shim's session with the agent's container: what the two send each other, and what goes on to the parent and the caller.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -207,6 +206,7 @@ impl AgentSession {
         Err(Failure::new("hear from the agent's container", cause))
     }
 
+    /// Handles an event of the mailbox; a closed mailbox counts as the parent's end.
     async fn handle(&mut self, event: Option<ShimEvent>) -> Result<Option<Ended>, Failure> {
         match event {
             Some(ShimEvent::Signal(number)) if self.has_begun() => {
@@ -269,6 +269,7 @@ impl AgentSession {
         }
     }
 
+    /// Sends a piece of input, or keeps it until the window has room.
     async fn take_input(&mut self, event: Option<ShimEvent>) {
         match event {
             Some(ShimEvent::Input(octets)) if self.in_flight + octets.len() > WINDOW => {
@@ -285,6 +286,7 @@ impl AgentSession {
         }
     }
 
+    /// Handles all complete frames, and passes the output among them to the writer threads.
     async fn take_frames(&mut self) -> Result<Option<Ended>, Failure> {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let taken = self.sort_frames(&mut output, &mut errors).await;
@@ -297,6 +299,7 @@ impl AgentSession {
         taken
     }
 
+    /// Handles all complete frames but output, which it collects.
     async fn sort_frames(
         &mut self,
         output: &mut Vec<u8>,
@@ -306,9 +309,7 @@ impl AgentSession {
             let (channel, payload) = match self.frames.next_frame() {
                 Ok(Some((channel, payload))) => (channel, payload.to_vec()),
                 Ok(None) => return Ok(None),
-                Err(error) => {
-                    return Err(Failure::new("hear from the agent's container", error));
-                }
+                Err(error) => return Err(Failure::new("hear from the agent's container", error)),
             };
             match channel {
                 Channel::Output => output.extend(payload),
@@ -341,6 +342,7 @@ impl AgentSession {
         }
     }
 
+    /// Passes an event on to the parent; keeps the one that ends the session.
     fn take_event(&mut self, message: &[u8]) -> Option<Ended> {
         match Event::parse(message, Vec::new()) {
             Ok(event @ (Event::Ended(_) | Event::Failed(_) | Event::NotExecuted { .. })) => {

@@ -19,6 +19,7 @@ pub(super) fn start(lines: &[BorrowedFd<'_>], life: impl FnOnce() -> Option<()>)
         .map(drop)
 }
 
+/// Closes everything but `lines`, and leaves the run's directory.
 fn shut_off(lines: &[BorrowedFd<'_>]) -> io::Result<()> {
     privilege::undumpable()?;
     descriptor::close_all_but(lines)?;

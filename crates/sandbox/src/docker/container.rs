@@ -208,6 +208,7 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
     all
 }
 
+/// Returns the mounts of the agent's container.
 fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
     // This container may be made before a sidecar's has filled the volume, and its image must not fill it.
     let volume_options = MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() };
@@ -216,19 +217,19 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
     for step in &plan.steps {
         match step {
             Step::ShowWorkspace(path, mode) => {
-                all.push(bind(path, path, *mode != WorkspaceMode::ReadWrite));
                 // A read-only workspace needs no protected paths.
                 if *mode == WorkspaceMode::ReadWrite {
-                    let held =
-                        protected.iter().map(|(path, mode)| bind(path, path, *mode == MountMode::ReadOnly));
-                    all.extend(held);
+                    all.push(bind(path, path, MountMode::ReadWrite));
+                    all.extend(protected.iter().map(|(path, mode)| bind(path, path, *mode)));
+                } else {
+                    all.push(bind(path, path, MountMode::ReadOnly));
                 }
             }
             Step::Show(Visible { source: Source::Host(path), target, mode }) => {
-                all.push(bind(path, target, *mode == MountMode::ReadOnly));
+                all.push(bind(path, target, *mode));
             }
             Step::Copy(from, _) => {
-                all.push(bind(from, &copied(copies), true));
+                all.push(bind(from, &copied(copies), MountMode::ReadOnly));
                 copies += 1;
             }
             _ => {}
@@ -254,12 +255,12 @@ fn own_volume(volume: &str) -> Mount {
     }
 }
 
-fn bind(source: &Path, target: &Path, read_only: bool) -> Mount {
+fn bind(source: &Path, target: &Path, mode: MountMode) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
         source: Some(source.display().to_string()),
         target: Some(target.display().to_string()),
-        read_only: Some(read_only),
+        read_only: Some(mode == MountMode::ReadOnly),
         ..Mount::default()
     }
 }

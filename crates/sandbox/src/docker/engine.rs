@@ -111,6 +111,7 @@ impl Engine {
         self.api.connect_network(&network_name(&visit.run), request).await.map_err(|e| error_text(&e))
     }
 
+    /// Makes a container. Asks Podman twice if the first failure is transient.
     pub(super) async fn make_container(
         &self,
         name: &str,
@@ -146,6 +147,7 @@ impl Engine {
         self.make_container(name, body).await
     }
 
+    /// Starts a container.
     pub(super) async fn start(&self, name: &str) -> Result<(), String> {
         self.api.start_container(name, None).await.map_err(|e| error_text(&e))
     }
@@ -208,28 +210,37 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the ids of a run's containers and networks, including a sidecar out of the pool, which has the pool's labels.
-    pub(super) async fn objects(
-        &self,
-        run: &RunId,
-    ) -> Result<(Vec<String>, Vec<String>), bollard::errors::Error> {
+    /// Finds a run's containers and networks, including a sidecar out of the pool, which has the pool's labels.
+    pub(super) async fn objects(&self, run: &RunId) -> Result<RunObjects, bollard::errors::Error> {
         let label = format!("{LABEL_RUN}={run}");
         let (containers, networks, taken) =
             tokio::join!(self.labelled(&label, ALL), self.networks_labelled(&label), self.taken_by(run));
         let containers = containers?.into_iter().filter_map(|container| container.id).chain(taken?).collect();
-        Ok((containers, networks?))
+        Ok(RunObjects { containers, networks: networks? })
     }
 
     /// Removes containers and then networks.
-    pub(super) async fn remove_all(&self, containers: &[String], networks: &[String]) -> Result<(), String> {
-        let removed = containers.iter().map(|id| self.remove_container(id));
+    pub(super) async fn remove_all(&self, objects: &RunObjects) -> Result<(), String> {
+        let removed = objects.containers.iter().map(|id| self.remove_container(id));
         for removed in futures_util::future::join_all(removed).await {
             removed?;
         }
-        for network in networks {
+        for network in &objects.networks {
             self.remove_network(network).await?;
         }
         Ok(())
+    }
+}
+
+/// The ids of a run's objects at an engine.
+pub(super) struct RunObjects {
+    pub(super) containers: Vec<String>,
+    pub(super) networks: Vec<String>,
+}
+
+impl RunObjects {
+    pub(super) fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.networks.is_empty()
     }
 }
 

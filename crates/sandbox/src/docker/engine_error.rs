@@ -8,6 +8,20 @@ pub(super) const FORBIDDEN: u16 = 403;
 pub(super) const BAD_REQUEST: u16 = 400;
 pub(super) const INTERNAL: u16 = 500;
 
+/// An engine's refusal of a request.
+#[derive(Debug)]
+pub(super) struct EngineRefusal {
+    /// The HTTP status, if the engine answered.
+    pub(super) status: Option<u16>,
+    pub(super) text: String,
+}
+
+impl EngineRefusal {
+    pub(super) fn of(error: &bollard::errors::Error) -> Self {
+        Self { status: status(error), text: error_text(error) }
+    }
+}
+
 /// Returns the HTTP status of an answer; `None` if the engine did not answer.
 pub(super) fn status(error: &bollard::errors::Error) -> Option<u16> {
     match error {

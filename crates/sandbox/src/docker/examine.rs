@@ -47,6 +47,7 @@ pub fn examine_engine(caller: &Caller) -> Vec<Check> {
     }
 }
 
+/// Asks the engine for all that is reported.
 async fn find(socket: &Path) -> Result<Found, Error> {
     let ask = |engine: Engine| async move {
         let own = prepare::known_own(&engine).await;

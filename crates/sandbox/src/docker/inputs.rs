@@ -38,7 +38,7 @@ pub(super) struct ShimInputs<'a> {
     /// The socket on which the parent hands over the certificate of the run's authority, if there is one.
     pub(super) hand: OwnedFd,
     /// The socket on which the remover is handed the run lock, if objects may be removed behind the run.
-    pub(super) mark: Option<OwnedFd>,
+    pub(super) run_lock: Option<OwnedFd>,
 }
 
 /// Returns the name of the agent's container of a run. S1.6

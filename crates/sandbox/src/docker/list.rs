@@ -35,6 +35,7 @@ impl Engine {
         Ok(found)
     }
 
+    /// Lists all containers with a label.
     async fn all_labelled(&self, label: &str) -> Result<Vec<ContainerSummary>, Error> {
         let filter = of_label(label);
         match self.maker {
@@ -106,6 +107,7 @@ impl Engine {
         self.maker == Maker::Podman && is_lost(self.described(container).await.as_ref())
     }
 
+    /// Inspects a container through Podman, even if it has lost count of its networks.
     async fn described(&self, container: &str) -> Option<(u16, Value)> {
         podman::get(&self.socket, &format!("/v1.41/containers/{}/json", encoded(container))).await.ok()
     }
@@ -117,11 +119,13 @@ fn is_named_so(summary: &ContainerSummary, names_begin: &str) -> bool {
     names.any(|name| name.starts_with(names_begin))
 }
 
+/// Whether an answer is Podman's error for lost count.
 fn is_lost(answer: Option<&(u16, Value)>) -> bool {
     let Some((INTERNAL, body)) = answer else { return false };
     body["message"].as_str().is_some_and(|text| text.contains(LOST_COUNT))
 }
 
+/// Requests a list from Podman's own API.
 async fn list(socket: &Path, what: &str, filter: &HashMap<&str, Vec<String>>) -> Result<Value, Error> {
     let filter = serde_json::to_string(filter).unwrap_or_default();
     let path = format!("/v4.0.0/libpod/{what}filters={}", encoded(&filter));

@@ -61,7 +61,7 @@ use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 use self::brief::Shown;
 use self::container::Protected;
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
-use self::engine::Engine;
+use self::engine::{Engine, RunObjects};
 use self::engine_error::{error_text, status};
 pub use self::examine::examine_engine;
 use self::inputs::ShimInputs;
@@ -161,12 +161,12 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
 async fn take_away(
     engine: &Engine,
     run: &RunId,
-    found: Result<(Vec<String>, Vec<String>), bollard::errors::Error>,
+    found: Result<RunObjects, bollard::errors::Error>,
 ) -> Result<bool, String> {
-    let (containers, networks) = found.map_err(|error| error_text(&error))?;
-    engine.remove_all(&containers, &networks).await?;
+    let objects = found.map_err(|error| error_text(&error))?;
+    engine.remove_all(&objects).await?;
     engine.remove_volumes(run).await?;
-    Ok(!containers.is_empty() || !networks.is_empty())
+    Ok(!objects.is_empty())
 }
 
 /// Starts the shim of a plan, which makes the containers and starts the command once the sidecar serves.
@@ -190,7 +190,6 @@ pub fn start(
         true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?.cover_watch),
         false => None,
     };
-    let notices = Vec::new();
     let (shown, protected) = look_at_sources(plan)?;
     overlay::prepare(plan, undo)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
@@ -214,15 +213,15 @@ pub fn start(
         image: &engine.image,
         shown,
         protected,
-        notices,
+        notices: Vec::new(),
         hand: hand_inside,
-        mark: mark_inside,
+        run_lock: mark_inside,
     };
     // No parent-death signal: the shim would end before it could remove anything. It sees this process's end on the socket.
     let init = process::clone(Namespaces::NONE, None, move || {
         let _ = rustix::process::setsid();
         let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
-        keep.extend([&given.broker, &given.mark].into_iter().flatten().map(AsFd::as_fd));
+        keep.extend([&given.broker, &given.run_lock].into_iter().flatten().map(AsFd::as_fd));
         if let Stdio::Descriptors(list) = &given.stdio {
             keep.extend(list.iter().map(AsFd::as_fd));
         }
@@ -235,6 +234,11 @@ pub fn start(
     // The certificate of the run's authority comes once the engine has made the sidecar; nobody waits for that here.
     let hand = plan.opens_tls().then_some(hand).into();
     let started = Started { cover_watch, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
+    start_sidecar(sidecar, started)
+}
+
+/// Starts the sidecar's process on this machine. Kills the shim if that fails.
+fn start_sidecar(sidecar: &mut dyn SidecarStart, started: Started) -> Result<Started, Error> {
     match sidecar.start() {
         Ok(()) => Ok(started),
         Err(error) => {

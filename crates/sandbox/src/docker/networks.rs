@@ -6,7 +6,7 @@ use std::time::Duration;
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 
 use super::engine::{Engine, PAUSES};
-use super::engine_error::{CONFLICT, FORBIDDEN, INTERNAL, NOT_FOUND, error_text, status};
+use super::engine_error::{CONFLICT, EngineRefusal, FORBIDDEN, INTERNAL, NOT_FOUND, error_text, status};
 use super::names::{EGRESS, POOL_NETWORK, labels, network_name, own_label};
 use super::podman;
 use crate::plan::Plan;
@@ -20,8 +20,8 @@ impl Engine {
             let network = RunNetwork::numbered(first % NETWORKS + number);
             match self.make_internal(&network_name(&plan.run), network, &[], labels(plan)).await {
                 Ok(()) => return Ok(network),
-                Err((_, text)) if is_overlap(&text) => {}
-                Err((_, text)) => return Err(text),
+                Err(refusal) if is_overlap(&refusal.text) => {}
+                Err(refusal) => return Err(refusal.text),
             }
         }
         Err(format!("all {NETWORKS} networks are taken"))
@@ -35,7 +35,7 @@ impl Engine {
         network: RunNetwork,
         more: &[(&str, &str)],
         labels: HashMap<String, String>,
-    ) -> Result<(), (Option<u16>, String)> {
+    ) -> Result<(), EngineRefusal> {
         if self.maker == Maker::Podman {
             return podman::make_internal(&self.socket, name, &network.subnet(), labels).await;
         }
@@ -54,7 +54,7 @@ impl Engine {
             ..NetworkCreateRequest::default()
         };
         let made = self.api.create_network(request).await;
-        made.map(drop).map_err(|error| (status(&error), error_text(&error)))
+        made.map(drop).map_err(|error| EngineRefusal::of(&error))
     }
 
     /// Makes the network by which sidecars reach the outside; they cannot reach each other on it.
@@ -70,7 +70,7 @@ impl Engine {
         };
         self.make_once(EGRESS, || async {
             let made = self.api.create_network(request).await;
-            made.map(drop).map_err(|error| (status(&error), error_text(&error)))
+            made.map(drop).map_err(|error| EngineRefusal::of(&error))
         })
         .await
     }
@@ -85,7 +85,7 @@ impl Engine {
     /// Makes a network that all runs share, unless the engine has it.
     async fn make_once<W>(&self, name: &str, make: impl FnOnce() -> W) -> Result<(), String>
     where
-        W: Future<Output = Result<(), (Option<u16>, String)>>,
+        W: Future<Output = Result<(), EngineRefusal>>,
     {
         if self.has_network(name).await.unwrap_or(false) {
             return Ok(());
@@ -93,10 +93,10 @@ impl Engine {
         match make().await {
             Ok(()) => Ok(()),
             // Another run was first: an engine makes only one network with the same addresses.
-            Err((status, text)) if status == Some(CONFLICT) || is_overlap(&text) => {
-                if self.await_network(name).await { Ok(()) } else { Err(text) }
+            Err(refusal) if refusal.status == Some(CONFLICT) || is_overlap(&refusal.text) => {
+                if self.await_network(name).await { Ok(()) } else { Err(refusal.text) }
             }
-            Err((_, text)) => Err(text),
+            Err(refusal) => Err(refusal.text),
         }
     }
 

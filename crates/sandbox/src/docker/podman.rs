@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::engine_error::{INTERNAL, error_text, printable, status};
+use super::engine_error::{EngineRefusal, INTERNAL, error_text, printable, status};
 use crate::plan::engine::Maker;
 
 /// How long an answer may take, and its longest length.
@@ -98,22 +98,23 @@ pub(super) async fn make_internal(
     name: &str,
     subnet: &str,
     labels: HashMap<String, String>,
-) -> Result<(), (Option<u16>, String)> {
+) -> Result<(), EngineRefusal> {
     let wish = json!({
         "name": name, "driver": "bridge", "internal": true, "dns_enabled": false, "ipv6_enabled": false,
         "subnets": [{ "subnet": subnet }], "labels": labels,
     });
     let answer = ask(socket, "POST", "/v4.0.0/libpod/networks/create", Some(&wish)).await;
-    let answer = answer.map_err(|error| (None, error.to_string()))?;
+    let answer = answer.map_err(|error| EngineRefusal { status: None, text: error.to_string() })?;
     if answer.status != 200 {
         let text = answer.body["message"].as_str().unwrap_or("it does not say why");
-        return Err((Some(answer.status), printable(text)));
+        return Err(EngineRefusal { status: Some(answer.status), text: printable(text) });
     }
     if is_shut(&answer.body) {
         return Ok(());
     }
     let _ = ask(socket, "DELETE", &format!("/v4.0.0/libpod/networks/{name}"), None).await;
-    Err((None, "Podman gives this machine an address on it, by which a run would reach its services".into()))
+    let text = "Podman gives this machine an address on it, by which a run would reach its services".into();
+    Err(EngineRefusal { status: None, text })
 }
 
 /// Whether a network, as Podman describes it, is internal and has no address of the host.

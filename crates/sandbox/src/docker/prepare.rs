@@ -89,8 +89,8 @@ fn name_own() -> io::Result<(OwnImage, File, u64)> {
     let about = binary.metadata()?;
     let mut beginning = [0; BEGINNING];
     let read = binary.read_at(&mut beginning, 0)?;
-    let mark = mark(about.len(), [about.mtime(), about.mtime_nsec()], &beginning[..read]);
-    let tag = format!("{}-{mark:016x}", env!("CARGO_PKG_VERSION"));
+    let build = build_id(about.len(), [about.mtime(), about.mtime_nsec()], &beginning[..read]);
+    let tag = format!("{}-{build:016x}", env!("CARGO_PKG_VERSION"));
     let own = OwnImage { image: format!("{IMAGE}:{tag}"), volume: format!("lockgate-{tag}"), id: None };
     Ok((own, binary, about.len()))
 }
@@ -118,12 +118,13 @@ async fn wait_for(binary: &File) -> Option<File> {
 }
 
 /// Identifies a build: FNV-1a over the binary's size, its modification time, and its beginning.
-fn mark(length: u64, made: [i64; 2], beginning: &[u8]) -> u64 {
+fn build_id(length: u64, made: [i64; 2], beginning: &[u8]) -> u64 {
     let numbers = length.to_le_bytes().into_iter().chain(made.map(i64::to_le_bytes).into_iter().flatten());
     let octets = numbers.chain(beginning.iter().copied());
     octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// Imports the binary as an image.
 async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Result<(), String> {
     // The entry point is set for each container.
     let label = format!("LABEL {LABEL_VERSION}={}", env!("CARGO_PKG_VERSION"));
@@ -240,8 +241,8 @@ mod tests {
 
     #[test]
     fn another_build_has_another_name() {
-        assert_ne!(mark(1, [2, 3], b"a"), mark(1, [2, 4], b"a"));
-        assert_ne!(mark(1, [2, 3], b"a"), mark(2, [2, 3], b"a"));
-        assert_ne!(mark(1, [2, 3], b"a"), mark(1, [2, 3], b"b"));
+        assert_ne!(build_id(1, [2, 3], b"a"), build_id(1, [2, 4], b"a"));
+        assert_ne!(build_id(1, [2, 3], b"a"), build_id(2, [2, 3], b"a"));
+        assert_ne!(build_id(1, [2, 3], b"a"), build_id(1, [2, 3], b"b"));
     }
 }

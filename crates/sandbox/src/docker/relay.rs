@@ -19,7 +19,7 @@ use crate::{handshake, socket_broker};
 
 /// How long the shim may send nothing, and how long it may take nothing: it sends a heartbeat every few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same before the brief: meanwhile the engine starts the sidecar, on a busy machine. A shim that ends closes the stream in
+/// How long the shim may send nothing before the brief: meanwhile the engine starts the sidecar. A shim that ends closes the stream in
 /// any case.
 const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 /// How long a container that has reported its end waits for the shim to let it go.
@@ -293,6 +293,7 @@ impl Relay {
         }
     }
 
+    /// Receives an event of the supervisor.
     fn take_event(&mut self) -> io::Result<()> {
         let Some(event) = Event::receive(self.control.as_fd())? else {
             // The supervisor is done, and has reported how the command ended if one had begun.
@@ -327,11 +328,13 @@ impl Relay {
         }
     }
 
+    /// Writes input to the terminal, and reads output from it.
     fn use_terminal(&mut self) {
         self.write_command();
         move_out(&mut self.terminal, Channel::Output, &mut self.to_shim);
     }
 
+    /// Sends the container's resource usage, and then how the command ended.
     fn report_end(&mut self, ended: &[u8]) {
         let used = Event::Used(own_usage());
         self.to_shim.extend(frame(Channel::Event, &used.message().0));

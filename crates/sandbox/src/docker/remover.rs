@@ -36,10 +36,11 @@ const LONGEST_PATH: usize = 4096;
 pub(super) struct Remover(OwnedFd);
 
 impl Remover {
-    /// Starts the process, from one with a single thread. `mark` is the socket on which it is handed the run lock.
-    pub(super) fn start(at: &EngineAt, run: &RunId, mark: &OwnedFd) -> io::Result<Self> {
-        let (word, ours) = descriptor::message_pair()?;
-        background::start(&[word.as_fd(), mark.as_fd()], || live(&word, mark, at, run))?;
+    /// Starts the process, from one with a single thread. `lock_socket` is the socket on which it is handed the run lock.
+    pub(super) fn start(at: &EngineAt, run: &RunId, lock_socket: &OwnedFd) -> io::Result<Self> {
+        let (request, ours) = descriptor::message_pair()?;
+        let keep = [request.as_fd(), lock_socket.as_fd()];
+        background::start(&keep, || live(&request, lock_socket, at, run))?;
         Ok(Self(ours))
     }
 
@@ -51,25 +52,26 @@ impl Remover {
     }
 }
 
-fn live(word: &OwnedFd, mark: &OwnedFd, at: &EngineAt, run: &RunId) -> Option<()> {
+/// Runs the remover. `request` brings the list of containers and a slot, `lock_socket` the run lock and its path.
+fn live(request: &OwnedFd, lock_socket: &OwnedFd, at: &EngineAt, run: &RunId) -> Option<()> {
     let mut list = [0; LONGEST_LIST];
-    let (list, slot) = descriptor::receive(word, &mut list).ok()?;
+    let (list, slot) = descriptor::receive(request, &mut list).ok()?;
     if list.is_empty() {
         return Some(());
     }
-    let taken = take_away(at, run, std::str::from_utf8(list).ok()?);
+    let removed = remove(at, run, std::str::from_utf8(list).ok()?);
     drop(slot);
     let mut path = [0; LONGEST_PATH];
-    let (path, mut marks) = descriptor::receive(mark, &mut path).ok()?;
+    let (path, mut locks) = descriptor::receive(lock_socket, &mut path).ok()?;
     // If it was not handed over, the process that holds it does the rest.
-    let mut mark = File::from(marks.pop()?);
-    match taken {
+    let mut lock = File::from(locks.pop()?);
+    match removed {
         Ok(()) => std::fs::remove_file(Path::new(std::str::from_utf8(path).ok()?)).ok(),
-        Err(cause) => mark.write_all(undo::left(&cause).as_bytes()).ok(),
+        Err(cause) => lock.write_all(undo::left(&cause).as_bytes()).ok(),
     }
 }
 
-fn take_away(at: &EngineAt, run: &RunId, containers: &str) -> Result<(), String> {
+fn remove(at: &EngineAt, run: &RunId, containers: &str) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let removed = async {
         let engine = Engine::at(at).map_err(|error| error_text(&error))?;

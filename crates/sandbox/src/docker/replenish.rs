@@ -52,11 +52,12 @@ impl Replenisher {
     }
 }
 
-fn live(word: &OwnedFd, at: &EngineAt, slots: &Slots, size: usize) -> Option<()> {
-    if rustix::io::retry_on_intr(|| rustix::io::read(word, &mut [0; 1])).ok()? == 0 {
+/// Runs the replenisher. `shim` brings an octet when the command begins, and ends with the run.
+fn live(shim: &OwnedFd, at: &EngineAt, slots: &Slots, size: usize) -> Option<()> {
+    if rustix::io::retry_on_intr(|| rustix::io::read(shim, &mut [0; 1])).ok()? == 0 {
         return Some(());
     }
-    let over = rustix::event::poll(&mut [PollFd::new(word, PollFlags::IN)], Some(&WHILE));
+    let over = rustix::event::poll(&mut [PollFd::new(shim, PollFlags::IN)], Some(&WHILE));
     if over != Ok(0) {
         std::thread::sleep(LAST_WORDS);
     }

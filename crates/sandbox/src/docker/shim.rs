@@ -70,12 +70,12 @@ enum BinaryVolume {
 
 /// Runs the shim, and returns its exit status.
 pub(super) fn live(mut given: ShimInputs<'_>) -> i32 {
-    let mark = given.mark.take();
+    let run_lock = given.run_lock.take();
     let mut behind = Behind {
         // Without a replenisher the pool stays empty, and runs go on.
         replenisher: Replenisher::start(given.engine, &given.slots, given.pool).ok().flatten(),
         // Without a remover the shim removes everything itself.
-        remover: mark.and_then(|mark| Remover::start(given.engine, &given.plan.run, &mark).ok()),
+        remover: run_lock.and_then(|socket| Remover::start(given.engine, &given.plan.run, &socket).ok()),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return 1 };
