@@ -91,8 +91,8 @@ use crate::{protect, source};
 const FIRST_WORD: Duration = Duration::from_secs(10);
 const NOT_FOUND: u16 = 404;
 /// How many times the removal looks for objects that Podman was still making for a killed run, and the pause in between.
-const LOOKS: usize = 4;
-const LOOK: Duration = Duration::from_millis(1500);
+const REMOVAL_ROUNDS: usize = 4;
+const ROUND_PAUSE: Duration = Duration::from_millis(1500);
 
 /// Finds the caller's engine and an image there, before anything is planned. `slots` is the directory of the slots, in the caller's
 /// own, made when it is needed.
@@ -140,17 +140,17 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
         })?;
         let ask = |engine: Engine| async move { engine.objects(run).await };
         let (engine, _, mut found) = Engine::find(socket, ask).await?;
-        let mut look = 1;
+        let mut round = 1;
         loop {
             let taken = take_away(&engine, run, found).await;
             // Podman goes on making what a killed shim had asked for, and fails on objects that vanish meanwhile.
-            let is_last = engine.maker == Maker::Docker || look == LOOKS;
+            let is_last = engine.maker == Maker::Docker || round == REMOVAL_ROUNDS;
             match taken {
-                Ok(was_there) if is_last || !was_there && look > 1 => return Ok(()),
+                Ok(was_there) if is_last || !was_there && round > 1 => return Ok(()),
                 Err(what) if is_last => return Err(Error::Refused { what, remedy: None }),
-                _ => tokio::time::sleep(LOOK).await,
+                _ => tokio::time::sleep(ROUND_PAUSE).await,
             }
-            look += 1;
+            round += 1;
             found = engine.objects(run).await;
         }
     });

@@ -14,7 +14,7 @@ use crate::plan::ids::MappedId;
 
 /// How many entries of a directory are compared, and how many attempts a directory that keeps changing gets.
 const MOST: usize = 1024;
-const LOOKS: usize = 3;
+const ATTEMPTS: usize = 3;
 
 /// An overlay that an engine was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl OverlayRequest {
             return Err(format!("{} is not kept where it should be", self.place.display()));
         }
         // The directory may be in use on the host: a change between two reads is a reason to try again.
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             if self.is_same(Path::new("")).map_err(at)? {
                 return Ok(());
             }

@@ -26,8 +26,8 @@ const NOT_FOUND: u16 = 404;
 const PIECE: usize = 256 << 10;
 const BLOCK: usize = 512;
 /// How often a run that waits for another to import the image looks again, and how many times.
-const LOOK: Duration = Duration::from_millis(50);
-const LOOKS: usize = 600;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const MOST_POLLS: usize = 600;
 /// How long the request for a file's attributes in a container may take.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 /// How many octets of the binary's beginning identify a build: they include the linker's build id.
@@ -108,11 +108,11 @@ async fn known(engine: &Engine, image: &str) -> Result<Option<String>, String> {
 /// import the same image only take longer.
 async fn wait_for(binary: &File) -> Option<File> {
     let lock = binary.try_clone().ok()?;
-    for _ in 0..LOOKS {
+    for _ in 0..MOST_POLLS {
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             return Some(lock);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     None
 }

@@ -23,7 +23,7 @@ use super::{background, container};
 use crate::plan::engine::EngineAt;
 
 /// How long a run lasts before the pool is filled beside it.
-const WHILE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const FILL_DELAY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// The time left to a run that is over, for its last output.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long filling may take, and waiting for another replenisher.
@@ -57,7 +57,7 @@ fn live(shim: &OwnedFd, at: &EngineAt, slots: &Slots, size: usize) -> Option<()>
     if rustix::io::retry_on_intr(|| rustix::io::read(shim, &mut [0; 1])).ok()? == 0 {
         return Some(());
     }
-    let over = rustix::event::poll(&mut [PollFd::new(shim, PollFlags::IN)], Some(&WHILE));
+    let over = rustix::event::poll(&mut [PollFd::new(shim, PollFlags::IN)], Some(&FILL_DELAY));
     if over != Ok(0) {
         std::thread::sleep(LAST_WORDS);
     }

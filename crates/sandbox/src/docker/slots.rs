@@ -26,7 +26,7 @@ const SLOTS: usize = 8;
 /// How long a run waits for a slot at an engine.
 pub const LONGEST_SLOT_WAIT: Duration = Duration::from_secs(600);
 /// How often a waiting run tries again.
-const LOOK: Duration = Duration::from_millis(40);
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
 /// How many removers work behind their runs at the same time: an engine has done that within a second.
 const SLOTS_BEHIND: usize = 4;
@@ -57,7 +57,7 @@ impl Slots {
             if slot.is_some() || Instant::now() > until {
                 return slot;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -74,7 +74,7 @@ impl Slots {
             if let Some(slot) = self.take_free("fills", 1).ok()? {
                 return Some(slot);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -128,7 +128,7 @@ impl Slot {
                 Ok(None) if Instant::now() <= until => {}
                 found => break found.unwrap_or_default(),
             }
-            match tokio::time::timeout(LOOK, mailbox.receiver.recv()).await {
+            match tokio::time::timeout(POLL_INTERVAL, mailbox.receiver.recv()).await {
                 Ok(None | Some(ShimEvent::ParentGone)) => return None,
                 Ok(Some(ShimEvent::Signal(number))) if NO_END.iter().all(|kept| kept.as_raw() != number) => {
                     return None;
@@ -198,9 +198,9 @@ mod tests {
         let (_directory, slots) = slots();
         let slots = Slots { folder: "/proc/nowhere".into(), ..slots };
         let mut mailbox = Mailbox::new();
-        let taken = tokio::time::timeout(LOOK, Slot::take(&slots, &mut mailbox)).await;
+        let taken = tokio::time::timeout(POLL_INTERVAL, Slot::take(&slots, &mut mailbox)).await;
         assert!(taken.unwrap().is_some_and(|slot| slot.0.is_none()));
-        assert!(tokio::time::timeout(LOOK, slots.await_end()).await.unwrap().is_none());
+        assert!(tokio::time::timeout(POLL_INTERVAL, slots.await_end()).await.unwrap().is_none());
     }
 
     #[tokio::test]
@@ -209,7 +209,7 @@ mod tests {
         let first = slots.await_filling().await;
         assert!(first.is_some());
         let mut second = std::pin::pin!(slots.await_filling());
-        assert!(tokio::time::timeout(LOOK * 2, &mut second).await.is_err(), "two fill at once");
+        assert!(tokio::time::timeout(POLL_INTERVAL * 2, &mut second).await.is_err(), "two fill at once");
         assert!(slots.await_filling().await.is_none(), "two wait");
         drop(first);
         assert!(second.await.is_some());
@@ -224,7 +224,7 @@ mod tests {
             [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(|it| ShimEvent::Signal(it.as_raw()))
         {
             mailbox.sender.try_send(over).unwrap();
-            let taken = tokio::time::timeout(LOOK * 100, Slot::take(&slots, &mut mailbox)).await;
+            let taken = tokio::time::timeout(POLL_INTERVAL * 100, Slot::take(&slots, &mut mailbox)).await;
             assert!(taken.unwrap().is_none());
         }
         mailbox.sender.try_send(ShimEvent::Signal(Signal::USR1.as_raw())).unwrap();
@@ -233,7 +233,7 @@ mod tests {
         mailbox.sender.try_send(ShimEvent::Signal(Signal::USR2.as_raw())).unwrap();
         let waits = Slot::take(&slots, &mut mailbox);
         let frees = async {
-            tokio::time::sleep(LOOK * 3).await;
+            tokio::time::sleep(POLL_INTERVAL * 3).await;
             drop(all);
         };
         let (slot, ()) = tokio::join!(waits, frees);
