@@ -5,6 +5,7 @@ mod command;
 mod exit;
 mod output;
 mod progress;
+mod stderr;
 
 use sandbox::Ahead;
 

@@ -2,26 +2,26 @@
 //! readable without colour, and holds no control character that somebody else put in.
 
 use std::io::{IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use crate::stderr;
 
 /// A line for the person, under the product's name; what follows on others is indented, so that nothing somebody else wrote begins one.
 /// It begins a line of its own, whatever the program that is run has left there.
 pub(crate) fn tell(text: &str) {
+    tell_within(text, stderr::PATIENCE);
+}
+
+/// As [`tell`], and drops the line only once its reader has taken nothing for `patience`.
+fn tell_within(text: &str, patience: Duration) {
     let clean = indented(text);
     let end = end_of_line();
-    if is_stuck(std::io::stderr().as_fd()) {
-        return;
-    }
-    let _ = to_the_end(std::io::stderr().as_fd());
+    stderr::seek_to_end();
     // In one piece: the program that is run writes to the same place.
     let before = if runtime::ends_a_line_begun() { end } else { "" };
-    let whole = format!("{before}lockgate: {}{end}", clean.replace('\n', end));
-    let _ = std::io::stderr().write_all(whole.as_bytes());
+    stderr::write(format!("{before}lockgate: {}{end}", clean.replace('\n', end)).as_bytes(), patience);
 }
 
 /// How a line ends where things are told: raw terminals need the return as well.
@@ -37,38 +37,14 @@ fn indented(text: &str) -> String {
     lines.join(if is_needed { "\n  " } else { "\n" })
 }
 
-/// How long a terminal may take to have room: one that nobody reads has none, and a run must end there as well.
-const ROOM: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Whether it had none the last time: then nothing waits for it again, however much there is to tell.
-static STUCK: AtomicBool = AtomicBool::new(false);
-
-fn is_stuck(stderr: BorrowedFd<'_>) -> bool {
-    if !rustix::termios::isatty(stderr) {
-        return false;
-    }
-    let patience = if STUCK.load(Ordering::Relaxed) { Timespec::default() } else { ROOM };
-    let mut room = [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)];
-    let stuck = matches!(rustix::event::poll(&mut room, Some(&patience)), Ok(0));
-    STUCK.store(stuck, Ordering::Relaxed);
-    stuck
-}
-
 /// A line for programs that read what is told, by itself as well. Where nobody reads it any more, nobody misses it.
 pub(crate) fn report(line: &str) -> std::io::Result<()> {
-    let _ = to_the_end(std::io::stderr().as_fd());
+    stderr::seek_to_end();
     let before = if runtime::ends_a_line_begun() { end_of_line() } else { "" };
     match std::io::stderr().write_all(format!("{before}{}\n", escaped(line)).as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
-}
-
-/// A file that takes what is told is shared with the program that is run, which may have gone anywhere in it. What is told comes last.
-fn to_the_end(stderr: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(stderr)?.st_mode).is_file() {
-        rustix::fs::seek(stderr, rustix::fs::SeekFrom::End(0))?;
-    }
-    Ok(())
 }
 
 /// An error: what happened and why, then what to do.
@@ -78,8 +54,13 @@ pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
         text.push_str("\n  ");
         text.push_str(remedy);
     }
-    tell(&text);
+    // Nothing waits behind it but the end of this process: a pager may take its time.
+    stderr::forget_stuck();
+    tell_within(&text, LAST_PATIENCE);
 }
+
+/// How long the last line waits for room.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An error in a sentence.
 pub(crate) fn said(error: &anyhow::Error) -> String {
