@@ -30,6 +30,7 @@ pub struct Grant {
     addresses: Option<Arc<[IpAddr]>>,
     provider: Option<Arc<Provider>>,
     pinned: bool,
+    message_wise: bool,
     companion: bool,
     denied_addresses: Option<Box<DeniedAddresses>>,
     /// What the managed policy grants for the same request, if it has egress rules.
@@ -47,6 +48,14 @@ impl Grant {
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pinned
+    }
+
+    /// Whether messages of gRPC and Connect in an answer may be passed on one by one. Where a credential is bound to the host,
+    /// its provider has to say so: elsewhere an agent could have stored content answered as such messages, with a border
+    /// inside a credential that is part of it, and what comes before the border would not be found.
+    #[must_use]
+    pub fn is_message_wise(&self) -> bool {
+        self.message_wise
     }
 
     /// Returns the granted host.
@@ -292,10 +301,11 @@ impl Policy {
     }
 
     fn grant_by(&self, asked: &Asked, rule: RuleName, carriage: Carriage) -> Grant {
-        let bound = |provider: &&Arc<Provider>| {
-            provider.pinned && provider.rules.iter().any(|rule| rule.reach.host.matches(&asked.host))
+        let is_bound = |provider: &&Arc<Provider>| {
+            provider.rules.iter().any(|rule| rule.reach.host.matches(&asked.host))
         };
-        let pinned = self.providers.iter().any(|provider| bound(&provider));
+        let pinned = self.providers.iter().filter(is_bound).any(|provider| provider.pinned);
+        let message_wise = self.providers.iter().filter(is_bound).all(|provider| provider.grpc);
         let (host, port) = (asked.host.clone(), asked.port);
         Grant {
             host,
@@ -305,6 +315,7 @@ impl Policy {
             addresses: None,
             provider: None,
             pinned,
+            message_wise,
             companion: false,
             denied_addresses: None,
             ceiling: None,
@@ -350,6 +361,7 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
     let known = ceiling.without_unknown_provider(asked);
     let most = ceiling.decide(&known).map_err(managed)?;
     grant.pinned |= most.pinned;
+    grant.message_wise &= most.message_wise;
     if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
         let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&known), Fit::Full(_)));
         if !within {

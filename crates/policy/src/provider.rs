@@ -71,6 +71,7 @@ pub struct Provider {
     placeholders: Placeholders,
     rate: Option<Rate>,
     headers: Option<Vec<String>>,
+    pub(crate) grpc: bool,
     llm: Option<LlmFormat>,
 }
 
@@ -190,6 +191,7 @@ impl Provider {
             placeholders,
             rate,
             headers,
+            grpc: config.grpc,
             llm: config.llm,
         })
     }

@@ -97,16 +97,22 @@ impl AsFd for CoverWatch {
     }
 }
 
-/// Returns the identity of a name, if it exists. Works through the open directory, so the command hides nothing by changing its mode.
+/// How often a directory's mode is changed back before the look fails.
+const TRIES: usize = 100;
+
+/// Returns the identity of a name, if it exists. Works through the open directory. The command may change its mode, and again as soon as
+/// it was changed back: that hides nothing, and is no reason to end the run.
 fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileId>> {
-    match FileId::at(directory, name) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777);
-            rustix::fs::fchmod(directory, mode | Mode::RWXU)?;
-            FileId::at(directory, name)
+    for _ in 0..TRIES {
+        match FileId::at(directory, name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777);
+                rustix::fs::fchmod(directory, mode | Mode::RWXU)?;
+            }
+            found => return found,
         }
-        being => being,
     }
+    FileId::at(directory, name)
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ fn no_link_stays_in_a_repository_however_it_was_hidden() {
         echo "bare=$?"; find . -type l; ln -s x FETCH_HEAD; lockgate run -- true; echo "refused=$?""#,
         );
         assert_eq!(ended.stdout, "ended=0\n33\nmine\nbare=0\nrefused=125\n", "{ended}");
-        assert!(ended.stderr.contains("took away 10 more links in `"), "{ended}");
+        assert!(ended.stderr.contains("took away 10 more of them in `"), "{ended}");
         for wrong in ["was replaced", "could not take back"] {
             assert!(!ended.stderr.contains(wrong), "{wrong}: {ended}");
         }

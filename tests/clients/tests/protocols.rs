@@ -12,6 +12,7 @@ authorized_uris = ["https://protocols.example/*", "https://api.example.com/*", "
 env = "ONE_TOKEN"
 inject = { header = "authorization", value = "Bearer {{access_token}}" }
 "#;
+const GRPC: &str = "grpc = true\n";
 
 fn site() -> Option<(Site, Canary)> {
     let site = Site::for_test(NEEDS)?;
@@ -21,12 +22,12 @@ fn site() -> Option<(Site, Canary)> {
 }
 
 /// One request by the world's HTTP/2 client inside a run, which trusts the run's authority.
-fn by_h2(site: &Site, request: &Value) -> Option<Value> {
+fn by_h2(site: &Site, policy: &str, request: &Value) -> Option<Value> {
     let client = site.h2_client()?;
     let host = request["host"].as_str().expect("a host");
     let path = site.workspace().join("request.json");
     std::fs::write(&path, request.to_string()).expect("room for a request");
-    let ended = site.run().policy(POLICY).bare().script(&format!(
+    let ended = site.run().policy(policy).bare().script(&format!(
         "WORLD_CA=/.lockgate-etc/authority.pem {} {host}:443 \"$(cat request.json)\"",
         client.display()
     ));
@@ -49,7 +50,7 @@ fn grpc_goes_both_ways_with_its_trailers() {
         "headers": { "content-type": "application/grpc", "te": "trailers" },
         "data": [message("one"), message("two"), message("three"), message(&secret)],
     });
-    let Some(answer) = by_h2(&site, &request) else { return };
+    let Some(answer) = by_h2(&site, &[POLICY, GRPC].concat(), &request) else { return };
     assert_eq!(answer["alpn"], "h2");
     assert_eq!(answer["status"], 200, "{answer}");
     assert_eq!(answer["trailers"]["grpc-status"], "0", "{answer}");
@@ -74,7 +75,7 @@ fn http_2_reaches_those_who_speak_http_1_alone() {
         "host": "api.example.com", "method": "POST", "path": "/mirror", "headers": { "content-type": "text/plain" },
         "data": ["first and last"],
     });
-    let Some(answer) = by_h2(&site, &request) else { return };
+    let Some(answer) = by_h2(&site, POLICY, &request) else { return };
     assert_eq!(answer["status"], 200, "{answer}");
     assert_eq!(
         answer["data"].as_array().map(|d| d.iter().filter_map(Value::as_str).collect::<String>()).as_deref(),

@@ -9,7 +9,7 @@ use credential::{Needles, Scrubber};
 use policy::Denial;
 
 use super::fields::Fields;
-use super::frames::FrameFormat;
+use super::frames::{FrameFormat, Frames};
 use super::head::BodyLength;
 use super::media_type::MediaType;
 use super::messages::MessageScrubber;
@@ -23,9 +23,18 @@ pub(super) struct Filter<'a> {
     scrubber: Option<Scrubber>,
     needles: Option<Needles>,
     account: Option<Account<'a>>,
-    /// Replaces the scrubber for a response that is a stream of messages.
-    messages: Option<MessageScrubber>,
+    messages: MessageStream,
     masked: u64,
+}
+
+/// How a stream of messages (gRPC, Connect) is searched.
+enum MessageStream {
+    /// The response is no such stream.
+    No,
+    /// As one text. A compressed message, or one with unknown flags, ends it.
+    Whole(Frames),
+    /// Message by message, in place of the scrubber.
+    Each(Box<MessageScrubber>),
 }
 
 /// What is done with a response that cannot be searched.
@@ -45,7 +54,7 @@ impl<'a> Filter<'a> {
             scrubber: None,
             needles: None,
             account: None,
-            messages: None,
+            messages: MessageStream::No,
             masked: 0,
         }
     }
@@ -64,8 +73,10 @@ impl<'a> Filter<'a> {
             scrubber: Some(Scrubber::new(needles)),
             needles: Some(needles.clone()),
             account: None,
-            messages: is_stream(&head.fields)
-                .then(|| MessageScrubber::of(FrameFormat::LengthPrefixed, needles)),
+            messages: match is_stream(&head.fields) {
+                true => MessageStream::Whole(Frames::of(FrameFormat::LengthPrefixed)),
+                false => MessageStream::No,
+            },
             masked: 0,
         };
         filter.fields(&mut head.fields);
@@ -81,6 +92,14 @@ impl<'a> Filter<'a> {
             }
         }
         Ok(filter)
+    }
+
+    /// Passes each message on as it ends, if the response is a stream of messages. This is for services that speak gRPC or Connect
+    /// themselves, and let nobody choose where a message ends.
+    pub(super) fn release_messages(&mut self) {
+        if let (MessageStream::Whole(_), Some(needles)) = (&self.messages, &self.needles) {
+            self.messages = MessageStream::Each(MessageScrubber::of(FrameFormat::LengthPrefixed, needles).into());
+        }
     }
 
     /// Has the tokens counted that the response reports.
@@ -125,7 +144,7 @@ impl<'a> Filter<'a> {
         let Some(scrubber) = &mut self.scrubber else { return Ok([Bytes::new(), piece]) };
         let mut before = Vec::new();
         if matches!(self.unpack, Unpack::Plain)
-            && self.messages.is_none()
+            && matches!(self.messages, MessageStream::No)
             && let Some(settled) = scrubber.settle(&piece, &mut before)
         {
             piece.truncate(settled);
@@ -137,8 +156,12 @@ impl<'a> Filter<'a> {
         let unpacked = self.unpack.piece(&piece)?;
         let text = unpacked.as_deref().unwrap_or(&piece);
         match &mut self.messages {
-            None => scrubber.push(text, &mut out),
-            Some(messages) => messages.push(text, &mut out)?,
+            MessageStream::No => scrubber.push(text, &mut out),
+            MessageStream::Whole(frames) => {
+                frames.follow(text)?;
+                scrubber.push(text, &mut out);
+            }
+            MessageStream::Each(messages) => messages.push(text, &mut out)?,
         }
         if let Some(account) = &mut self.account {
             account.piece(&out);
@@ -149,7 +172,7 @@ impl<'a> Filter<'a> {
     /// Filters the last piece of the body, and returns it behind what was held back.
     pub(super) fn last(&mut self, piece: Bytes) -> io::Result<Bytes> {
         if matches!(self.unpack, Unpack::Plain)
-            && self.messages.is_none()
+            && matches!(self.messages, MessageStream::No)
             && self.scrubber.as_mut().is_some_and(|scrubber| scrubber.settles_last(&piece))
         {
             self.account.iter_mut().for_each(|account| account.piece(&piece));
@@ -176,12 +199,15 @@ impl<'a> Filter<'a> {
         let mut out = Vec::new();
         let rest = self.unpack.end()?.unwrap_or_default();
         match &mut self.messages {
-            None => {
+            MessageStream::No | MessageStream::Whole(_) => {
+                if let MessageStream::Whole(frames) = &mut self.messages {
+                    frames.follow(&rest)?;
+                }
                 scrubber.push(&rest, &mut out);
                 scrubber.finish(&mut out);
                 self.masked += scrubber.found();
             }
-            Some(messages) => {
+            MessageStream::Each(messages) => {
                 messages.push(&rest, &mut out)?;
                 messages.finish(&mut out)?;
                 self.masked += messages.found();
@@ -205,4 +231,66 @@ fn is_stream(fields: &Fields) -> bool {
         let streams = kind.begins_with("application/grpc") || kind.begins_with("application/connect+");
         streams && !kind.begins_with("application/grpc-web-text")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use credential::Secret;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"sk-SECRETVALUE-0123456789abcdefXY";
+
+    /// An answer of gRPC's that a filter was given in two pieces, and whether it came to its end.
+    fn filtered(pieces: [&[u8]; 2], message_wise: bool) -> (Vec<u8>, bool) {
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let mut fields = Fields::default();
+        fields.set("content-type", b"application/grpc");
+        let mut head = ResponseHead { status: 200, reason: String::new(), fields, keep_alive: true };
+        let mut filter =
+            Filter::scrubbing(&needles, &mut head, &mut ResponseBody::Framed(BodyLength::Chunked)).unwrap();
+        if message_wise {
+            filter.release_messages();
+        }
+        let mut out = Vec::new();
+        let ended = pieces.into_iter().try_for_each(|piece| {
+            out.extend(filter.piece(Bytes::copy_from_slice(piece))?.concat());
+            Ok::<_, io::Error>(())
+        });
+        let ended = ended.and_then(|()| filter.end()).map(|rest| out.extend(rest));
+        (out, ended.is_ok())
+    }
+
+    #[test]
+    fn a_border_of_messages_inside_a_secret_shows_nothing_of_it() {
+        for shown in 1..SECRET.len() {
+            let (before, after) = SECRET.split_at(shown);
+            let first = [&[0, 0, 0, 0, shown as u8], before].concat();
+            let (out, _) = filtered([&first, after], false);
+            assert!(!out.windows(4).any(|four| SECRET.windows(4).any(|part| part == four)), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_message_goes_on_as_it_ends_where_the_policy_says_so() {
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let message = b"\0\0\0\0\x03one";
+        let (out, whole) = filtered([message, message], true);
+        assert_eq!((out, whole), ([&message[..], message].concat(), true));
+        let mut fields = Fields::default();
+        fields.set("content-type", b"application/connect+proto");
+        let mut head = ResponseHead { status: 200, reason: String::new(), fields, keep_alive: true };
+        let mut filter =
+            Filter::scrubbing(&needles, &mut head, &mut ResponseBody::Framed(BodyLength::Chunked)).unwrap();
+        filter.release_messages();
+        assert_eq!(filter.piece(Bytes::from_static(message)).unwrap().concat(), message);
+    }
+
+    #[test]
+    fn a_packed_message_is_refused_in_either_way() {
+        for message_wise in [false, true] {
+            let (out, whole) = filtered([b"\x01", b"\0\0\0\x03abc"], message_wise);
+            assert_eq!((out, whole), (Vec::new(), false));
+        }
+    }
 }

@@ -110,6 +110,7 @@ impl<'a> Forwarding<'a> {
             // A response to a request without a credential can hardly hold one: it is not refused for its coding.
             unsearchable: if held.is_some() { self.gate.unsearchable() } else { Unsearchable::Note },
             bound: held.is_some(),
+            message_wise: exchange.grant().is_message_wise(),
             replay: attempt.replay,
             renewal: held.filter(|_| attempt.renewal == Retry::Allowed).map(|held| (&**self.gate, held)),
             max_body: self.max_body,

@@ -82,6 +82,17 @@ impl FrameParser {
         Ok(Run { length: piece.len(), part: Part::Header, ends: false })
     }
 
+    /// Reads a whole piece, for its errors alone.
+    pub(super) fn follow(&mut self, mut piece: &[u8]) -> io::Result<()> {
+        while !piece.is_empty() {
+            piece = &piece[self.next(piece)?.length..];
+        }
+        Ok(())
+    }
+
+    /// What is being read, or was last.
+    pub(super) fn what(&self) -> What {
+        self.what
     /// Returns the part that is being read, or was read last.
     pub(super) fn part(&self) -> Part {
         self.part
@@ -92,14 +103,15 @@ impl FrameParser {
         let broken = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
         let big_endian = |octets: &[u8]| octets.iter().fold(0u64, |n, b| (n << 8) | u64::from(*b));
         match (self.format, self.header.as_slice()) {
-            (FrameFormat::LengthPrefixed, [flags, length @ ..]) if length.len() == 4 => {
+            (FrameFormat::LengthPrefixed, [flags, length @ ..]) => {
                 if flags & 1 != 0 {
                     return broken("a message of the upstream's is packed, and its head names no packing");
                 }
                 if ![0, END_OF_CONNECT, TRAILERS_OF_WEB].contains(flags) {
                     return broken("a message of the upstream's has flags without a meaning");
                 }
-                Ok(Some(Header { length: big_endian(length), part: Part::Data, last: true }))
+                let is_whole = length.len() == 4;
+                Ok(is_whole.then(|| Header { length: big_endian(length), part: Part::Data, last: true }))
             }
             (FrameFormat::WebSocket | FrameFormat::ExtendedWebSocket, [first, second, rest @ ..]) => {
                 if self.format == FrameFormat::WebSocket && is_reserved(*first) {

@@ -41,6 +41,8 @@ pub(super) struct Handling<'a> {
     pub(super) unsearchable: Unsearchable,
     /// Whether a credential was part of the request.
     pub(super) bound: bool,
+    /// Whether messages of gRPC and Connect may be passed on one by one.
+    pub(super) message_wise: bool,
     /// The request's body, if it can be sent again.
     pub(super) replay: &'a ReplayBuffer,
     /// The credential of the request, if a 401 may be followed by an attempt with another one.
@@ -160,6 +162,9 @@ async fn pass_on<'a>(
         Ok(filter) => filter,
         Err(denial) => return Ok(Responded::Failed(answer, Failure::Denied(denial))),
     };
+    if handling.message_wise {
+        filter.release_messages();
+    }
     if let Some(account) = account {
         filter.meter(account);
     }

@@ -45,6 +45,10 @@ pub struct ProviderConfig {
     /// Whether the agent's own credentials are refused on its hosts; they are unless this is `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<bool>,
+    /// Whether its service speaks gRPC or Connect of its own accord, so that each message of an answer may be passed on as it
+    /// ends. If it is not said, the end of a message comes with the next one, or with the end of the answer.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub grpc: bool,
     /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm: Option<LlmFormat>,

@@ -1,6 +1,8 @@
 //! Symbolic links in a repository. Git on this machine writes through them without notice: a reflog that is a link puts the command's words
 //! into one of the user's files. A repository that has one is not shown for writing, so a link that is there at the end of a run was made
 //! by the run, and is removed. Folders that are read-only inside are skipped.
+//!
+//! Named pipes are handled alike: git on this machine would wait forever at one in place of a file.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -35,21 +37,22 @@ pub(super) fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(),
     for OpenRepository { repository, opened } in repositories {
         let refused = |why| refused(repository.layout, why);
         let mut found = None;
-        walk(opened.as_fd(), repository.layout, Shut::Refuse, &mut |link, _| {
-            found = Some(link.path());
+        walk(opened.as_fd(), repository.layout, Shut::Refuse, &mut |planted, what| {
+            found = Some((planted.path(), what));
             Ok(ControlFlow::Break(()))
         })
         .map_err(|error| refused(format!("it cannot be looked through: {error}")))?;
-        if let Some(path) = found {
+        if let Some((path, what)) = found {
             let path = match repository.layout {
                 Layout::Whole => Path::new(".git").join(path),
                 Layout::Bare => path,
             };
             let path = path.display().to_string();
-            return Err(refused(format!(
-                "`{}` is a symbolic link, which git would write through",
-                path.escape_debug()
-            )));
+            let why = match what {
+                Planted::Link { .. } => "is a symbolic link, which git would write through",
+                Planted::Pipe => "is a named pipe, at which git would wait",
+            };
+            return Err(refused(format!("`{}` {why}", path.escape_debug())));
         }
     }
     Ok(())
@@ -71,7 +74,7 @@ pub(super) fn refused(layout: Layout, why: String) -> Error {
     }
 }
 
-/// Removes the links of a repository, and reports the target of each. If one cannot be removed, this goes on, and returns that error.
+/// Removes the links and named pipes of a repository, and reports each. If one cannot be removed, this goes on, and returns that error.
 pub(crate) fn take_away(
     repository: &Repository,
     held: Option<&OpenRepository>,
@@ -82,7 +85,7 @@ pub(crate) fn take_away(
         let path = path.escape_debug();
         let what = "so there may still be links through which git would write";
         let remedy = "look at them before you use git here";
-        io::Error::other(format!("{error}; {what}: {remedy} (`find '{path}' -type l`)"))
+        io::Error::other(format!("{error}; {what}: {remedy} (`find '{path}' -type l -o -type p`)"))
     };
     let found;
     let opened = match held {
@@ -91,27 +94,39 @@ pub(crate) fn take_away(
             found = repository.find().map_err(stays)?;
             match &found {
                 Some(found) => found.as_fd(),
-                None => return Ok(()),
+                None => {
+                    told.push(format!(
+                        "the repository that was at `{}` is not there any more; if you moved it, look for links in it before you use \
+                         git there: `find DIRECTORY -type l -o -type p`",
+                        shown(repository.path.as_os_str()),
+                    ));
+                    return Ok(());
+                }
             }
         }
     };
     let mut taken = 0_usize;
-    let done = walk(opened, repository.layout, Shut::Open, &mut |link, target| {
-        if !take(link)? {
+    let done = walk(opened, repository.layout, Shut::Open, &mut |planted, what| {
+        if !take(planted)? {
             return Ok(ControlFlow::Continue(()));
         }
         taken += 1;
         if taken <= MOST_TOLD {
-            told.push(format!(
-                "took away `{}`, a link to `{}` that was made meanwhile: git here would have written there",
-                shown(repository.path.join(link.path()).as_os_str()),
-                shown(target),
-            ));
+            let path = shown(repository.path.join(planted.path()).as_os_str());
+            told.push(match what {
+                Planted::Link { target } => format!(
+                    "took away `{path}`, a link to `{}` that was made meanwhile: git here would have written there",
+                    shown(&target),
+                ),
+                Planted::Pipe => format!(
+                    "took away `{path}`, a named pipe that was made meanwhile: git here would have waited at it"
+                ),
+            });
         }
         Ok(ControlFlow::Continue(()))
     });
     if let Some(more) = taken.checked_sub(MOST_TOLD).filter(|more| *more > 0) {
-        told.push(format!("took away {more} more links in `{}`", shown(repository.path.as_os_str())));
+        told.push(format!("took away {more} more of them in `{}`", shown(repository.path.as_os_str())));
     }
     done.map_err(stays)
 }
@@ -125,36 +140,44 @@ fn shown(name: &OsStr) -> String {
     }
 }
 
-/// Removes one link. Returns whether it still existed.
-fn take(link: &Found<'_>) -> io::Result<bool> {
-    let unlink = || rustix::fs::unlinkat(link.folder, link.name, AtFlags::empty());
+/// Removes one of them. Returns whether it still existed.
+fn take(planted: &Found<'_>) -> io::Result<bool> {
+    let unlink = || rustix::fs::unlinkat(planted.folder, planted.name, AtFlags::empty());
     let taken = match unlink() {
         // The command closed the folder by its mode.
-        Err(Errno::ACCESS) => let_owner_in(link.folder).and_then(|()| unlink()),
+        Err(Errno::ACCESS) => let_owner_in(planted.folder).and_then(|()| unlink()),
         taken => taken,
     };
     match taken {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => {
-            let name = link.name.display().to_string();
+            let name = planted.name.display().to_string();
             Err(io::Error::other(format!("`{}` stays: {}", name.escape_debug(), io::Error::from(errno))))
         }
     }
 }
 
-/// Visits every link through which git would write, with its target.
+/// What a run left for git on this machine.
+enum Planted {
+    Link { target: OsString },
+    Pipe,
+}
+
+/// Visits every link through which git would write, and every named pipe.
 fn walk(
     git: BorrowedFd<'_>,
     layout: Layout,
     shut: Shut,
-    visit: &mut dyn FnMut(&Found<'_>, &OsStr) -> io::Result<ControlFlow<()>>,
+    visit: &mut dyn FnMut(&Found<'_>, Planted) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<()> {
     let leaves = |path: &Path| is_left(path, layout);
     let most = if shut == Shut::Refuse { MOST } else { usize::MAX };
     Walk { most, leaves: &leaves, shut }.visit(git, &mut |found| {
-        if found.kind != FileType::Symlink {
-            return Ok(ControlFlow::Continue(()));
+        match found.kind {
+            FileType::Symlink => {}
+            FileType::Fifo => return visit(found, Planted::Pipe),
+            _ => return Ok(ControlFlow::Continue(())),
         }
         let target = match rustix::fs::readlinkat(found.folder, found.name, Vec::new()) {
             Ok(target) => OsString::from_vec(target.into_bytes()),
@@ -164,7 +187,7 @@ fn walk(
         };
         match is_harmless(&found.path(), &target) {
             true => Ok(ControlFlow::Continue(())),
-            false => visit(found, &target),
+            false => visit(found, Planted::Link { target }),
         }
     })
 }
@@ -302,6 +325,33 @@ mod tests {
         bench.link(".git/logs");
         assert!(bench.refused().is_some() && bench.taken().len() == 1);
         assert!(bench.git.join("hooks/x").is_symlink() && !bench.git.join("logs").is_symlink());
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_and_taken_away_and_a_socket_is_not() {
+        let bench = Bench::of(&[".git/refs/heads"]);
+        let _socket =
+            std::os::unix::net::UnixListener::bind(bench.git.join("fsmonitor--daemon.ipc")).unwrap();
+        assert_eq!(bench.refused(), None);
+        for planted in ["FETCH_HEAD", "refs/heads/x"] {
+            let path = bench.git.join(planted);
+            rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).unwrap();
+            let why = bench.refused().unwrap();
+            assert!(why.contains(&format!("`.git/{planted}` is a named pipe")), "{why}");
+            let told = bench.taken();
+            assert!(told.len() == 1 && told[0].contains("waited at it"), "{told:?}");
+            assert!(!path.exists() && bench.git.join("fsmonitor--daemon.ipc").exists());
+        }
+    }
+
+    #[test]
+    fn a_repository_that_was_moved_is_told_of() {
+        let bench = Bench::of(&[".git"]);
+        let noted = bench.repositories(&[]).remove(0).repository;
+        fs::rename(&bench.git, bench.workspace.join("moved")).unwrap();
+        let mut told = Vec::new();
+        take_away(&noted, None, &mut told).unwrap();
+        assert!(told.len() == 1 && told[0].contains("is not there any more"), "{told:?}");
     }
 
     #[test]
