@@ -259,7 +259,7 @@ pub(crate) struct Sidecar {
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
     /// How long what is under way may take once it is told to end (SIGTERM, SIGINT); 0 ends it at once
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = grace)]
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = grace)]
     pub(crate) grace: Duration,
     /// Do not tell denials and faults as they happen
     #[arg(short, long)]

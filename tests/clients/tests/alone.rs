@@ -1,4 +1,4 @@
-//! `lockgate sidecar`, for whoever looks after it. SidecarMessage to end, it lets what is under way finish, unless that takes too long or it is told once more.
+//! `lockgate sidecar`, by itself. A signal lets what is under way finish, unless that takes too long or a second one comes.
 
 use lockgate_clients::{Need, Site};
 
@@ -71,4 +71,30 @@ fn whoever_looks_after_a_sidecar_hears_of_each_denial_once() {
     }
     assert!(words.contains("lockgate policy allow --policy "), "{words}");
     assert_eq!(left.said("quiet"), "0");
+}
+
+#[test]
+fn an_idle_connection_whose_tls_was_terminated_holds_up_no_end() {
+    let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
+    let beside = site.beside("[egress]\nallow = [{ url = \"https://api.example.com/*\" }]\n");
+    let left = beside.script(
+        r#"bundle=$(tr '\0' '\n' < /proc/$sidecar/environ | sed -n 's/^SSL_CERT_FILE=//p')
+        SSL_CERT_FILE=$bundle "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8094 --ca ca.pem --grace 8s 2>"$OUT/idle.err" & ends=$!
+        await 'grep -q "proxy at" "$OUT/idle.err"'
+        python3 -c '
+import socket, ssl, time
+plain = socket.create_connection(("127.0.0.1", 8094), 10)
+plain.sendall(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\n")
+assert plain.recv(4096).startswith(b"HTTP/1.1 200"), "refused"
+tls = ssl.create_default_context(cafile="ca.pem").wrap_socket(plain, server_hostname="api.example.com")
+tls.sendall(b"GET /x HTTP/1.1\r\nHost: api.example.com\r\n\r\n")
+print("answer=" + tls.recv(4096).split(b"\r\n")[0].decode(), flush=True)
+open("idle", "w").close(); time.sleep(20)' & asks=$!
+        await '[ -e idle ]'; begun=$(date +%s%N); kill $ends; wait $ends
+        printf '%s\n' "code=$?" "ms=$(( ($(date +%s%N) - begun) / 1000000 ))"; kill $asks"#,
+    );
+    assert_eq!(left.said("answer"), "HTTP/1.1 200 OK", "{}", left.ended);
+    assert_eq!(left.said("code"), "0", "{}", left.ended);
+    let took: u64 = left.said("ms").parse().expect("a number");
+    assert!(took < 2000, "{took} ms");
 }

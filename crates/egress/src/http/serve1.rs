@@ -17,6 +17,7 @@ use super::incoming::{Framing, Incoming};
 use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::{AgentReader, AgentStream, AgentWriter};
+use crate::ending::UnderWay;
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::tunnel;
@@ -52,7 +53,7 @@ pub(crate) async fn serve_requests(
             }
         };
         if head.method.as_str() == "CONNECT" {
-            return serve_connect(&gate, &via, &head, agent, writer).await;
+            return serve_connect(&gate, &via, &head, agent, writer, under_way).await;
         }
         if let Err(why) = first_chunks(&head, &mut agent).await {
             refuse(&gate, &via, &mut writer, Some(&head.target), why).await?;
@@ -122,6 +123,7 @@ async fn serve_connect(
     head: &RequestHead,
     agent: Buffered<AgentReader>,
     mut writer: AgentWriter,
+    under_way: UnderWay<'_>,
 ) -> io::Result<()> {
     const ELSEWHERE: &str = "CONNECT is for the proxy at port 8081";
     if !matches!(via, Via::Proxy | Via::Gateway) {
@@ -129,7 +131,7 @@ async fn serve_connect(
     }
     match agent.reader.unsplit(writer) {
         Some(AgentStream::Tcp(stream)) => {
-            connect(gate, head, Buffered { ahead: agent.ahead, reader: stream }).await
+            connect(gate, head, Buffered { ahead: agent.ahead, reader: stream }, under_way).await
         }
         Some(other) => {
             let (_, mut writer) = other.split();
@@ -140,7 +142,12 @@ async fn serve_connect(
 }
 
 /// Serves `CONNECT host:port` (RFC 9110 §9.3.6): opens a tunnel if the policy allows it.
-async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStream>) -> io::Result<()> {
+async fn connect(
+    gate: &Rc<Gate>,
+    head: &RequestHead,
+    mut agent: Buffered<TcpStream>,
+    under_way: UnderWay<'_>,
+) -> io::Result<()> {
     let here = agent.reader.local_addr().ok().map(|address| address.port());
     let granted = match connect_target(head, here) {
         Ok((host, port)) => tunnel::ask(gate, "CONNECT", head.target.clone(), host, port),
@@ -148,6 +155,8 @@ async fn connect(gate: &Rc<Gate>, head: &RequestHead, mut agent: Buffered<TcpStr
     };
     let pinned = match granted {
         Ok(exchange) if exchange.grant().carriage() == Carriage::Terminated => {
+            // Each request inside counts by itself. Between two of them the connection holds up no end.
+            drop(under_way);
             return tunnel::terminate_after_connect(gate, exchange, agent).await;
         }
         Ok(exchange) => exchange.pin(gate).await,
