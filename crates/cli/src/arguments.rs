@@ -46,8 +46,8 @@ impl Arguments {
     }
 }
 
-/// The same command line where it begins with `run`: describing every other command would take a third of a millisecond of
-/// each start.
+/// The command line of `lockgate run` alone. To describe every other command as well would cost each start a third of a
+/// millisecond.
 #[derive(Debug, Parser)]
 #[command(name = "lockgate", version, max_term_width = 110)]
 struct RunAlone {
@@ -56,7 +56,8 @@ struct RunAlone {
 }
 
 impl RunAlone {
-    /// As `parse` does, but for what was described: to take that apart again would cost each start more than to leave it.
+    /// Parses like `clap::Parser::parse`, but never frees the description of the command line, which would cost each start more
+    /// than to leave it.
     fn read() -> Box<Run> {
         let mut described = ManuallyDrop::new(Self::command());
         let read = described
@@ -77,12 +78,12 @@ impl RunAlone {
     }
 }
 
-/// Whether what comes of a run is to be told as JSON, as far as a command line that cannot be read says so.
+/// Whether an invalid command line asks for JSON.
 fn asks_for_json() -> bool {
     std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
 
-/// What is wrong with a command line, as a run that could not be made is told.
+/// Reports a usage error in the JSON form of a run that could not start.
 fn as_json(error: &clap::Error) -> String {
     let text = error.to_string();
     let what: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
@@ -266,7 +267,7 @@ pub(crate) struct Sidecar {
     pub(crate) quiet: bool,
 }
 
-/// A time, or none.
+/// Parses a duration; `0` is none.
 fn grace(text: &str) -> Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(Duration::ZERO),

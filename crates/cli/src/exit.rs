@@ -1,37 +1,37 @@
-//! From what happened to an exit code and one message.
+//! Exit codes, and the one message of a failed command.
 
 use std::process::ExitCode;
 
 use crate::output;
 
-/// We failed, and nobody's wish or verdict: the sandbox could not be made, or something of ours could not be read or written.
+/// Lockgate itself failed: it could not make the sandbox, or read or write its own files.
 pub(crate) const FAILED: u8 = 125;
-/// A signal ended it, whose number is added.
+/// A signal ended the command; its number is added.
 const SIGNALLED: i32 = 128;
 /// The flags or the policy are wrong.
 const USAGE: u8 = 2;
 
-/// The answer is no, or there is nothing.
+/// The answer is no, or nothing was found.
 const NOTHING: u8 = 1;
 
-/// What a command returns: its exit code, or why it could not be carried out.
+/// The result of a command: its exit code, or why it failed.
 pub(crate) type Done = Result<u8, anyhow::Error>;
 
-/// The exit code of a process that is its own command.
+/// Converts a result into the exit code of this process.
 pub(crate) fn status(status: i32) -> ExitCode {
     ExitCode::from(u8::try_from(status).unwrap_or(1))
 }
 
-/// Prints the error, if there is one, and gives the exit code.
+/// Prints the error, if any, and returns the exit code.
 pub(crate) fn code(done: Done) -> ExitCode {
     ExitCode::from(number(done))
 }
 
-/// The same as a number, for a process that ends in another way.
+/// Returns the exit code as a number, for a process that ends in another way.
 pub(crate) fn number(done: Done) -> u8 {
     match done {
         Ok(code) => code,
-        // Whoever read the output has seen enough.
+        // The reader of the output closed it early.
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             let (code, remedy) = judge(&error);
@@ -45,7 +45,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// The exit code of an error, and what would help.
+/// Returns the exit code of an error, and its remedy.
 pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     if let Some(error) = error.downcast_ref::<runtime::Error>() {
         let code = match error {
@@ -77,7 +77,7 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     (FAILED, None)
 }
 
-/// What was asked cannot be done as it was said.
+/// The command line asks for something that cannot be done.
 #[derive(Debug)]
 pub(crate) struct Usage {
     code: u8,
@@ -90,12 +90,12 @@ impl Usage {
         anyhow::Error::new(Self { code: USAGE, what: what.into(), hint: Some(hint.into()) })
     }
 
-    /// It was said as it should be, and there is nothing to do it with.
+    /// The command line is right, and what it names does not exist.
     pub(crate) fn nothing(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { code: NOTHING, what: what.into(), hint: Some(hint.into()) })
     }
 
-    /// The answer to what was asked is no.
+    /// The answer is no.
     pub(crate) fn no(what: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { code: NOTHING, what: what.into(), hint: None })
     }

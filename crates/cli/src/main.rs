@@ -1,4 +1,4 @@
-//! The `lockgate` command. This file chooses the command; each command is a file of its own.
+//! The `lockgate` command: dispatches to the modules of `command`.
 
 mod arguments;
 mod command;
@@ -12,10 +12,10 @@ use sandbox::Ahead;
 use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
-    // Before any child is made: whoever started this may have ignored that signal.
+    // Before the first fork: the caller may have ignored SIGCHLD.
     sandbox::reset_sigchld();
     sandbox::ignore_sigxfsz();
-    // The dearest part of a sandbox is made while the rest is still read.
+    // The network namespace takes longest, so it is made while arguments and files are read.
     let ahead = Arguments::begins_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();
     let done = match arguments.command {

@@ -1,4 +1,4 @@
-//! How far a pull has come: a bar on a terminal once it takes longer than a second; a line at the end where there is none.
+//! Progress of a pull: a bar on a terminal once it takes longer than a second, otherwise a line at the end.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// What is over sooner is not shown.
+/// A shorter pull shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 const FORM: &str = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}";
 
@@ -41,13 +41,13 @@ impl Progress {
             PullProgress::Unpacked => self.unpacked += 1,
         }
         if self.bar.is_hidden() && self.begun.elapsed() > PATIENCE {
-            // Draws nothing where stderr is no terminal.
+            // It draws nothing if stderr is no terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_message(format!("layer {} of {}", (self.unpacked + 1).min(self.layers), self.layers));
     }
 
-    /// Ends it; what took its time is told.
+    /// Ends the bar, and reports a pull that took long.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
         let took = self.begun.elapsed();

@@ -1,4 +1,4 @@
-//! The part of the command line that speaks of credentials. No flag of it takes a value: others can read a command line.
+//! Arguments of `lockgate creds` and `lockgate keys`. No flag takes a secret, because other users can read a command line.
 
 use std::path::PathBuf;
 

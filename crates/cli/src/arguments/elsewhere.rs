@@ -1,4 +1,4 @@
-//! What people type after `lockgate run` because other programs take it, and what does the same here.
+//! Flags that people know from other programs and type after `lockgate run`, and their equivalents here.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -24,13 +24,13 @@ const ELSEWHERE: [(&[&str], &str); 12] = [
     (&["--name"], "--label NAME=VALUE is a word of yours by which a run is found again"),
 ];
 
-/// What does here what a flag does elsewhere.
+/// Returns the equivalent of another program's flag.
 pub(super) fn here(flag: &str) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, hint)| *hint)
 }
 
-/// A command without `--` before it is the slip that everybody makes once. What begins with a digit behind a hyphen was
-/// meant as a limit, and behind `--` it would be the command. Of other unknown flags only what was nearly typed is named.
+/// Returns advice for an unknown flag. Everybody once forgets the `--` before the command. A hyphen and a digit were meant as a
+/// limit, which behind `--` would become the command. For other unknown flags only a similar one is suggested.
 pub(super) fn point_to(error: &mut clap::Error) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg).cloned() else { return };
     if error.kind() != ErrorKind::UnknownArgument {
@@ -43,7 +43,7 @@ pub(super) fn point_to(error: &mut clap::Error) {
         }
         Some(_) => here(&word).map(str::to_owned),
     };
-    // That it could be passed on behind `--` helps nobody: it would be the command.
+    // To pass it on behind `--` would make it the command.
     error.remove(ContextKind::Suggested);
     if said.is_some() || !is_nearly(&word, error) {
         error.remove(ContextKind::SuggestedArg);
@@ -55,7 +55,7 @@ pub(super) fn point_to(error: &mut clap::Error) {
     }
 }
 
-/// Whether the flag that is suggested is nearly what was typed.
+/// Whether the suggested flag is similar to the typed one.
 fn is_nearly(word: &str, error: &clap::Error) -> bool {
     let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedArg) else { return false };
     !policy::did_you_mean(word, [suggested.as_str()]).is_empty()

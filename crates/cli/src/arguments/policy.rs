@@ -1,4 +1,4 @@
-//! The part of the command line that speaks of what a run may do.
+//! Arguments of `lockgate policy`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The flags that say what a run is, shared by every command that asks.
+//! Flags that describe a run, shared by every command that plans one.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `lockgate audit`: what runs asked for, what was decided, and whether the record of it holds.
+//! `lockgate audit`: shows, follows and verifies the audit of a run.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -14,7 +14,7 @@ use crate::arguments::Audit;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
-/// How often a growing audit is looked at.
+/// How often `follow` looks for new records.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn audit(command: Audit) -> Done {
@@ -53,8 +53,8 @@ pub(crate) fn audit(command: Audit) -> Done {
     }
 }
 
-/// Why a run has no audit, where that is no loss: its sidecar, which begins one, never served. An audit that is missing of a
-/// run that came to its end was taken away, and stays an error.
+/// Explains a missing audit of a run whose sidecar never served, and so never began one. If the run came to its end, somebody
+/// removed the audit, and that stays an error.
 pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'static str> {
     if state.audit(run).exists() {
         return None;
@@ -79,7 +79,7 @@ fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-/// The requests of a run, a line each.
+/// Prints the requests of a run, one a line.
 pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
     for line in open(&state.audit(run))?.lines() {
         show_line(&line?)?;
@@ -103,7 +103,7 @@ fn show_line(line: &str) -> Result<(), anyhow::Error> {
     }
 }
 
-/// A record in words; nothing of one that is only for the chain.
+/// Describes a record in words; `None` if it serves the hash chain only.
 fn told(entry: &Entry) -> Option<String> {
     let Entry { ts, plane, action, target, sent, received, .. } = entry;
     if !entry.is_request() {
@@ -138,7 +138,7 @@ fn told(entry: &Entry) -> Option<String> {
     Some(format!("{ts}  {plane} {action} {target}  {how}"))
 }
 
-/// Until the run has ended. One that was killed wrote no last record.
+/// Follows until the run has ended. A killed run has written no closing record.
 fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
     let mut reader = open(&state.audit(run))?;
     let mut line = String::new();
@@ -153,7 +153,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
                 output::tell(&format!("run {run} {how}: its audit has no last record"));
                 return Ok(0);
             }
-            // Asked before it is read again: what it still wrote is shown. A sidecar by itself has no record of a run.
+            // Asked before the next read, so that its last records are still shown. A standalone sidecar has no run record.
             super::look_after_dead(state);
             over = RunRecord::read(state, run).ok().map(|it| it.state).filter(|it| *it != RunState::Running);
             reader.seek(SeekFrom::Start(at))?; // half a record is read again when it is whole
@@ -172,7 +172,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
     }
 }
 
-/// The chain of a run, and those of its companions; or of a file.
+/// Verifies the chain of a run and those of its companions, or the chain of a file.
 fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
     key.as_deref().map_or(Ok(()), refuse_malformed)?;
     let mut chains: Vec<(String, PathBuf)> = Vec::new();
@@ -211,7 +211,7 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
     Ok(0)
 }
 
-/// A key that is none says nothing of an audit.
+/// Parses the public key; an invalid key is a usage error and says nothing about the audit.
 fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
     match egress::verify(std::io::empty(), key.trim()) {
         Err(VerifyError::Key) => Err(Usage::error(
@@ -222,7 +222,7 @@ fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
     }
 }
 
-/// What the chain of a run says of its companions must be what is there; one from before it said anything names none.
+/// Compares the companions that a run's chain names with the files that are there. Chains of older versions name none.
 fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> Result<(), anyhow::Error> {
     let mut named = egress::named_companions(open(run)?)?;
     if named.is_empty() {
@@ -245,7 +245,7 @@ fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> R
     }
 }
 
-/// A chain that holds may still be another run's.
+/// Refuses a valid chain that belongs to another run.
 fn refuse_others(path: &Path, run: &RunId) -> Result<(), anyhow::Error> {
     let first = open(path)?.lines().next().transpose()?.unwrap_or_default();
     let entry: Entry = serde_json::from_str(&first)
@@ -257,7 +257,7 @@ fn refuse_others(path: &Path, run: &RunId) -> Result<(), anyhow::Error> {
     }
 }
 
-/// The error for an audit that does not hold, told as data where that is wanted.
+/// Builds the error for an invalid audit, after reporting it as JSON if asked to.
 fn broken(whose: &str, why: &str, form: Form) -> Result<anyhow::Error, anyhow::Error> {
     if form == Form::Json {
         output::data(&serde_json::json!({"holds": false, "why": why}).to_string())?;
@@ -265,7 +265,7 @@ fn broken(whose: &str, why: &str, form: Form) -> Result<anyhow::Error, anyhow::E
     Ok(Usage::no(format!("{whose}the audit does not hold: {why}")))
 }
 
-/// The record of the run that is meant, if it is one that is on record.
+/// Finds the record of the named run, if there is one.
 fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
     RunRecord::read(state, &find(state, run).ok()?).ok()
 }
@@ -336,7 +336,7 @@ mod tests {
             assert!(error.downcast_ref::<Usage>().is_some(), "{error}");
             assert_eq!(error.to_string(), format!("there is no run `{name}`"));
         }
-        // A sidecar by itself has an audit and no record.
+        // A standalone sidecar has an audit and no run record.
         let run: RunId = RUN.parse().unwrap();
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), "").unwrap();
@@ -389,7 +389,7 @@ mod tests {
                 serde_json::json!({"outcome": "denied", "guard": "policy", "reason": "why", "status": 403}),
                 "T  forward GET http://x/  denied by policy: why",
             ),
-            // Not as if it had been allowed.
+            // It must not read as if it had been allowed.
             (
                 serde_json::json!({"outcome": "postponed", "status": 200}),
                 "T  forward GET http://x/  postponed",

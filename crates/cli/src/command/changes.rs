@@ -1,4 +1,4 @@
-//! `lockgate diff|apply|discard`: what runs wrote in workspaces that were kept apart.
+//! `lockgate diff|apply|discard`: what runs wrote in overlay workspaces.
 
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
     Ok(0)
 }
 
-/// A patch on its way to a terminal, which would obey what is in it: somebody else wrote it. Of a patch one line is held.
+/// Writes a patch to a terminal line by line, without control characters: the command wrote it, and a terminal would obey them.
 struct Shown<W> {
     out: W,
     line: Vec<u8>,
@@ -69,7 +69,7 @@ impl<W: Write> Write for Shown<W> {
         Ok(octets.len())
     }
 
-    /// What is half a line waits for the rest.
+    /// Keeps an unfinished line until the rest of it comes.
     fn flush(&mut self) -> std::io::Result<()> {
         self.out.flush()
     }
@@ -114,7 +114,7 @@ pub(crate) fn discard(run: Option<&str>) -> Done {
     Ok(0)
 }
 
-/// The records, after runs that were killed have been looked after: what those wrote is to be decided on as well.
+/// Lists run records after killed runs were cleaned up, since their changes are to be decided on as well.
 fn state() -> Result<StateDirectory, anyhow::Error> {
     let state = StateDirectory::of(&super::caller()?)?;
     super::look_after_dead(&state);
@@ -128,12 +128,12 @@ fn find(state: &StateDirectory, run: Option<&str>) -> Result<RunId, anyhow::Erro
     }
 }
 
-/// The folder that a run worked in.
+/// Returns the workspace of a run.
 fn workspace(state: &StateDirectory, run: &RunId) -> String {
     RunRecord::read(state, run).map_or_else(|_| "its workspace".into(), |it| output::path(&it.workspace))
 }
 
-/// The latest run of this folder whose changes are kept.
+/// Finds the latest run in this folder whose changes are kept.
 fn latest(state: &StateDirectory, here: &Path) -> Result<RunId, anyhow::Error> {
     let mut all = runtime::all_with_changes(state);
     if let Some(at) = all.iter().position(|(_, workspace)| workspace == here) {

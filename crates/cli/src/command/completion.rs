@@ -13,7 +13,7 @@ pub(crate) fn completion(shell: clap_complete::Shell) -> Done {
     Ok(0)
 }
 
-/// A command line without the commands that only this program gives itself.
+/// Describes the command line without the internal commands.
 fn shown(all: &Command) -> Command {
     let subcommands = all.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
     Command::new("lockgate").args(all.get_arguments()).subcommands(subcommands)

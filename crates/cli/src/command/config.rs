@@ -29,12 +29,12 @@ pub(crate) fn config(command: Config) -> Done {
     Ok(0)
 }
 
-/// One line, as a file has it. A project's file may have any names.
+/// Formats one setting as a line of a file. A project's file may contain any names.
 fn tell(row: &Merged, remark: &str) -> std::io::Result<()> {
     output::data(&output::plain(&format!("{} = {}{remark}", row.field, row.value)))
 }
 
-/// With one row for a list to which several layers add, as one file would have it.
+/// Merges the rows of a list to which several layers add into one.
 fn joined(rows: Vec<Merged>) -> Vec<Merged> {
     let mut joined: Vec<Merged> = Vec::new();
     for mut row in rows {

@@ -1,5 +1,4 @@
-//! `lockgate creds` and `lockgate keys`: credentials of the person's own vault, and of those of organisations. Values go in and never
-//! come out again.
+//! `lockgate creds` and `lockgate keys`: credentials in the vaults of the person and of organisations. No command prints a value.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +41,7 @@ fn named(text: &str) -> Result<ProviderId, anyhow::Error> {
         .map_err(|why: &str| Usage::error(format!("`{}`: {why}", output::plain(text)), "lockgate creds ls"))
 }
 
-/// A value that came as one more word, or as other programs take one: NAME=VALUE.
+/// Refuses a value given as an extra word or as `NAME=VALUE`.
 fn refused_value() -> anyhow::Error {
     Usage::error(
         "a value was given on the command line, where others can read it and the shell keeps it",
@@ -74,7 +73,7 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
     Ok(0)
 }
 
-/// What can be listed, and then what cannot, each with what to do about it.
+/// Lists the readable credentials, then the unreadable ones with their remedies.
 fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
     let vault = vault(whose)?;
     let Listing { entries, failed } = vault.list()?;
@@ -96,7 +95,7 @@ fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
     Ok(u8::from(!failed.is_empty()))
 }
 
-/// The lengths and not the values: enough to see that something is there and can be decrypted.
+/// Prints the length of each field, which shows that it is there and can be decrypted, and never its value.
 fn show(provider: &str, form: Form, whose: Whose) -> Done {
     let (provider, vault) = (named(provider)?, vault(whose)?);
     let Some(fields) = vault.check(&provider)? else {
@@ -120,7 +119,7 @@ fn rm(providers: &[String], whose: Whose) -> Done {
     let vault = vault(whose)?;
     let providers: BTreeSet<ProviderId> =
         providers.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
-    // All of them before the first: a name that is written wrong removes nothing.
+    // All are parsed before the first is removed, so that a misspelled name removes nothing.
     let Listing { entries, failed } = vault.list()?;
     let known = |id: &str| {
         entries.iter().any(|entry| entry.id == id) || failed.iter().any(|(failed, _)| failed == id)
@@ -138,7 +137,7 @@ fn rm(providers: &[String], whose: Whose) -> Done {
     Ok(0)
 }
 
-/// Every vault's: as long as one record is left that an old key wraps, that key may not be forgotten.
+/// Rewraps the records of every vault: an old key is needed as long as one record is wrapped by it.
 fn rotate(form: Form) -> Done {
     let caller = super::caller()?;
     let (mut rewrapped, mut already, mut failed) = (0, 0, Vec::new());

@@ -1,5 +1,5 @@
-//! `lockgate demo`: a scripted agent in a real sandbox, with an upstream of its own on this machine. Nothing is
-//! configured and nothing leaves.
+//! `lockgate demo`: a scripted agent in a real sandbox, with an upstream on this machine. It needs no configuration and sends
+//! nothing to the network.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,15 +12,15 @@ use runtime::{Report, RunRequest, Settings, SettingsRequest, StateDirectory};
 use crate::exit::{Done, Usage};
 use crate::output;
 
-/// The name of the upstream, in a domain that is reserved for examples.
+/// The upstream's name, in a domain reserved for examples (RFC 2606).
 pub(super) const HOST: &str = "api.demo.example";
 /// Where the agent's program is shown inside.
 const INSIDE: &str = "/run/lockgate-demo";
-/// The environment by which the agent learns what there is to try.
+/// The variables that tell the agent what to try.
 pub(super) const PORT: &str = "LOCKGATE_DEMO_PORT";
 pub(super) const CANARY: &str = "LOCKGATE_DEMO_CANARY";
 pub(super) const NEIGHBOUR: &str = "LOCKGATE_DEMO_NEIGHBOUR";
-/// How long the process sleeps that the agent leaves behind, if it can: a number nobody else has.
+/// How long the agent's left-over process would sleep: a number that identifies it.
 pub(super) const LEFTOVER: &str = "1047.1101";
 
 pub(crate) fn demo() -> Done {
@@ -52,7 +52,7 @@ pub(crate) fn demo() -> Done {
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
 }
 
-/// The settings of the demonstration, as flags would give them.
+/// Returns the settings of the demonstration, in the form of flags.
 fn request(workspace: &Path, canary: &Path, upstream: &Upstream) -> Result<SettingsRequest, anyhow::Error> {
     let mut flags = RunConfig {
         backend: Some("linux".into()),
@@ -82,7 +82,7 @@ fn request(workspace: &Path, canary: &Path, upstream: &Upstream) -> Result<Setti
     Ok(SettingsRequest { no_project: true, flags, ..SettingsRequest::default() })
 }
 
-/// A folder that is gone when the demonstration is.
+/// A directory that is removed at the end of the demonstration.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -108,7 +108,7 @@ impl Drop for Folder {
     }
 }
 
-/// The upstream: a process of its own, which is also the neighbour that the agent must not see.
+/// The upstream's process, which is also the neighbour process that the agent must not see.
 struct Upstream {
     child: Child,
     port: u16,
@@ -142,13 +142,13 @@ impl Drop for Upstream {
     }
 }
 
-/// The upstream's own program: answers requests on loopback until its parent is gone.
+/// Answers requests on loopback until the parent is gone.
 pub(crate) fn upstream() -> Done {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     std::io::stdout().write_all(&listener.local_addr()?.port().to_be_bytes())?;
     std::io::stdout().flush()?;
     std::thread::spawn(|| {
-        // The end of standard input is the end of the parent.
+        // Standard input ends when the parent does.
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
@@ -166,7 +166,7 @@ pub(crate) fn upstream() -> Done {
     Ok(0)
 }
 
-/// Whether the process that the agent tried to leave behind is still there.
+/// Checks whether the agent's left-over process is still running.
 fn report_leftovers() -> Result<(), anyhow::Error> {
     let command = format!("sleep\0{LEFTOVER}\0");
     let is_it =

@@ -1,5 +1,5 @@
-//! The scripted agent of the demonstration. It runs inside, tries what an agent must not be able to do and what it
-//! must, and prints a line for each.
+//! The scripted agent of the demonstration. It runs in the sandbox, tries what must be impossible and what must work, and
+//! prints a line for each attempt.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,19 +12,19 @@ use crate::output;
 /// How long an attempt may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What an attempt should come to.
+/// The expected outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Should {
     Work,
     Fail,
 }
 
-/// What a request to the proxy came to.
+/// The outcome of a request to the proxy.
 enum Answer {
     Passed(String),
-    /// By the policy, which says so.
+    /// The policy denied it, and the answer says so.
     Denied(String),
-    /// Nobody decided: there was no answer, or none of the proxy's.
+    /// There was no answer, or not one of the proxy's.
     None(String),
 }
 
@@ -33,7 +33,7 @@ impl Answer {
         match self {
             Self::Passed(what) => Ok(what),
             Self::Denied(why) => Err(why),
-            // Right for neither: what was not decided was not denied.
+            // Neither expectation is met: without an answer nothing was denied.
             Self::None(why) if denied => Ok(format!("undecided: {why}")),
             Self::None(why) => Err(why),
         }
@@ -112,7 +112,7 @@ fn plant_hook() -> Result<String, String> {
     write(".git/hooks/pre-commit")
 }
 
-/// Asks through the proxy, as HTTP libraries do.
+/// Sends a request through the proxy, as HTTP libraries do.
 fn get(target: &str) -> Answer {
     let text = match exchange(target) {
         Ok(text) => text,
@@ -130,7 +130,7 @@ fn get(target: &str) -> Answer {
     }
 }
 
-/// Where programs are told that the proxy is.
+/// Reads the proxy's address from the environment.
 fn proxy() -> std::io::Result<String> {
     let told = std::env::var("HTTP_PROXY").unwrap_or_default();
     let place = told.strip_prefix("http://").map(|rest| rest.trim_end_matches('/').to_owned());
@@ -151,7 +151,7 @@ fn exchange(target: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Dials an address, and says something: the redirect answers, and the sidecar then refuses.
+/// Connects to an address and sends something: the redirect accepts, and the sidecar then refuses.
 fn dial(address: &str) -> Result<String, String> {
     let address = address.parse().map_err(|_| "no such address".to_owned())?;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|e| e.to_string())?;
@@ -173,7 +173,7 @@ fn find_credential() -> Result<String, String> {
     found.map(|name| format!("found {name}")).ok_or_else(|| "there is none".into())
 }
 
-/// Starts a process that would outlive the run if it could.
+/// Starts a process that tries to outlive the run.
 fn leave_behind() {
     let script = format!("setsid sleep {LEFTOVER} </dev/null >/dev/null 2>&1 &");
     #[expect(

@@ -5,7 +5,7 @@ use sandbox::{Check, Verdict};
 use crate::exit::Done;
 use crate::output::{self, Form};
 
-/// The exit code when a default run would not work.
+/// The exit code if a default run would fail.
 const WOULD_NOT_WORK: u8 = 1;
 
 pub(crate) fn doctor(form: Form) -> Done {
@@ -34,7 +34,7 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
                 Verdict::Weaker => '!',
                 Verdict::Missing => '✗',
             };
-            // What is wrong with a project's file may have lines of it.
+            // The error of a project's file may quote lines of it.
             let below = |text: &str| text.replace('\n', "\n      ");
             output::data(&format!("  {mark} {:<width$}  {}", check.what, below(&check.detail)))?;
             if let Some(remedy) = &check.remedy {

@@ -1,24 +1,24 @@
-//! What would allow what was denied, for the flags that this command was given: the rule goes where they are read from.
+//! Hints for denials, adapted to the flags of this command: a suggested rule names the file that the command reads.
 
 use policy::{Host, Target, preset_for, shell_word};
 
 use super::url::whole;
 use crate::arguments::Spec;
 
-/// What a denial says of itself, and only where it recommends a rule.
+/// The prefix of hints that recommend a rule.
 const RECOMMENDED: &str = "lockgate policy allow ";
 
 /// How hints begin that are a command, a flag, or what a rule lacks. Others say why nothing would help, or what to do instead.
 const WAYS: [&str; 4] = ["lockgate ", "--", "add ", "name it in "];
 
-/// A denial's hint in a line for the person.
+/// Formats a denial's hint for a person.
 pub(crate) fn told(hint: &str, flags: &Spec) -> String {
     let hint = suited(hint, flags);
     let is_way = WAYS.iter().any(|way| hint.starts_with(way));
     if is_way { format!("to allow it: {hint}") } else { hint }
 }
 
-/// The group that ships and has the host that a hint would allow, in a line for the person.
+/// Names the built-in preset that contains the host, for a person.
 pub(crate) fn group(hint: &str) -> Option<String> {
     let target = hint.strip_prefix(RECOMMENDED)?;
     let target = Target::parse(&whole(target.trim_matches('\''))).ok()?;
@@ -26,12 +26,12 @@ pub(crate) fn group(hint: &str) -> Option<String> {
     Some(format!("or the group it belongs to: --preset {preset}"))
 }
 
-/// Whether a host is this machine's own to the sidecar, and the sandbox's own to the command.
+/// Whether a host is loopback, which is this machine for the sidecar and the sandbox for the command.
 pub(crate) fn is_loopback(host: &Host) -> bool {
     matches!(host, Host::Address(address) if address.is_loopback())
 }
 
-/// What there is to say to somebody who allows this machine's loopback by its address.
+/// Explains how to reach this machine's loopback.
 pub(crate) fn of_loopback(allowed: &str) -> Option<String> {
     let target = Target::parse(&whole(allowed)).ok()?;
     let Host::Address(address) = target.host() else { return None };
@@ -45,7 +45,7 @@ pub(crate) fn of_loopback(allowed: &str) -> Option<String> {
     })
 }
 
-/// A denial's hint, as whoever gave these flags can follow it.
+/// Rewrites a denial's hint for the given flags.
 pub(crate) fn suited(hint: &str, flags: &Spec) -> String {
     let Some(target) = hint.strip_prefix(RECOMMENDED) else { return hint.to_owned() };
     if let Some(file) = &flags.policy {

@@ -1,4 +1,4 @@
-//! `lockgate image`: the images that are here.
+//! `lockgate image`: the local image store.
 
 use image::{Bounds, Command, Listed, Reference, Removed};
 use policy::{ByteSize, ProviderId};
@@ -16,7 +16,7 @@ pub(crate) fn image(arguments: Image) -> Done {
         list(&Images::of(&caller)?.list()?, Form::of(json), quiet)?;
         return Ok(0);
     }
-    // What is taken in or away may belong to ids that are lent to the caller.
+    // Files of images may belong to the caller's subordinate ids.
     let work = |images: &Images| i32::from(exit::number(look_after(images, &caller, arguments.clone())));
     let status = runtime::look_after_images(&caller, |why| output::tell(&format!("note: {why}")), work)?;
     Ok(u8::try_from(status).unwrap_or(1))
@@ -112,7 +112,7 @@ fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-/// What was taken in, and what its name does not mean any more: an archive says itself how its images are called.
+/// Reports an imported image, and the image that lost its name to it: an archive names its own images.
 fn show_taken(listed: &Listed) -> std::io::Result<()> {
     output::data(&line(listed))?;
     if let (Some(name), Some(before)) = (&listed.name, &listed.before) {

@@ -1,4 +1,4 @@
-//! `lockgate creds import-env`: what the environment holds, brought into vaults. Which key goes where is settled before any is
+//! `lockgate creds import-env`: stores keys of the environment in vaults. All destinations are settled before the first key is
 //! stored.
 
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use sandbox::Caller;
 use crate::exit::{Done, Usage};
 use crate::output;
 
-/// Where a key stands.
+/// The source of a key.
 enum Place<'a> {
-    /// In a variable of its own.
+    /// A variable of its own.
     Variable(String),
-    /// In the platform's list.
+    /// The platform's list, `SYSTEM_PROVIDER_KEYS`.
     System(&'a SystemKey),
 }
 
-/// By whose vault it is for, and the provider.
+/// Keys by vault and provider.
 type Found<'a> = BTreeMap<(Option<OrganisationName>, ProviderId), Place<'a>>;
 
-/// Takes the keys that the environment holds under the usual names of the built-in providers, and those of the platform's own list:
-/// of that, each to the vaults it names, or only what is for the organisation that was asked for.
+/// Collects keys under the usual variable names of built-in providers, and those of the platform's list. Each entry of the list
+/// goes to the vaults it names; if an organisation was asked for, only to that one's.
 pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationName>) -> Done {
     let caller = super::caller()?;
     refuse_unknown(names)?;
@@ -58,7 +58,7 @@ pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationNam
     Ok(0)
 }
 
-/// Refuses a variable that is no provider's: it would be taken for one that is not set.
+/// Refuses a variable that belongs to no provider, which would otherwise read as one that is not set.
 fn refuse_unknown(names: &[String]) -> Result<(), anyhow::Error> {
     let known: Vec<String> =
         policy::provider_variables()?.into_iter().flat_map(|(_, variables)| variables).collect();
@@ -75,7 +75,7 @@ fn refuse_unknown(names: &[String]) -> Result<(), anyhow::Error> {
     }
 }
 
-/// Adds those of the platform's list that are asked for, and says how many are not.
+/// Adds the requested keys of the platform's list, and reports how many were left out.
 fn add_system<'a>(
     keys: &'a SystemKeys,
     organisation: Option<&OrganisationName>,
@@ -102,7 +102,7 @@ fn add_system<'a>(
 
 fn store(caller: &Caller, found: &Found<'_>) -> Result<(), anyhow::Error> {
     let state = StateDirectory::of(caller)?;
-    // All of them are read before the first is stored.
+    // All are read before the first is stored.
     let mut values = Vec::new();
     for from in found.values() {
         values.push(match from {
@@ -128,7 +128,7 @@ fn store(caller: &Caller, found: &Found<'_>) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-/// Why nothing is taken.
+/// Explains why there is nothing to import.
 fn nothing(
     of_others: usize,
     organisation: Option<&OrganisationName>,

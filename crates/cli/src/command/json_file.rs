@@ -1,5 +1,5 @@
-//! The file in which a run tells a program what became of it. Its folder is held from the beginning, so that the command, which may
-//! be able to write there, leads nobody elsewhere; no link is followed, and nothing but a file is written to.
+//! `--json-file`: the file that receives the outcome of a run. Its directory is opened before the command starts, because the
+//! command may be able to replace it. Links are not followed, and only a regular file is written to.
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
@@ -15,7 +15,7 @@ use crate::exit::Usage;
 
 const REMEDY: &str = "name a file in a folder that you may write to";
 
-/// Where it will be written.
+/// The directory and name of the file.
 pub(super) struct JsonFile {
     folder: OwnedFd,
     name: OsString,
@@ -23,7 +23,7 @@ pub(super) struct JsonFile {
 }
 
 impl JsonFile {
-    /// Looks at its place, before anything is run, and takes out what an earlier run wrote there.
+    /// Opens the directory before anything is run, and empties the file of an earlier run.
     pub(super) fn at(path: &Path) -> Result<Self, anyhow::Error> {
         let refused = |why: &str| Usage::error(format!("--json-file {}: {why}", path.display()), REMEDY);
         let name = path.file_name().ok_or_else(|| refused("it is no file"))?.to_owned();
@@ -44,7 +44,7 @@ impl JsonFile {
         Ok(it)
     }
 
-    /// Takes out what an earlier run wrote, if there is a file: whoever reads it while this one lasts, or once it was killed, finds none.
+    /// Empties an existing file, so that nobody takes an earlier run's outcome for this one's while it lasts or after it was killed.
     fn empty(&self) -> std::io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
@@ -57,7 +57,7 @@ impl JsonFile {
         }
     }
 
-    /// Writes it, for its owner alone.
+    /// Writes the outcome, readable by its owner only.
     pub(super) fn write(&self, value: &serde_json::Value) -> Result<(), anyhow::Error> {
         self.put(format!("{value}\n").as_bytes())
             .map_err(|error| anyhow::anyhow!("failed to write {}: {error}", self.path.display()))
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "{\"exit_code\":0}\n");
             assert_eq!(std::fs::metadata(at(name)).unwrap().mode() & 0o777, 0o600);
         }
-        // What an earlier run told is nobody's any more once another begins.
+        // The outcome of an earlier run is gone once another begins.
         drop(JsonFile::at(&at("longer")).unwrap());
         assert_eq!(std::fs::read(at("longer")).unwrap(), b"");
         drop(JsonFile::at(&at("none")).unwrap());
@@ -109,7 +109,7 @@ mod tests {
         for name in ["link", "dangling", "folder", "pipe", "none/file", "folder/.."] {
             assert!(JsonFile::at(&at(name)).is_err(), "{name}");
         }
-        // One that the command puts there meanwhile, or in the place of its folder.
+        // A link that the command puts there meanwhile, or in place of the directory.
         let file = JsonFile::at(&at("later")).unwrap();
         symlink(at("elsewhere"), at("later")).unwrap();
         assert!(file.write(&value).is_err() && !at("elsewhere").exists());

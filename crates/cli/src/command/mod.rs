@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands, one module each.
 
 pub(crate) mod audit;
 mod audit_file;
@@ -32,7 +32,7 @@ use sandbox::Caller;
 use crate::exit::Usage;
 use crate::output;
 
-/// Looks after runs whose process was killed, and tells what the person should know of it.
+/// Cleans up after killed runs, and reports what the person should know.
 fn look_after_dead(state: &StateDirectory) {
     runtime::reap_dead(state)
         .iter()
@@ -40,7 +40,7 @@ fn look_after_dead(state: &StateDirectory) {
         .for_each(|told| output::tell(&format!("note: {told}")));
 }
 
-/// Who started this program, and from where.
+/// Identifies the caller and its working directory.
 fn caller() -> Result<Caller, anyhow::Error> {
     Caller::current().map_err(|error| {
         Usage::error(

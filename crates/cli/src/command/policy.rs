@@ -1,4 +1,4 @@
-//! `lockgate policy`: what a run may do, without running anything.
+//! `lockgate policy`: shows and checks policies without running anything.
 
 use policy::Policy as Rules;
 
@@ -58,7 +58,7 @@ fn ls(spec: &Spec, form: Form) -> Done {
     Ok(0)
 }
 
-/// The rules of a policy and what is left, in the order in which they are asked.
+/// Lists the rules of a policy in the order in which they are evaluated, then the default.
 fn ls_rules(policy: &Rules, indent: &str) -> std::io::Result<()> {
     for (effect, name, reach) in policy.rules() {
         row(&format!("{indent}{effect}"), &reach.to_string(), name.as_str())?;

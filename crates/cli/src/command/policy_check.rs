@@ -1,5 +1,5 @@
-//! `lockgate policy check`: verdicts, through the code that enforces. The resolver's answer can be given in place of the real one. Keys of
-//! the sender's own, placeholders, the credential itself, budgets and rates are not looked at, and nothing is dialled.
+//! `lockgate policy check`: verdicts by the code that enforces. A row may carry the resolver's answer in place of the real one.
+//! Not checked are the sender's own keys, placeholders, the credential itself, budgets and rates. Nothing is dialled.
 
 use std::io::BufRead;
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ use crate::arguments::{PolicyCheck, Spec};
 use crate::exit::{Done, Usage};
 use crate::output;
 
-/// One row. What else it says is for whoever compares.
+/// One row of input; other fields are ignored.
 #[derive(Deserialize)]
 struct Row {
-    /// Told again octet for octet.
+    /// Repeated in the verdict octet for octet.
     id: Box<RawValue>,
     target: String,
     /// In place of `--method`.
@@ -27,7 +27,7 @@ struct Row {
     resolves: Option<Vec<String>>,
 }
 
-/// What a row that cannot be read in full is answered by.
+/// The id of a row that is otherwise invalid.
 #[derive(Deserialize)]
 struct Named {
     id: Box<RawValue>,
@@ -105,7 +105,7 @@ fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) 
     }
 }
 
-/// The same for a program, in the words of a row of `--jsonl`, with why and what would help.
+/// Formats a verdict as JSON, with the reason and the remedy.
 fn one_as_json(outcome: Result<(String, Target), Denial>, flags: &Spec) -> Done {
     let is_denied = outcome.is_err();
     let value = match outcome {
@@ -123,12 +123,12 @@ fn one_as_json(outcome: Result<(String, Target), Denial>, flags: &Spec) -> Done 
     Ok(u8::from(is_denied))
 }
 
-/// What is wrong with a row, and where in it: each is read by itself, so to its reader it is always line 1.
+/// Describes a row's syntax error by its column. Each row is parsed alone, so the parser always reports line 1.
 fn without_line(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }
 
-/// A gate whose resolver has one answer, or the system's.
+/// Builds a gate whose resolver gives the row's answer, or the system's.
 pub(super) fn gate(
     policy: &Policy,
     resolves: Option<Vec<IpAddr>>,
@@ -157,7 +157,7 @@ fn rows(policy: &Policy, method: &Method) -> Done {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        // Each row that says which it is has its answer; the first that cannot be read is told of at the end as well.
+        // Each row that has an id is answered; the first invalid row also becomes the error at the end.
         let row: Row = match serde_json::from_slice(&line) {
             Ok(row) => row,
             Err(error) => {
@@ -171,7 +171,7 @@ fn rows(policy: &Policy, method: &Method) -> Done {
                 continue;
             }
         };
-        // What is no address is none that could be dialled.
+        // Text that is no address could not be dialled.
         let addresses = row.resolves.map(|list| list.iter().map(|text| text.parse()).collect());
         let Ok(resolves) = addresses.transpose() else {
             output::data(&serde_json::to_string(&VerdictRow::deny(row.id, Guard::Address, None))?)?;

@@ -1,5 +1,5 @@
-//! `lockgate policy init|allow|deny|approve`: changing the workspace's file without losing its comments. What the
-//! person says here is approved with it, if all that stood there before was.
+//! `lockgate policy init|allow|deny|approve`: edits the workspace's file and keeps its comments. The edit is approved with the
+//! file if the content before it was.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -19,7 +19,7 @@ use crate::exit::{Done, Usage};
 use crate::output;
 
 const FILE: &str = "lockgate.toml";
-/// The mode of an empty folder by which a run holds that name. See docs/sandbox.md.
+/// The mode of the empty directory by which a run holds the name. See docs/sandbox.md.
 const HOLDING_MODE: u32 = 0o500;
 const BLANK: &str = "\
 # What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.
@@ -29,23 +29,23 @@ const BLANK: &str = "\
 default = \"deny\"
 ";
 
-/// The file that is changed.
+/// The file to edit.
 struct PolicyText {
     caller: Caller,
     path: PathBuf,
-    /// What it is called for people.
+    /// Its name in messages.
     name: String,
-    /// Whether it is there.
+    /// Whether it exists.
     is_there: bool,
-    /// What stands there; empty if there is no file.
+    /// Its content; empty if there is no file.
     text: String,
-    /// Whose approval it needs. A file that the person names by itself needs none.
+    /// The workspace whose approval it needs. A file named by `--policy` needs none.
     approval: Option<Approval>,
 }
 
 struct Approval {
     state: StateDirectory,
-    /// Whether what stood there had it.
+    /// Whether the content before the edit was approved.
     given: bool,
 }
 
@@ -60,7 +60,7 @@ impl PolicyText {
             (None, None) => (runtime::project_file(None, &caller), FILE.to_owned()),
         };
         if path.is_dir() {
-            // What a killed run left in its place goes with whoever comes next.
+            // A placeholder that a killed run left is removed by the next run.
             super::look_after_dead(&StateDirectory::of(&caller)?);
         }
         if path.is_dir() {
@@ -95,7 +95,7 @@ impl PolicyText {
         toml::from_str(text).map_err(|e| self.unreadable(&e))
     }
 
-    /// Whoever made a link chose what would be repeated here, of files that only the person may read.
+    /// Reads the file without following links: an error would quote a file chosen by whoever made the link.
     fn unreadable(&self, error: &dyn std::error::Error) -> anyhow::Error {
         let why = match self.path.is_symlink() && self.approval.is_some() {
             true => "it is a link, and what it leads to is no policy".to_owned(),
@@ -104,7 +104,7 @@ impl PolicyText {
         Usage::error(format!("{}: {why}", self.name), "mend it first")
     }
 
-    /// Refuses what no run would take.
+    /// Refuses content that no run would accept.
     fn compile(&self, config: RunConfig) -> Result<(), anyhow::Error> {
         match self.approval {
             Some(_) => Settings::of_project(&self.name, config, &self.caller)?,
@@ -113,14 +113,14 @@ impl PolicyText {
         Ok(())
     }
 
-    /// Writes the new content, once it compiles.
+    /// Writes the new content if it compiles.
     fn write(&self, text: &str) -> Result<(), anyhow::Error> {
         self.compile(self.parse(text)?)?;
         let before = put(&self.path, text)?;
         match &self.approval {
             Some(Approval { state, given: true }) => {
                 if let Err(error) = runtime::approve(state, &self.path, text) {
-                    // A file that nobody approved would have every run here refused.
+                    // Every run here would refuse a file that is not approved.
                     let _ = put_back(&self.path, before.as_deref());
                     return Err(error.into());
                 }
@@ -130,7 +130,7 @@ impl PolicyText {
         Ok(())
     }
 
-    /// Says so where no run would take what stands there.
+    /// Warns if no run would accept the content.
     fn tell_unapproved(&self) {
         if self.approval.as_ref().is_some_and(|approval| !approval.given) {
             output::tell(&format!(
@@ -141,15 +141,15 @@ impl PolicyText {
     }
 }
 
-/// Writes all of a file in place, and cuts off what is left behind it.
+/// Overwrites a file in place and truncates it.
 fn fill(file: &File, content: &[u8]) -> std::io::Result<()> {
     file.write_all_at(content, 0)?;
     file.set_len(content.len() as u64)?;
     file.sync_data()
 }
 
-/// Writes the file in its place. Somebody who made the folder may have made a link of its name, to a file elsewhere that
-/// only its owner may write: it is refused, and so is what is no file at all. Returns what stood there.
+/// Writes the file and returns its previous content. Refuses a link, which could lead to another file that only its owner may
+/// write, and everything that is no regular file.
 fn put(path: &Path, text: &str) -> Result<Option<String>, anyhow::Error> {
     let refused =
         |what: &str| Usage::error(format!("{} {what}", path.display()), "put a file of its own there");
@@ -165,21 +165,21 @@ fn put(path: &Path, text: &str) -> Result<Option<String>, anyhow::Error> {
         return Err(refused("is no regular file"));
     }
     if let Err(error) = fill(&file, text.as_bytes()) {
-        // The disk is full, say. What stood there needs no more room than it had.
+        // The disk may be full. The previous content fits where it was.
         let _ = put_back(path, before.as_deref());
         return Err(anyhow::anyhow!("failed to write {}: {error}; it is as it was", path.display()));
     }
     Ok(before)
 }
 
-/// Has a file say again what it said before, or not be there.
+/// Restores the previous content, or removes the file if there was none.
 fn put_back(path: &Path, before: Option<&str>) -> std::io::Result<()> {
     let Some(before) = before else { return std::fs::remove_file(path) };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     fill(&File::from(rustix::fs::open(path, flags, Mode::empty())?), before.as_bytes())
 }
 
-/// Whether a file asks for nothing that needs an approval.
+/// Whether a file needs no approval.
 fn narrows_only(text: &str) -> bool {
     let Ok(config) = toml::from_str::<RunConfig>(text) else { return false };
     let mut layers = Layers::default();
@@ -187,7 +187,8 @@ fn narrows_only(text: &str) -> bool {
     layers.compile().is_ok()
 }
 
-/// Waits for the turn to change a policy: it is over with what is returned. Whoever names a file needs no state directory for it.
+/// Waits for the lock on policy edits, which is held until the returned file is dropped. Edits of a named file need no lock and no
+/// state directory.
 fn turn(file: &PolicyFile) -> Result<Option<File>, anyhow::Error> {
     let turn = StateDirectory::of(&super::caller()?).and_then(|state| runtime::turn_to_approve(&state));
     match turn {
@@ -225,7 +226,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     let start = if file.text.is_empty() { BLANK } else { &file.text };
     let mut document: DocumentMut = start.parse().map_err(|e| file.unreadable(&e))?;
     let egress = document.entry("egress").or_insert_with(|| Item::Table(Table::new()));
-    // In a table of one line there is no place for blocks.
+    // An inline table cannot hold `[[…]]` blocks.
     let none = if egress.is_inline_table() {
         value(Array::new())
     } else {
@@ -241,7 +242,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         if tables(rules).any(|there| is_same(&there, &rule)) {
             output::tell(&format!("{name}: {list} {target} is there already"));
         } else if reason.is_some_and(|reason| give_reason(rules, &rule, reason)) {
-            // Of two rules for the same the first would be told.
+            // With two rules for one target only the first would be reported.
             added.push(target.as_str());
         } else {
             push(rules, rule).ok_or_else(|| {
@@ -270,7 +271,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     Ok(0)
 }
 
-/// A changed text with the ends of lines that it had, and the mark at its beginning that some editors put there.
+/// Restores the line ends of the original text, and its byte order mark.
 fn as_before(before: &str, text: String) -> String {
     const MARK: char = '\u{feff}';
     let ends = before.matches('\n').count();
@@ -281,7 +282,7 @@ fn as_before(before: &str, text: String) -> String {
     if before.starts_with(MARK) && !text.starts_with(MARK) { format!("{MARK}{text}") } else { text }
 }
 
-/// Whether a target is a URL of a host and nothing more, which allows its first page alone.
+/// Whether a URL names no path, so that it would allow the root page only.
 fn names_the_root(target: &str) -> bool {
     let rest = target.split_once("://").map(|(_, rest)| rest);
     rest.is_some_and(|rest| !rest.trim_end_matches('/').contains('/'))
@@ -298,7 +299,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     file.compile(config.clone())?;
     tell_bindings(&config);
     if std::io::stdin().is_terminal() {
-        // Somebody else may have written it, for this look at it.
+        // Somebody else may have written it to be shown here.
         file.text.lines().try_for_each(|line| output::data(&output::plain(&line.replace('\t', "    "))))?;
         let folder = file.path.parent().unwrap_or(&file.path).display();
         write!(std::io::stderr(), "Approve this file for runs in {folder}? [y/N] ")?;
@@ -309,7 +310,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
             return Ok(1);
         }
     }
-    // Not while the person reads.
+    // It must not change while the person reads.
     let _turn = runtime::turn_to_approve(state)?;
     runtime::approve(state, &file.path, &file.text)?;
     output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
@@ -320,7 +321,7 @@ fn is_yes(answer: &str) -> bool {
     ["y", "yes"].iter().any(|yes| answer.trim().eq_ignore_ascii_case(yes))
 }
 
-/// Where credentials would go that the file binds or exposes: what is easily overlooked in a long file.
+/// Lists where the file would send or expose credentials, which is easily overlooked in a long file.
 fn tell_bindings(config: &RunConfig) {
     for provider in &config.provider {
         let uris = provider.authorized_uris.join(", ");

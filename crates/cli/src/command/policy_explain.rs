@@ -1,4 +1,4 @@
-//! `lockgate policy explain`: what a target would meet on each way out, through the same `decide` that enforces.
+//! `lockgate policy explain`: the decision on a target on each plane, by the same `decide` that enforces.
 
 use policy::{Asked, Carriage, Denial, Grant, Host, Method, Plane, Policy, Scheme, Target, View};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::output::{self, Form};
 const OWN_LOOPBACK: &str =
     "not: loopback inside is the sandbox's own, so whoever does not ask the proxy stays there";
 
-/// What is said of one way.
+/// The explanation for one plane.
 #[derive(Serialize)]
 struct Way {
     way: &'static str,
@@ -23,10 +23,10 @@ struct Way {
     rule: Option<String>,
     reason: String,
     hint: Option<String>,
-    /// The hint in a line for the person.
+    /// The hint, for a person.
     #[serde(skip)]
     told: Option<String>,
-    /// The group that would allow it, in another.
+    /// The preset that would allow it.
     #[serde(skip)]
     group: Option<String>,
 }
@@ -49,7 +49,7 @@ impl Way {
         }
     }
 
-    /// One that nothing asks for takes.
+    /// An explanation without a decision.
     fn never_taken(way: &'static str, reason: &str) -> Self {
         Self { verdict: "deny", ..Self::allowed(way, None, reason.into()) }
     }
@@ -77,7 +77,7 @@ pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done
             (format!("{method} {}", output::plain(text)), vec![on_all])
         }
     };
-    // The last word is the guard's, where it has one.
+    // The address guard decides last.
     let is_planes = |way: &&Way| !matches!(way.way, "dns" | "then");
     let allowed = ways.iter().filter(is_planes).any(Way::is_allowed)
         && ways.iter().filter(|way| way.way == "then").all(Way::is_allowed);
@@ -133,14 +133,14 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
             ways.push(Way::never_taken(way, OWN_LOOPBACK));
             continue;
         }
-        // In a tunnel that is opened each request is asked for as well: this one.
+        // In a terminated tunnel each request is decided too: this one.
         let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
             (Carriage::Terminated, View::Tls | View::Opaque) => {
                 policy.decide(&request(asked.plane)).map(|_| grant)
             }
             _ => Ok(grant),
         });
-        // Addresses that its rule gives are known already.
+        // The rule's own addresses are known already.
         let decided = decided.and_then(|grant| {
             grant.addresses().map_or(Ok(()), |given| grant.vet(given))?;
             Ok(grant)
@@ -168,7 +168,7 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
     Ok(ways)
 }
 
-/// What becomes of a connection that is granted.
+/// Describes how a granted connection is carried.
 fn how(grant: &Grant, is_denied_in_part: bool) -> &'static str {
     match (grant.carriage(), grant.provider()) {
         (Carriage::Terminated, _) if grant.is_pinned() => {
@@ -187,7 +187,7 @@ fn how(grant: &Grant, is_denied_in_part: bool) -> &'static str {
     }
 }
 
-/// What the guard says of a host that is an address: it needs no resolver.
+/// Judges a host that is an address, for which no resolver is needed.
 fn judge_address(policy: &Policy, method: &Method, target: &Target) -> Result<Option<Denial>, anyhow::Error> {
     if matches!(target.host(), Host::Name(_)) {
         return Ok(None);

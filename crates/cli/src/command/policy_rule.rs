@@ -1,17 +1,17 @@
-//! Rules as they stand in the text of a policy: found, compared, and added in the way in which the others are written. It
-//! knows a list of rules and nothing of the file around it.
+//! Finds, compares and adds rules in the text of a policy, in the style of the rules that are there. It knows a list of rules and
+//! nothing of the file around it.
 
 use policy::{HostPattern, Port};
 use toml_edit::{Array, Item, Table, value};
 
-/// The rules of a list, whether they are blocks of their own or stand in brackets.
+/// Iterates over the rules of a list, written as blocks or inline.
 pub(super) fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
     let blocks = rules.as_array_of_tables().into_iter().flatten().cloned();
     let inline = rules.as_array().into_iter().flatten();
     blocks.chain(inline.filter_map(|rule| Some(rule.as_inline_table()?.clone().into_table())))
 }
 
-/// Whether a rule names what was said on the command line.
+/// Whether a rule is for the target of the command line.
 pub(super) fn names(there: &Table, key: &str, target: &str) -> bool {
     let said = rule("deny", target, None);
     let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(plain_host);
@@ -20,7 +20,7 @@ pub(super) fn names(there: &Table, key: &str, target: &str) -> bool {
     is_as_wide && text(there).is_some_and(|named| text(&said) == Some(named))
 }
 
-/// Adds a rule in the way in which the others are written.
+/// Adds a rule in the style of the others.
 pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
     if let Some(blocks) = rules.as_array_of_tables_mut() {
         blocks.push(rule);
@@ -28,7 +28,7 @@ pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
     }
     let list = rules.as_array_mut()?;
     let mut rule = toml_edit::Value::InlineTable(rule.into_inline_table());
-    // Below the last one where each has a line of its own, and behind what is said of it in its line.
+    // Below the last rule if each has its own line, and behind the comment on that line.
     let before = list.iter().last().and_then(|last| last.decor().prefix()?.as_str());
     if let Some((_, indent)) = before.and_then(|before| before.rsplit_once('\n')) {
         let trailing = list.trailing().as_str().unwrap_or_default().to_owned();
@@ -42,7 +42,7 @@ pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
     Some(())
 }
 
-/// Gives a reason to the rule that says the same without one, or with another; whether there is one.
+/// Sets the reason of an equal rule; returns whether there is one.
 pub(super) fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool {
     let bare = |rule: &Table| {
         let mut bare = rule.clone();
@@ -64,7 +64,7 @@ pub(super) fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool 
     found.map(|there| there.insert("reason", reason.into())).is_some()
 }
 
-/// Whether two rules say the same, however they are written.
+/// Whether two rules are equal, however they are written.
 pub(super) fn is_same(one: &Table, other: &Table) -> bool {
     let read = |rule: &Table| {
         let mut rule: toml::Table = toml::from_str(&rule.to_string()).ok()?;
@@ -76,18 +76,18 @@ pub(super) fn is_same(one: &Table, other: &Table) -> bool {
     read(one).is_some_and(|read_one| read(other) == Some(read_one))
 }
 
-/// A host in the one spelling that stands for all of its own: `API.example.com.` is `api.example.com`.
+/// Normalises a host: `API.example.com.` becomes `api.example.com`.
 fn plain_host(host: &str) -> String {
     HostPattern::parse(host).map_or_else(|_| host.to_owned(), |pattern| pattern.to_string())
 }
 
-/// The rule of a list that a target on the command line stands for.
+/// Builds the rule for a target of the command line.
 pub(super) fn rule(list: &str, target: &str, reason: Option<&str>) -> Table {
     let mut rule = Table::new();
     match target.rsplit_once(':') {
         _ if target.contains("://") => {
             rule.insert("url", value(target));
-            // Without it a rule that allows would fit nothing; one that denies knows every reading.
+            // Without it an allow rule would match nothing; a deny rule matches every reading anyway.
             if list == "allow"
                 && policy::Target::parse(target).is_ok_and(|url| url.path().has_encoded_slash())
             {

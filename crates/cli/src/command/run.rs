@@ -10,12 +10,12 @@ use crate::arguments::Run;
 use crate::exit::{self, Done, Usage};
 use crate::output;
 
-/// How many denials are told as they happen.
+/// How many denials are reported as they happen.
 const TOLD: usize = 20;
-/// Ends a command whose reader closed the pipe early, as `head` does, signal(7). A shell does not report this end, so
-/// neither do we.
+/// SIGPIPE ends a command whose reader closed the pipe early, as `head` does, signal(7). Shells do not report it, and neither does
+/// this.
 const SIGPIPE: i32 = 13;
-/// How many denied targets are named again at the end.
+/// How many denied targets the summary names.
 const SUMMED_UP: usize = 3;
 
 pub(crate) fn run(arguments: Run, ahead: Option<Ahead>) -> Done {
@@ -95,13 +95,13 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         return Ok(exit::FAILED);
     }
     if reported.is_err() {
-        // Standard error is where that would be said.
+        // An error of standard error cannot be reported there.
         return Ok(exit::FAILED);
     }
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
 }
 
-/// Whether an ending is worth a line: no shell speaks of a command that exited by itself, or whose output was not read to its end.
+/// Whether an ending is reported. As in a shell, an exit and a closed output pipe are not.
 fn says_more_than_its_code(ending: &Ending) -> bool {
     !matches!(ending, Ending::Exited { shortage: None, .. } | Ending::Signalled(SIGPIPE))
 }
@@ -127,13 +127,13 @@ fn sum_up(finished: &Finished, denied: &[String]) {
     }
 }
 
-/// A run that could not be made or kept, for whoever reads JSON: its exit code.
+/// Reports a failed run as JSON; returns its exit code.
 fn send_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
     let value = failure(error);
     if let Some(Err(unwritten)) = file.map(|file| file.write(&value)) {
         output::error(&unwritten, None);
     }
-    // It has failed already, and the code says so.
+    // The exit code tells the failure in any case.
     let _ = output::report(&value.to_string());
     exit::judge(error).0
 }
@@ -143,7 +143,7 @@ fn failure(error: &anyhow::Error) -> serde_json::Value {
     serde_json::json!({"exit_code": code, "error": output::said(error), "hint": hint})
 }
 
-/// What became of a run, for whoever reads JSON.
+/// Describes the outcome of a run as JSON.
 fn outcome(finished: &Finished) -> Result<serde_json::Value, anyhow::Error> {
     let mut value = serde_json::to_value(&finished.outcome)?;
     value["run"] = finished.run.as_str().into();
@@ -163,7 +163,7 @@ mod tests {
         }
         assert!(!says_more_than_its_code(&Ending::Signalled(13)));
         let more = [
-            // It is told even of a command that did what it was for.
+            // Reported even if the command succeeded.
             Ending::Exited { code: 0, shortage: Some(Shortage::Processes { refused: 1 }) },
             Ending::Signalled(11),
             Ending::Killed(13),

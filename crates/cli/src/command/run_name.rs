@@ -1,11 +1,11 @@
-//! Which run a person means.
+//! Resolves the name of a run.
 
 use policy::RunId;
 use runtime::{RunRecord, StateDirectory};
 
 use crate::exit::Usage;
 
-/// The run a person means: an identifier, the beginning of one, or `latest`.
+/// Resolves an identifier, a unique prefix of one, or `latest`.
 pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::Error> {
     if let Ok(run) = name.parse()
         && RunRecord::is_known(state, &run)

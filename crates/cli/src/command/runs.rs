@@ -1,4 +1,4 @@
-//! `lockgate runs`: the runs on record.
+//! `lockgate runs`: lists, shows, stops and removes runs.
 
 use policy::{Label, RunId, Span};
 use runtime::{Permission, RunRecord, RunState, SetUpRecord, StateDirectory};
@@ -9,7 +9,7 @@ use crate::arguments::Runs;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
-/// How much of a command a list shows, in characters.
+/// How many characters of a command the list shows.
 const LONGEST: usize = 120;
 
 pub(crate) fn runs(command: Runs) -> Done {
@@ -27,7 +27,7 @@ pub(crate) fn runs(command: Runs) -> Done {
     }
 }
 
-/// Removes runs, all that were named or none of them.
+/// Removes all named runs, or none of them.
 fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
     let mut runs: Vec<RunId> = Vec::new();
     for name in names {
@@ -55,7 +55,7 @@ fn stop(state: &StateDirectory, names: &[String]) -> Done {
     for run in runs {
         match runtime::stop(state, &run) {
             Ok(()) => output::tell(&format!("run {run} has ended")),
-            // The others are to be stopped all the same. The last that could not be is told as the end of it.
+            // The others are stopped all the same. The last failure becomes the error of the command.
             Err(error) => {
                 if let Some(before) = failed.replace(anyhow::Error::from(error)) {
                     output::error(&before, None);
@@ -66,7 +66,7 @@ fn stop(state: &StateDirectory, names: &[String]) -> Done {
     failed.map_or(Ok(0), Err)
 }
 
-/// Removes what nobody asks for any more, and says what. S3.18
+/// Removes old runs and reports them. S3.18
 fn prune(state: &StateDirectory, older: Span) -> Done {
     for record in RunRecord::list(state)?.into_iter().filter(|it| it.is_over_for(older.duration())) {
         let run = find(state, &record.id)?;
@@ -107,7 +107,7 @@ fn became(record: &RunRecord) -> String {
     }
 }
 
-/// What became of a run, in words: with the reason, where its command never ran.
+/// Describes the outcome of a run, with the reason if its command never ran.
 fn came_to(record: &RunRecord) -> String {
     match (&record.outcome, &record.failure) {
         (Some(outcome), _) => output::plain(&outcome.summary),
@@ -120,7 +120,7 @@ fn command(record: &RunRecord) -> String {
     output::plain(&record.command.join(" "))
 }
 
-/// The beginning of a long command: `lockgate runs show` has all of it.
+/// Shortens a long command; `lockgate runs show` prints all of it.
 fn shortened(command: &str) -> String {
     match command.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", &command[..at]),
@@ -188,7 +188,7 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     Ok(0)
 }
 
-/// What a run, or a companion of it, was allowed or denied, and by which rule.
+/// Lists what a run or one of its companions was allowed or denied, and by which rule.
 fn rule(permission: &Permission) -> String {
     let Permission { companion, effect, rule, reach } = permission;
     let whose = companion.as_ref().map(|name| format!("of {name}: ")).unwrap_or_default();
