@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use credential::Secret;
-use egress::{Companions, CredentialConfig, Files, Gate, GateError, GateOptions, NameRange, SigningKey};
+use egress::{Files, Gate, GateError, GateOptions, SigningKey};
 use policy::{Policy, RunId, Spending};
 
 use crate::error::{Error, plumbing};
@@ -20,20 +20,8 @@ pub(crate) fn base_options(
     files: Files,
     notices: OwnedFd,
 ) -> GateOptions {
-    GateOptions {
-        policy: policy.clone(),
-        spending: spending.clone(),
-        names: NameRange::default(),
-        run: run.clone(),
-        files,
-        answers: None,
-        audit: None,
-        notices: Some(notices),
-        authority: None,
-        credential_config: CredentialConfig::default(),
-        companions: Companions::default(),
-        machine: Vec::new(),
-    }
+    let options = GateOptions::new(policy.clone(), spending.clone(), run.clone());
+    GateOptions { files, notices: Some(notices), ..options }
 }
 
 /// Duplicates the audit's file for the gate, with the key that signs the records.

@@ -114,6 +114,6 @@ pub(crate) fn published(
         bind(SocketAddr::from((own, inbound.host_port.number()))).map(|listener| (listener, inbound))
     };
     let ports = declared.into_iter().map(open).collect::<io::Result<_>>()?;
-    let who = forwarder.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::SidecarMessage);
+    let who = forwarder.map_or(WhoConnects::SeenBehind(machine.into()), WhoConnects::Forwarder);
     Ok(Some(InboundPorts { ports, entrance: Entrance::at(command), who }))
 }

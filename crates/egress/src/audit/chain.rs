@@ -193,7 +193,7 @@ impl Audit {
         if self.omitted > 0 {
             let omit = self.of_gate(GateAction::Omit, String::new());
             let reason = format!("the audit of the run has reached {} MiB", MOST_WRITTEN >> 20);
-            self.append(&Draft { omitted: Some(self.omitted), reason: Some(reason), ..omit });
+            self.append(&RecordDraft { omitted: Some(self.omitted), reason: Some(reason), ..omit });
         }
         self.unsigned = SIGN_EVERY_RECORDS;
         let close = self.of_gate(GateAction::Close, String::new());
@@ -289,8 +289,8 @@ mod tests {
         let (mut file, audit) = audit();
         let mut audit = audit.into_inner();
         let exchange = |outcome, cap: Option<&str>| {
-            let asked = Draft::of_exchange(String::new(), Plane::Forward, "GET", "http://x/".into());
-            Draft { outcome, cap: cap.map(str::to_owned), ..asked }
+            let asked = RecordDraft::of_exchange(String::new(), Plane::Forward, "GET", "http://x/".into());
+            RecordDraft { outcome, cap: cap.map(str::to_owned), ..asked }
         };
         audit.written = MOST_WRITTEN + 1;
         assert!(audit.is_broken(), "nothing more is granted");
@@ -320,7 +320,7 @@ mod tests {
         let mut audit = audit.into_inner();
         audit.append(&denial(String::new()));
         assert!(audit.unwritten().is_none());
-        audit.sink.as_mut().unwrap().0.turn_to(File::options().write(true).open("/dev/full").unwrap());
+        audit.sink.as_mut().unwrap().0.redirect(File::options().write(true).open("/dev/full").unwrap());
         audit.append(&denial(String::new()));
         audit.close();
         let unwritten = audit.unwritten().unwrap();
@@ -334,9 +334,9 @@ mod tests {
         let (file, audit) = audit();
         let mut audit = audit.into_inner();
         // A descriptor that may not be written to.
-        audit.sink.as_mut().unwrap().0.turn_to(File::open("/dev/null").unwrap());
+        audit.sink.as_mut().unwrap().0.redirect(File::open("/dev/null").unwrap());
         audit.append(&denial(String::new()));
-        audit.sink.as_mut().unwrap().0.turn_to(file);
+        audit.sink.as_mut().unwrap().0.redirect(file);
         audit.close();
         let (records, source) = audit.unwritten().unwrap().into_parts();
         assert_eq!((records, source.raw_os_error()), (1, Some(9)), "EBADF");

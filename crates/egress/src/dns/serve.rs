@@ -206,8 +206,8 @@ mod tests {
     use std::net::{Ipv6Addr, SocketAddr};
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
     use crate::listen::{bind_udp, bound};
+    use crate::local_addresses::tests::gate_for;
 
     /// An A question for a.example.
     const QUESTION: &[u8] =

@@ -9,7 +9,7 @@ use credential::{Needles, Scrubber};
 use policy::Denial;
 
 use super::fields::Fields;
-use super::frames::{FrameFormat, Frames};
+use super::frames::{FrameFormat, FrameParser};
 use super::head::BodyLength;
 use super::media_type::MediaType;
 use super::messages::MessageScrubber;
@@ -32,7 +32,7 @@ enum MessageStream {
     /// The response is no such stream.
     No,
     /// As one text. A compressed message, or one with unknown flags, ends it.
-    Whole(Frames),
+    Whole(FrameParser),
     /// Message by message, in place of the scrubber.
     Each(Box<MessageScrubber>),
 }
@@ -74,7 +74,7 @@ impl<'a> Filter<'a> {
             needles: Some(needles.clone()),
             account: None,
             messages: match is_stream(&head.fields) {
-                true => MessageStream::Whole(Frames::of(FrameFormat::LengthPrefixed)),
+                true => MessageStream::Whole(FrameParser::of(FrameFormat::LengthPrefixed)),
                 false => MessageStream::No,
             },
             masked: 0,
@@ -98,7 +98,8 @@ impl<'a> Filter<'a> {
     /// themselves, and let nobody choose where a message ends.
     pub(super) fn release_messages(&mut self) {
         if let (MessageStream::Whole(_), Some(needles)) = (&self.messages, &self.needles) {
-            self.messages = MessageStream::Each(MessageScrubber::of(FrameFormat::LengthPrefixed, needles).into());
+            self.messages =
+                MessageStream::Each(MessageScrubber::of(FrameFormat::LengthPrefixed, needles).into());
         }
     }
 
@@ -241,12 +242,15 @@ mod tests {
 
     const SECRET: &[u8] = b"sk-SECRETVALUE-0123456789abcdefXY";
 
+    fn head_of(media_type: &str) -> ResponseHead {
+        let response = http::Response::builder().header("content-type", media_type).body(()).unwrap();
+        ResponseHead::of_version_2(&response.into_parts().0)
+    }
+
     /// An answer of gRPC's that a filter was given in two pieces, and whether it came to its end.
     fn filtered(pieces: [&[u8]; 2], message_wise: bool) -> (Vec<u8>, bool) {
         let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
-        let mut fields = Fields::default();
-        fields.set("content-type", b"application/grpc");
-        let mut head = ResponseHead { status: 200, reason: String::new(), fields, keep_alive: true };
+        let mut head = head_of("application/grpc");
         let mut filter =
             Filter::scrubbing(&needles, &mut head, &mut ResponseBody::Framed(BodyLength::Chunked)).unwrap();
         if message_wise {
@@ -277,9 +281,7 @@ mod tests {
         let message = b"\0\0\0\0\x03one";
         let (out, whole) = filtered([message, message], true);
         assert_eq!((out, whole), ([&message[..], message].concat(), true));
-        let mut fields = Fields::default();
-        fields.set("content-type", b"application/connect+proto");
-        let mut head = ResponseHead { status: 200, reason: String::new(), fields, keep_alive: true };
+        let mut head = head_of("application/connect+proto");
         let mut filter =
             Filter::scrubbing(&needles, &mut head, &mut ResponseBody::Framed(BodyLength::Chunked)).unwrap();
         filter.release_messages();

@@ -90,9 +90,6 @@ impl FrameParser {
         Ok(())
     }
 
-    /// What is being read, or was last.
-    pub(super) fn what(&self) -> What {
-        self.what
     /// Returns the part that is being read, or was read last.
     pub(super) fn part(&self) -> Part {
         self.part

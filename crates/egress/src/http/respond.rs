@@ -122,7 +122,7 @@ pub(super) async fn respond_to_handshake<'a>(
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
     // A handshake asks a model nothing yet, so a response that reports no use lacks none.
-    let metering = handling.metering.map(|metering| Metering { is_counted: false, ..metering });
+    let metering = handling.metering.map(|metering| Metering { usage: Usage::NotExpected, ..metering });
     pass_on(response, handling, metering.map(Metering::open), answer, received).await
 }
 
@@ -361,6 +361,7 @@ mod tests {
             needles: Some(&needles),
             unsearchable: Unsearchable::Refuse,
             bound: true,
+            message_wise: false,
             replay: &replay,
             renewal: None,
             max_body: None,

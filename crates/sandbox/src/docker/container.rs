@@ -186,7 +186,8 @@ fn keeps_user(plan: &Plan) -> bool {
 /// Returns the run's private directories as tmpfs mounts, as large as `limits.disk` and half of the memory allow.
 fn private_directories(plan: &Plan) -> HashMap<String, String> {
     // An engine that keeps its user mounts them as root of the user namespace outside the container.
-    let (uid, gid) = if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.inside, plan.identity.gid.inside) };
+    let (uid, gid) =
+        if keeps_user(plan) { (0, 0) } else { (plan.identity.uid.inside, plan.identity.gid.inside) };
     // It then binds them with fewer flags, which the kernel refuses for mounts of another namespace, so `noexec` is left out.
     let noexec = if keeps_user(plan) { "" } else { "noexec," };
     let mut all = HashMap::new();

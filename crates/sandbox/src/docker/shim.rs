@@ -39,7 +39,6 @@ use crate::plan::engine::Maker;
 use crate::run_network::{RunNetwork, send_line};
 use crate::socket_broker::tell_network;
 use crate::started::BEHIND;
-use crate::step::Step;
 
 /// How long an engine may take to remove a run's objects.
 const REMOVAL: Duration = Duration::from_secs(20);
