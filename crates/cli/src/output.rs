@@ -1,5 +1,5 @@
-//! What people read. stdout is data and belongs to the program that is run; everything for people goes to stderr, is
-//! readable without colour, and holds no control character that somebody else put in.
+//! Output. stdout carries data and belongs to the command; messages for people go to stderr, are readable without colour, and
+//! contain no control characters from elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use crate::stderr;
 
-/// A line for the person, under the product's name; what follows on others is indented, so that nothing somebody else wrote begins one.
-/// It begins a line of its own, whatever the program that is run has left there.
+/// Prints a message on stderr, prefixed with the product's name. Further lines are indented, so that no text from elsewhere begins a
+/// line. The message begins on a fresh line, whatever the command has written before.
 pub(crate) fn tell(text: &str) {
     tell_within(text, stderr::PATIENCE);
 }
 
-/// As [`tell`], and drops the line only once its reader has taken nothing for `patience`.
+/// Prints like [`tell`], and drops the message if the reader takes nothing for `patience`.
 fn tell_within(text: &str, patience: Duration) {
     let clean = indented(text);
     let end = end_of_line();
     stderr::seek_to_end();
-    // In one piece: the program that is run writes to the same place.
+    // In one write, because the command writes to the same stream.
     let before = if runtime::ends_a_line_begun() { end } else { "" };
     stderr::write(format!("{before}lockgate: {}{end}", clean.replace('\n', end)).as_bytes(), patience);
 }
 
-/// How a line ends where things are told: raw terminals need the return as well.
+/// Returns the line end of stderr. A terminal may be in raw mode, which needs the carriage return.
 fn end_of_line() -> &'static str {
     if std::io::stderr().is_terminal() { "\r\n" } else { "\n" }
 }
 
-/// Lines without what a terminal would obey. If a later one begins at the margin, all of them are moved, so that what stands below each
-/// other stays so.
+/// Removes control characters, and indents the lines after the first if one of them begins at the margin. All move together, so that
+/// columns stay aligned.
 fn indented(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(plain).collect();
     let is_needed = lines.iter().skip(1).any(|line| !line.starts_with("  "));
     lines.join(if is_needed { "\n  " } else { "\n" })
 }
 
-/// A line for programs that read what is told, by itself as well. Where nobody reads it any more, nobody misses it.
+/// Prints a JSON line on stderr, on a line of its own. A reader that has gone is no error.
 pub(crate) fn report(line: &str) -> std::io::Result<()> {
     stderr::seek_to_end();
     let before = if runtime::ends_a_line_begun() { end_of_line() } else { "" };
@@ -47,22 +47,22 @@ pub(crate) fn report(line: &str) -> std::io::Result<()> {
     }
 }
 
-/// An error: what happened and why, then what to do.
+/// Prints an error and its remedy.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
     let mut text = said(error).trim_end().to_owned();
     if let Some(remedy) = remedy {
         text.push_str("\n  ");
         text.push_str(remedy);
     }
-    // Nothing waits behind it but the end of this process: a pager may take its time.
+    // Only the end of this process waits for it, so a pager may take its time.
     stderr::forget_stuck();
     tell_within(&text, LAST_PATIENCE);
 }
 
-/// How long the last line waits for room.
+/// How long the last message waits for room.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// An error in a sentence.
+/// Formats an error as a sentence.
 pub(crate) fn said(error: &anyhow::Error) -> String {
     match error.downcast_ref::<runtime::Error>() {
         Some(error) => error.sentence(),
@@ -70,7 +70,7 @@ pub(crate) fn said(error: &anyhow::Error) -> String {
     }
 }
 
-/// How data is written.
+/// The format of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// For people.
@@ -80,18 +80,18 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// From a `--json` flag.
+    /// Chooses by a `--json` flag.
     pub(crate) fn of(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
     }
 }
 
-/// Text that somebody else wrote, without what a terminal would obey.
+/// Replaces the control characters of foreign text.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// A path that somebody else chose, on one line and to be told from every other: what is not shown as itself is written out.
+/// Formats a path on one line, unambiguously: what would not be visible is escaped.
 pub(crate) fn path(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -107,8 +107,8 @@ pub(crate) fn path(path: &Path) -> String {
     text
 }
 
-/// Whether a character is obeyed and not shown: it controls a terminal, ends a line, turns the direction of what stands beside it
-/// (UAX #9, section 2), or takes no room.
+/// Whether a character is invisible: it controls a terminal, ends a line, changes the direction of its neighbours (UAX #9, section 2),
+/// or has no width.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -116,12 +116,12 @@ fn is_hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A line of data, for people or for programs.
+/// Prints a line of data on stdout.
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout(), "{}", escaped(line)).map_err(unwritten)
 }
 
-/// A text as it is, for a program that reads it.
+/// Writes octets to stdout unchanged, for a program.
 pub(crate) fn text(octets: &[u8]) -> std::io::Result<()> {
     std::io::stdout().write_all(octets).map_err(unwritten)
 }
@@ -130,7 +130,7 @@ fn unwritten(error: std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("failed to write to standard output: {error}"))
 }
 
-/// Text of which a terminal obeys nothing: what is hidden is written as JSON writes it, to which it means the same.
+/// Escapes invisible characters as JSON does, so that JSON keeps its meaning.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -143,7 +143,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// What a run used of models, in one line.
+/// Describes a run's use of models in one line.
 pub(crate) fn models(used: &egress::ModelUse) -> String {
     let cost = policy::MicroUsd::new(used.cost_micro_usd);
     let cached = if used.cached_tokens > 0 {
@@ -177,7 +177,7 @@ mod tests {
         let hostile = "x\u{1b}]0;t\u{7}\u{9b}5m\u{202e}\u{e0041}";
         let shown = escaped(hostile);
         assert!(!shown.chars().any(is_hidden), "{shown}");
-        // To a program it is what it was.
+        // A JSON parser reads the original.
         let line = serde_json::json!({ "name": hostile }).to_string();
         let read: serde_json::Value = serde_json::from_str(&escaped(&line)).unwrap();
         assert_eq!(read["name"], hostile);

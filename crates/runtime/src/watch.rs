@@ -88,7 +88,12 @@ struct State {
     used: Option<Usage>,
     /// Denials that are reported once the command no longer has the whole screen.
     held: Vec<Notice>,
+    /// Until when protected paths are not looked at again.
+    unwatched_until: Option<Instant>,
 }
+
+/// The least time between two looks at protected paths. A command that makes and removes files without end makes each look due.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl State {
     fn is_full_screen(&self) -> bool {
@@ -116,6 +121,7 @@ impl Watch<'_> {
             summary: None,
             used: None,
             held: Vec::new(),
+            unwatched_until: None,
         };
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         self.streams.finish(None);
@@ -160,10 +166,11 @@ impl Watch<'_> {
             if ready.contains(&Source::Questions) {
                 self.answer_questions();
             }
-            if ready.contains(&Source::Protection)
-                && let Some(path) = self.sandbox.unprotected()
-            {
-                return Err(Error::Unprotected { path: path.into() });
+            if ready.contains(&Source::Protection) {
+                state.unwatched_until = Some(Instant::now() + LOOK_INTERVAL);
+                if let Some(path) = self.sandbox.unprotected() {
+                    return Err(Error::Unprotected { path: path.into() });
+                }
             }
             if let Some(end) = event? {
                 return self.finish(end, state);
@@ -206,7 +213,10 @@ impl Watch<'_> {
         let mut sources = vec![(Source::Sandbox, self.sandbox.events(), PollFlags::IN)];
         sources.push((Source::Notices, self.notices, PollFlags::IN));
         sources.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
-        sources.extend(self.sandbox.protection().map(|fd| (Source::Protection, fd, PollFlags::IN)));
+        let unwatched = state.unwatched_until.filter(|until| *until > Instant::now());
+        if unwatched.is_none() {
+            sources.extend(self.sandbox.protection().map(|fd| (Source::Protection, fd, PollFlags::IN)));
+        }
         if let Some(platform) = &self.platform {
             sources.push((Source::Questions, platform.questions(), PollFlags::IN));
         }
@@ -231,7 +241,7 @@ impl Watch<'_> {
         }
         let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
         let shut = state.relay.as_ref().and_then(Relay::shut_until);
-        let until = shut.map_or(until, |shut| shut.min(until));
+        let until = [shut, unwatched].into_iter().flatten().fold(until, Instant::min);
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         wait_for(&sources, Some(left)).map_err(plumbing("wait for the run"))
     }

@@ -1,4 +1,4 @@
-//! The file of a sidecar's records, `lockgate sidecar --audit`: new or empty, regular, and no other sidecar's.
+//! `lockgate sidecar --audit`: opens and locks the file of the records. It must be new or empty, regular, and not in use.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,13 +12,13 @@ use rustix::io::Errno;
 
 use crate::exit::Usage;
 
-/// How long the process that served may go on after the one that started it was killed.
+/// How long a killed sidecar's serving process may still hold the lock.
 const LEFT_BEHIND: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has gone.
+/// How often the lock is tried.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Locks the file of records for as long as a process has it open: whether no other sidecar has. Where the file system knows no
-/// locks, whoever names the file sees to it.
+/// Locks the file of the records as long as a process has it open. Returns false if another sidecar has it. On a file system without
+/// locks the caller has to see to that.
 fn lock(file: &File) -> bool {
     let began = Instant::now();
     while flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
@@ -30,7 +30,7 @@ fn lock(file: &File) -> bool {
     true
 }
 
-/// Opens the file of records: the one that was named, or a new one in the directory that was named.
+/// Opens the named file, or a new one in the named directory.
 pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<AuditFile, anyhow::Error> {
     let key = runtime::audit_key(state)?;
     let mut options = OpenOptions::new();
@@ -46,7 +46,7 @@ pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<A
             path.to_path_buf()
         }
     };
-    // A pipe or a device would hold up all traffic wherever nobody reads it, or keep nothing.
+    // A pipe that nobody reads would hold up all traffic, and a device may keep nothing.
     if path.metadata().is_ok_and(|it| !it.is_file()) {
         let what = format!("the audit {} is no regular file", path.display());
         return Err(Usage::error(what, "name a file or a directory; `tail -F` shows a file as it grows"));

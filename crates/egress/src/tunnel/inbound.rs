@@ -71,7 +71,7 @@ impl DeclaredPort {
         let source = self.source(&mut outside, seen).await;
         let admitted = source.is_some_and(|source| inbound.admits(source));
         let source = source.unwrap_or(seen);
-        if !admitted && self.refused.replace(self.refused.get().saturating_add(1)) > MOST_REFUSED {
+        if !admitted && self.refused.replace(self.refused.get().saturating_add(1)) >= MOST_REFUSED {
             return outside.set_zero_linger();
         }
         // The target omits the source's port, so that each source is told once.
@@ -83,7 +83,8 @@ impl DeclaredPort {
             return outside.set_zero_linger();
         }
         if !admitted {
-            let more = if self.refused.get() > MOST_REFUSED { "; more of them are not recorded" } else { "" };
+            let more =
+                if self.refused.get() >= MOST_REFUSED { "; more of them are not recorded" } else { "" };
             let reason =
                 format!("{source} is not among the allowed sources of port {}{more}", inbound.host_port);
             record.deny(Denial::new(Guard::Source, reason).with_rule(inbound.to_string()));

@@ -91,7 +91,7 @@ fn begin(
     let StartedPair { sandbox, sidecar, .. } = launch.finish(started).map_err(|error| Error::Companion {
         name: companion.name.to_string(),
         why: error.to_string(),
-        remedy: None,
+        remedy: error.remedy(),
     })?;
     Ok(Running {
         stage: Stage::making(Locality::of(&plan)),

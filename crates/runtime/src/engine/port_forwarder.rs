@@ -92,7 +92,7 @@ impl PortForwarder {
     pub(super) fn is_gone(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut ready = [PollFd::new(&self.line, PollFlags::IN)];
-        !matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(0))
+        matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(1..))
     }
 
     /// Tells the forwarder the address that the sidecar said. Only one on the network of sidecars is taken.

@@ -48,15 +48,23 @@ pub(super) async fn configure(
     if let Err(why) = gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
         return answer.reply(refuse(why), after_unread(&request)).await;
     }
+    let right = GiveBack(gate);
     let (configured, after) = match read_in_time(&mut request, &mut answer).await {
         Ok(body) => (configure_by(gate, &body.octets), After::KeepAlive),
         Err(reply) => (Err(reply), After::Close),
     };
-    let reply = configured.unwrap_or_else(|reply| {
-        gate.credentials().configure_later();
-        reply
-    });
+    drop(right);
+    let reply = configured.unwrap_or_else(|reply| reply);
     answer.reply(recorded(gate, &request.head, reply), after).await
+}
+
+/// Gives the right to configure back when it is dropped, unless it has been used. A request that is reset midway takes nothing with it.
+struct GiveBack<'a>(&'a Gate);
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        self.0.credentials().configure_later();
+    }
 }
 
 /// Configures the sidecar by a request's body, and returns the reply. The error is the reply to a body that cannot be used.

@@ -32,7 +32,7 @@ impl ControlHeaders {
         let provider = provider.parse().map_err(|_| "Invalid X-Provider format")?;
         // JavaScript's truth of a header's text.
         let substitute_body = fields.values("x-substitute-body").any(|value| !value.is_empty());
-        let proxy = fields.text("x-proxy").map(str::to_owned);
+        let proxy = fields.text("x-proxy").filter(|name| !name.is_empty()).map(str::to_owned);
         let max_response_size = max_response_size(fields);
         Ok(Self { provider, target: target.to_owned(), substitute_body, max_response_size, proxy })
     }
