@@ -35,7 +35,7 @@ pub(crate) fn number(done: Done) -> u8 {
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             let (code, remedy) = judge(&error);
-            output::error(&error, remedy.as_deref());
+            output::last_error(&error, remedy.as_deref());
             code
         }
     }

@@ -49,14 +49,22 @@ pub(crate) fn report(line: &str) -> std::io::Result<()> {
 
 /// Prints an error and its remedy.
 pub(crate) fn error(error: &anyhow::Error, remedy: Option<&str>) {
+    tell(&with_remedy(error, remedy));
+}
+
+/// Prints the error that ends this process. Only that end waits for it, so a pager may take its time.
+pub(crate) fn last_error(error: &anyhow::Error, remedy: Option<&str>) {
+    stderr::forget_stuck();
+    tell_within(&with_remedy(error, remedy), LAST_PATIENCE);
+}
+
+fn with_remedy(error: &anyhow::Error, remedy: Option<&str>) -> String {
     let mut text = said(error).trim_end().to_owned();
     if let Some(remedy) = remedy {
         text.push_str("\n  ");
         text.push_str(remedy);
     }
-    // Only the end of this process waits for it, so a pager may take its time.
-    stderr::forget_stuck();
-    tell_within(&text, LAST_PATIENCE);
+    text
 }
 
 /// How long the last message waits for room.

@@ -47,9 +47,13 @@ fn write_to(stderr: BorrowedFd<'_>, line: &[u8], patience: Duration) -> Result<(
     let deadline = Instant::now() + patience;
     let mut rest = line;
     while !rest.is_empty() {
+        if sink.may_wait() {
+            wait(stderr, deadline)?;
+        }
         match sink.write(&rest[..rest.len().min(PIECE)]) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if Instant::now() >= deadline => return Err(Errno::AGAIN),
             Err(Errno::AGAIN) => wait(stderr, deadline)?,
             Err(errno) => return Err(errno),
         }
@@ -74,7 +78,9 @@ fn wait(stderr: BorrowedFd<'_>, deadline: Instant) -> Result<(), Errno> {
 /// A way to write to standard error without waiting. `O_NONBLOCK` belongs to the open file description, which is shared with the
 /// caller and the command, so it is set on none of theirs.
 enum Sink<'a> {
-    /// A regular file, or what cannot be opened once more: a write waits as long as it takes.
+    /// A regular file.
+    File(BorrowedFd<'a>),
+    /// What cannot be opened once more, as another user's terminal after su(1). A write to it may wait in spite of a poll before it.
     Shared(BorrowedFd<'a>),
     /// A pipe or terminal, by an open file description of our own.
     Reopened(OwnedFd),
@@ -92,13 +98,19 @@ impl<'a> Sink<'a> {
                 Ok(rustix::fs::open(path, flags, Mode::empty()).map_or(Self::Shared(stderr), Self::Reopened))
             }
             FileType::Socket => Ok(Self::Socket(stderr)),
+            FileType::RegularFile => Ok(Self::File(stderr)),
             _ => Ok(Self::Shared(stderr)),
         }
     }
 
+    /// Whether a write waits where there is no room.
+    fn may_wait(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
     fn write(&self, piece: &[u8]) -> Result<usize, Errno> {
         match self {
-            Self::Shared(stderr) => rustix::io::write(stderr, piece),
+            Self::File(stderr) | Self::Shared(stderr) => rustix::io::write(stderr, piece),
             Self::Reopened(stderr) => rustix::io::write(stderr, piece),
             Self::Socket(stderr) => {
                 rustix::net::send(stderr, piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)

@@ -42,7 +42,7 @@ pub struct Summary {
     pub denied: u64,
     /// Exchanges that were allowed, and failed.
     pub failed: u64,
-    /// Records of exchanges that were not allowed, which are not in the audit because it was full.
+    /// Records of exchanges that no rule granted, which are not in the audit because it was full.
     #[serde(default)]
     pub omitted: u64,
     /// Which records could not be written, and why, if any could not.
@@ -59,7 +59,7 @@ impl Summary {
         let records = if self.omitted == 1 { "record" } else { "records" };
         let omitted = (self.omitted > 0).then(|| {
             format!(
-                "the audit of the run is full: {} {records} of requests that were not allowed left out",
+                "the audit of the run is full: {} {records} of requests that no rule granted left out",
                 self.omitted
             )
         });
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             missing(&told),
             [
-                "the audit of the run is full: 1 record of requests that were not allowed left out",
+                "the audit of the run is full: 1 record of requests that no rule granted left out",
                 "the audit is not whole: 2 records: why",
             ]
         );

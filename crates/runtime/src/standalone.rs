@@ -140,7 +140,7 @@ pub fn serve_standalone(
     served
 }
 
-/// How long the sidecar may take to close its audit, once told to end.
+/// How long the sidecar may take to close its audit, once told to end: less than `Sidecar::end` waits for its process.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often orphans are reaped.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);

@@ -173,6 +173,12 @@ impl Watch<'_> {
                 }
             }
             if let Some(end) = event? {
+                // Nothing was looked at since the last look: a replaced path must not end as a success.
+                if state.unwatched_until.is_some()
+                    && let Some(path) = self.sandbox.unprotected()
+                {
+                    return Err(Error::Unprotected { path: path.into() });
+                }
                 return self.finish(end, state);
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {

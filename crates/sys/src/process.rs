@@ -223,7 +223,7 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
     let stat = rustix::fs::stat(THREADS).map_err(io::Error::from);
     let links = stat.map_err(|error| io::Error::new(error.kind(), format!("{THREADS}: {error}")))?.st_nlink;
     if links > 3 {
-        return Err(io::Error::other("a process with several threads cannot be copied"));
+        return Err(io::Error::other("this process has several threads"));
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ fn whoever_looks_after_a_sidecar_hears_of_each_denial_once() {
 #[test]
 fn an_idle_connection_whose_tls_was_terminated_holds_up_no_end() {
     let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
-    let beside = site.beside("[egress]\nallow = [{ url = \"https://api.example.com/*\" }]\n");
+    let beside = site.beside("[egress]\nallow = [{ url = \"https://api.example.com/x\" }]\n");
     let left = beside.script(
         r#"bundle=$(tr '\0' '\n' < /proc/$sidecar/environ | sed -n 's/^SSL_CERT_FILE=//p')
         SSL_CERT_FILE=$bundle "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8094 --ca ca.pem --grace 8s 2>"$OUT/idle.err" & ends=$!

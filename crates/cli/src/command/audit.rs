@@ -297,7 +297,7 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
         0 => String::new(),
         omitted => {
             let omitted = many(omitted, "record");
-            format!("; {omitted} of requests that were not allowed left out, because it was full")
+            format!("; {omitted} of requests that no rule granted left out, because it was full")
         }
     };
     let found = format!("{whose}holds: {records}, {signatures}, {end}{omitted}");

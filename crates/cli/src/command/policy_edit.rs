@@ -95,7 +95,8 @@ impl PolicyText {
         toml::from_str(text).map_err(|e| self.unreadable(&e))
     }
 
-    /// Reads the file without following links: an error would quote a file chosen by whoever made the link.
+    /// Makes the error for an unreadable file. Behind a link the parser's text is withheld: it would quote a file chosen by whoever made
+    /// the link.
     fn unreadable(&self, error: &dyn std::error::Error) -> anyhow::Error {
         let why = match self.path.is_symlink() && self.approval.is_some() {
             true => "it is a link, and what it leads to is no policy".to_owned(),
@@ -187,8 +188,8 @@ fn narrows_only(text: &str) -> bool {
     layers.compile().is_ok()
 }
 
-/// Waits for the lock on policy edits, which is held until the returned file is dropped. Edits of a named file need no lock and no
-/// state directory.
+/// Waits for the lock on policy edits, which is held until the returned file is dropped. Without a state directory, a named file is
+/// edited without the lock.
 fn turn(file: &PolicyFile) -> Result<Option<File>, anyhow::Error> {
     let turn = StateDirectory::of(&super::caller()?).and_then(|state| runtime::turn_to_approve(&state));
     match turn {

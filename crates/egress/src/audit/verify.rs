@@ -16,7 +16,7 @@ pub struct VerifyReport {
     pub signatures: u64,
     /// Records after the last signature, which only their hashes vouch for.
     pub unsigned_tail: u64,
-    /// Records of exchanges that were not allowed, left out because the audit of the run was full.
+    /// Records of exchanges that no rule granted, left out because the audit of the run was full.
     pub omitted: u64,
     /// Whether the last record closes the chain. A chain without it was cut, by a crash or by somebody.
     pub closed: bool,

@@ -94,8 +94,8 @@ impl<'a> Filter<'a> {
         Ok(filter)
     }
 
-    /// Passes each message on as it ends, if the response is a stream of messages. This is for services that speak gRPC or Connect
-    /// themselves, and let nobody choose where a message ends.
+    /// Passes each message on as it ends, if the response is a stream of messages. This is for hosts without a
+    /// credential, and for services that speak gRPC or Connect themselves and let nobody choose where a message ends.
     pub(super) fn release_messages(&mut self) {
         if let (MessageStream::Whole(_), Some(needles)) = (&self.messages, &self.needles) {
             self.messages =

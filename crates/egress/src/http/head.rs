@@ -295,16 +295,22 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
     }
 
     /// Skips one empty line before a request line (RFC 9112 §2.2): some clients send one behind a body. A bare LF is not skipped, and a
-    /// second empty line is left for the parser to refuse.
-    pub(crate) async fn skip_empty_line(&mut self, idle: Duration) -> io::Result<()> {
+    /// second empty line is left for the parser to refuse. Waits up to `idle` for the first octet and, behind an empty line or half
+    /// of one, up to `whole` for the next.
+    pub(crate) async fn skip_empty_line(&mut self, idle: Duration, whole: Duration) -> io::Result<()> {
         if self.ahead.is_empty() {
             self.fill(idle).await?;
         }
+        let deadline = tokio::time::Instant::now() + whole;
+        let left = || deadline.saturating_duration_since(tokio::time::Instant::now());
         if *self.ahead == *b"\r" {
-            self.fill(idle).await?;
+            self.fill(left()).await?;
         }
         if self.ahead.starts_with(b"\r\n") {
             self.ahead.advance(2);
+            if self.ahead.is_empty() {
+                self.fill(left()).await?;
+            }
         }
         Ok(())
     }
@@ -348,7 +354,7 @@ mod tests {
         let reads = async move {
             let mut reader = Buffered::new(ours);
             let wait = Duration::from_secs(1);
-            reader.skip_empty_line(wait).await.unwrap();
+            reader.skip_empty_line(wait, wait).await.unwrap();
             reader.read_head(wait, wait, has_broken_line).await.ok().flatten().map(|head| head.to_vec())
         };
         tokio::join!(sends, reads).1

@@ -5,9 +5,9 @@
 //!
 //! - WebSocket: frame headers are not searched. The frames of one message are searched as one text.
 //! - A mask is as long as what it hides, so every length in a header stays true.
-//! - gRPC and Connect: only for a provider whose policy says that its service speaks them (`grpc = true`). A service that labels
-//!   stored content as gRPC would let the agent choose where a message ends: one octet before the end of a credential, say, and
-//!   all but that octet would be passed on. The answers of every other host are searched as one text.
+//! - gRPC and Connect: not for a host to which a credential is bound, unless every provider there says that its service speaks
+//!   them (`grpc = true`). A service that labels stored content as gRPC would let the agent choose where a message ends: one octet
+//!   before the end of a credential, say, and all but that octet would be passed on. Such answers are searched as one text.
 //! - Even so a header is trusted no further than it has to be. The length of a message is searched together with the message, and
 //!   a match that would mask it ends the stream. The flags octet is one that no secret contains.
 

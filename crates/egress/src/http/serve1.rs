@@ -36,7 +36,7 @@ pub(crate) async fn serve_requests(
     let (reader, mut writer) = stream.split();
     let mut agent = Buffered { ahead, reader };
     loop {
-        agent.skip_empty_line(IDLE).await?;
+        agent.skip_empty_line(IDLE, WHOLE_HEAD).await?;
         let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
         // A request without any answer may be sent again elsewhere, as its sender knows.
         if gate.ending().has_begun() {

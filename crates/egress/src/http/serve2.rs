@@ -63,6 +63,8 @@ async fn serve_stream(
     request: http::Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> io::Result<()> {
+    // Until the answer is handed to the connection, which its record does not always outlast.
+    let _under_way = gate.ending().begin();
     let (parts, body) = request.into_parts();
     let extent = if parts.method == http::Method::HEAD { Extent::HeadOnly } else { Extent::Whole };
     let answer = Answer::Version2 { stream: respond, extent };

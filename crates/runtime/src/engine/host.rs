@@ -46,7 +46,7 @@ fn live() -> Result<(), Error> {
     let _ = sandbox::undumpable();
     let (input, output) = (io::stdin(), io::stdout());
     let mut frames = Frames::default();
-    let message = await_bootstrap(&mut frames).map_err(plumbing("read the letter"))?;
+    let message = await_bootstrap(&mut frames).map_err(plumbing("read the bootstrap message"))?;
     let Some(message) = message else { return Ok(()) };
     let network = message.network;
     let (config, ends) = unpack(message)?;
@@ -189,7 +189,7 @@ fn compile_policy(message: &mut ParsedBootstrap) -> Result<RunSpec, Error> {
 }
 
 fn unreadable(error: BootstrapError) -> Error {
-    plumbing("read the letter")(io::Error::other(error))
+    plumbing("read the bootstrap message")(io::Error::other(error))
 }
 
 /// Turns a bootstrap message into what a sidecar is given in any run.

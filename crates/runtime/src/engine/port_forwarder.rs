@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use credential::Secret;
 use policy::Inbound;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use sandbox::{Identity, Sidecar};
 
@@ -55,13 +56,13 @@ impl PortsHere {
 
     /// Confines the process, waits for the sidecar's address, and forwards connections until the stand-in is gone.
     fn live(&self, line: &OwnedFd, identity: Identity) -> Result<(), Error> {
-        sandbox::confine_sidecar(Some(identity)).map_err(plumbing("shut the porter in"))?;
+        sandbox::confine_sidecar(Some(identity)).map_err(plumbing("shut the port forwarder in"))?;
         let Some(place) = await_place(line).map_err(plumbing("hear where the sidecar is"))? else {
             return Ok(());
         };
         let ports = self.ports.iter().map(|(fd, inbound)| Ok((fd.try_clone()?, inbound.clone())));
         let ports = ports.collect::<io::Result<_>>().map_err(plumbing("open the declared ports"))?;
-        let stop = line.try_clone().map_err(plumbing("watch the carrier"))?;
+        let stop = line.try_clone().map_err(plumbing("watch the sidecar's stand-in"))?;
         egress::hand_on(ports, place, self.secret.clone(), stop)?;
         Ok(())
     }
@@ -92,7 +93,7 @@ impl PortForwarder {
     pub(super) fn is_gone(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut ready = [PollFd::new(&self.line, PollFlags::IN)];
-        matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(1..))
+        !matches!(rustix::event::poll(&mut ready, Some(&now)), Ok(0) | Err(Errno::INTR))
     }
 
     /// Tells the forwarder the address that the sidecar said. Only one on the network of sidecars is taken.

@@ -56,12 +56,12 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
     // Opened before the process is confined. Where the kernel does not tell of writes, the stand-in looks now and then.
     let writes = config.credentials.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
     let forwarder = given.ports_here.as_ref().map(|ports| ports.start(config.identity)).transpose()?;
-    sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the carrier in"))?;
+    sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the sidecar's stand-in in"))?;
     let line = sandbox::receive_line(config.link.as_fd()).map_err(plumbing("receive the line"))?;
     let Some((line, network)) = line else { return Ok(()) };
     let mut line = UnixStream::from(line);
     let message = bootstrap(given, network, bundle, machine)?;
-    line.write_all(&message).map_err(plumbing("write the letter"))?;
+    line.write_all(&message).map_err(plumbing("write the bootstrap message"))?;
     drop(message);
     StandIn {
         config,
@@ -122,10 +122,11 @@ fn bootstrap(
         machine,
     };
     let text = serde_json::to_vec(&message).map(Zeroizing::new);
-    let text = text.map_err(|error| Error::Plumbing { what: "write the letter", source: error.into() })?;
+    let text =
+        text.map_err(|error| Error::Plumbing { what: "write the bootstrap message", source: error.into() })?;
     if text.len() > sandbox::LONGEST_FRAME {
         let source = io::Error::other("the policy is longer than a sidecar elsewhere can be told");
-        return Err(Error::Plumbing { what: "write the letter", source });
+        return Err(Error::Plumbing { what: "write the bootstrap message", source });
     }
     Ok(Zeroizing::new(frame(Channel::Begin, &text)))
 }
@@ -166,7 +167,7 @@ impl StandIn<'_> {
             }
             sources.extend(self.writes.iter().map(|writes| (Source::Writes, writes.as_fd(), PollFlags::IN)));
             if self.forwarder.is_some_and(PortForwarder::is_gone) {
-                return Err(io::Error::other("the porter is gone"));
+                return Err(io::Error::other("the port forwarder is gone"));
             }
             let ready = wait_for(&sources, Some(LOOK))?;
             if ready.contains(&Source::Line) {

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_writes_all_the_time_does_not_outlast_a_keeper_that_says_nothing() {
+    fn a_command_that_writes_all_the_time_does_not_outlast_a_shim_that_says_nothing() {
         let left = Duration::from_millis(500);
         let (ended, took) = relayed(left, b"");
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -2,7 +2,7 @@
 //! run. Whatever ends first, the shim removes everything before it ends itself.
 //!
 //! ```text
-//! parent ◄─ events ─ shim ─ API ─► engine ─► agent's container ─┐ network of the run
+//! parent ◄─ events ── shim ── API ─► engine ─► agent's container ─┐ network of the run
 //! parent ── signals ►   │                                         │
 //! sidecar ◄─ frames ────┴─ stdio ──► engine ─► sidecar's container┘ ─► outside
 //! ```

@@ -32,7 +32,7 @@ const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
 /// nowhere. Elsewhere in this folder it does: git makes the lock of a commit graph where its name leads.
 const OBJECTS: &str = "objects";
 
-/// Refuses a workspace whose repository has a symbolic link.
+/// Refuses a workspace whose repository has a symbolic link or a named pipe.
 pub(super) fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
     for OpenRepository { repository, opened } in repositories {
         let refused = |why| refused(repository.layout, why);
@@ -83,7 +83,8 @@ pub(crate) fn take_away(
     let stays = |error| {
         let path = repository.path.display().to_string();
         let path = path.escape_debug();
-        let what = "so there may still be links through which git would write";
+        let what =
+            "so there may still be links through which git would write, or pipes at which it would wait";
         let remedy = "look at them before you use git here";
         io::Error::other(format!("{error}; {what}: {remedy} (`find '{path}' -type l -o -type p`)"))
     };
@@ -96,7 +97,7 @@ pub(crate) fn take_away(
                 Some(found) => found.as_fd(),
                 None => {
                     told.push(format!(
-                        "the repository that was at `{}` is not there any more; if you moved it, look for links in it before you use \
+                        "the repository that was at `{}` is not there any more, or another; if you moved it, look for links and pipes in it before you use \
                          git there: `find DIRECTORY -type l -o -type p`",
                         shown(repository.path.as_os_str()),
                     ));
