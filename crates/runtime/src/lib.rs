@@ -32,6 +32,7 @@ mod permission;
 mod plan_run;
 mod platform;
 mod policy_file;
+mod protection;
 mod proxy_url;
 mod random_ids;
 mod record;

@@ -11,6 +11,7 @@ use crate::companion::Companions;
 use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use crate::error::{Error, plumbing};
 use crate::platform::Platform;
+use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
 use crate::set_up_log::SetUpLog;
 use crate::streams::RunningCopiers;
@@ -88,12 +89,8 @@ struct State {
     used: Option<Usage>,
     /// Denials that are reported once the command no longer has the whole screen.
     held: Vec<Notice>,
-    /// Until when protected paths are not looked at again.
-    unwatched_until: Option<Instant>,
+    protection: ProtectionChecks,
 }
-
-/// The least time between two looks at protected paths. A command that makes and removes files without end makes each look due.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl State {
     fn is_full_screen(&self) -> bool {
@@ -121,7 +118,7 @@ impl Watch<'_> {
             summary: None,
             used: None,
             held: Vec::new(),
-            unwatched_until: None,
+            protection: ProtectionChecks::default(),
         };
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         self.streams.finish(None);
@@ -167,18 +164,10 @@ impl Watch<'_> {
                 self.answer_questions();
             }
             if ready.contains(&Source::Protection) {
-                state.unwatched_until = Some(Instant::now() + LOOK_INTERVAL);
-                if let Some(path) = self.sandbox.unprotected() {
-                    return Err(Error::Unprotected { path: path.into() });
-                }
+                state.protection.check(self.sandbox)?;
             }
             if let Some(end) = event? {
-                // Nothing was looked at since the last look: a replaced path must not end as a success.
-                if state.unwatched_until.is_some()
-                    && let Some(path) = self.sandbox.unprotected()
-                {
-                    return Err(Error::Unprotected { path: path.into() });
-                }
+                state.protection.check_at_end(self.sandbox)?;
                 return self.finish(end, state);
             }
             if ready.contains(&Source::Sidecar) && !state.sidecar_gone {
@@ -219,8 +208,8 @@ impl Watch<'_> {
         let mut sources = vec![(Source::Sandbox, self.sandbox.events(), PollFlags::IN)];
         sources.push((Source::Notices, self.notices, PollFlags::IN));
         sources.push((Source::Signals, self.signals.as_fd(), PollFlags::IN));
-        let unwatched = state.unwatched_until.filter(|until| *until > Instant::now());
-        if unwatched.is_none() {
+        let next_check = state.protection.next();
+        if next_check.is_none() {
             sources.extend(self.sandbox.protection().map(|fd| (Source::Protection, fd, PollFlags::IN)));
         }
         if let Some(platform) = &self.platform {
@@ -247,7 +236,7 @@ impl Watch<'_> {
         }
         let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
         let shut = state.relay.as_ref().and_then(Relay::shut_until);
-        let until = [shut, unwatched].into_iter().flatten().fold(until, Instant::min);
+        let until = [shut, next_check].into_iter().flatten().fold(until, Instant::min);
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         wait_for(&sources, Some(left)).map_err(plumbing("wait for the run"))
     }

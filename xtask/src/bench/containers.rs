@@ -1,8 +1,8 @@
-//! Starts of `/bin/true` in an image, beside crun on the same files and `docker run --rm` with a daemon of the bench's own;
-//! and how long an image takes to get in.
+//! Measures starts of `/bin/true` in an image, beside crun on the same files and `docker run --rm` with a daemon of the bench's
+//! own; and how long importing an image takes.
 //!
-//! Images come from `cargo xtask setup`, stores and daemon are in the bench's folder, and no image is fetched. A peer that
-//! does not start is skipped with its own words; the product that does not start ends the section.
+//! Images come from `cargo xtask setup`; none is fetched. Stores and the daemon are in the bench's folder. A peer that does not
+//! start is skipped, with its error; if the product does not start, the section fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,17 +19,17 @@ use super::sample::{self, Better, Role, Row, Section, Series, Target};
 use super::subject::COMMAND;
 use super::{Bench, machine, starts};
 
-/// How often `docker run` is started: each takes about fifty times as long as the others. Odd, so that one is the middle.
+/// How many starts `docker run` gets: each takes about fifty times as long as the others. Odd, so that the median is a sample.
 const DOCKER_STARTS: usize = 11;
-/// How much faster than `docker run --rm` a start has to be.
+/// How many times faster than `docker run --rm` a start must be.
 const DOCKER_TARGET: f64 = 40.0;
 const IMPORTS: usize = 3;
-/// How crun 1.8 says that version 2 of control groups has a controller beside version 1, and how to start it all the same.
+/// The error of crun 1.8 where a machine mounts cgroup v2 with controllers beside v1, and the variable that makes it start anyway.
 const HYBRID: &str = "hybrid mode not supported";
 const WITHOUT_HYBRID: &str =
     "; start the bench by `unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec cargo xtask bench'`";
 
-/// All rows, as root and unprivileged; docker's and those of many at once as root alone.
+/// Measures all rows, as root and unprivileged; docker and concurrent starts as root alone.
 pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("Containers");
     section.about = vec![
@@ -68,7 +68,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// Something that starts the command in a container, as somebody.
+/// A program that starts the command in a container, and the person who runs it.
 #[derive(Clone)]
 struct Launcher<'a> {
     name: &'static str,
@@ -76,12 +76,12 @@ struct Launcher<'a> {
     person: &'a Person,
     program: PathBuf,
     args: Vec<String>,
-    /// Each container has to have a name of its own, and it comes last.
+    /// Each start needs a container name of its own, as the last argument.
     is_named: bool,
 }
 
 impl Launcher<'_> {
-    /// The arguments of the next start.
+    /// Returns the arguments of the next start.
     fn args(&self) -> Vec<String> {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let next = || STARTED.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Launcher<'_> {
         self.args.iter().cloned().chain(self.is_named.then(name)).collect()
     }
 
-    /// One start whose failure is told with its own words.
+    /// Starts once; an error carries the program's own message.
     fn try_once(&self) -> Result<()> {
         self.person
             .told(&self.program, &self.args())
@@ -97,7 +97,7 @@ impl Launcher<'_> {
             .with_context(|| format!("{} as {}", self.name, self.person.name))
     }
 
-    /// One start, to its end.
+    /// Starts once, and waits for the end.
     fn start(&self) -> Result<Duration> {
         let mut command = self.person.command(&self.program, &self.args());
         let began = Instant::now();
@@ -111,7 +111,7 @@ impl Launcher<'_> {
     }
 }
 
-/// The product with the image in this person's own store, and crun with the image as a bundle if it starts here.
+/// Returns the product with the image in this person's own store, and crun with the image as a bundle if it starts here.
 fn pair<'a>(
     bench: &Bench,
     person: &'a Person,
@@ -137,7 +137,7 @@ fn pair<'a>(
     Ok(pair)
 }
 
-/// How an archive is taken in by its own name.
+/// Returns the arguments that import an archive under its own name.
 fn import(archive: &Path) -> Result<Vec<String>> {
     let name = archive.file_stem().and_then(|name| name.to_str()).context("an archive has no name")?;
     Ok(["image", "import", shown(archive)?, "--name", name].map(str::to_owned).to_vec())
@@ -159,7 +159,7 @@ fn crun<'a>(bench: &Bench, person: &'a Person, archive: &Path, program: PathBuf)
     crun.try_once().map(|()| crun)
 }
 
-/// Has crun's own example start the command, without a terminal, and over files that can be written to.
+/// Makes crun's example configuration start the command, without a terminal and on a writable root.
 fn adjust(path: &Path) -> Result<()> {
     let text = fs::read_to_string(path).context("crun made no config.json")?;
     let mut config: Value = serde_json::from_str(&text).context("failed to read crun's config.json")?;
@@ -174,12 +174,12 @@ fn adjust(path: &Path) -> Result<()> {
     fs::write(path, config.to_string()).context("failed to write crun's config.json")
 }
 
-/// Of each subject, still without samples.
+/// Returns a series without samples for each subject.
 fn series(subjects: &[Launcher]) -> Vec<Series> {
     subjects.iter().map(|one| Series::new(one.name, one.role)).collect()
 }
 
-/// One after the other: the row of medians, and that of the fastest.
+/// Starts one after the other: a row of medians, and a row of the fastest.
 fn sequence(subjects: &[Launcher], count: usize, what: &str, target: Option<Target>) -> Result<[Row; 2]> {
     let series = sample::in_turns(series(subjects), count, |index| {
         Ok(subjects[index].start()?.as_secs_f64() * 1000.0)
@@ -189,7 +189,7 @@ fn sequence(subjects: &[Launcher], count: usize, what: &str, target: Option<Targ
     Ok([row.clone(), row.at(0.0, &what("min"))])
 }
 
-/// Many at once, as the first row of [`starts::concurrent`].
+/// Starts many at once, as in the first row of [`starts::concurrent`].
 fn at_once(bench: &Bench, subjects: &[Launcher]) -> Result<Row> {
     let (width, count) = bench.pace.bursts[0];
     let rounds = bench.pace.rounds;
@@ -214,7 +214,8 @@ fn burst(subject: &Launcher, width: usize, count: usize) -> Result<f64> {
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Times beside docker's, and the same samples as starts a second, whose ratio is how many times as fast a start is.
+/// Measures the product beside docker: times, and the same samples as starts a second, whose ratio says how many times faster a
+/// start is.
 fn beside_docker(ours: &Launcher, engine: &Engine) -> Result<Vec<Row>> {
     let (person, program, run) = (engine.person, engine.docker.clone(), engine.network.run.join(" "));
     let mut args = engine.client(engine.network.run);
@@ -231,8 +232,8 @@ fn beside_docker(ours: &Launcher, engine: &Engine) -> Result<Vec<Row>> {
     Ok(vec![row, fastest, speed])
 }
 
-/// An image into a store that has none, by the product and by `docker import`. Nothing is removed in between: ext4 passes
-/// over every inode that was removed in the minutes before, and that would be most of what is measured.
+/// Measures the import of an image into an empty store, by the product and by `docker import`. Nothing is removed in between: ext4
+/// passes over every inode that was removed in the last minutes, which would dominate the figures.
 fn imports(bench: &Bench, engine: Option<&Engine>, [small, large]: [&Path; 2]) -> Result<Row> {
     let person = &bench.people[0];
     let mut series = vec![Series::new("lockgate", Role::Ours)];
@@ -245,7 +246,7 @@ fn imports(bench: &Bench, engine: Option<&Engine>, [small, large]: [&Path; 2]) -
         let engine = engine.map(|_| Engine::start(bench, person, small, &name)).transpose()?;
         for turn in 0..series.len() {
             let index = (round + turn) % series.len();
-            // What was written before is not for this one to wait for.
+            // Earlier writes must not slow this import down.
             person.told(Path::new("sync"), &[])?;
             let began = Instant::now();
             match engine.as_ref().filter(|_| index > 0) {

@@ -1,6 +1,6 @@
-//! DNS: what a question costs the sidecar, beside a resolver that answers the same name from its own configuration.
+//! Measures what a DNS question costs the sidecar, beside a resolver that answers the same name from its own configuration.
 //!
-//! Both answer without asking anybody, over UDP on the loopback address, with 32 questions under way.
+//! Neither asks another resolver. Questions go over UDP on loopback, 32 at a time.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::bounded::Bounded;
 const SLACK: Duration = Duration::from_secs(20);
 const OUTSTANDING: &str = "32";
 
-/// A server that is asked.
+/// A DNS server under load.
 struct Subject {
     name: &'static str,
     role: Role,
@@ -26,7 +26,7 @@ struct Subject {
     server: Server,
 }
 
-/// Asks each in turn.
+/// Loads each server in turn.
 pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("DNS");
     section.about = vec![format!(

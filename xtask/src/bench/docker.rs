@@ -1,10 +1,11 @@
-//! A start of `/bin/true` by backend `docker`, beside the same done by hand with docker's own client: a network of the run's
-//! own, a sidecar on it that waits, the command, and nothing left of them. Both have one daemon do it, the bench's own.
+//! Measures a start of `/bin/true` by backend `docker`, beside the same done by hand with docker's client: a network for the run, a
+//! waiting sidecar on it, the command, and their removal. Both use the bench's own daemon.
 //!
-//! The product ends before the last of it is gone. That is measured as well, and nobody's next turn begins before it.
+//! The product ends before everything is removed. The bench measures that time as well, and starts the next turn only after it.
 //!
-//! Cold, nothing of the one before is there but images, and what the product makes once for an engine. Warm, a sidecar waits on a
-//! network of its own, which by hand is made beforehand, and by the product behind the run before; neither is measured.
+//! In a cold start nothing of the previous run is left but images and what the product makes once for an engine. In a warm start a
+//! sidecar waits on a network of its own; by hand it is made beforehand, and the product makes it behind the previous run. Neither
+//! is measured.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -21,47 +22,47 @@ use super::person::owned;
 use super::sample::{self, Better, Role, Row, Section, Series, Target};
 use super::subject::COMMAND;
 
-/// The most that a start may take of what it takes by hand.
+/// The most that a start may take, as a part of the time by hand.
 const TARGET: f64 = 0.6;
-/// Whose the workspace is: started by root, the command is its owner, and never root.
+/// The workspace's owner. When root starts a run, the command has this user, and is never root.
 const OWNER: u32 = 65534;
 const NETWORK: &str = "bench-network";
 const SIDECAR: &str = "bench-sidecar";
 const POOL: &str = "bench-pool";
-/// By hand: the sidecar, which lives as long as a server of the bench's, alone or in a pool.
+/// The sidecar made by hand. It lives as long as a server of the bench, and is cold or in a pool.
 const COLD: &[&str] = &["run", "-d", "--name", SIDECAR, SMALL, "sleep", "900"];
 const WARM: &[&str] = &["run", "-d", "--name", SIDECAR, "--network", POOL, SMALL, "sleep", "900"];
-/// What is made and started around it, and how all of it is taken away.
+/// What is made and started by hand after the sidecar (warm) or around it (cold), and how everything is removed.
 const NETWORKED: &[&str] = &["network", "create", "--internal", NETWORK];
 const STARTED: [&[&str]; 2] = [
     &["network", "connect", "--alias", "sidecar", NETWORK, SIDECAR],
     &["run", "--rm", "--network", NETWORK, SMALL, COMMAND],
 ];
 const TAKEN_AWAY: [&[&str]; 2] = [&["rm", "-f", SIDECAR], &["network", "rm", NETWORK]];
-/// How many sidecars wait where one does, and none.
+/// The variable for the pool's size: 1 for warm starts, 0 for cold ones.
 const POOL_SIZE: &str = "SIDECAR_POOL_SIZE";
-/// Who of the product's waits.
+/// Lists the product's waiting sidecars.
 const WAITS: &[&str] =
     &["ps", "--quiet", "--filter", "network=lockgate-sidecar-pool", "--filter", "status=running"];
-/// How long it may take until one does.
+/// How long the pool may take to have a waiting sidecar.
 const FILLED: Duration = Duration::from_secs(30);
-/// What of the product's is there while a run is, and not after it.
+/// Lists what the product has during a run and must have removed after it.
 const LEFT: [&[&str]; 3] = [
     &["ps", "--all", "--quiet", "--filter", "label=dev.lockgate.run"],
     &["ps", "--all", "--quiet", "--filter", "network=lockgate-egress"],
     &["network", "ls", "--quiet", "--filter", "label=dev.lockgate.run"],
 ];
-/// How long it may take until it is gone.
+/// How long the removal may take.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Whether a sidecar waits before the start.
+/// Whether a sidecar waits in a pool before the start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Cold,
     Warm,
 }
 
-/// The rows, as root: nobody else can start a daemon.
+/// Measures all rows, as root: nobody else can start a daemon.
 pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("An engine's containers");
     let (Some(small), Some(person)) = (images::readable(bench, SMALL)?, bench.people.first()) else {
@@ -82,7 +83,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     section.about = about(&engine);
     let starts = Starts::prepare(bench, engine)?;
     for (kind, name) in [(Kind::Cold, "cold"), (Kind::Warm, "a sidecar waits")] {
-        // Not measured: the product makes the sidecar's image and its networks, once for an engine.
+        // Not measured: once for an engine, the product makes the sidecar's image and its networks.
         starts.ours(kind)?;
         let mut subjects = vec![Series::new("lockgate", Role::Ours)];
         match starts.by_hand(kind) {
@@ -98,7 +99,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         let target = Some(Target::Best(TARGET));
         let row = Row { what: what("p50"), unit: "ms", better: Better::Less, part: 0.5, target, series };
         let fastest = row.at(0.0, &what("min"));
-        // By hand the end of the last program is also the end of the last of it.
+        // By hand, the end of the last program is also the end of the removal.
         let gone = Series { samples: starts.gone.take(), ..Series::new("lockgate", Role::Ours) };
         let by_hand = row.series.iter().filter(|one| one.role == Role::Peer).cloned();
         let series = std::iter::once(gone).chain(by_hand).collect();
@@ -138,14 +139,14 @@ fn about(engine: &Engine) -> Vec<String> {
     ]
 }
 
-/// Both ways to start the command.
+/// The two ways to start the command.
 struct Starts<'a> {
     engine: Engine<'a>,
     lockgate: PathBuf,
     workspace: PathBuf,
-    /// What the last program said on its standard error.
+    /// The standard error of the last program.
     complaint: PathBuf,
-    /// How long it took until nothing of the product's was left, in milliseconds.
+    /// How long each removal took, in milliseconds.
     gone: RefCell<Vec<f64>>,
 }
 
@@ -181,7 +182,7 @@ impl<'a> Starts<'a> {
         Ok(false)
     }
 
-    /// Waits until one waits; where none will, a run that is not measured makes it.
+    /// Waits for a waiting sidecar in a warm start. If none appears, a run that is not measured makes it.
     fn settle(&self, kind: Kind) -> Result<()> {
         let deadline = Instant::now() + FILLED;
         let mut asked = false;
@@ -201,24 +202,24 @@ impl<'a> Starts<'a> {
     }
 
     fn by_hand(&self, kind: Kind) -> Result<Duration> {
-        // What the product does behind its own run is not measured with this one.
+        // Keeps what the product does behind its own run out of this measurement.
         self.settle(kind)?;
         let docker = |args: &&[&str]| self.step(&self.engine.docker, args, "0");
         if kind == Kind::Warm {
-            // From the first time on it is there.
+            // It fails from the second time on, because the network exists.
             let _ = docker(&&["network", "create", "--internal", POOL][..]);
             docker(&WARM)?;
         }
         let began = Instant::now();
         let cold = Some(COLD).filter(|_| kind == Kind::Cold);
         let made = [NETWORKED].iter().chain(&cold).chain(&STARTED).try_for_each(docker);
-        // Also where something failed: a daemon waits for containers that are left.
+        // Also after a failure: the daemon would wait for containers that are left.
         let taken_away = TAKEN_AWAY.iter().try_for_each(docker);
         let took = began.elapsed();
         made.and(taken_away).map(|()| took)
     }
 
-    /// One program to its end; its failure is told with its own words.
+    /// Runs one program to its end; an error carries the program's own message.
     fn step(&self, program: &Path, args: &[&str], pool: &str) -> Result<()> {
         let mut command = self.engine.person.command(program, &owned(args));
         command.current_dir(&self.workspace).env("DOCKER_HOST", self.engine.host());

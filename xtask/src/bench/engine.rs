@@ -1,5 +1,5 @@
-//! A docker daemon of the bench's own, in a folder of the bench's and in namespaces whose end is the end of what it made
-//! there. It touches neither the machine's daemon, if there is one, nor its network, and fetches no image.
+//! Runs a docker daemon of the bench's own, in a folder of the bench's and in namespaces that take its networks and mounts with
+//! them. It touches neither the machine's daemon, if there is one, nor its network, and fetches no image.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,34 +13,34 @@ use super::server::Server;
 use super::subject::COMMAND;
 use super::{Bench, machine};
 
-/// How long a daemon may take until it answers.
+/// How long a daemon may take to answer.
 const READY: Duration = Duration::from_secs(30);
 const SOCKET: &str = "docker.sock";
-/// How often its containers are taken away at its end, at most, and what is left to whoever makes one meanwhile.
+/// How often the containers are removed at the end, at most, and the pause for a process that is just making one.
 const REMOVALS: usize = 5;
 const REMOVAL: Duration = Duration::from_secs(1);
 
-/// How docker's containers reach others: what the daemon is told, and each start.
+/// How docker's containers reach others: arguments of the daemon, and of each start.
 pub(crate) struct Network {
     daemon: &'static [&'static str],
     pub(crate) run: &'static [&'static str],
 }
 
 const BRIDGE: Network = Network { daemon: &[], run: &["run", "--rm"] };
-/// For a machine on which the default fails.
+/// Without a bridge, for a machine on which the default fails.
 const ALONE: Network =
     Network { daemon: &["--bridge=none", "--iptables=false"], run: &["run", "--rm", "--network", "none"] };
 
-/// A docker daemon of the bench's own, with the small image in it. It is in network and mount namespaces of its own, so that
-/// its bridge, its rules and its mounts end with it.
+/// A docker daemon of the bench's own, with the small image. It runs in its own network and mount namespaces, so its bridge, rules
+/// and mounts end with it.
 pub(crate) struct Engine<'a> {
     pub(crate) person: &'a Person,
     pub(crate) docker: PathBuf,
     folder: PathBuf,
     pub(crate) network: Network,
-    /// Its control groups, which it leaves behind.
+    /// Its control group, which it leaves behind.
     group: String,
-    /// There until the end.
+    /// `None` only during the drop.
     server: Option<Server>,
 }
 
@@ -86,22 +86,22 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Where it answers, as `DOCKER_HOST` has it.
+    /// Returns the daemon's address, in the form of `DOCKER_HOST`.
     pub(crate) fn host(&self) -> String {
         format!("unix://{}", self.folder.join(SOCKET).display())
     }
 
-    /// What docker is given to reach this daemon, and to do something.
+    /// Returns docker's arguments to run a command at this daemon.
     pub(crate) fn client(&self, args: &[&str]) -> Vec<String> {
         [format!("--host={}", self.host())].into_iter().chain(owned(args)).collect()
     }
 
-    /// What docker says, asked for something that is not measured.
+    /// Returns the output of a docker command that is not measured.
     pub(crate) fn ask(&self, args: &[&str]) -> Result<String> {
         self.person.told(&self.docker, &self.client(args))
     }
 
-    /// Whether its containers can be on several networks.
+    /// Whether a container can be on several networks.
     pub(crate) fn has_bridge(&self) -> bool {
         self.network.daemon.is_empty()
     }
@@ -121,7 +121,7 @@ impl<'a> Engine<'a> {
 
 impl Drop for Engine<'_> {
     fn drop(&mut self) {
-        // What runs in its containers does not end with it: a sidecar that waits for a run would, after minutes.
+        // Containers outlive the daemon; a sidecar in the pool would end only after minutes.
         for _ in 0..REMOVALS {
             let left = self.ask(&["ps", "--all", "--quiet"]).unwrap_or_default();
             if left.trim().is_empty() {
@@ -129,11 +129,11 @@ impl Drop for Engine<'_> {
             }
             let _ =
                 self.ask(&[&["rm", "--force"][..], &left.split_whitespace().collect::<Vec<_>>()].concat());
-            // Somebody may be making one at this moment, behind the last run.
+            // A process behind the last run may just be making one.
             std::thread::sleep(REMOVAL);
         }
         self.server = None;
-        // Of version 2, and of each hierarchy of version 1.
+        // In version 2, and in each hierarchy of version 1.
         let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&self.group));
         for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
             let _ = fs::remove_dir(hierarchy.path().join(&self.group));

@@ -1,6 +1,6 @@
-//! Memory beside the command: what is held while a run of `sleep` goes on, once and ten times at once.
+//! Measures the memory a run holds beside its command, while `sleep` runs: one run, and ten at once.
 //!
-//! The command itself is left out, and nothing else.
+//! Only the command itself is left out.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use super::{Bench, person::Person, starts};
 use crate::bounded::Bounded;
 
 const COMMAND: &str = "sleep";
-/// How long a command sleeps if nobody ends it.
+/// How long a command sleeps if nothing ends it.
 const SLEEP: &str = "60";
 /// How long a run may take until its command sleeps, and to end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long all is left alone before it is looked at.
+/// How long everything is left alone before the memory is read.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How many runs there are at once, beside one alone.
+/// How many runs there are in the second measurement.
 const MANY: usize = 10;
 
-/// Looks at one run and at ten, as the first person.
+/// Measures one run and ten, as the first person.
 pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("Memory beside the command");
     section.about = vec![
@@ -94,18 +94,18 @@ fn limited(mut command: Command) -> Result<Child> {
     command.stdout(Stdio::null()).spawn().context("failed to start a run")
 }
 
-/// The processes of the command below a run.
+/// Returns the processes of the command below a run.
 fn command_of(run: u32) -> Vec<u32> {
     processes::tree(run).into_iter().filter(|pid| processes::name(*pid) == COMMAND).collect()
 }
 
-/// Runs that are ended whatever happens.
+/// Runs of `sleep`, ended on drop.
 struct Sleepers(Vec<Child>);
 
 impl Drop for Sleepers {
     fn drop(&mut self) {
         for child in &self.0 {
-            // The command's end is the run's end: nothing is cut off that has to be put away.
+            // A run ends with its command, and does its own cleanup.
             for pid in command_of(child.id()) {
                 let _ = Bounded::new("kill", &["-TERM", &pid.to_string()], PATIENCE).run();
             }

@@ -1,5 +1,5 @@
-//! The peer of `benches/hudsucker`: a proxy on the library of that name, which ends TLS as the product does, or forwards plain
-//! HTTP. It is started like the product's own sidecar, with files in the same places.
+//! The peer of `benches/hudsucker`: a proxy on the library of that name, which terminates TLS as the product does, or forwards
+//! plain HTTP. It is started like the product's own sidecar, with files in the same places.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::{Bench, machine};
 
 pub(super) const PEER: &str = "hudsucker";
 
-/// The way through it, if it is installed: with a secret by TLS, without one by plain HTTP.
+/// Returns the way through the peer, if it is installed: over TLS with a secret, over plain HTTP without one.
 pub(super) fn way(
     bench: &Bench,
     origin: &Origin,

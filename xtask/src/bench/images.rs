@@ -1,4 +1,4 @@
-//! The images that `cargo xtask setup` makes, as archives: none is fetched.
+//! Finds the image archives that `cargo xtask setup` makes. None is fetched.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use anyhow::{Context, Result};
 use super::Bench;
 use crate::workspace::Workspace;
 
-/// What is started, and what is taken in.
+/// The image that is started, and the image that is imported.
 pub(crate) const SMALL: &str = "busybox";
 pub(crate) const LARGE: &str = "debian";
 
-/// An image's archive, if it was made.
+/// Returns an image's archive, if it was made.
 pub(crate) fn archive(name: &str) -> Result<Option<PathBuf>> {
     let archive = Workspace::locate()?.target.join("images").join(name).with_extension("tar");
     Ok(archive.is_file().then_some(archive))
 }
 
-/// The same, where everybody can read it.
+/// Returns a copy of the archive that every user can read.
 pub(crate) fn readable(bench: &Bench, name: &str) -> Result<Option<PathBuf>> {
     let Some(made) = archive(name)? else { return Ok(None) };
     let copy = bench.folder.join(name).with_extension("tar");
@@ -26,7 +26,7 @@ pub(crate) fn readable(bench: &Bench, name: &str) -> Result<Option<PathBuf>> {
     Ok(Some(copy))
 }
 
-/// Why something is skipped that needs an image.
+/// Returns the reason why a measurement that needs an image is skipped.
 pub(crate) fn absent(name: &str) -> String {
     format!("{name}.tar is not there: `cargo xtask setup` makes it as root")
 }

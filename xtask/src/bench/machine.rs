@@ -1,6 +1,6 @@
-//! The machine a bench ran on and the peers it ran beside: without them a figure says nothing.
+//! Describes the machine a bench ran on, and the versions of its peers: without them a figure means nothing.
 //!
-//! What cannot be found out is called unknown, never guessed.
+//! Where something cannot be found out it says `unknown`, and never guesses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::bounded::Bounded;
 
 const UNKNOWN: &str = "unknown";
-/// How long a program may take to tell its version.
+/// How long a program may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The peers, and how each is asked for its version.
+/// The peers, and the flag that prints each one's version.
 const PEERS: [(&str, &str); 6] = [
     ("bwrap", "--version"),
     ("crun", "--version"),
@@ -23,7 +23,7 @@ const PEERS: [(&str, &str); 6] = [
     ("unbound", "-V"),
 ];
 
-/// What is told of the machine.
+/// The description of the machine.
 #[derive(Clone, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// UTC, to the minute, ISO 8601.
     pub(crate) time: String,
-    /// How many tasks wanted to run in the minute before: above a half a core the figures are those of a busy machine.
+    /// The load average of the last minute: above half a core, the figures are those of a busy machine.
     pub(crate) load: f64,
     pub(crate) peers: Vec<(String, String)>,
 }
@@ -57,12 +57,12 @@ impl Machine {
         }
     }
 
-    /// The day, as in `2026-11-22`.
+    /// Returns the date, as in `2026-11-22`.
     pub(crate) fn date(&self) -> &str {
         self.time.split('T').next().unwrap_or(UNKNOWN)
     }
 
-    /// A sentence about other work on the machine, if there was much.
+    /// Returns a sentence about other work on the machine, if there was much.
     pub(crate) fn busy(&self) -> Option<String> {
         (self.load > self.cores as f64 / 2.0).then(|| {
             format!(
@@ -73,7 +73,7 @@ impl Machine {
     }
 }
 
-/// The first number in what the program says of itself.
+/// Returns the first number in the version that a program prints.
 fn version(name: &str, flag: &str) -> Option<String> {
     let path = find(name)?;
     let output = Bounded::new(path.to_str()?, &[flag], PATIENCE).output().ok()?;
@@ -84,7 +84,7 @@ fn version(name: &str, flag: &str) -> Option<String> {
     Some(word.to_owned())
 }
 
-/// A program along `PATH`, or where administrators' programs lie, which a user's path may leave out.
+/// Finds a program on `PATH`, or in the administrators' folders, which a user's `PATH` may leave out.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);

@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: the product beside what a user would otherwise pick, on this machine.
+//! `cargo xtask bench`: measures the product beside what a user would otherwise pick, on this machine.
 //!
-//! It is no test: a slow machine fails nothing. A subject that fails takes its whole section with it, because the figures
-//! of a failure are worth nothing. Peers come from `PATH` and are skipped by name where they are not installed.
+//! It is not a test: a slow machine fails nothing. A subject that fails ends its whole section, because the figures of a failure
+//! are worth nothing. Peers come from `PATH`; those that are not installed are skipped by name.
 
 mod containers;
 mod dns;
@@ -38,7 +38,7 @@ use sample::Section;
 
 /// Where a bench keeps its files: on a disk, which `/tmp` often is not.
 const FOLDER: &str = "/var/tmp";
-/// When a bench that hangs is ended.
+/// When a bench that hangs is killed.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 /// What is measured, and how thoroughly.
@@ -84,16 +84,16 @@ const PARTS: [Part; 9] = [
     Part::Memory,
 ];
 
-/// How much is measured.
+/// How many samples are taken.
 pub(crate) struct Pace {
     /// Starts of each subject, one after the other.
     pub(crate) starts: usize,
     /// Starts of each subject after a rest.
     pub(crate) idle_starts: usize,
     pub(crate) idle: Duration,
-    /// Starts of each subject by an engine: each takes as long as a hundred others. Odd, so that one is the middle.
+    /// Starts of each subject by an engine: each takes as long as a hundred others. Odd, so that the median is a sample.
     pub(crate) engine_starts: usize,
-    /// How many at once, and how many in all.
+    /// How many starts at once, and how many in all.
     pub(crate) bursts: [(usize, usize); 2],
     /// How often each load is repeated, and how long it lasts.
     pub(crate) rounds: usize,
@@ -119,17 +119,17 @@ const QUICK: Pace = Pace {
     seconds: 0.4,
 };
 
-/// What every measurement is given.
+/// What every measurement needs: programs, people, a folder and the pace.
 pub(crate) struct Bench {
     pub(crate) lockgate: PathBuf,
     pub(crate) load: PathBuf,
     pub(crate) pace: &'static Pace,
     pub(crate) people: Vec<Person>,
-    /// Its own folder, gone when the bench is over.
+    /// The bench's own folder, removed at its end.
     pub(crate) folder: PathBuf,
 }
 
-/// The command itself.
+/// Runs `cargo xtask bench`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let workspace = Workspace::locate()?;
     let built = |given: &Option<PathBuf>, name: &str, args: &[&str]| match given {
@@ -170,11 +170,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 impl Bench {
-    /// Puts both programs where every person can start them.
+    /// Copies both programs to where every person can start them.
     fn prepare(lockgate: &Path, load: &Path, pace: &'static Pace) -> Result<Self> {
         let folder = Path::new(FOLDER).join(format!("lockgate-bench-{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("failed to make {}", folder.display()))?;
-        // From here on it is removed whatever happens.
+        // From here on, dropping it removes the folder.
         let mut bench = Self {
             lockgate: folder.join("lockgate"),
             load: folder.join("lockgate-load"),
@@ -202,7 +202,7 @@ impl Bench {
         }
     }
 
-    /// Ends the whole bench if something hangs; servers and runs end by limits of their own.
+    /// Kills the whole bench if something hangs; servers and runs end by limits of their own.
     fn watch_the_time(&self) {
         let folder = self.folder.clone();
         std::thread::spawn(move || {

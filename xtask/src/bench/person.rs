@@ -1,6 +1,6 @@
-//! Who starts what is measured: the person who runs the bench, and beside root the unprivileged account of the tests.
+//! The people who start what is measured: the user who runs the bench and, if that is root, the unprivileged account of the tests.
 //!
-//! Each has folders of its own on a real disk, and nothing of the environment of whoever runs the bench.
+//! Each has folders of its own on a real disk, and inherits nothing of the environment of the user who runs the bench.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -11,23 +11,23 @@ use anyhow::{Context, Result, bail};
 
 /// The unprivileged account that `cargo xtask setup` makes.
 const ACCOUNT: &str = "lockgate-test";
-/// Where programs lie that are started by name.
+/// The `PATH` of a program.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long a program may take that is not measured, in seconds.
+/// How long a program that is not measured may take, in seconds.
 const PATIENCE: &str = "120";
 
-/// Somebody who starts programs.
+/// A user who starts programs.
 pub(crate) struct Person {
     /// `root`, or `unprivileged`.
     pub(crate) name: &'static str,
-    /// The ids to take, if they are not our own.
+    /// The ids to run with, if they are not our own.
     ids: Option<(u32, u32)>,
     home: PathBuf,
 }
 
 impl Person {
-    /// Whoever runs the bench; and the unprivileged account if that is root and the account is there.
+    /// Returns the user who runs the bench; and the unprivileged account, if that user is root and the account exists.
     pub(crate) fn all(folder: &Path) -> Result<Vec<Self>> {
         let root = is_root();
         let mut all = vec![Self::settle(if root { "root" } else { "unprivileged" }, None, folder)?];
@@ -48,12 +48,12 @@ impl Person {
         Ok(Self { name, ids, home })
     }
 
-    /// The folder commands are started in, and which a sandbox shows.
+    /// The folder commands are started in, which a sandbox shows.
     pub(crate) fn work(&self) -> PathBuf {
         self.home.join("work")
     }
 
-    /// Gives a file to this person, and to nobody else.
+    /// Gives a file to this person alone.
     pub(crate) fn own(&self, file: &Path) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
@@ -63,7 +63,7 @@ impl Person {
         Ok(())
     }
 
-    /// A program of this person's: a small environment, no input, and no output unless it is asked for.
+    /// Returns a command of this person: a small environment, no input, and no output unless the caller asks for it.
     pub(crate) fn command(&self, program: &Path, args: &[String]) -> Command {
         let mut command = Command::new(program);
         command.args(args).current_dir(self.work()).env_clear();
@@ -75,7 +75,7 @@ impl Person {
         command
     }
 
-    /// What a program of this person's says, within bounds; or its failure, with its own words.
+    /// Returns a program's output, within a time limit; an error carries the program's own message.
     pub(crate) fn told(&self, program: &Path, args: &[String]) -> Result<String> {
         let args = [owned(&["--kill-after=5", PATIENCE, shown(program)?]), args.to_vec()].concat();
         let mut command = self.command(Path::new("timeout"), &args);
@@ -88,12 +88,12 @@ impl Person {
     }
 }
 
-/// Arguments of a program.
+/// Returns arguments as owned strings.
 pub(crate) fn owned(args: &[&str]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub(crate) fn shown(path: &Path) -> Result<&str> {
     path.to_str().context("a path is no UTF-8")
 }

@@ -1,4 +1,4 @@
-//! Plain HTTP through an explicit proxy, beside a proxy on the hudsucker library: what a request costs that no TLS is paid for.
+//! Measures plain HTTP through an explicit proxy, beside a proxy on the hudsucker library: the cost of a request without TLS.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ const LOADS: [Load; 2] = [
     Load::small("1 KiB, kept connections", &["--connections", "kept", "--path", "/1k"]),
     Load::small("1 KiB, new connection each", &["--connections", "new", "--path", "/1k"]),
 ];
-/// What a request may cost beside the peer.
+/// The most a request may cost, as a part of the peer's.
 const COST: Target = Target::Each(&[(hudsucker::PEER, 1.0)]);
 
 /// Loads every way in turn.

@@ -1,11 +1,11 @@
-//! Processes that are measured while they run: their descendants, their processor time, their memory.
+//! Reads what running processes use: their descendants, processor time and memory.
 //!
-//! It reads `/proc` and nothing else; a process that is gone counts nothing.
+//! It reads `/proc` only; a process that has ended counts as nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-/// A process and all below it, itself first.
+/// Returns a process and all its descendants, itself first.
 pub(crate) fn tree(root: u32) -> Vec<u32> {
     let parents = parents();
     let mut found = vec![root];
@@ -17,7 +17,7 @@ pub(crate) fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// The processes directly below one.
+/// Returns the direct children of a process.
 pub(crate) fn children(of: u32) -> Vec<u32> {
     parents().into_iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| pid).collect()
 }
@@ -29,17 +29,17 @@ fn parents() -> BTreeMap<u32, u32> {
         .collect()
 }
 
-/// The fourth field of `/proc/PID/stat`; the second is a name in parentheses that may hold anything, proc(5).
+/// Returns the fourth field of `/proc/PID/stat`; the second is a name in parentheses that may hold anything, proc(5).
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// What a process is called.
+/// Returns a process's name.
 pub(crate) fn name(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// The processor time of all threads of these processes, in microseconds: the first field of `schedstat`, which counts
+/// Returns the processor time of all threads of these processes, in microseconds: the first field of `schedstat`, which counts
 /// nanoseconds where `stat` counts hundredths of a second.
 pub(crate) fn busy(pids: &[u32]) -> f64 {
     let threads = pids.iter().flat_map(|pid| {
@@ -49,16 +49,16 @@ pub(crate) fn busy(pids: &[u32]) -> f64 {
     threads.filter_map(|text| text.split(' ').next()?.parse::<f64>().ok()).sum::<f64>() / 1000.0
 }
 
-/// Memory of these processes.
+/// Memory of several processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
-    /// Pages of their own that no file backs, in MiB.
+    /// Private pages that no file backs, in MiB.
     pub(crate) anonymous: f64,
-    /// Their share of all pages they use: what is used by n processes counts one nth for each, in MiB.
+    /// The proportional share of all pages they use, in MiB: a page shared by n processes counts one nth for each.
     pub(crate) proportional: f64,
 }
 
-/// What these processes hold together; nothing if one of them cannot be looked into.
+/// Returns the memory of these processes together, or nothing if one of them cannot be read.
 pub(crate) fn memory(pids: &[u32]) -> Option<Memory> {
     let mut all = Memory::default();
     for pid in pids {
@@ -69,7 +69,7 @@ pub(crate) fn memory(pids: &[u32]) -> Option<Memory> {
     Some(all)
 }
 
-/// A field of `smaps_rollup`, given in KiB, in MiB.
+/// Returns a field of `smaps_rollup`, which is in KiB, in MiB.
 fn field(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)

@@ -1,7 +1,7 @@
-//! The origin and what stands before it: nginx serves HTTPS and HTTP, and the product, nginx and haproxy each carry TLS to it
-//! unread, by the server name alone.
+//! Starts the origin and the proxies before it: nginx serves HTTPS and HTTP; the product, nginx and haproxy each splice TLS to it
+//! by server name alone.
 //!
-//! Every proxy has one worker: what is compared is what a connection costs, not how many cores it may take.
+//! Every proxy has one worker: the bench compares what a connection costs, not how many cores a proxy may take.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::server::{Server, free_port};
 use super::{Bench, machine};
 use crate::bounded::Bounded;
 
-/// The name the origin is known by.
+/// The origin's name.
 pub(crate) const NAME: &str = "bench.example.com";
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 /// The large body, in octets.
@@ -23,16 +23,16 @@ const BULK: u64 = 64 << 20;
 
 /// The server behind every proxy.
 pub(crate) struct Origin {
-    /// Where it speaks TLS.
+    /// Where it serves HTTPS.
     pub(crate) address: SocketAddr,
-    /// Where it speaks HTTP without.
+    /// Where it serves plain HTTP.
     pub(crate) plain: SocketAddr,
     pub(crate) authority: PathBuf,
     _server: Server,
 }
 
 impl Origin {
-    /// Starts it, with a certificate of its own.
+    /// Starts nginx, with a certificate of its own.
     pub(crate) fn start(bench: &Bench, nginx: &Path) -> Result<Self> {
         let folder = &bench.folder;
         let certificate = ["certificate", "--name", NAME, "--folder", &folder.to_string_lossy()];
@@ -52,21 +52,21 @@ impl Origin {
         Ok(Self { address, plain, authority: folder.join("cert.pem"), _server: server })
     }
 
-    /// The policy under which a run may reach it.
+    /// Returns the policy under which a run may reach the origin.
     pub(crate) fn policy(&self) -> String {
         let port = self.address.port();
         format!("[[egress.allow]]\nhost = \"{NAME}\"\nports = [{port}]\naddresses = [\"127.0.0.1\"]\n")
     }
 }
 
-/// How the load generator speaks to a way.
+/// How the load generator reaches the origin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plane {
-    /// TLS at once.
+    /// Starts with TLS.
     Tls,
-    /// CONNECT first, then TLS.
+    /// Asks for a tunnel by `CONNECT`, then starts TLS.
     Tunnel,
-    /// HTTP without TLS, the whole URL in each request.
+    /// Plain HTTP, with the whole URL in each request.
     Plain,
 }
 
@@ -74,16 +74,16 @@ pub(crate) enum Plane {
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
-    /// Where the load generator dials.
+    /// The address the load generator dials.
     pub(crate) dial: SocketAddr,
     pub(crate) plane: Plane,
-    /// Whom the load generator must trust, if not the origin's own certificate.
+    /// The authority the load generator must trust, if it is not the origin's own certificate.
     pub(crate) authority: Option<PathBuf>,
-    /// The proxy; the direct way has none.
+    /// The proxy, unless the way is direct.
     pub(crate) server: Option<Server>,
 }
 
-/// Every way there is here: the product, its peers, and the direct one.
+/// Starts every way that is available here: the product, its peers, and the direct one.
 pub(crate) fn all(
     bench: &Bench,
     origin: &Origin,
@@ -111,7 +111,7 @@ pub(crate) fn all(
     Ok(ways)
 }
 
-/// `lockgate sidecar` as an explicit proxy, with the audit on.
+/// Starts `lockgate sidecar` as an explicit proxy, with the audit on.
 pub(crate) fn sidecar(bench: &Bench, what: &str, policy: &str, plane: Plane) -> Result<Way> {
     let folder = &bench.folder;
     let (file, audit) = (folder.join(format!("{what}.toml")), folder.join(format!("{what}-audit.jsonl")));
@@ -179,7 +179,7 @@ pub(super) fn start_nginx(
     } else {
         String::new()
     };
-    // Started by root it would give its worker to an account this machine may not have; without root the line is ignored.
+    // Started by root, nginx would run its worker as an account this machine may lack; without root it ignores the line.
     let config = format!(
         "{module}user root;\ndaemon off;\nworker_processes {workers};\npid {at}/{name}.pid;\nerror_log stderr error;\n\
          events {{ worker_connections 4096; }}\n{rest}",

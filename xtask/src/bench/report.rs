@@ -1,6 +1,6 @@
-//! How a bench is told: a table on the terminal, the raw samples as JSON, and the page in `docs/`.
+//! Reports a bench: a table on the terminal, the raw samples as JSON, and the page in `docs/`.
 //!
-//! The page is written whole each time, from what was measured and nothing else.
+//! Each bench rewrites the whole page, from its measurements alone.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use super::sample::{Better, Row, Section, Series, Verdict};
 const PAGE: &str = "docs/benchmarks.md";
 const RAW: &str = "benches/raw";
 
-/// A section as a plain table, for a terminal.
+/// Formats a section as a plain table, for a terminal.
 pub(crate) fn plain(section: &Section) -> String {
     let mut text = String::new();
     let table = cells(section);
@@ -37,7 +37,7 @@ pub(crate) fn plain(section: &Section) -> String {
     text
 }
 
-/// Writes every sample; the path of the file.
+/// Writes every sample as JSON, and returns the file's path.
 pub(crate) fn write_raw(root: &Path, machine: &Machine, sections: &[Section]) -> Result<PathBuf> {
     let folder = root.join(RAW);
     fs::create_dir_all(&folder).with_context(|| format!("failed to make {}", folder.display()))?;
@@ -48,7 +48,7 @@ pub(crate) fn write_raw(root: &Path, machine: &Machine, sections: &[Section]) ->
     Ok(path)
 }
 
-/// Writes the page.
+/// Writes the page, and returns its path.
 pub(crate) fn write_page(root: &Path, machine: &Machine, sections: &[Section]) -> Result<PathBuf> {
     let path = root.join(PAGE);
     fs::write(&path, page(machine, sections))
@@ -86,7 +86,7 @@ fn page(machine: &Machine, sections: &[Section]) -> String {
     text
 }
 
-/// The machine, the day and the peers, in one line.
+/// Returns one line with the machine, the day and the peers.
 pub(crate) fn machine_line(machine: &Machine) -> String {
     let peers: Vec<String> =
         machine.peers.iter().map(|(name, version)| format!("{name} {version}")).collect();
@@ -99,7 +99,7 @@ pub(crate) fn machine_line(machine: &Machine) -> String {
     )
 }
 
-/// A table as text: a heading, then a row each.
+/// Returns a section as cells: a heading, then a row each.
 fn cells(section: &Section) -> Vec<Vec<String>> {
     let mut subjects: Vec<&str> = Vec::new();
     for series in section.rows.iter().flat_map(|row| &row.series) {
@@ -126,7 +126,7 @@ fn line(row: &Row, subjects: &[&str]) -> Vec<String> {
     cells
 }
 
-/// A target and whether it is met. That of a named peer tells its own ratio: the column is of the best.
+/// Formats a target and whether it is met. A target for a named peer shows its own ratio: the column has the best peer's.
 fn told(better: Better, Verdict { peer, target, outcome }: &Verdict) -> String {
     let sign = if better == Better::Less { '≤' } else { '≥' };
     let verdict = match outcome {
@@ -141,7 +141,7 @@ fn told(better: Better, Verdict { peer, target, outcome }: &Verdict) -> String {
     }
 }
 
-/// Three digits that mean something.
+/// Formats a figure with three significant digits.
 fn figure(value: f64) -> String {
     match value.abs() {
         huge if huge >= 100.0 => format!("{value:.0}"),

@@ -1,4 +1,4 @@
-//! What was measured of one subject: its samples, their middle, and how subjects compare.
+//! The samples of each subject, their quantiles, and the comparison of subjects.
 //!
 //! It knows no unit and starts nothing.
 
@@ -13,13 +13,13 @@ pub(crate) enum Better {
     More,
 }
 
-/// What a subject is in a comparison.
+/// A subject's part in a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
     /// The product.
     Ours,
-    /// What a user would pick instead: the ratio is to the best of these.
+    /// What a user would pick instead. The ratio is to the best of these.
     Peer,
     /// For scale only, such as the bare cost of starting a program.
     Reference,
@@ -38,7 +38,7 @@ impl Series {
         Self { subject: subject.to_owned(), role, samples: Vec::new() }
     }
 
-    /// The sample below which this part of all lies; nothing if there is none.
+    /// Returns the sample below which this part of all lies, or nothing if there is none.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
         let mut sorted = self.samples.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -53,7 +53,7 @@ impl Series {
     }
 }
 
-/// Samples of each subject, by its index. The order turns with each round: nobody always comes after the same neighbour.
+/// Takes samples of each subject, by index. The order rotates with each round, so no subject always follows the same one.
 pub(crate) fn in_turns(
     mut series: Vec<Series>,
     rounds: usize,
@@ -68,7 +68,7 @@ pub(crate) fn in_turns(
     Ok(series)
 }
 
-/// The ratio that is aimed at.
+/// A ratio that the product must reach.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -78,35 +78,35 @@ pub(crate) enum Target {
     Each(&'static [(&'static str, f64)]),
 }
 
-/// What became of one target.
+/// The result of one target.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
-    /// Whom it names, if not the best of all.
+    /// The peer it names, or none for the best of all.
     pub(crate) peer: Option<&'static str>,
     pub(crate) target: f64,
-    /// What was measured, and whether that is enough; nothing without that peer.
+    /// The ratio that was measured and whether it suffices, or none without that peer.
     pub(crate) outcome: Option<(f64, bool)>,
 }
 
-/// One line of a table: the same thing measured of several subjects.
+/// One line of a table: one measurement of several subjects.
 #[derive(Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    /// Which part of the samples the table shows; 0.5 is the median.
+    /// The quantile the table shows; 0.5 is the median.
     pub(crate) part: f64,
     pub(crate) target: Option<Target>,
     pub(crate) series: Vec<Series>,
 }
 
 impl Row {
-    /// The product's figure over that of the best peer.
+    /// Returns the product's figure divided by the best peer's.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.ratio_to(None)
     }
 
-    /// The product's figure over that of the named peer, or of the best.
+    /// Returns the product's figure divided by the named peer's, or by the best peer's.
     fn ratio_to(&self, peer: Option<&str>) -> Option<f64> {
         let of = |role: Role, name: Option<&str>| {
             let is_meant = |one: &&Series| one.role == role && name.is_none_or(|name| one.subject == name);
@@ -120,7 +120,7 @@ impl Row {
         Some(of(Role::Ours, None)? / of(Role::Peer, peer)?)
     }
 
-    /// Each target and what became of it.
+    /// Returns each target with its result.
     pub(crate) fn verdicts(&self) -> Vec<Verdict> {
         let verdict = |peer, target: f64| {
             let outcome = self.ratio_to(peer).map(|ratio| match self.better {
@@ -138,13 +138,13 @@ impl Row {
         }
     }
 
-    /// The same samples, at another part of them and without a target.
+    /// Returns a row with the same samples, another quantile and no target.
     pub(crate) fn at(&self, part: f64, what: &str) -> Self {
         Self { what: what.to_owned(), part, target: None, ..self.clone() }
     }
 }
 
-/// Rows that belong together, and what they measure.
+/// Rows that belong together, and a description of what they measure.
 #[derive(Clone, Serialize)]
 pub(crate) struct Section {
     pub(crate) title: &'static str,

@@ -1,4 +1,4 @@
-//! sandlock as a peer of starts, with the proxy that makes it comparable: for plain HTTP, and with TLS opened and a credential.
+//! sandlock as a peer of starts, with the proxy that makes it comparable: for plain HTTP, and with TLS terminated and a credential.
 //!
 //! It confines by Landlock and a supervisor, without namespaces, and its proxy is a thread of that supervisor.
 
@@ -13,25 +13,25 @@ use super::subject::{COMMAND, Subject};
 use super::{Bench, machine};
 
 pub(super) const PEER: &str = "sandlock";
-/// What it is called where it does more.
+/// Its name in the table when it terminates TLS.
 pub(super) const WITH_TLS: &str = "sandlock tls";
-/// What the command may read, as its own documentation has it; the folder it is started in may be written.
+/// What the command may read, as in sandlock's own documentation; it may write the folder it is started in.
 const READABLE: [&str; 7] = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev"];
-/// The one service it may reach. A name would be looked up at each start, an address is not.
+/// The one service it may reach. A name would need a lookup at each start; an address does not.
 const SERVICE: &str = "GET 127.0.0.1/*";
-/// Where its proxy's authority has to be trusted.
+/// The file in which its proxy's authority must be trusted.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// How one person starts it.
+/// The program and arguments with which one person starts it.
 pub(super) struct Sandlock {
     program: PathBuf,
     args: Vec<String>,
-    /// The secret of the credential, where the command cannot read it.
+    /// The file of the credential's secret, which the command cannot read.
     secret: PathBuf,
 }
 
 impl Sandlock {
-    /// If it is installed and starts here; else why not is told.
+    /// Returns it if it is installed and starts here; else notes why not.
     pub(super) fn find(bench: &Bench, person: &Person, skipped: &mut Vec<String>) -> Result<Option<Self>> {
         let Some(installed) = machine::find(PEER) else {
             let why = format!("{PEER} is not installed; `cargo install {PEER}-cli` does");
@@ -40,7 +40,7 @@ impl Sandlock {
             }
             return Ok(None);
         };
-        // Where it was installed, an unprivileged person may not come.
+        // An unprivileged person may not reach the folder it was installed in.
         let program = bench.folder.join(PEER);
         if !program.exists() {
             fs::copy(&installed, &program).context("failed to copy sandlock")?;
@@ -63,12 +63,12 @@ impl Sandlock {
         }
     }
 
-    /// With its proxy for plain HTTP.
+    /// Returns the subject whose proxy is for plain HTTP.
     pub(super) fn plain(&self) -> Subject {
         self.subject(PEER, &[])
     }
 
-    /// With TLS opened by an authority made at the start, and a credential for one service.
+    /// Returns the subject that terminates TLS with an authority made at the start, and has a credential for one service.
     pub(super) fn with_credential(&self, person: &Person, secret: &str) -> Result<Subject> {
         fs::write(&self.secret, secret)?;
         person.own(&self.secret)?;

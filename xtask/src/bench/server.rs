@@ -1,5 +1,4 @@
-//! A server that runs beside the bench: started under a deadline of its own, waited for until it answers, and ended when
-//! it goes out of scope.
+//! Runs a server beside the bench: starts it under a deadline, waits until it answers, and ends it on drop.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -11,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use super::processes;
 use crate::bounded::Bounded;
 
-/// No server outlives this, whatever becomes of the bench.
+/// The longest life of a server, in seconds, whatever happens to the bench.
 const LIFETIME: &str = "900";
-/// How long a server may take until it answers, and until it has ended.
+/// How long a server may take to answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running server.
@@ -23,7 +22,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server that ends by itself when its time is over.
+    /// Starts a server that ends by itself at its deadline.
     pub(crate) fn start(name: &str, program: &Path, args: &[String], within: &Path) -> Result<Self> {
         let mut command = Command::new("timeout");
         command.arg("--kill-after=5").arg(LIFETIME).arg(program).args(args).current_dir(within);
@@ -48,7 +47,7 @@ impl Server {
         Ok(self)
     }
 
-    /// Its processes: all below the one that watches the time.
+    /// Returns its processes: all below the `timeout` that starts it.
     pub(crate) fn processes(&self) -> Vec<u32> {
         processes::tree(self.child.id()).split_off(1)
     }
@@ -67,8 +66,8 @@ impl Drop for Server {
     }
 }
 
-/// A port of the loopback address that nobody uses, for TCP and for UDP. Between here and its use somebody could take it:
-/// then the server says so and the bench ends.
+/// Returns a loopback port that nobody uses, for TCP and UDP. Another process could take it before its use; then the server fails
+/// and the bench ends.
 pub(crate) fn free_port() -> Result<SocketAddr> {
     for _ in 0..100 {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;

@@ -1,11 +1,12 @@
 //! Checks from inside the container that the engine enforces the limits it was asked for. Some engines accept limits and silently
 //! enforce none, as Podman without root does with control groups of version 1. The init sets the limits a process can set itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use policy::Enforcement;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
+use sys::cgroup;
 
 use super::container::{CORE, OPEN_FILES, OWN_PROCESSES};
 use crate::failure::Failure;
@@ -127,6 +128,17 @@ fn seen(base: &Path) -> Seen {
         milli_cpus: share(number("cpu/cpu.cfs_quota_us"), number("cpu/cpu.cfs_period_us")),
         processes: number("pids/pids.max"),
     }
+}
+
+/// Returns the resources this container has used, read where an engine mounts the container's own control group.
+pub(super) fn own_usage() -> cgroup::Usage {
+    let base = Path::new(BASE);
+    let directories: Vec<PathBuf> = if base.join("memory").is_dir() {
+        ["memory", "cpu", "pids"].map(|controller| base.join(controller)).to_vec()
+    } else {
+        vec![base.to_path_buf()]
+    };
+    cgroup::usage_of(&directories)
 }
 
 #[cfg(test)]

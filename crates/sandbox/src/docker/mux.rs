@@ -9,6 +9,8 @@
 
 use std::io;
 
+use rustix::termios::Winsize;
+
 /// The longest payload of a frame.
 pub const LONGEST_FRAME: usize = 1 << 20;
 /// How many octets of input may be in flight: input that a command does not read must not keep a signal back.
@@ -144,6 +146,13 @@ impl Frames {
         self.from = start + length;
         Ok(Some((channel, &self.read[start..start + length])))
     }
+}
+
+/// Parses a terminal's size: rows and columns, two octets each.
+pub(super) fn size_of(payload: &[u8]) -> Option<Winsize> {
+    let [a, b, c, d] = payload.try_into().ok()?;
+    let (ws_row, ws_col) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+    Some(Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 })
 }
 
 #[cfg(test)]

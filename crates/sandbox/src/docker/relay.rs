@@ -5,15 +5,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::termios::Winsize;
-use sys::{cgroup, descriptor, poll};
+use sys::{descriptor, poll};
 
-use super::mux::{CHUNK, Channel, Frames, WINDOW, frame};
+use super::limit_check::own_usage;
+use super::mux::{CHUNK, Channel, Frames, WINDOW, frame, size_of};
 use crate::event::Event;
 use crate::{handshake, socket_broker};
 
@@ -392,24 +392,6 @@ fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_shim: &mut Vec<u8>)
         Err(Errno::AGAIN | Errno::INTR) => {}
         Ok(_) | Err(_) => *from = None,
     }
-}
-
-/// Parses a terminal's size: rows and columns, two octets each.
-fn size_of(payload: &[u8]) -> Option<Winsize> {
-    let [a, b, c, d] = payload.try_into().ok()?;
-    let (ws_row, ws_col) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
-    Some(Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 })
-}
-
-/// Returns the resources this container has used, read where an engine mounts the container's own control group.
-fn own_usage() -> cgroup::Usage {
-    let base = Path::new("/sys/fs/cgroup");
-    let directories: Vec<PathBuf> = if base.join("memory").is_dir() {
-        ["memory", "cpu", "pids"].map(|controller| base.join(controller)).to_vec()
-    } else {
-        vec![base.to_path_buf()]
-    };
-    cgroup::usage_of(&directories)
 }
 
 #[cfg(test)]

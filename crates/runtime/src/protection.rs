@@ -1,0 +1,43 @@
+//! Checks that the protected paths of a running sandbox are still what they were, with a rest between two checks.
+
+use std::time::{Duration, Instant};
+
+use sandbox::Started;
+
+use crate::error::Error;
+
+/// The least time between two checks. A command that makes and removes files without end makes every check due.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// When the last check was.
+#[derive(Debug, Default)]
+pub(crate) struct ProtectionChecks {
+    next: Option<Instant>,
+}
+
+impl ProtectionChecks {
+    /// Returns when the next check is due, if that is later than now.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.next.filter(|next| *next > Instant::now())
+    }
+
+    /// Checks the protected paths.
+    ///
+    /// # Errors
+    /// When one of them was replaced.
+    pub(crate) fn check(&mut self, sandbox: &Started) -> Result<(), Error> {
+        self.next = Some(Instant::now() + INTERVAL);
+        match sandbox.unprotected() {
+            Some(path) => Err(Error::Unprotected { path: path.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks once more at the end of a run, if a change since the last check may have gone unseen.
+    ///
+    /// # Errors
+    /// When one of them was replaced.
+    pub(crate) fn check_at_end(&mut self, sandbox: &Started) -> Result<(), Error> {
+        if self.next.is_some() { self.check(sandbox) } else { Ok(()) }
+    }
+}
