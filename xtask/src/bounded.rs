@@ -1,4 +1,4 @@
-//! A command with a deadline: every program xtask starts goes through here, so none can be waited for without end.
+//! Runs commands under a deadline. Every program that xtask starts goes through here, so xtask never waits without end.
 //!
 //! It must never start a program without a limit, and never give one the terminal's input.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// What `timeout(1)` answers when the deadline passed.
+/// The exit status of `timeout(1)` when the deadline has passed.
 const TIMED_OUT: i32 = 124;
 
 /// A program, its arguments and the time it may take.
@@ -21,7 +21,7 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// `program` with `args`, ended by SIGTERM after `limit` and by SIGKILL ten seconds later.
+    /// Prepares `program` with `args`: SIGTERM after `limit`, SIGKILL ten seconds later.
     pub(crate) fn new(program: &str, args: &[&str], limit: Duration) -> Self {
         // `--foreground` keeps the program in our process group, so that Ctrl-C reaches it too: timeout(1).
         let mut command = Command::new("timeout");
@@ -31,7 +31,7 @@ impl Bounded {
         Self { command, shown: format!("{name} {}", args.join(" ")), limit }
     }
 
-    /// The cargo that runs us, or the one on the PATH.
+    /// Prepares the cargo that runs us, or the one on the `PATH`.
     pub(crate) fn cargo(args: &[&str], limit: Duration) -> Self {
         Self::new(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()), args, limit)
     }
@@ -42,7 +42,7 @@ impl Bounded {
         self
     }
 
-    /// Takes one variable away from the program's environment.
+    /// Removes one variable from the program's environment.
     pub(crate) fn without_env(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
@@ -54,18 +54,18 @@ impl Bounded {
         self
     }
 
-    /// Runs to the end with our own output streams; anything but success is an error.
+    /// Runs to the end with our own output streams. Anything but success is an error.
     pub(crate) fn run(mut self) -> Result<()> {
         let status = self.command.status().with_context(|| format!("failed to start `{}`", self.shown))?;
         self.judge(status)
     }
 
-    /// Runs to the end and hands back both streams, whatever the exit status is.
+    /// Runs to the end and returns both streams, whatever the exit status is.
     pub(crate) fn output(mut self) -> Result<Output> {
         self.command.output().with_context(|| format!("failed to start `{}`", self.shown))
     }
 
-    /// Runs to the end and hands back stdout; stderr stays ours.
+    /// Runs to the end and returns stdout; stderr stays ours.
     pub(crate) fn stdout(mut self) -> Result<String> {
         self.command.stdout(Stdio::piped()).stderr(Stdio::inherit());
         let output = self.command.output().with_context(|| format!("failed to start `{}`", self.shown))?;
@@ -74,7 +74,7 @@ impl Bounded {
             .with_context(|| format!("`{}` wrote something that is no UTF-8", self.shown))
     }
 
-    /// Runs to the end, copying stderr to ours line by line and showing each line to `watch` as well.
+    /// Runs to the end, copies stderr to ours line by line, and passes each line to `watch` as well.
     pub(crate) fn watch_stderr(mut self, mut watch: impl FnMut(&str)) -> Result<()> {
         let mut child = self
             .command

@@ -26,7 +26,7 @@ use tree::Tree;
 const FORMAT_LIMIT: Duration = Duration::from_secs(120);
 const CLIPPY_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// The command itself.
+/// Runs `cargo xtask check`.
 pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::locate()?;
     let mut steps = Steps::default();
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
     result
 }
 
-/// The same as steps of a larger command.
+/// Runs the same checks as steps of a larger command.
 pub(crate) fn steps_of_check(workspace: &Workspace, steps: &mut Steps) -> Result<()> {
     steps.run("format", || workspace.cargo(&["fmt", "--check"], FORMAT_LIMIT).run())?;
     steps.run("house rules", || house_rules(&workspace.root))?;

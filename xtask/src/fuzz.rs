@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: every target of `fuzz/`, one after the other, each for a number of seconds.
+//! `cargo xtask fuzz`: runs every target of `fuzz/`, one after the other, for a number of seconds each.
 //!
-//! It goes on after a target that fails, so that one finding does not hide the next, and fails at the end. It must never
-//! write into the seeds: what a run finds goes into `fuzz/corpus`, which is not kept.
+//! A failing target does not stop the others; the command fails at the end. It must never write into the seeds: new inputs go into
+//! `fuzz/corpus`, which is not kept.
 
 use std::fs;
 use std::path::Path;
@@ -12,14 +12,14 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::bounded::Bounded;
 use crate::workspace::Workspace;
 
-/// All targets are built with sanitizers, the TLS library's C code among their dependencies.
+/// How long the build may take: all targets have sanitizers, also in the TLS library's C code.
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
-/// Room for a start on a busy machine, beyond the seconds that were asked for.
+/// Extra time for a start on a busy machine, beyond the seconds that were asked for.
 const START: Duration = Duration::from_secs(120);
-/// An input that takes longer is a finding, in seconds.
+/// An input that takes more seconds than this is a finding.
 const SLOWEST: &str = "-timeout=25";
 
-/// The command itself.
+/// Runs `cargo xtask fuzz`.
 pub(crate) fn run(seconds: u64) -> Result<()> {
     let folder = Workspace::locate()?.root.join("fuzz");
     cargo_fuzz(&["build"], BUILD_LIMIT, &folder)
@@ -46,11 +46,11 @@ pub(crate) fn run(seconds: u64) -> Result<()> {
 
 fn cargo_fuzz(args: &[&str], limit: Duration, folder: &Path) -> Result<()> {
     let args = [&["+nightly", "fuzz"], args].concat();
-    // The cargo that runs us is one toolchain's own and knows no `+nightly`: rustup's is on the PATH.
+    // The cargo that runs us belongs to one toolchain and knows no `+nightly`; rustup's is on the `PATH`.
     Bounded::new("cargo", &args, limit).within(folder).run()
 }
 
-/// The names of the targets: each is a file, and each has its folder of seeds.
+/// Returns the names of the targets. Each is a file and must have a folder of seeds.
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let listed = fs::read_dir(folder.join("fuzz_targets")).context("failed to list the fuzz targets")?;
     let mut names: Vec<String> = listed

@@ -1,6 +1,6 @@
-//! `cargo xtask`: what a person or the CI runs to prepare, check and test this repository.
+//! `cargo xtask`: the commands that prepare, check and test this repository, for people and the CI.
 //!
-//! Each command is a module of its own. Nothing here is part of the product, and the product must never depend on it.
+//! Each command is a module of its own. Nothing here is part of the product, which must never depend on it.
 
 #![expect(clippy::print_stderr, reason = "a build tool speaks to the person who runs it")]
 

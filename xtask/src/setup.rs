@@ -1,8 +1,8 @@
-//! `cargo xtask setup`: what the tests and benchmarks need, from the distribution, cargo, pip and npm.
+//! `cargo xtask setup`: installs what the tests and benchmarks need, from the distribution, cargo, pip and npm.
 //!
-//! As root, where there is apt-get, it installs what is missing, and an installation that fails is an error. Elsewhere it
-//! must change nothing outside the target directory and cargo's own folder: it lists what is missing and succeeds, so
-//! that tests run what they can.
+//! As root, where there is apt-get, it installs what is missing; an installation that fails is an error. Elsewhere it must change
+//! nothing outside the target directory and cargo's own folder: it lists what is missing and succeeds, so that tests run what they
+//! can.
 
 mod account;
 mod agents;
@@ -21,14 +21,14 @@ use crate::workspace::Workspace;
 
 pub(crate) use python::VENV;
 
-/// Who runs us, and so what may be changed.
+/// The rights we run with, which decide what may be changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rights {
     Root,
     User,
 }
 
-/// The command itself.
+/// Runs `cargo xtask setup`.
 pub(crate) fn run() -> Result<()> {
     let absent = prepare(&Workspace::locate()?)?;
     if absent.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Prepares this machine and hands back what is still missing, one line each.
+/// Prepares this machine and returns what is still missing, one line each.
 pub(crate) fn prepare(workspace: &Workspace) -> Result<Vec<String>> {
     let rights = rights()?;
     let mut absent = packages::prepare(rights)?;
@@ -58,7 +58,7 @@ fn rights() -> Result<Rights> {
     Ok(if owner == 0 { Rights::Root } else { Rights::User })
 }
 
-/// Finds a program on the PATH, in the folders of system programs a user's PATH leaves out, or in cargo's own.
+/// Finds a program on the `PATH`, in the system folders that a user's `PATH` leaves out, or in cargo's own.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").map(PathBuf::from);

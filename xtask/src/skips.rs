@@ -1,5 +1,5 @@
-//! What the tests skipped: a test that cannot run here prints a line `skipped: REASON` and passes, and nextest keeps the
-//! output of passing tests in its JUnit report. This file reads those lines back, so that a skip is never silent.
+//! Lists what the tests skipped. A test that cannot run here prints a line `skipped: REASON` and passes, and nextest keeps the
+//! output of passing tests in its JUnit report. This module reads those lines, so that no skip is silent.
 //!
 //! It knows only as much of JUnit as nextest writes.
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// One line for each distinct reason, with the tests that gave it.
+/// Returns one line for each distinct reason, with the tests that gave it.
 pub(crate) fn read(report: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(report).with_context(|| format!("failed to read {}", report.display()))?;
     Ok(by_reason(&text))
@@ -29,7 +29,7 @@ fn by_reason(report: &str) -> Vec<String> {
     reasons.into_iter().map(|(reason, tests)| format!("{reason} ({})", tests.join(", "))).collect()
 }
 
-/// A line of a test's output without the markup around it.
+/// Returns a line of a test's output without the markup around it.
 fn spoken(line: &str) -> String {
     let line = line.trim();
     let line = ["<system-out>", "<system-err>"].iter().find_map(|tag| line.strip_prefix(tag)).unwrap_or(line);

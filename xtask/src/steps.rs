@@ -1,12 +1,12 @@
-//! The steps of a command: each is announced, timed, and listed in a closing table.
+//! The steps of a command: each is announced, timed, and listed in a table at the end.
 //!
-//! A step that fails ends the command; nothing here may go on after an error.
+//! A step that fails ends the command; nothing here may continue after an error.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// What has been done so far, and how long each part took.
+/// The steps done so far, and how long each took.
 #[derive(Default)]
 pub(crate) struct Steps(Vec<Step>);
 
@@ -17,7 +17,7 @@ struct Step {
 }
 
 impl Steps {
-    /// Does one step and notes its time, whether it succeeds or not.
+    /// Runs one step and notes its time, whether it succeeds or not.
     pub(crate) fn run<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         eprintln!("==> {name}");
         let begun = Instant::now();
@@ -28,7 +28,7 @@ impl Steps {
         result.with_context(|| format!("step `{name}` failed"))
     }
 
-    /// One line a step: name, verdict, seconds.
+    /// Formats one line for each step: name, verdict, seconds.
     pub(crate) fn table(&self) -> String {
         let width = self.0.iter().map(|step| step.name.len()).max().unwrap_or(0);
         self.0.iter().map(|step| format!("  {}\n", step.line(width))).collect()

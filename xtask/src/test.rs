@@ -1,7 +1,7 @@
-//! `cargo xtask test`: prepare, build, check, and run every test against the release binary.
+//! `cargo xtask test`: prepares, builds, checks, and runs every test against the release binary.
 //!
-//! It stops at the first step that fails. Tests are told where the programs are by their environment and never build one
-//! themselves, so that what is tested is what is shipped.
+//! It stops at the first step that fails. Tests find the programs by their environment and never build one themselves, so that they
+//! test what is shipped.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,12 +18,12 @@ const TEST_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// Where nextest keeps its reports, whatever the target directory is (`store.dir` of its configuration).
 const REPORTS: &str = "target/nextest";
 
-/// The flags of `.cargo/config.toml`: rustdoc does not read `rustflags`, and without them an example is linked
-/// position-independent against crates that are not, and fails.
+/// The flags of `.cargo/config.toml`: rustdoc does not read `rustflags`. Without them an example is linked position-independent
+/// against crates that are not, and fails.
 const DOC_FLAGS: &str =
     "-C target-feature=+crt-static -C relocation-model=static -C symbol-mangling-version=v0";
 
-/// The command itself.
+/// Runs `cargo xtask test`.
 pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::locate()?;
     let mut steps = Steps::default();
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
     result
 }
 
-/// What is said once more at the end.
+/// What is repeated at the end.
 #[derive(Default)]
 struct Closing {
     absent: Vec<String>,
@@ -92,13 +92,13 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
     })
 }
 
-/// An old report must not speak for a new run.
+/// Removes the old report, which must not speak for a new run.
 fn forget(report: &Path) {
-    // It is usually absent; one that cannot be removed is overwritten by nextest, or fails there with its reason.
+    // It is usually absent. nextest overwrites one that cannot be removed, or fails there with its reason.
     let _ = std::fs::remove_file(report);
 }
 
-/// A line without the terminal's colour sequences (ECMA-48 SGR).
+/// Returns a line without the terminal's colour sequences (ECMA-48 SGR).
 fn plain(line: &str) -> String {
     let mut parts = line.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();

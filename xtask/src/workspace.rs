@@ -1,6 +1,6 @@
-//! Where this workspace is, and where cargo puts what it builds.
+//! Finds this workspace, and the directory of cargo's outputs.
 //!
-//! Cargo is asked, never guessed: `CARGO_TARGET_DIR` and `.cargo/config.toml` both move the outputs.
+//! It asks cargo and never guesses: `CARGO_TARGET_DIR` and `.cargo/config.toml` both move the outputs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Metadata {
     target_directory: PathBuf,
 }
 
-/// One line of `cargo build --message-format=json`; other kinds of message carry no `executable`.
+/// One line of `cargo build --message-format=json`. Only messages of executables have `executable`.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
@@ -47,14 +47,14 @@ impl Workspace {
         Ok(Self { root, target: metadata.target_directory })
     }
 
-    /// Cargo with `args`, run at the root of the repository. A build that nobody builds on keeps nothing for the next one:
-    /// it would be five gigabytes of a machine's disk.
+    /// Prepares cargo with `args`, run at the root of the repository. In the CI a build keeps nothing for the next one, which would
+    /// be five gigabytes of the machine's disk.
     pub(crate) fn cargo(&self, args: &[&str], limit: Duration) -> Bounded {
         let command = Bounded::cargo(args, limit).within(&self.root);
         if in_ci() { command.env("CARGO_INCREMENTAL", "0") } else { command }
     }
 
-    /// Builds with `cargo build ARGS` and hands back the absolute path of the executable called `binary`.
+    /// Runs `cargo build ARGS` and returns the absolute path of the executable called `binary`.
     pub(crate) fn build(&self, binary: &str, args: &[&str]) -> Result<PathBuf> {
         self.build_by("build", binary, args)
     }
@@ -67,7 +67,7 @@ impl Workspace {
     }
 }
 
-/// Whether this is a run that must do all its machine can, and is thrown away after.
+/// Whether this is a run in the CI, which must do all its machine can, and whose machine is thrown away after it.
 pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }

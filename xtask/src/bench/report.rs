@@ -141,7 +141,7 @@ fn told(better: Better, Verdict { peer, target, outcome }: &Verdict) -> String {
     }
 }
 
-/// Formats a figure with three significant digits.
+/// Formats a figure with about three significant digits.
 fn figure(value: f64) -> String {
     match value.abs() {
         huge if huge >= 100.0 => format!("{value:.0}"),

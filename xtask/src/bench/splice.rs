@@ -1,8 +1,7 @@
-//! TLS carried unread: requests on connections that are kept, new connections, and bulk; the rate and what it costs the
+//! Measures spliced TLS: requests on kept connections, new connections, and bulk. Each row has the rate, or what it costs the
 //! proxy's processes.
 //!
-//! The load generator is our own (`lockgate-load`): one thread, TLS 1.3 by rustls. Whether sessions are resumed is said in
-//! each row.
+//! The load generator is our own (`lockgate-load`): one thread, TLS 1.3 by rustls. Each row says whether sessions are resumed.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -17,12 +16,12 @@ use super::starts;
 use super::{Bench, machine, processes};
 use crate::bounded::Bounded;
 
-/// What a load takes beyond its time, at most.
+/// How much longer than its time a load may take.
 const SLACK: Duration = Duration::from_secs(20);
-/// How long the load generator stays after its last word, so that the sidecar beside it can still be read.
+/// How long the load generator stays after its last output, so that the sidecar beside it can still be read.
 const LINGER: &str = "0.5";
 
-/// What the load generator tells.
+/// The load generator's output.
 #[derive(Deserialize)]
 pub(crate) struct Tally {
     pub(crate) done: u64,
@@ -35,7 +34,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Reads one line, and refuses a load of which a thousandth failed: its rate would mean nothing.
+    /// Parses one line, and refuses a load of which a thousandth failed: its rate would mean nothing.
     pub(crate) fn parse(line: &str, who: &str) -> Result<Self> {
         let tally: Self =
             serde_json::from_str(line).with_context(|| format!("failed to read the load of {who}"))?;
@@ -51,10 +50,10 @@ impl Tally {
 pub(super) struct Load {
     pub(super) what: &'static str,
     pub(super) args: &'static [&'static str],
-    /// Whether the octets count, and not the answers.
+    /// Whether octets are counted, and not answers.
     pub(super) is_bulk: bool,
     pub(super) resumes: bool,
-    /// How long, if not as long as the others.
+    /// How long it lasts, or 0 for as long as the others.
     pub(super) seconds: f64,
 }
 
@@ -131,7 +130,7 @@ fn rows(load: &Load, plane: &str, rates: Vec<Series>, mut costs: Vec<Series>) ->
     ]
 }
 
-/// Loads every way in turn: the rates, and what they cost the proxies.
+/// Loads every way in turn, and returns the rates and their cost to the proxies.
 pub(super) fn in_turns(
     bench: &Bench,
     origin: &Origin,
@@ -174,7 +173,7 @@ pub(super) fn through(bench: &Bench, origin: &Origin, load: &Load, way: &Way) ->
     Ok((load.rate(&tally, way.name)?, cost))
 }
 
-/// The load generator in a sandbox: it looks the name up and connects, as any program would.
+/// Runs the load generator in a sandbox: it looks the name up and connects, as any program would.
 fn transparently(bench: &Bench, origin: &Origin, load: &Load) -> Result<(f64, f64)> {
     let who = "lockgate run";
     let person = bench.people.first().context("nobody to run as")?;
@@ -202,7 +201,7 @@ fn transparently(bench: &Bench, origin: &Origin, load: &Load) -> Result<(f64, f6
         &seconds,
     ];
     args.extend(inner.iter().chain(load.args).map(|word| (*word).to_owned()));
-    // The run has a time limit of its own, so reading to its end is bounded.
+    // The run has its own time limit, so reading to the end is bounded.
     args.splice(
         1..1,
         ["--timeout".to_owned(), format!("{}s", (bench.pace.seconds + SLACK.as_secs_f64()).ceil())],
@@ -212,7 +211,7 @@ fn transparently(bench: &Bench, origin: &Origin, load: &Load) -> Result<(f64, f6
     let mut line = String::new();
     let read = child.stdout.take().context("no output")?;
     BufReader::new(read).read_line(&mut line)?;
-    // The sidecar is the child that has none of its own; init has the command.
+    // The sidecar is the child without children; init has the command.
     let sidecars: Vec<u32> = processes::children(child.id())
         .into_iter()
         .filter(|pid| processes::children(*pid).is_empty())
@@ -224,12 +223,12 @@ fn transparently(bench: &Bench, origin: &Origin, load: &Load) -> Result<(f64, f6
 }
 
 impl Load {
-    /// One of small answers, as long as the others and without resumption.
+    /// Returns a load of small answers, as long as the others and without resumption.
     pub(super) const fn small(what: &'static str, args: &'static [&'static str]) -> Self {
         Self { what, args, is_bulk: false, resumes: false, seconds: 0.0 }
     }
 
-    /// Answers a second, or gigabytes a second.
+    /// Returns answers a second, or gigabytes a second.
     fn rate(&self, tally: &Tally, who: &str) -> Result<f64> {
         if self.resumes && tally.resumed * 2 < tally.done {
             bail!("only {} of {} connections through {who} were resumed", tally.resumed, tally.done);
@@ -238,7 +237,7 @@ impl Load {
         Ok(per_second / tally.seconds)
     }
 
-    /// What the processor time is divided by: answers, or megabytes.
+    /// Returns the divisor of the processor time: answers, or megabytes.
     fn amount(&self, tally: &Tally) -> f64 {
         if self.is_bulk { tally.octets as f64 / 1e6 } else { tally.done as f64 }
     }

@@ -1,7 +1,7 @@
-//! Starts of `/bin/true`: one after the other, after a rest, and many at once.
+//! Measures starts of `/bin/true`: one after the other, after a rest, and many at once.
 //!
-//! Subjects take turns, so that what else happens on the machine falls on all of them alike. A start that fails ends the
-//! section: a fast failure must not count as a fast start.
+//! Subjects take turns, so that other work on the machine affects all alike. A start that fails ends the section: a fast failure
+//! must not count as a fast start.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,20 +20,20 @@ use super::{Bench, machine};
 const BWRAP: [&str; 10] =
     ["--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"];
 
-/// A service with a credential, for which TLS is opened; nothing asks it for anything.
+/// A service with a credential, so that TLS to it is terminated. The command asks it for nothing.
 const PROVIDER: &str = "[[provider]]\nid = \"bench\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
      inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
 const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
-/// What a start may take beside each peer: sandlock has its proxy for plain HTTP.
+/// The most a start may take, as a part of each peer's time: sandlock has its proxy for plain HTTP.
 const COLD: Target = Target::Each(&[("bwrap", 1.0), (sandlock::PEER, 0.5)]);
-/// What a start with a credential may take: beside one without, and beside sandlock with TLS opened and a credential.
+/// The most a start with a credential may take: beside one without, and beside sandlock with TLS terminated and a credential.
 const WITH_CREDENTIAL: Target = Target::Each(&[("without", 1.2), (sandlock::WITH_TLS, 1.0)]);
 
-/// The product and what is installed of its peers, as one person starts them; the notes say what is weaker.
+/// Returns the product and the installed peers, as one person starts them; notes what is weaker in each.
 pub(crate) fn subjects(bench: &Bench, person: &Person, notes: &mut Vec<String>) -> Result<Vec<Subject>> {
     let mut ours = vec!["run".to_owned()];
     if try_once(bench, person, &ours).is_err() {
-        // Without a control group to limit memory by, a run is refused unless it is asked for by name.
+        // Without a control group to limit memory, a run is refused unless the user asks for `best-effort`.
         ours.extend(["--limits", "best-effort"].map(str::to_owned));
         try_once(bench, person, &ours)?;
     }
@@ -57,7 +57,7 @@ pub(crate) fn subjects(bench: &Bench, person: &Person, notes: &mut Vec<String>) 
     Ok(all)
 }
 
-/// One start whose failure is told with its own words.
+/// Starts once; an error carries the program's own message.
 fn try_once(bench: &Bench, person: &Person, args: &[String]) -> Result<()> {
     let args = [args, &["--".to_owned(), COMMAND.to_owned()]].concat();
     let output = person.command(&bench.lockgate, &args).stderr(Stdio::piped()).output()?;
@@ -78,7 +78,7 @@ fn has_groups(bench: &Bench, person: &Person) -> bool {
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stderr).contains("memory_peak"))
 }
 
-/// One after the other, as every person; and after a rest, as the first.
+/// Measures starts one after the other, as every person, and after a rest, as the first.
 pub(crate) fn cold(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("Cold start of /bin/true");
     section.about = vec![
@@ -119,7 +119,7 @@ pub(crate) fn cold(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// The same run with TLS that is opened and a credential, beside itself without and beside sandlock with.
+/// Measures a run with terminated TLS and a credential, beside the same run without, and beside sandlock with them.
 fn with_credential(
     bench: &Bench,
     person: &Person,
@@ -159,7 +159,7 @@ fn sequence(
 ) -> Result<Row> {
     let mut series: Vec<Series> = subjects.iter().map(|s| Series::new(&s.name, s.role)).collect();
     for round in 0..count {
-        // The order turns with each round: nobody always comes after the same neighbour.
+        // The order rotates with each round, so no subject always follows the same one.
         for turn in 0..subjects.len() {
             let index = (round + turn) % subjects.len();
             std::thread::sleep(rest);
@@ -169,7 +169,7 @@ fn sequence(
     Ok(Row { what, unit: "ms", better: Better::Less, part: 0.5, target: Some(Target::Best(1.0)), series })
 }
 
-/// One start, to its end.
+/// Starts once, and waits for the end.
 fn start(person: &Person, subject: &Subject) -> Result<Duration> {
     let is_bare = subject.program == Path::new(COMMAND);
     let command = (!is_bare).then(|| COMMAND.to_owned());
@@ -185,7 +185,7 @@ fn start(person: &Person, subject: &Subject) -> Result<Duration> {
     Ok(took)
 }
 
-/// Many at once, as the first person.
+/// Measures many starts at once, as the first person.
 pub(crate) fn concurrent(bench: &Bench) -> Result<Section> {
     let mut section = Section::new("Concurrent starts of /bin/true");
     section.about = vec![

@@ -1,6 +1,5 @@
-//! TLS that is ended and begun anew, with a credential put into each request and looked for in each answer: what that costs
-//! beside nginx and a proxy on the hudsucker library doing the same without the looking, and beside our own termination without a
-//! credential.
+//! Measures terminated TLS, with a credential injected into each request and masked in each answer: beside nginx and a proxy on the
+//! hudsucker library, which inject but do not mask, and beside our own termination without a credential.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +14,7 @@ use super::splice::{LOADS, Load, in_turns, through};
 use super::{Bench, hudsucker, machine, processes};
 use crate::bounded::Bounded;
 
-/// Connections that are merely there, for how long, and how long before their end memory is looked at.
+/// The load of idle connections, how long it lasts, and how long before its end memory is read.
 const IDLE_CONNECTIONS: &str = "1000";
 const IDLE: Load = Load {
     what: "idle connections",
@@ -27,12 +26,12 @@ const IDLE: Load = Load {
 const IDLE_SECONDS: f64 = 8.0;
 const IDLE_LOOK: f64 = 1.0;
 
-/// What a request may cost beside each peer, and at what rate large bodies come through.
+/// The most a request may cost, as a part of each peer's, and the least rate of large bodies.
 const COST: Target = Target::Each(&[("nginx", 1.0), (hudsucker::PEER, 0.6)]);
 const BULK_COST: Target = Target::Each(&[("nginx", 1.0)]);
 const BULK_RATE: Target = Target::Each(&[(hudsucker::PEER, 1.0)]);
 
-/// The secret that is put in.
+/// The secret that is injected.
 const SECRET: &str = "bench-canary-0123456789abcdefghijklmnopq";
 
 /// Loads every way in turn.
@@ -68,7 +67,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
     Ok(section)
 }
 
-/// What a proxy holds for connections that were used once and are merely there. The target is absolute: 40 MiB.
+/// Measures a proxy's memory for connections that were used once and are idle. The target is absolute: 40 MiB.
 fn idle(bench: &Bench, origin: &Origin, ways: &[Way]) -> Result<Row> {
     let mut series: Vec<Series> = ways.iter().map(|way| Series::new(way.name, way.role)).collect();
     for (way, series) in ways.iter().zip(&mut series) {
@@ -128,7 +127,7 @@ fn sidecar(bench: &Bench, origin: &Origin, name: &'static str, role: Role) -> Re
     .run()
     .context("failed to store the credential")?;
     let dial = free_port()?;
-    // The origin's certificate is its own authority, and the sidecar verifies it as any other.
+    // The origin's certificate is its own authority; the sidecar verifies it as any other.
     let args = [
         format!("SSL_CERT_FILE={}", origin.authority.display()),
         bench.lockgate.to_string_lossy().into_owned(),

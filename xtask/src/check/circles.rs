@@ -1,8 +1,8 @@
-//! Circles: no file of a crate imports one that imports it, over however many others. What two rooms need of each other belongs
-//! in a third.
+//! Finds circular imports between the files of a crate, over any number of files. What two files need of each other belongs in a
+//! third.
 //!
-//! Only `use` at the top of a file counts, and of it what names a module: what a test imports does not. What a module imports of
-//! those inside it does not count either: it is made of them.
+//! Only `use` at the top of a file counts, and only paths that name a module; imports of tests do not. Nor do a module's imports of
+//! its own submodules: it is made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,10 +10,10 @@ use std::path::Path;
 use super::finding::Finding;
 use super::tree::{RustFile, Tree};
 
-/// Which modules a module imports, and on which line.
+/// The modules that each module imports, and the line of each import.
 type Imports = BTreeMap<Vec<String>, BTreeMap<Vec<String>, usize>>;
 
-/// One finding for each circle of each crate.
+/// Returns one finding for each circle of each crate.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let of_crate = |name: String| {
         let folder = format!("crates/{name}/src/");
@@ -27,7 +27,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     tree.packages("crates").into_iter().flat_map(of_crate).collect()
 }
 
-/// The module that a file is; nothing for the root of a crate, which only hands names on.
+/// Returns the module that a file is, or nothing for the root of a crate, which only re-exports names.
 fn module(path: &str) -> Option<Vec<String>> {
     let path = Path::new(path).with_extension("");
     let mut parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -53,7 +53,7 @@ fn circles(files: &BTreeMap<Vec<String>, &RustFile>) -> Vec<Finding> {
             what,
             "give what they need of each other a file of its own",
         ));
-        // Each circle is told once, by whoever comes first in it.
+        // Each circle is reported once, at its first module.
         let first = first.clone();
         imports.remove(&first);
         for modules in imports.values_mut() {
@@ -63,7 +63,7 @@ fn circles(files: &BTreeMap<Vec<String>, &RustFile>) -> Vec<Finding> {
     found
 }
 
-/// The shortest way from a module back to itself.
+/// Finds the shortest way from a module back to itself.
 fn way_back(start: &[String], imports: &Imports) -> Option<Vec<Vec<String>>> {
     let mut seen = BTreeSet::new();
     let mut ways = std::collections::VecDeque::from([vec![start.to_vec()]]);
@@ -106,7 +106,7 @@ fn imported(
     found
 }
 
-/// The paths of one `use`, its braces written out.
+/// Returns the paths of one `use`, with its braces expanded.
 fn expanded(statement: &str) -> Vec<String> {
     let statement = statement.trim();
     let Some((before, after)) = statement.split_once('{') else {
@@ -126,7 +126,7 @@ fn expanded(statement: &str) -> Vec<String> {
     parts.filter(|part| !part.trim().is_empty()).flat_map(whole).collect()
 }
 
-/// A path of this crate from its root; nothing for another crate's.
+/// Returns a path of this crate from its root, or nothing for another crate's.
 fn absolute(module: &[String], path: &str) -> Option<Vec<String>> {
     let mut parts = path.split("::").map(str::trim);
     let mut from = match parts.next()? {
@@ -145,7 +145,7 @@ fn absolute(module: &[String], path: &str) -> Option<Vec<String>> {
     Some(from)
 }
 
-/// The file in which a path ends.
+/// Returns the module of the file in which a path ends.
 fn longest(path: &[String], files: &BTreeMap<Vec<String>, &RustFile>) -> Option<Vec<String>> {
     (1..=path.len()).rev().map(|end| path[..end].to_vec()).find(|module| files.contains_key(module))
 }

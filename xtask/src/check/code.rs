@@ -1,27 +1,27 @@
-//! A Rust file split in two views of the same shape: its code, and its comments.
+//! Splits a Rust file into two views of the same shape: its code and its comments.
 //!
-//! In each view everything else is blank, line breaks stay, so a line number means the same in both. Only as much of the
-//! lexical grammar is known as it takes to tell code, comments and literals apart (Rust reference, "Tokens").
+//! Each view is blank where the other has text and keeps line breaks, so a line number means the same in both. The scanner knows
+//! only as much of the lexical grammar as it needs to tell code, comments and literals apart (Rust reference, "Tokens").
 
 /// The two views.
 pub(crate) struct Code {
-    /// Comments and the contents of string and character literals are blank.
+    /// The code, with comments and the contents of string and character literals blank.
     pub(crate) code: String,
-    /// Everything but comments is blank.
+    /// The comments, with everything else blank.
     pub(crate) comments: String,
 }
 
-/// A word (identifier or keyword) of the code.
+/// An identifier or keyword of the code.
 pub(crate) struct Word<'a> {
     pub(crate) text: &'a str,
     /// Counted from one.
     pub(crate) line: usize,
-    /// The code that follows, without the white space before it.
+    /// The code that follows, without leading white space.
     pub(crate) rest: &'a str,
 }
 
 impl Code {
-    /// Splits `text`. What does not end (a string, a comment) reaches to the end of the file.
+    /// Splits `text`. An unterminated string or comment reaches to the end of the file.
     pub(crate) fn scan(text: &str) -> Self {
         let mut scanner =
             Scanner { input: text.chars().collect(), at: 0, code: String::new(), comments: String::new() };
@@ -31,7 +31,7 @@ impl Code {
         Self { code: scanner.code, comments: scanner.comments }
     }
 
-    /// All words of the code, in order.
+    /// Iterates over all words of the code, in order.
     pub(crate) fn words(&self) -> impl Iterator<Item = Word<'_>> {
         self.code
             .split('\n')
@@ -69,7 +69,7 @@ struct Scanner {
     comments: String,
 }
 
-/// Which view the next letters belong to.
+/// The view that the next characters belong to.
 #[derive(Clone, Copy)]
 enum View {
     Code,
@@ -141,7 +141,7 @@ impl Scanner {
         }
     }
 
-    /// A character literal, or the tick of a lifetime.
+    /// Scans a character literal, or the tick of a lifetime.
     fn quote(&mut self) {
         self.take(1, View::Code);
         if self.peek(0) == Some('\\') {
@@ -156,7 +156,7 @@ impl Scanner {
         }
     }
 
-    /// A word, and the raw string it opens if it is such a prefix.
+    /// Scans a word, and the raw string it opens if it is such a prefix.
     fn word(&mut self) {
         let begin = self.at;
         while self.peek(0).is_some_and(is_word) {

@@ -1,14 +1,15 @@
-//! The documents say what is there: crates, links, the unreleased changes, and the two commands a newcomer needs.
+//! Checks the documents: that crates and links exist, that the changelog has a section for what is not released, and that the README has the two commands
+//! a newcomer needs.
 
 use std::path::Path;
 
 use super::finding::Finding;
 use super::tree::{Tree, files_with_extension};
 
-/// What the README must show word for word.
+/// The commands the README must show word for word.
 const FIRST_COMMANDS: [&str; 2] = ["cargo run --release -- demo", "cargo xtask test"];
 
-/// Every document that names what is not there, or lacks what must be.
+/// Finds documents that name what does not exist, or lack what they must have.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     match tree.text("ARCHITECTURE.md") {
@@ -46,7 +47,7 @@ fn absent(path: &str) -> Finding {
     Finding::new(path, 1, "the file does not exist", "write it")
 }
 
-/// `crates/NAME` anywhere, and a code span that is exactly `lockgate-NAME`, must be a package of this workspace.
+/// Checks `crates/NAME` anywhere, and code spans that are exactly `lockgate-NAME`: both must be a package of this workspace.
 fn crates_exist(tree: &Tree, text: &str) -> Vec<Finding> {
     let folders = tree.packages("crates");
     let tests = tree.packages("tests");
@@ -71,7 +72,7 @@ fn leading_name(text: &str) -> String {
     text.chars().take_while(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-')).collect()
 }
 
-/// Markdown at the root and beneath `docs/`.
+/// Returns the Markdown files at the root and beneath `docs/`.
 fn pages(tree: &Tree) -> Vec<String> {
     let beneath = files_with_extension(&tree.root, &["docs"], "md").unwrap_or_default();
     let entries = std::fs::read_dir(&tree.root).into_iter().flatten().flatten();
@@ -101,7 +102,7 @@ fn leads_inside(root: &Path, folder: &Path, target: &str) -> bool {
     path.starts_with(root)
 }
 
-/// The files a page links to (inline and by reference), with their lines; addresses and places in the page are left out.
+/// Returns the files a page links to (inline and by reference), with their lines. URLs and anchors within the page are left out.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut found = Vec::new();
@@ -119,7 +120,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The file part of a link's target, if it has one.
+/// Returns the file part of a link's target, if it has one.
 fn file_of(target: &str) -> Option<&str> {
     let address = target.split_whitespace().next()?.trim_start_matches('<').trim_end_matches('>');
     let file = address.split('#').next()?;

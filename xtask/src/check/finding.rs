@@ -1,4 +1,4 @@
-//! What a check found: a place, what is wrong there, and how to mend it.
+//! The finding of a check: a place, what is wrong there, and how to fix it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// A finding at `line` of `path`, which is relative to the root.
+    /// Makes a finding at `line` of `path`, which is relative to the root.
     pub(crate) fn new(path: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, what: what.into(), mend: mend.into() }
     }

@@ -1,23 +1,23 @@
-//! The layers: which crate of the house may import which, and which outside crates would bring I/O into a pure room.
+//! Checks the layers: which crates of the workspace a crate may import, and which outside crates would bring I/O into a pure one.
 //!
-//! Only what a crate links counts: `[dependencies]`, also those of one target. Tests may import what they test against.
+//! Only linked crates count: `[dependencies]`, also those of one target. Tests may import what they test against.
 
 use toml::{Table, Value};
 
 use super::finding::Finding;
 use super::tree::Tree;
 
-/// A crate, the crates of the house it may import, and the outside crates (or families, ending in `*`) it may not.
+/// A crate, the workspace crates it may import, and the outside crates (or families, ending in `*`) it may not.
 struct Layer {
     name: &'static str,
     may: &'static [&'static str],
     never: &'static [&'static str],
 }
 
-/// What opens a socket or drives one.
+/// Crates that open or drive sockets.
 const NETWORK: &[&str] = &["async-std", "hyper*", "mio", "reqwest", "smol", "socket2", "tokio*", "ureq"];
 
-/// The table of the house, bottom up. A new crate takes its place here and in ARCHITECTURE.md in the same commit.
+/// The layers, bottom up. A new crate gets its entry here and in ARCHITECTURE.md in the same commit.
 const LAYERS: &[Layer] = &[
     Layer { name: "policy", may: &[], never: NETWORK },
     Layer { name: "sys", may: &[], never: &[] },
@@ -34,7 +34,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "cli", may: &["policy", "image", "sandbox", "egress", "runtime", "platform"], never: &[] },
 ];
 
-/// Every import that goes against the table, in every crate beneath `crates/`.
+/// Finds every import that the table does not allow, in every crate beneath `crates/`.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let shared = tree.text("Cargo.toml").and_then(|text| text.parse::<Table>().ok()).unwrap_or_default();
     tree.packages("crates").iter().flat_map(|name| check_crate(tree, name, &shared)).collect()
@@ -66,7 +66,7 @@ fn check_crate(tree: &Tree, name: &str, shared: &Table) -> Vec<Finding> {
 }
 
 impl Layer {
-    /// What is wrong with importing `package` here, and how to mend it; nothing if it may be imported.
+    /// Returns what is wrong with importing `package` here and how to fix it, or nothing if the import is allowed.
     fn judge(&self, package: &str) -> Option<(String, String)> {
         let (name, may) = (self.name, self.may);
         let house = package.strip_prefix("lockgate-").unwrap_or(package);
@@ -84,7 +84,7 @@ impl Layer {
     }
 }
 
-/// Every `[dependencies]` entry of a manifest, those of `[target.….dependencies]` included.
+/// Iterates over the `[dependencies]` entries of a manifest, those of `[target.….dependencies]` included.
 fn imports(manifest: &Table) -> impl Iterator<Item = (&str, &Value)> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -94,7 +94,7 @@ fn imports(manifest: &Table) -> impl Iterator<Item = (&str, &Value)> {
         .flat_map(|table| table.iter().map(|(key, value)| (key.as_str(), value)))
 }
 
-/// The package behind a dependency's key: it may be renamed here, or in the workspace's own table.
+/// Returns the package behind a dependency's key, which may be renamed here or in the workspace's own table.
 fn package(key: &str, value: &Value, shared: &Table) -> String {
     let inherited = value.get("workspace").and_then(Value::as_bool) == Some(true);
     let table = shared.get("workspace").and_then(|table| table.get("dependencies"));
@@ -102,7 +102,7 @@ fn package(key: &str, value: &Value, shared: &Table) -> String {
     entry.get("package").and_then(Value::as_str).unwrap_or(key).to_owned()
 }
 
-/// The line where a dependency is named, as `key = …`, `key.… = …` or `[dependencies.key]`.
+/// Returns the line that names a dependency, as `key = …`, `key.… = …` or `[dependencies.key]`.
 fn line_of(text: &str, key: &str) -> usize {
     let names = |line: &str| {
         let rest = line.trim_start().trim_start_matches('"').strip_prefix(key);

@@ -1,14 +1,14 @@
-//! Names and openings: no drawer for leftovers, every file says what it owns, and `lib.rs` is a table of contents.
+//! Checks names and openings: no file is named for leftovers, every file says what it owns, and `lib.rs` is a table of contents.
 
 use std::path::Path;
 
 use super::finding::Finding;
 use super::tree::{RustFile, Tree};
 
-/// Names that say nothing about what is inside.
+/// Names that do not say what is inside.
 const SAY_NOTHING: [&str; 8] = ["utils", "util", "common", "helpers", "helper", "core", "misc", "types"];
 
-/// Every file that breaks one of the three rules.
+/// Finds every file that breaks one of the three rules.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     tree.files.iter().flat_map(|file| [drawers(file), opening(file), contents_only(file)].concat()).collect()
 }

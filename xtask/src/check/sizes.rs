@@ -1,12 +1,12 @@
-//! A file is one noun or one verb: at most 400 lines, its tests not counted.
+//! Checks the length of files: at most 400 lines, tests not counted.
 
 use super::finding::Finding;
 use super::tree::{RustFile, Tree};
 
-/// The most lines a file may have before its tests begin.
+/// The most lines a file may have before its tests.
 const MOST: usize = 400;
 
-/// Every file beneath `crates/` and `xtask/` that is too long.
+/// Finds every file beneath `crates/` and `xtask/` that is too long.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let counted = |file: &&RustFile| {
         (file.path.starts_with("crates/") || file.path.starts_with("xtask/")) && !is_test_file(&file.path)
@@ -23,12 +23,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// A file that holds nothing but tests.
+/// Whether a file holds only tests.
 fn is_test_file(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Lines up to the first `#[cfg(test)]` over a `mod` with a body. A `mod tests;` ends nothing: its tests are elsewhere.
+/// Counts lines up to the first `#[cfg(test)]` before a `mod` with a body. A `mod tests;` ends nothing: its tests are elsewhere.
 fn length(code: &str) -> usize {
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
     let begins_tests = |at: usize| {

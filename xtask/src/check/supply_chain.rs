@@ -1,6 +1,6 @@
-//! What we link: bans, licences and sources always; advisories when their database can be reached.
+//! Checks what we link: bans, licences and sources always, advisories when their database can be reached.
 //!
-//! The rules themselves are data, in deny.toml.
+//! The rules themselves are data, in `deny.toml`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 
 const CHECK_LIMIT: Duration = Duration::from_secs(180);
 
-/// How long the database of advisories may take to arrive before the check is skipped, and says so.
+/// How long the download of the advisories may take. After that the check is skipped, and says so.
 const FETCH_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs cargo-deny.
@@ -46,13 +46,13 @@ fn fetch(workspace: &Workspace) -> Result<Fetched> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
         Some(124) => Ok(Fetched::Nothing { reason: format!("no answer in {} s", FETCH_LIMIT.as_secs()) }),
-        // A database that is there but cannot be read, or a broken deny.toml, must not pass for a missing network.
+        // A database that cannot be read, or a broken deny.toml, must not pass for a missing network.
         Some(_) if stderr.contains("failed to fetch") => Ok(Fetched::Nothing { reason: brief(&stderr) }),
         _ => bail!("`cargo deny fetch db` ended with {}: {stderr}", output.status),
     }
 }
 
-/// The last line that says something: cargo-deny puts the root cause there.
+/// Returns the last line that is not empty: cargo-deny prints the root cause there.
 fn brief(stderr: &str) -> String {
     let line = stderr.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it gave no reason");
     line.chars().take(160).collect()

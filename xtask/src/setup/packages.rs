@@ -1,7 +1,7 @@
-//! What comes from the distribution: the table of programs, and apt-get for those that are missing.
+//! Installs what comes from the distribution: a table of programs, and apt-get for those that are missing.
 //!
-//! A service that is installed on the way must never be started by it: nginx, haproxy, unbound, sshd, dockerd and
-//! docker-registry would take ports or routes of the machine, and the tests start their own.
+//! The installation must never start a service: nginx, haproxy, unbound, sshd, dockerd and docker-registry would take ports or
+//! routes of the machine, and the tests start their own.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,12 +16,12 @@ use crate::bounded::Bounded;
 
 const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// invoke-rc.d(8) asks this file whether a service may start; 101 forbids it.
+/// invoke-rc.d(8) runs this file to ask whether a service may start; 101 forbids it.
 const START_POLICY: &str = "/usr/sbin/policy-rc.d";
 const START_NOTHING: &str =
     "#!/bin/sh\n# Written by `cargo xtask setup` for the length of one installation.\nexit 101\n";
 
-/// A package, how its presence shows, and what it is for.
+/// A package, how to see that it is installed, and what it is for.
 struct Need {
     package: &'static str,
     sign: Sign,
@@ -31,7 +31,7 @@ struct Need {
 enum Sign {
     Program(&'static str),
     File(&'static str),
-    /// Python keeps the module that makes virtual environments in a folder named after its version.
+    /// Python's module that makes virtual environments, in a folder named after Python's version.
     EnsurePip,
 }
 
@@ -54,7 +54,7 @@ const NEEDS: &[Need] = &[
     need("dnsutils", Sign::Program("dig"), "DNS queries of every kind"),
     need("nftables", Sign::Program("nft"), "looking at rule sets from outside"),
     need("iproute2", Sign::Program("ip"), "the links of the test network"),
-    // The distribution's own: one of a version manager lives in a home directory, which no sandbox sees.
+    // The distribution's own: a version manager's is in a home directory, which no sandbox sees.
     need("python3", Sign::File("/usr/bin/python3"), "Python clients"),
     need("python3-venv", Sign::EnsurePip, "Python clients"),
     need("git", Sign::Program("git"), "git clients"),
@@ -69,7 +69,7 @@ const NEEDS: &[Need] = &[
     need("xz-utils", Sign::Program("xz"), "the modules of their kernels"),
     need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
     need("mmdebstrap", Sign::Program("mmdebstrap"), "the Debian image of containers"),
-    // By dpkg's word: `busybox` has the same program, which needs libraries that the image has not.
+    // Its list of dpkg, because the package `busybox` has the same program, but it needs libraries that the image lacks.
     need(
         "busybox-static",
         Sign::File("/var/lib/dpkg/info/busybox-static.list"),
@@ -142,7 +142,7 @@ fn install(packages: &[&str]) -> Result<()> {
     apt(&[&["install", "--yes", "--quiet", "--no-install-recommends"], packages].concat())
 }
 
-/// While it lives, no service that is installed starts. A policy the machine already has is respected.
+/// While it lives, no service that is installed starts. A policy that the machine already has stays.
 struct QuietServices<'a> {
     policy: &'a Path,
     ours: bool,
@@ -150,7 +150,7 @@ struct QuietServices<'a> {
 
 impl<'a> QuietServices<'a> {
     fn begin(policy: &'a Path) -> Result<Self> {
-        // One of ours may have been left behind by a set-up that was killed; it is taken over and removed at the end.
+        // A set-up that was killed may have left our file behind: take it over, and remove it at the end.
         let ours = match fs::read_to_string(policy) {
             Ok(text) => text == START_NOTHING,
             Err(error) => error.kind() == ErrorKind::NotFound,
@@ -210,7 +210,7 @@ mod tests {
         let quiet = QuietServices::begin(&policy).unwrap();
         let answer = Bounded::new(policy.to_str().unwrap(), &[], Duration::from_secs(5)).output().unwrap();
         assert_eq!(answer.status.code(), Some(101));
-        // As if this one had been killed and its file left behind.
+        // As if this set-up had been killed and its file left behind.
         std::mem::forget(quiet);
         drop(QuietServices::begin(&policy).unwrap());
         assert!(!policy.exists());

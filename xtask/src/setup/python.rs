@@ -1,6 +1,6 @@
-//! The Python packages of the client tests, in a virtual environment inside the target directory.
+//! Installs the Python packages of the client tests, in a virtual environment inside the target directory.
 //!
-//! It is made of the distribution's Python, the one a sandbox sees. Nothing is installed outside that folder.
+//! It uses the distribution's Python, the one that a sandbox sees. Nothing is installed outside that folder.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(crate) const VENV: &str = "venv";
 const PYTHON: &str = "/usr/bin/python3";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Written last, so that an interrupted installation is made anew; a changed list is too.
+/// Written last, so that an interrupted installation, or one with another list, is made anew.
 const STAMP: &str = "lockgate-packages.txt";
 const PACKAGES: [&str; 4] = ["httpx==0.28.1", "aiohttp==3.14.5", "anthropic==2.14.0", "openai==3.57.0"];
 
