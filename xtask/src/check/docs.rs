@@ -1,5 +1,5 @@
-//! Checks the documents: that crates and links exist, that the changelog has a section for what is not released, and that the README has the two commands
-//! a newcomer needs.
+//! Checks the documents: that crates and links exist, that the changelog has a section for unreleased changes, and that the README
+//! has the two commands a newcomer needs.
 
 use std::path::Path;
 
