@@ -1,11 +1,10 @@
-//! Audit chains. Without the key nobody makes a chain that holds, is closed, and says something else than the one that
-//! was signed.
+//! Audit chains. Without the key, nobody can make a chain that verifies, is closed, and says something else than the signed one.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// A chain that a run wrote, and the public half of the key it was signed with; the private one is gone.
+/// A chain that a run wrote, and the public half of its signing key. The private half is gone.
 const WRITTEN: &str = include_str!("../seeds/audit_verify/written.jsonl");
 const KEY: &str = include_str!("../seeds/audit_verify.pub");
 
@@ -28,14 +27,14 @@ fn check(chain: &[u8]) {
     }
 }
 
-/// Each record without its signature: two spellings of one signature are one signature.
+/// Returns each record without its signature: two spellings of one signature are one signature.
 fn bodies(chain: &str) -> impl Iterator<Item = &str> {
     chain
         .lines()
         .map(|line| line.split_once("\",\"sig\":\"").map_or(line.trim_end_matches("\"}"), |(body, _)| body))
 }
 
-/// The same lines with numbers and hashes that fit: what somebody without the key can always do.
+/// Returns the same lines with numbers and hashes that fit, as anybody can make without the key.
 fn rechained(bytes: &[u8]) -> String {
     let mut previous = "0".repeat(64);
     let mut out = String::new();

@@ -1,6 +1,6 @@
-//! Configuration of built-in tools. The input's first octet names files of a tool, what follows is their texts with the octet
-//! 3 between them; in those the octets 1 and 2 stand for credentials. Neither enters nor is told; and what enters is understood
-//! again, and is the same then.
+//! Configuration of built-in tools. The input's first octet selects files of a tool, and their texts follow, with the octet 3
+//! between them; in the texts the octets 1 and 2 stand for credentials. Neither credential enters the sandbox or appears in a
+//! notice. What enters parses again, and stays the same.
 
 #![no_main]
 
@@ -12,15 +12,15 @@ use libfuzzer_sys::fuzz_target;
 use policy::{Layers, Origin, Policy, ProviderId};
 use runtime::BuiltinTool;
 
-/// A random one, and one of a known form: a text for people may hold the first, as it may hold any hash.
+/// A random credential, and one of a known form: a text for people may contain the first, as it may contain any hash.
 const RANDOM: &str = "q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js";
 const KNOWN: &str = "ghp_q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js6Q";
-/// So many letters and digits in a row are nobody's word.
+/// A run of so many letters and digits is no word.
 const TELLING: usize = 24;
-/// So many of the credential's are no accident.
+/// A run of so many letters of the credential is no accident.
 const LEARNT: usize = 5;
 
-/// Every form, by the files of some tool that have it.
+/// Every file format, as files of some tool that uses it.
 const FILES: &[(&str, &[&str])] = &[
     ("git", &[".gitconfig"]),
     ("git", &[".git-credentials"]),
@@ -53,7 +53,7 @@ static TOOLS: LazyLock<Vec<(&str, BuiltinTool)>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|input: &str| {
-    // A piece that the fuzzer has learnt stands where it put it, and not where a credential does.
+    // The fuzzer has learnt a piece of the credential and could put it where no credential stands.
     if RANDOM.as_bytes().windows(LEARNT).any(|piece| world::contains(input.as_bytes(), piece)) {
         return;
     }
@@ -81,7 +81,8 @@ fuzz_target!(|input: &str| {
     assert_eq!(same, entered, "{notices:?}");
 });
 
-/// A text with the credentials in it, none of which is made a placeholder by what stands before it. One that a text for people holds stands by itself.
+/// Returns a text with the credentials in it. Nothing before one may make it a placeholder; in a text for people it stands by
+/// itself.
 fn written(path: &str, text: &str) -> String {
     let text = text.replace("lgph_", "");
     if Path::new(path).extension().is_some_and(|extension| extension == "md") {

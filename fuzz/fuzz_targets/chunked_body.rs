@@ -1,5 +1,5 @@
-//! Chunked bodies. The input follows a good head: the upstream gets exactly the data of its chunks, as a strict reader
-//! finds it, and nothing that stands behind their end.
+//! Chunked bodies. The input follows a good head. The upstream gets exactly the data of its chunks, as a strict reader finds it,
+//! and nothing that follows their end.
 
 #![no_main]
 
@@ -31,7 +31,7 @@ fuzz_target!(|body: &[u8]| {
     let reached = REACHED.lock().expect("nobody panicked with it");
     match world::end_of_chunked(body) {
         Reading::Ends(end) if end <= 64 * 1024 => {
-            // Chunks may be cut anew on their way; what they hold may not.
+            // The sidecar may cut chunks differently, but must not change their data.
             let data: Vec<Vec<u8>> = reached.iter().map(|body| world::chunked_data(body)).collect();
             let sent = world::chunked_data(&body[..end]);
             assert_eq!(data, [sent], "{:?}", String::from_utf8_lossy(&answer));

@@ -1,4 +1,4 @@
-//! ClientHellos. A server name that is found is the only one in the message, at the place where RFC 6066 puts it.
+//! ClientHellos. If a server name is found, it is the only one in the message, at the place where RFC 6066 puts it.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(name.is_ascii() && !name.contains(['\0', '\r', '\n', ' ']), "{name:?}");
 });
 
-/// The content of the handshake records at the start, joined (RFC 8446 §5.1).
+/// Returns the content of the handshake records at the start, joined (RFC 8446 §5.1).
 fn message(mut bytes: &[u8]) -> Vec<u8> {
     let mut joined = Vec::new();
     while let [0x16, _, _, high, low, rest @ ..] = bytes {
@@ -24,13 +24,13 @@ fn message(mut bytes: &[u8]) -> Vec<u8> {
     joined
 }
 
-/// A vector with a length of `width` octets before it: its content, and what follows.
+/// Splits off a vector with a length of `width` octets before it: returns its content, and what follows.
 fn vector(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let length = bytes.get(..width)?.iter().fold(0, |sum, b| sum << 8 | usize::from(*b));
     Some((bytes.get(width..width + length)?, bytes.get(width + length..)?))
 }
 
-/// Every host name of every server name extension of a ClientHello.
+/// Returns every host name of every server name extension of a ClientHello.
 fn names(message: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (1, rest) = (*message.first()?, message.get(1..)?) else { return None };
     let (hello, _) = vector(rest, 3)?;
@@ -44,7 +44,7 @@ fn names(message: &[u8]) -> Option<Vec<Vec<u8>>> {
         let (content, rest) = vector(&extensions[2..], 2)?;
         if kind == [0, 0] {
             let (mut list, _) = vector(content, 2)?;
-            // What follows a kind of name that nobody has defined has no shape anybody knows.
+            // The shape of an undefined kind of name is unknown, so nothing after it can be read.
             while let Some((0, tail)) = list.split_first() {
                 let (name, rest) = vector(tail, 2)?;
                 found.push(name.to_vec());

@@ -1,5 +1,5 @@
-//! DNS questions, put to a real sidecar over UDP. Every answer is small, well formed, and gives nothing but an address
-//! of the sidecar's own choosing for a name the rules allow.
+//! DNS questions to a real sidecar over UDP. Every answer is small and well formed, and gives only addresses of the sidecar's own
+//! choosing, for names that the rules allow.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|question: &[u8]| {
     if question.len() > 1500 {
         return; // longer than any datagram the sidecar reads
     }
-    // A good question follows: once it is answered, so was the one before it, if it is ever to be.
+    // Sends a good question after it. Its answer shows that the question before it has been answered, or never will be.
     let id = NEXT.replace(NEXT.get().wrapping_add(1));
     SOCKET.send(question).expect("loopback takes a datagram");
     SOCKET.send(&sentinel(id)).expect("loopback takes a datagram");
@@ -71,7 +71,7 @@ fn judge(question: &[u8], answer: &[u8]) {
         || name.ends_with(".allowed.example.com");
     assert!(allowed, "{name}");
     at += 4; // the question's type and class
-    // The record's own name: a pointer to the question's, or the same once more.
+    // The record's own name: a pointer to the question's, or the same name again.
     at += if answer[at] & 0xc0 == 0xc0 { 2 } else { name.len() + 2 };
     let kind = u16::from_be_bytes([answer[at], answer[at + 1]]);
     let data = &answer[at + 10..];
@@ -87,7 +87,7 @@ fn judge(question: &[u8], answer: &[u8]) {
     }
 }
 
-/// The name of the question in an answer, in lower case, and where it ends.
+/// Returns the name of the question in an answer, in lower case, and where it ends.
 fn name(answer: &[u8]) -> (String, usize) {
     let mut labels = Vec::new();
     let mut at = 12;

@@ -1,5 +1,5 @@
-//! The explicit proxy, with whatever an agent may send it: what reaches the upstream is whole requests to the one host
-//! the rules allow, none behind another, and the sidecar neither hangs nor ends.
+//! The explicit proxy, with anything an agent may send it. Only whole requests to the one allowed host reach the upstream, none
+//! smuggled behind another, and the sidecar neither hangs nor ends.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The gateway on its Unix socket, with whatever an agent may send it. The upstream and the platform get whole requests and
-//! nothing else; the upstream tells the agent everything it was sent, and the agent learns nothing of the secret by it.
+//! The gateway on its Unix socket, with anything an agent may send it. The upstream and the platform get whole requests and nothing
+//! else. The upstream echoes everything it was sent, and the agent still learns nothing of the secret.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Host patterns. What is accepted prints and parses to itself; a wildcard covers nothing but names below its suffix,
-//! never a whole public suffix, and never this machine.
+//! Host patterns. An accepted pattern prints and parses to itself. A wildcard covers only names below its suffix, never a whole
+//! public suffix, and never this machine.
 
 #![no_main]
 

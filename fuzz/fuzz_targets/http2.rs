@@ -1,5 +1,5 @@
-//! HTTP/2 in a connection the sidecar opens: what reaches the upstream by HTTP/1.1 is whole requests to the one host the
-//! rules allow, none behind another, and the agent gets whole frames.
+//! HTTP/2 in a connection whose TLS is terminated. Only whole HTTP/1.1 requests to the one allowed host reach the upstream, none
+//! smuggled behind another, and the agent gets whole frames.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Whatever somebody calls an image: taken in from a file of any octets, into a store beside which nothing may change.
+//! Images, imported from a file of any octets. Nothing beside the store changes.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ fuzz_target!(|octets: &[u8]| {
     if let Ok(text) = std::str::from_utf8(octets)
         && let Ok(reference) = text.parse::<Reference>()
     {
-        // What is read is said in one way, and read as the same again.
+        // A reference prints in one way, which parses as the same.
         let again: Reference = reference.to_string().parse().expect("a reference that was read");
         assert_eq!(again, reference);
     }

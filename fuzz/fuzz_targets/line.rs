@@ -1,4 +1,4 @@
-//! The line to a container: frames, however they are cut, are the same, and nothing that is none is taken for one.
+//! The multiplexed line to a container. Frames are the same however they are cut, and nothing else is taken for a frame.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ fuzz_target!(|octets: &[u8]| {
     }
 });
 
-/// The frames that octets hold, fed so many at a time; what was read is written as it was.
+/// Returns the frames in the octets, fed `at_once` at a time; each encodes to what was read.
 fn read(octets: &[u8], at_once: usize) -> (Vec<(u8, Vec<u8>)>, bool) {
     let mut frames = Frames::default();
     let (mut seen, mut written) = (Vec::new(), Vec::new());

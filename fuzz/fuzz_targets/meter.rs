@@ -1,6 +1,6 @@
-//! What is charged for a model's answer. The first octet says which API it is of, whether it is a stream and whether it came
-//! whole, the second how it is cut, the rest is the answer: however it is cut it is charged the same, and one that tells
-//! nothing ends what a budget allows. The rest is also the text of a good answer, and then changes nothing of what that tells.
+//! The charge for a model's answer. The first octet selects its API, whether it is a stream and whether it came whole; the second
+//! how it is cut; the rest is the answer. The charge is the same however the answer is cut, and an answer that reports no usage
+//! ends a budget. The rest is also the text of a good answer, and then does not change what that reports.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use policy::{Denial, Layers, LlmFormat, Origin, Spending};
 use serde_json::json;
 
-/// A budget that no answer in good faith uses up: a refusal says that what an answer took is not known.
+/// A budget that no honest answer uses up: a refusal means that an answer's usage is not known.
 const RULES: &str = "[llm.budget]\ntokens = 9223372036854775807\n";
 /// The longest name of a model that is kept.
 const LONGEST_NAME: usize = 128;
@@ -43,7 +43,7 @@ fuzz_target!(|input: &[u8]| {
         "it was for nothing"
     );
     if kind == STREAM {
-        // A remark, and an end of a line as the standard of such streams has it, are no part of what is told.
+        // A comment, and CRLF line ends as the standard of event streams allows, do not change what is reported.
         let remark = [b": \"usage\"\n", body].concat();
         assert_eq!(charged(&remark, remark.len()), (used.clone(), refused.clone()), "behind a remark");
         let lines: Vec<u8> = body.split(|octet| *octet == b'\n').collect::<Vec<_>>().join(&b"\r\n"[..]);
@@ -64,7 +64,7 @@ fn charge(
     use_of_answer(SPENDING.clone(), format, Some(kind), body.chunks(length.max(1)), end)
 }
 
-/// An answer in good faith with any text: it is charged what it tells, as a stream and as a document.
+/// Checks that an honest answer with any text is charged what it reports, as a stream and as a document.
 fn good(format: LlmFormat, input: &[u8], length: usize) {
     let Some((numbers, text)) = input.split_first_chunk::<12>() else { return };
     let number = |at: usize| u64::from(u32::from_le_bytes([0, 1, 2, 3].map(|on| numbers[at * 4 + on])));

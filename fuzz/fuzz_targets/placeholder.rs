@@ -1,4 +1,4 @@
-//! Placeholders. All that are in a text are found, where they are and in order, and each reads back.
+//! Placeholders. All in a text are found, where they are and in order, and each parses to itself.
 
 #![no_main]
 
@@ -16,7 +16,7 @@ fuzz_target!(|text: &[u8]| {
         assert_eq!(placeholder.as_str().parse().as_ref(), Ok(placeholder));
         from = range.end;
     }
-    // The plain way: from the left, what parses is one.
+    // The simple way: from the left, every window that parses is a placeholder.
     let mut from = 0;
     let plainly = text.windows(LENGTH).enumerate().filter_map(|(at, window)| {
         let placeholder: Placeholder =

@@ -1,5 +1,5 @@
-//! Policy files. A file that was not approved never widens a run, a managed file is never widened by another, and a
-//! configuration survives being written and read again.
+//! Policy files. A file that was not approved never widens a run, no file widens a managed one, and a configuration survives being
+//! written and read again.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use policy::{
     Scrub, Target, View,
 };
 
-/// What a person's own flags ask for beside the file under test.
+/// What a user's own flags ask for beside the file under test.
 const WISHES: &str = r#"
 [egress]
 allow = [
@@ -94,7 +94,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Whether a budget has every limit of another, and none is larger.
+/// Whether a budget has every limit of another, none of them larger.
 fn within(budget: &Budget, most: &Budget) -> bool {
     fn least<T: PartialOrd>(own: Option<T>, most: Option<T>) -> bool {
         most.is_none_or(|most| own.is_some_and(|own| own <= most))

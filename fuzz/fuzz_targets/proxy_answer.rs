@@ -1,6 +1,6 @@
-//! All that an upstream proxy can answer: the input's first octet says how it is spoken to and whether it knows us, the rest
-//! is sent whatever it is asked. A connection comes of exactly the answers that agree to one; what stands behind them is its
-//! first octets, and the password goes where it was asked for and into no error.
+//! Answers of an upstream proxy. The input's first octet selects the proxy's protocol and whether we have a credential for it; the
+//! rest is sent whatever the proxy is asked. Exactly the answers that agree yield a connection, whose first octets are what follows
+//! them. The password goes only where it was asked for, and into no error.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ const PORT: u16 = 8080;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The largest answer to a `CONNECT`.
 const LARGEST: usize = 16 * 1024;
-/// How many octets an error may have: it is one line.
+/// The length that an error, of one line, must stay below.
 const LINE: usize = 200;
 
 static SECRET: LazyLock<String> = LazyLock::new(|| world::Platform::new().secret().to_owned());
@@ -34,7 +34,7 @@ thread_local! {
     static STAND: RefCell<Stand> = RefCell::new(Stand::open());
 }
 
-/// The proxy: what it is to answer, and what it was sent.
+/// The proxy: what it answers, and what it was sent.
 struct Stand {
     port: u16,
     answers: Sender<Vec<u8>>,
@@ -82,7 +82,7 @@ fuzz_target!(|input: &[u8]| {
                 assert!(error.len() < LINE && !error.contains(char::is_control), "{error}");
             }
         }
-        // A proxy that has ended may not be told the rest.
+        // A proxy that has ended may not get the rest.
         assert!(expected.starts_with(&sent), "{} was sent, not {}", show(&sent), show(&expected));
         assert!(outcome.is_err() || sent == expected, "{} was sent, not {}", show(&sent), show(&expected));
     });
@@ -114,7 +114,7 @@ fn reach(outside: &Outside, port: u16, socks: bool, known: bool) -> Result<Vec<u
     })
 }
 
-/// Where the head of an answer ends that agrees to a connection, RFC 9110 section 9.3.6, and what is sent for it.
+/// Returns where the head of an agreeing answer ends (RFC 9110 §9.3.6), and what the client sends for it.
 fn read_connect(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
     let pair = BASE64.encode(format!("me:{}", *SECRET).as_bytes());
     let who = if known { format!("proxy-authorization: Basic {pair}\r\n") } else { String::new() };
@@ -124,14 +124,14 @@ fn read_connect(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
     let agreed = end.filter(|end| {
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut response = httparse::Response::new(&mut fields);
-        // The whole of the head is read, and no octet of it is another's.
+        // The parser reads the whole head, and nothing beyond it.
         response.parse(&answer[..*end]) == Ok(httparse::Status::Complete(*end))
             && response.code.is_some_and(|code| (200..300).contains(&code))
     });
     (agreed, sent)
 }
 
-/// The same by RFC 1928 and RFC 1929.
+/// Returns the same for SOCKS 5 (RFC 1928, RFC 1929).
 fn read_socks(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
     let mut sent = vec![5, 1, if known { 2 } else { 0 }];
     let agreed = (|| {

@@ -1,6 +1,6 @@
-//! All that a registry can answer to a pull. The first octet says how it is spoken to, the answers follow. The password goes
-//! to the registry and to the token service that it names, and nowhere in the clear; a token goes to the registry alone;
-//! and no error tells either, or more than fits on a screen.
+//! Answers of a registry to a pull. The first octet selects how the registry is reached, the answers follow. The password goes to
+//! the registry and to the token service that it names, and never in the clear; a token goes to the registry alone; and no error
+//! reveals either, or is longer than a screen.
 
 #![no_main]
 
@@ -66,7 +66,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// One request among those that were sent.
+/// Checks one of the requests that were sent.
 fn judge(asked: &[Asked], at: usize, place: &str, plain_http: bool) {
     let one = &asked[at];
     let said = one.said();
@@ -103,7 +103,7 @@ fn authority(one: &Asked) -> String {
     if one.port == usual { one.host.clone() } else { format!("{}:{}", one.host, one.port) }
 }
 
-/// The token a request presents.
+/// Returns the token in a request.
 fn bearer(one: &Asked) -> Option<String> {
     let said = one.said();
     let text = String::from_utf8_lossy(&said);

@@ -1,5 +1,4 @@
-//! Request heads. A head that is accepted has one reading: another parser finds the same method, target, fields and
-//! length of the body in it.
+//! Request heads. An accepted head has one reading: another parser finds the same method, target, fields and length of the body.
 
 #![no_main]
 
@@ -23,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(head.keeps_alive(), request.version == Some(1) && !closes(&fields));
 });
 
-/// RFC 9112 §6, in words of its own: at most one field says how long the body is.
+/// Reads the length of the body independently, by RFC 9112 §6: at most one field states it.
 fn body_length(fields: &[(String, Vec<u8>)]) -> BodyLength {
     let framing: Vec<_> = fields
         .iter()
@@ -47,7 +46,7 @@ fn body_length(fields: &[(String, Vec<u8>)]) -> BodyLength {
     }
 }
 
-/// Whether nothing follows that is HTTP for certain.
+/// Whether HTTP may end on the connection after this request.
 fn closes(fields: &[(String, Vec<u8>)]) -> bool {
     let upgrades = fields.iter().any(|(name, _)| name == "upgrade");
     upgrades

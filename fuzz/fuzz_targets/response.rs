@@ -1,5 +1,4 @@
-//! Answers of an upstream. Whatever it sends, the agent gets answers whose heads are clean, and the sidecar neither
-//! hangs nor ends.
+//! Answers of an upstream. Whatever it sends, the agent gets answers with clean heads, and the sidecar neither hangs nor ends.
 
 #![no_main]
 
@@ -18,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let proxy = *PROXY;
     *ANSWER.lock().expect("nobody panicked with it") = bytes.to_vec();
     let host = format!("{}:{}", world::HOST, world::PORT);
-    // A POST is never asked a second time, so each input is one exchange.
+    // The sidecar never retries a POST, so each input is one exchange.
     let request = format!("POST http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let answer = world::converse(proxy, request.as_bytes());
     if !answer.is_empty() {

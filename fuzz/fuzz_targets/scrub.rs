@@ -1,6 +1,6 @@
-//! Masking. The input is two lines that are secrets, a line whose octets are the lengths of pieces, and a body in which
-//! the octets 0 to 31 stand for a secret in some form: what comes out is as long, the same for every cutting, and holds
-//! the secrets in none of the forms.
+//! Masking. The input is two lines that are secrets, a line whose octets are the lengths of pieces, and a body in which the octets
+//! 0 to 31 stand for a secret in some form. The output is as long as the body, the same for every cutting, and holds the secrets in
+//! none of the forms.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use credential::{Needles, Scrubber, Secret};
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding, HEXLOWER, HEXUPPER};
 use libfuzzer_sys::fuzz_target;
 
-/// Shorter ones are no secrets, and are not looked for.
+/// Shorter values are not secrets, and are not masked.
 const SHORTEST: usize = 4;
 const MASK: u8 = b'*';
 
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(scrubbed(&needles, &cut(&body, cuts)), (whole, found), "in pieces of {cuts:?}");
 });
 
-/// The body an input stands for, and which of its octets hold bits of a secret.
+/// Returns the body that an input stands for, and which of its octets hold bits of a secret.
 fn body(text: &[u8], secrets: &[&[u8]]) -> (Vec<u8>, Vec<bool>) {
     let (mut body, mut hidden) = (Vec::new(), Vec::new());
     for octet in text {
@@ -78,14 +78,15 @@ fn body(text: &[u8], secrets: &[&[u8]]) -> (Vec<u8>, Vec<bool>) {
     (body, hidden)
 }
 
-/// A secret between others' octets in base64, and from where to where it reaches.
+/// Encodes a secret between other octets in base64. Returns the text, with the first and last position that hold bits of the
+/// secret.
 fn base64(encoding: &Encoding, secret: &[u8], kind: usize) -> (usize, Vec<u8>, usize) {
     let (before, after) = (&b"u:"[..kind % 3], if kind < 3 { &b""[..] } else { b"\xff!" });
     let text = encoding.encode(&[before, secret, after].concat()).into_bytes();
     (before.len() * 8 / 6, text, ((before.len() + secret.len()) * 8).div_ceil(6))
 }
 
-/// What must not be read anywhere: base64 without the characters that hold bits of what stands beside the secret.
+/// Returns the forms that must not remain: base64 without the characters that also hold bits of the neighbours.
 fn forms(secret: &[u8]) -> Vec<Vec<u8>> {
     let mut forms = vec![secret.to_vec(), HEXLOWER.encode(secret).into(), HEXUPPER.encode(secret).into()];
     for encoding in [BASE64_NOPAD, BASE64URL_NOPAD] {

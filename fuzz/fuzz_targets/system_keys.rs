@@ -1,5 +1,5 @@
-//! `SYSTEM_PROVIDER_KEYS`. The octet 1 stands for a key: no error shows it, whatever stands around it. What is read is what a
-//! plain reader finds, each key once for whose it is.
+//! `SYSTEM_PROVIDER_KEYS`. The octet 1 stands for a key. No error shows it, whatever stands around it. The parser finds what a
+//! simple reader finds, with each key once for each owner.
 
 #![no_main]
 
@@ -12,9 +12,9 @@ use runtime::SystemKeys;
 use sandbox::Caller;
 use serde_json::Value;
 
-/// What a key looks like.
+/// An example of a key.
 const KEY: &str = "sk-ant-q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js";
-/// How many of its octets tell of it.
+/// How many of its octets in an error are a leak.
 const TELLING: usize = 12;
 /// How many octets an error may have.
 const LONGEST: usize = 500;
@@ -35,7 +35,7 @@ fuzz_target!(|text: &str| {
         environment: vec![(SystemKeys::VARIABLE.into(), text.clone().into())],
     };
     let read = SystemKeys::of(&caller);
-    // Nobody may look into a process that reads keys; the leak detector must.
+    // The product forbids looking into a process that reads keys; the leak detector needs it.
     set_dumpable(true).expect("a process may be looked into");
     match read {
         Ok(keys) => {
@@ -52,7 +52,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// What was read against what a plain reader finds.
+/// Compares the keys that were read with what a simple reader finds.
 fn judge(text: &str, keys: &SystemKeys) {
     let Ok(Value::Array(entries)) = serde_json::from_str(text) else { panic!("{text:?} is no list") };
     assert!(entries.len() <= MOST_KEYS);

@@ -1,5 +1,5 @@
-//! Request targets and the decision about them. What is accepted prints and parses to itself, and a path that a
-//! prefix rule accepts never climbs, however often a later reader decodes it.
+//! Request targets and the decision about them. An accepted target prints and parses to itself, and a path that a prefix rule
+//! accepts never climbs, however often a later reader decodes it.
 
 #![no_main]
 
@@ -72,7 +72,7 @@ fn judge(target: &Target) {
     }
 }
 
-/// A path with its dot segments taken away, RFC 3986 §5.2.4, parameters ignored as some servers do.
+/// Removes a path's dot segments, RFC 3986 §5.2.4, and ignores parameters as some servers do.
 fn climb(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for segment in path.split('/').skip(1) {

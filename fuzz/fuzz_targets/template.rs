@@ -1,5 +1,5 @@
-//! Templates. The input is lines of `name=value`, an empty line, and a text: in every place the text is filled as a plain
-//! reader fills it, from left to right and once, or not at all.
+//! Templates. The input is lines of `name=value`, an empty line, and a text. In every position the text is filled as a simple
+//! reader fills it, once and from left to right, or not at all.
 
 #![no_main]
 
@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A text as literals, each with the name in the placeholder after it.
+/// Splits a text into literals, each with the name in the placeholder after it.
 fn pieces(text: &[u8]) -> Vec<(&[u8], Option<&str>)> {
     let (mut out, mut from, mut at) = (Vec::new(), 0, 0);
     while at < text.len() {
@@ -97,7 +97,7 @@ fn judge(text: &[u8], pieces: &[(&[u8], Option<&str>)], credential: &Credential,
     }
 }
 
-/// A value as it may stand in a place, in words of its own; nothing if it may not.
+/// Returns a value as it may stand in a position, computed independently, or nothing if it may not.
 fn written(value: &[u8], place: Position) -> Option<Vec<u8>> {
     let controls = value.iter().any(u8::is_ascii_control);
     let percent = || {

@@ -1,5 +1,5 @@
-//! Records of the vault: the input as a record's file, and as what is sealed in one. What cannot be read is named, stays
-//! as it is, and hides no other record; what is read is what a plain reader finds.
+//! Records of the vault: the input as a record's file, and as the plaintext of one. An unreadable record is named, stays as it is,
+//! and hides no other record; a readable one has the fields that a simple reader finds.
 
 #![no_main]
 
@@ -10,11 +10,11 @@ use std::sync::LazyLock;
 use credential::{Credential, Keyring, Secret, Value, Vault};
 use libfuzzer_sys::fuzz_target;
 
-/// The key that sealed the seeds, and one that comes before it.
+/// The key that sealed the seeds, and the newer key that replaces it.
 const OLD: &str = "1111111111111111111111111111111111111111111111111111111111111111";
 const NEW: &str = "2222222222222222222222222222222222222222222222222222222222222222";
 const ID: &str = "gmail";
-/// What a record's seal is bound to.
+/// The context that a record's seal is bound to.
 const CONTEXT: &[u8] = b"lockgate vault record\0gmail";
 
 static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(read, expected, "{:?}", bytes.escape_ascii().to_string());
 });
 
-/// Puts a record beside a good one, and does to it all there is to do.
+/// Puts a record beside a good one, and runs every operation of the vault on it.
 fn read_as_file(record: &[u8]) -> Option<Credential> {
     let file = DIRECTORY.join(format!("{ID}.json"));
     let good = Value::new(Secret::from_text("value".into())).expect("a constant value");
@@ -58,7 +58,7 @@ fn read_as_file(record: &[u8]) -> Option<Credential> {
     assert_eq!(rotation.rewrapped + rotation.already + rotation.failed.len(), 2);
     assert!(rotation.failed.iter().all(|(id, _)| id == ID), "{rotation:?}");
     if rotation.failed.is_empty() {
-        // What could be read before is read now, and the old key is no longer needed.
+        // What could be read before can be read now, without the old key.
         let after = vault(NEW).get(ID).map(|credential| credential.map(|c| fields(&c)));
         if let Ok(before) = &before {
             assert_eq!(after.expect("it was rotated"), before.as_ref().map(fields));
@@ -80,7 +80,7 @@ fn fields(credential: &Credential) -> Vec<(String, Vec<u8>)> {
     credential.names().map(|name| (name.to_string(), value(name.as_str()))).collect()
 }
 
-/// A record in which the input is sealed, and the fields a plain reader finds in it.
+/// Seals the input into a record, and returns it with the fields a simple reader finds.
 fn sealed(payload: &[u8]) -> (Vec<u8>, Option<Vec<(String, Vec<u8>)>>) {
     let keyring = Keyring::parse(OLD).expect("a constant key");
     let sealed = keyring.seal(&Secret::new(payload.to_vec()), CONTEXT).expect("there is randomness");
@@ -92,7 +92,7 @@ fn sealed(payload: &[u8]) -> (Vec<u8>, Option<Vec<(String, Vec<u8>)>>) {
     (record.to_string().into_bytes(), fields)
 }
 
-/// Names and values, each with its length before it; of one name the last.
+/// Parses names and values, each with its length before it; the last value of a name counts.
 fn unpacked(mut payload: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     let mut fields = std::collections::BTreeMap::new();
     while let [length, rest @ ..] = payload {

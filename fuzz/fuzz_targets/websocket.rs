@@ -1,6 +1,6 @@
-//! What an upstream sends over a WebSocket. The input is a line whose octets are the lengths of frames, and messages divided by the
-//! octet 255, in which the octets 0 to 31 stand for the credential in some form; an input that begins with `r` is sent as it is. What
-//! the agent gets has every header where it was, and in no message the credential, however it lies over frames.
+//! WebSocket messages of an upstream. The input is a line whose octets are the lengths of frames, and messages divided by the octet
+//! 255, in which the octets 0 to 31 stand for the credential in some form; an input that begins with `r` is sent as it is. Every
+//! frame header reaches the agent where it was, and no message holds the credential, however it is spread over frames.
 
 #![no_main]
 
@@ -12,7 +12,7 @@ use world::{Platform, Socket};
 static PLATFORM: LazyLock<Platform> = LazyLock::new(Platform::new);
 static SOCKET: LazyLock<Socket> = LazyLock::new(|| Socket::start(&PLATFORM));
 
-/// The most parts of one message: more than some may wait for no secret's end.
+/// The most parts of one message: more than may wait for the end of a secret.
 const MOST_PARTS: usize = 200;
 
 fuzz_target!(|input: &[u8]| {
@@ -35,12 +35,12 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Whether what came is what was sent, up to where it ended, but for masks.
+/// Whether the octets that came are those that were sent, up to where they ended, except for masks.
 fn same_but_masks(sent: &[u8], got: &[u8]) -> bool {
     got.len() <= sent.len() && got.iter().zip(sent).all(|(got, sent)| got == sent || *got == b'*')
 }
 
-/// A message in frames of the lengths that `cuts` gives, a ping behind each of odd length.
+/// Encodes a message in frames of the lengths in `cuts`, with a ping after each frame of odd length.
 fn frames(message: &[u8], cuts: &[u8], out: &mut Vec<u8>) {
     let mut rest = message;
     for (number, cut) in cuts.iter().take(MOST_PARTS).enumerate() {
@@ -70,7 +70,7 @@ fn frame(first: u8, text: &[u8], out: &mut Vec<u8>) {
     out.extend(text);
 }
 
-/// The texts of a stream: each message with all its parts. What a ping holds may be cut anywhere, and is no text here.
+/// Returns the texts of a stream: each message with all its parts. The content of a ping may be cut anywhere, and is left out.
 fn messages(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let (mut texts, mut text) = (Vec::new(), Vec::new());
     while let [first, length, rest @ ..] = stream {

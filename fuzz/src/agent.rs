@@ -1,4 +1,4 @@
-//! What an agent does: it sends octets, ends, and reads what comes back; and the judgement every answer must stand.
+//! The agent: sends octets, ends, and reads what comes back. Also checks what every answer must satisfy.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -11,10 +11,10 @@ use nix::sys::signal::{SigSet, Signal};
 /// How long anything may take before it counts as hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends octets over a new connection to the proxy, ends, and reads what comes back to its end.
+/// Sends octets over a new connection to the proxy, ends it, and reads the answer to its end.
 ///
 /// # Panics
-/// When the sidecar does not end the connection: it hangs.
+/// When the sidecar hangs, and does not end the connection.
 #[must_use]
 pub fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(proxy);
@@ -23,10 +23,10 @@ pub fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     to_end(&mut stream, &format!("{sent:?}"))
 }
 
-/// The same over a Unix socket of an abstract name.
+/// Does the same over a Unix socket with an abstract name.
 ///
 /// # Panics
-/// When the sidecar does not end the connection: it hangs.
+/// When the sidecar hangs, and does not end the connection.
 #[must_use]
 pub fn converse_locally(name: &str, bytes: &[u8]) -> Vec<u8> {
     let address = LocalAddr::from_abstract_name(name).expect("a short name");
@@ -37,14 +37,14 @@ pub fn converse_locally(name: &str, bytes: &[u8]) -> Vec<u8> {
     to_end(&mut stream, &format!("{sent:?}"))
 }
 
-/// Lets this thread, and those it starts, be told by an error that nobody reads any more: a fuzzer's process, unlike one
-/// of Rust's own, dies of the signal.
+/// Blocks SIGPIPE in this thread and those it starts, so that a write without a reader returns an error. Rust's own start ignores
+/// the signal, but a fuzzer's does not, and would die of it.
 pub(crate) fn survive_broken_pipes() {
     let signals = SigSet::from(Signal::SIGPIPE);
     signals.thread_block().expect("a thread may block a signal");
 }
 
-/// A connection on which nothing takes longer than hanging does.
+/// Connects, with a time limit for reads and writes.
 pub(crate) fn connect(proxy: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(proxy).expect("the proxy listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
@@ -52,7 +52,7 @@ pub(crate) fn connect(proxy: SocketAddr) -> TcpStream {
     stream
 }
 
-/// All that comes until the connection ends, however it ends.
+/// Reads until the connection ends, however it ends.
 pub(crate) fn to_end(stream: &mut impl Read, sent: &str) -> Vec<u8> {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -63,7 +63,7 @@ pub(crate) fn to_end(stream: &mut impl Read, sent: &str) -> Vec<u8> {
     }
 }
 
-/// A socket that talks to the resolver.
+/// Opens a socket that talks to the resolver.
 #[must_use]
 pub fn dns_socket(dns: SocketAddr) -> UdpSocket {
     let unspecified: IpAddr = Ipv6Addr::LOCALHOST.into();
@@ -73,10 +73,10 @@ pub fn dns_socket(dns: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The first answer's head ends, its lines end in CRLF, and it says once at most how long its body is.
+/// Checks the first answer: its head ends, its lines end in CRLF, and at most one field gives the length of its body.
 ///
 /// # Panics
-/// When that is not so.
+/// When one of these does not hold.
 pub fn assert_clean(answer: &[u8]) {
     assert!(answer.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(answer));
     let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -94,7 +94,7 @@ pub fn assert_clean(answer: &[u8]) {
     assert!(!(has(b"content-length:") && has(b"transfer-encoding:")), "{:?}", String::from_utf8_lossy(head));
 }
 
-/// Whether a text holds a part.
+/// Whether a text contains a part.
 #[must_use]
 pub fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)

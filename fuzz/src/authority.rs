@@ -1,4 +1,5 @@
-//! Certificates: the upstream's own, which the sidecar is told to trust, and an agent that trusts the run's authority.
+//! Certificates: the upstream's own, which the sidecar is told to trust, and the configuration of an agent that trusts the run's
+//! authority.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// A host's side of TLS that speaks HTTP/1.1 alone, and its certificate in PEM.
+/// Returns a host's TLS configuration, for HTTP/1.1 alone, and its certificate in PEM.
 pub(crate) fn host(name: &str) -> (Arc<ServerConfig>, String) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("there is randomness");
     let key = PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).expect("a key");
@@ -25,7 +26,7 @@ pub(crate) fn host(name: &str) -> (Arc<ServerConfig>, String) {
     (Arc::new(config), made.cert.pem())
 }
 
-/// An agent's side of TLS that speaks HTTP/2 alone and trusts one authority.
+/// Returns an agent's TLS configuration, for HTTP/2 alone, which trusts one authority.
 pub(crate) fn agent(authority: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority.as_bytes()).flatten());

@@ -1,6 +1,6 @@
-//! Frames of HTTP/2 (RFC 9113 §4.1), written without any library: what is wrong in them is to stay wrong.
+//! Encodes HTTP/2 frames (RFC 9113 §4.1) without a library, which would repair what is wrong in them.
 
-/// What a connection begins with: the preface (§3.4) and an empty SETTINGS frame.
+/// The start of a connection: the preface (§3.4) and an empty SETTINGS frame.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 const DATA: u8 = 0;
@@ -10,11 +10,11 @@ const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The largest frame every peer takes (§4.2).
+/// The largest frame that every peer accepts (§4.2).
 const LARGEST: usize = 16 * 1024;
 
-/// The octets an input stands for. `h` and lines of `name: value`, an empty line and a body is a request; `s` and groups
-/// of type, flags, stream, length and so many octets are frames; anything else is itself.
+/// Returns the octets that an input stands for. `h` and lines of `name: value`, an empty line and a body is a request; `s` and
+/// groups of type, flags, stream, length and so many octets are frames; anything else is itself.
 #[must_use]
 pub fn frames_of(input: &[u8]) -> Vec<u8> {
     match input.split_first() {
@@ -29,7 +29,7 @@ fn request(text: &[u8]) -> Vec<u8> {
     let (lines, body) = end.map_or((text, None), |at| (&text[..at], Some(&text[at + 2..])));
     let mut block = Vec::new();
     for line in lines.split(|b| *b == b'\n') {
-        // The colon that a pseudo-header's name begins with is not the one that ends it.
+        // A pseudo-header's name begins with a colon, which does not end it.
         let colon = line.iter().skip(1).position(|b| *b == b':').map(|at| at + 1);
         let (name, value) = colon.map_or((line, &[][..]), |at| (&line[..at], &line[at + 1..]));
         block.push(0); // a literal that enters no table: RFC 7541 §6.2.2
@@ -46,7 +46,7 @@ fn request(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A string without Huffman's code: RFC 7541 §5.2, its length as §5.1 has it.
+/// Encodes a string without Huffman coding: RFC 7541 §5.2, its length as in §5.1.
 fn literal(text: &[u8], out: &mut Vec<u8>) {
     let mut length = text.len();
     if length < 127 {
@@ -80,7 +80,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(payload);
 }
 
-/// Whether what came back is whole frames of HTTP/2, SETTINGS first.
+/// Whether an answer is whole HTTP/2 frames, SETTINGS first.
 #[must_use]
 pub fn well_framed(answer: &[u8]) -> bool {
     let mut first = true;
@@ -102,7 +102,7 @@ pub(crate) fn has_ended(answer: &[u8]) -> bool {
     ended
 }
 
-/// Shows each whole frame's type, flags and length, and tells how many octets are left.
+/// Calls `see` with each whole frame's type, flags and length, and returns how many octets are left.
 fn each(mut frames: &[u8], mut see: impl FnMut(u8, u8, usize)) -> usize {
     while let Some((head, after)) = frames.split_first_chunk::<9>() {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;

@@ -1,7 +1,7 @@
-//! A real sidecar for the targets whose parsers lie behind a socket, and an upstream that reads strictly.
+//! Runs a real sidecar for the targets whose parsers are behind a socket, and an upstream that reads strictly.
 //!
-//! Everything happens on loopback addresses of this process's own. Nothing here may repair what it reads: the reader
-//! is the judge of what the sidecar sends.
+//! Everything happens on loopback addresses of this process's own. Nothing here may repair what it reads: the reader judges what
+//! the sidecar sends.
 
 mod agent;
 mod authority;

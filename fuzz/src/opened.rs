@@ -1,5 +1,5 @@
-//! A connection the sidecar opens: `CONNECT`, TLS that ends at the run's authority, HTTP/2 inside. The upstream behind it
-//! speaks HTTP/1.1, so what HTTP/2 lets through is written out and read strictly.
+//! A connection whose TLS the sidecar terminates: `CONNECT`, TLS with a certificate of the run's authority, HTTP/2 inside. The
+//! upstream behind it speaks HTTP/1.1, so what passes HTTP/2 is written out and read strictly.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -16,10 +16,10 @@ use crate::{authority, frames};
 
 /// The port of the host behind TLS.
 const PORT: u16 = 8443;
-/// How long nothing comes when it is quiet.
+/// How long nothing may come before it counts as quiet.
 const QUIET: Duration = Duration::from_millis(25);
 
-/// A sidecar that opens connections to the one host its rules know.
+/// A sidecar that terminates TLS for the one host its rules know.
 pub struct Opened {
     proxy: SocketAddr,
     config: Arc<ClientConfig>,
@@ -34,7 +34,7 @@ impl Opened {
             let connection = ServerConnection::new(Arc::clone(&host)).expect("a good configuration");
             let _ = read_requests(StreamOwned::new(connection, stream), PORT, &answer);
         });
-        // A rule that leaves nothing to see of a request would not open the connection.
+        // The rule names methods: the sidecar terminates TLS only for a rule that needs to see requests.
         let methods = r#"["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]"#;
         let address = upstream_address();
         let rules = format!(
@@ -56,10 +56,10 @@ impl Opened {
         Self { proxy, config }
     }
 
-    /// Sends octets after the preface of HTTP/2, reads until the answers have ended, ends, and reads to the end.
+    /// Sends octets after the preface of HTTP/2, reads until the answers have ended, ends the connection, and reads to its end.
     ///
     /// # Panics
-    /// When the sidecar does not open the connection, or does not end it.
+    /// When the sidecar does not terminate the TLS, or does not end the connection.
     #[must_use]
     pub fn converse(&self, bytes: &[u8], answers: Answers) -> Vec<u8> {
         let mut stream = StreamOwned::new(self.connection(), self.connected());
@@ -103,7 +103,7 @@ impl Opened {
     }
 }
 
-/// How many answers are waited for before the agent ends.
+/// How many answers the agent waits for before it ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// One.
@@ -113,7 +113,7 @@ pub enum Answers {
 }
 
 impl Answers {
-    /// How many times it may be quiet.
+    /// How often it may be quiet.
     fn patience(self) -> usize {
         match self {
             Self::One => 40,

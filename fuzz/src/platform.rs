@@ -1,5 +1,5 @@
-//! The platform a sidecar fetches its credentials from. It reads as strictly as the upstream: what an agent sends must not
-//! reach it but as a question of the sidecar's own.
+//! The platform from which a sidecar fetches its credentials. It reads as strictly as the upstream: octets of an agent must not
+//! reach it, except as a question of the sidecar's own.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -15,18 +15,18 @@ use crate::strict::{Reading, end_of_request};
 /// The fewest octets of a secret that are a leak: fewer may stand in an answer by chance.
 const TELLING: usize = 12;
 
-/// The placeholders of its two providers. They end as placeholders begin: two of them may overlap.
+/// The placeholders of its two providers. Each ends with the letter that placeholders begin with, so two may overlap.
 const ANY: &str = "lgph_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaal";
 pub(crate) const MODEL: &str = "lgph_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbl";
 
-/// What the platform gives out, and what only it knows.
+/// The platform: its secret, and the parts of it that are a leak.
 pub struct Platform {
     secret: String,
     parts: HashSet<Vec<u8>>,
 }
 
 impl Platform {
-    /// A platform whose secret no input can hold: it is another one in each process.
+    /// Makes a platform with a secret that no input can hold: it differs in each process.
     #[must_use]
     pub fn new() -> Self {
         let (_, random) = SigningKey::generate().expect("there is randomness");
@@ -34,7 +34,7 @@ impl Platform {
         Self { parts: parts(secret.as_bytes()), secret }
     }
 
-    /// What a sidecar is given to ask it, and the placeholders of its two credentials.
+    /// Returns the sidecar's configuration for this platform, with the placeholders of its two credentials.
     pub(crate) fn credential_config(&self) -> CredentialConfig {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let secret = self.secret.clone();
@@ -53,13 +53,13 @@ impl Platform {
         }
     }
 
-    /// The secret, for who must have got it.
+    /// Returns the secret, for checks that it arrived.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// A text in which the octets 0 to 31 stand for the secret in some form.
+    /// Returns a text in which the octets 0 to 31 are replaced by the secret in some form.
     #[must_use]
     pub fn tells(&self, text: &[u8]) -> Vec<u8> {
         let secret = self.secret.as_bytes();
@@ -72,10 +72,10 @@ impl Platform {
         text.iter().flat_map(tell).collect()
     }
 
-    /// Ends the process if an answer holds a part of the secret that was not in the question.
+    /// Panics if an answer holds a part of the secret that was not in the question.
     ///
     /// # Panics
-    /// When it does.
+    /// When an answer does.
     pub fn assert_hidden(&self, question: &[u8], answer: &[u8]) {
         let part =
             answer.windows(TELLING).find(|part| self.parts.contains(*part) && !contains(question, part));
@@ -87,11 +87,11 @@ impl Platform {
     }
 }
 
-/// What tells of a secret as it is, in hexadecimal, or in base64.
+/// Returns all parts that are a leak: of the secret as it is, in hexadecimal, and in base64.
 fn parts(secret: &[u8]) -> HashSet<Vec<u8>> {
     let encoded = (0..3).map(|before| {
         let text = BASE64_NOPAD.encode(&[&[0; 2][..before], secret].concat());
-        // Without the characters that hold bits of what stands beside it.
+        // Leaves out the characters that also hold bits of the neighbours.
         text.as_bytes()[(before * 8).div_ceil(6)..(before + secret.len()) * 8 / 6].to_vec()
     });
     let forms = [secret.to_vec(), HEXLOWER.encode(secret).into_bytes()].into_iter().chain(encoded);

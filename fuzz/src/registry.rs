@@ -1,5 +1,5 @@
-//! A registry that answers each connection with the next of the answers it was given, and where a puller went and what it
-//! said there. The clock of the pull stands still: a pause passes at once, and what hangs is over.
+//! A registry that gives each connection the next of its answers, and records where a puller connected and what it sent. The clock
+//! of the pull is paused: a wait passes at once, and what hangs times out.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,24 +12,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most answers of an input.
 const MOST: usize = 32;
-/// What stands between two.
+/// The separator between two answers.
 const BETWEEN: u8 = 0xff;
 
-/// One connection.
+/// One connection, and what was sent over it.
 pub struct Asked {
-    /// Where it went.
+    /// The host it went to.
     pub host: String,
-    /// The port there.
+    /// The port it went to.
     pub port: u16,
-    /// Whether it is over TLS.
+    /// Whether it uses TLS.
     pub secure: bool,
-    /// What was answered.
+    /// The answer it got.
     pub answer: Vec<u8>,
     said: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Asked {
-    /// What the puller said.
+    /// Returns what the puller sent.
     ///
     /// # Panics
     /// Never.
@@ -39,15 +39,15 @@ impl Asked {
     }
 }
 
-/// The answers that are left, and what was asked so far.
+/// The answers that are left, and the connections so far.
 pub struct Registry {
     answers: RefCell<std::vec::IntoIter<Vec<u8>>>,
     asked: RefCell<Vec<Asked>>,
 }
 
 impl Registry {
-    /// The answers an input stands for: they are parted by the octet 255. In an answer the octets 1 to 8 stand for the digest
-    /// of the body of so many answers further on, and 17 to 24 for its length.
+    /// Parses an input into answers, which the octet 255 separates. In an answer, the octets 1 to 8 stand for the digest of the
+    /// body of the answer so many further on, and 17 to 24 for its length.
     #[must_use]
     pub fn of(input: &[u8]) -> Self {
         let parts: Vec<&[u8]> = input.split(|octet| *octet == BETWEEN).take(MOST).collect();
@@ -67,14 +67,14 @@ impl Registry {
         Self { answers: RefCell::new(answers.into_iter()), asked: RefCell::default() }
     }
 
-    /// What was asked, in order.
+    /// Returns the connections, in order.
     #[must_use]
     pub fn asked(self) -> Vec<Asked> {
         self.asked.into_inner()
     }
 }
 
-/// What stands behind the head of an answer.
+/// Returns the body of an answer.
 fn body(answer: &[u8]) -> &[u8] {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     end.map_or(b"", |end| &answer[end + 4..])
@@ -86,7 +86,7 @@ impl Connect for Registry {
             if self.asked.borrow().is_empty() {
                 tokio::time::pause();
             }
-            // This is not tried again.
+            // The puller does not retry after this error.
             let answer = self.answers.borrow_mut().next().ok_or(io::ErrorKind::PermissionDenied)?;
             let said = Arc::default();
             let told = Told { left: answer.clone(), said: Arc::clone(&said), waits: None };
@@ -97,7 +97,7 @@ impl Connect for Registry {
     }
 }
 
-/// A connection that is silent until it was asked, then answers and ends.
+/// A connection that is silent until a request has come, then answers and ends.
 struct Told {
     left: Vec<u8>,
     said: Arc<Mutex<Vec<u8>>>,

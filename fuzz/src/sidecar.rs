@@ -1,4 +1,4 @@
-//! The sidecar: one for the life of the process, in a thread of its own, with the rules the targets agree on.
+//! Starts the sidecar: one for the life of the process, in a thread of its own, with the rules that the targets share.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -12,14 +12,14 @@ use policy::{Layers, Origin, RunId};
 use crate::agent::{PATIENCE, survive_broken_pipes};
 use crate::platform::Platform;
 
-/// The one host the sidecar lets requests go to, and its port.
+/// The one host that the sidecar lets requests go to.
 pub const HOST: &str = "up.example.com";
-/// Its port.
+/// The port of that host.
 pub const PORT: u16 = 8080;
-/// A name the sidecar answers.
+/// A name that the sidecar resolves.
 pub const DNS_NAME: &str = "ok.example.com";
 
-/// A loopback address that no other process of the fuzzer uses.
+/// Returns a loopback address that no other process of the fuzzer uses.
 #[must_use]
 pub(crate) fn upstream_address() -> Ipv4Addr {
     let pid = std::process::id();
@@ -40,7 +40,7 @@ fn rules() -> String {
     )
 }
 
-/// The same host, with two credentials on parts of it: one goes where the agent says, one where its provider says.
+/// Returns rules for the same host, with two credentials for parts of it: the agent places one of them, its provider the other.
 pub(crate) fn rules_of_gateway() -> String {
     let address = upstream_address();
     format!(
@@ -63,12 +63,12 @@ pub(crate) fn rules_of_gateway() -> String {
     )
 }
 
-/// Starts the sidecar. Its proxy's address and its resolver's come back once both are served.
+/// Starts the sidecar, waits until it serves, and returns the addresses of its proxy and its resolver.
 #[must_use]
 pub fn start() -> (SocketAddr, SocketAddr) {
     let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
     let dns = egress::bind_udp(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).expect("a free port");
-    // As in a sandbox, where the socket tells which address was asked.
+    // As in a sandbox, where the socket reports the address that was asked.
     nix::sys::socket::setsockopt(&dns, nix::sys::socket::sockopt::Ipv6RecvPacketInfo, &true)
         .expect("a socket option");
     let addresses = (local_tcp(&forward), local_udp(&dns));
@@ -77,7 +77,7 @@ pub fn start() -> (SocketAddr, SocketAddr) {
     addresses
 }
 
-/// Starts a sidecar with a gateway on a Unix socket, and gives that socket's abstract name.
+/// Starts a sidecar with a gateway on a Unix socket, and returns that socket's abstract name.
 #[must_use]
 pub fn start_gateway(platform: &Platform) -> String {
     let name = format!("lockgate-fuzz-{}", std::process::id());
@@ -89,7 +89,7 @@ pub fn start_gateway(platform: &Platform) -> String {
     name
 }
 
-/// Starts a sidecar with these rules and whatever `change` adds, and waits until it serves.
+/// Starts a sidecar with these rules and the options that `change` sets, and waits until it serves.
 pub(crate) fn launch(
     rules: String,
     listeners: Listeners,

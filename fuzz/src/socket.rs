@@ -1,4 +1,4 @@
-//! A WebSocket through the explicit proxy, to an upstream that agrees to it, sends what it is given and ends.
+//! A WebSocket through the explicit proxy, to an upstream that accepts it, sends a given stream and ends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::agent::{PATIENCE, connect, contains, survive_broken_pipes, to_end};
 use crate::platform::{MODEL, Platform};
 use crate::sidecar::{HOST, PORT, launch, local_tcp, rules_of_gateway, upstream_address};
 
-/// The example of RFC 6455 §1.3: a key, and what answers it.
+/// The example of RFC 6455 §1.3: a key, and its answer.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
@@ -29,7 +29,7 @@ impl Socket {
         let (sends, secret) = (Arc::clone(&stream), platform.secret().to_owned());
         let listener =
             TcpListener::bind((upstream_address(), PORT)).expect("the address is this process's own");
-        // One after the other: a thread for each would be more threads than the leak detector follows.
+        // One connection at a time: a thread for each would be more threads than the leak detector follows.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let octets = sends.lock().map(|held| held.clone()).unwrap_or_default();
@@ -44,10 +44,10 @@ impl Socket {
         Self { proxy, stream }
     }
 
-    /// What the agent gets of a stream the upstream sends.
+    /// Sends a stream from the upstream, and returns what the agent gets of it.
     ///
     /// # Panics
-    /// When the sidecar opens no socket, or does not end the connection behind the upstream's.
+    /// When the sidecar does not open the WebSocket, or does not end the connection after the upstream has.
     #[must_use]
     pub fn carry(&self, stream: &[u8]) -> Vec<u8> {
         *self.stream.lock().expect("nobody panics with it") = stream.to_vec();
@@ -64,7 +64,7 @@ impl Socket {
     }
 }
 
-/// Agrees to what was asked with the credential, sends a stream, ends, and waits for the other's end.
+/// Accepts the WebSocket if the credential came, sends a stream, ends, and waits for the other end.
 fn send(mut upstream: TcpStream, stream: &[u8], secret: &str) -> std::io::Result<()> {
     upstream.set_read_timeout(Some(PATIENCE))?;
     let (mut head, mut buffer) = (Vec::new(), [0; 4096]);

@@ -1,17 +1,17 @@
-//! The strictest reading of HTTP/1.1 there is (RFC 9112 without a single MAY): what the sidecar sends must survive it.
+//! The strictest reading of HTTP/1.1 (RFC 9112 without a single MAY). What the sidecar sends must pass it.
 
-/// What a strict reader finds.
+/// The result of a strict reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// It ends after so many octets.
+    /// The message ends after so many octets.
     Ends(usize),
-    /// It is good so far and more must come.
+    /// The message is good so far, and incomplete.
     Open,
-    /// It is malformed.
+    /// The message is malformed.
     Bad(&'static str),
 }
 
-/// Where a chunked body ends: upper or lower case digits, no extensions, no trailers.
+/// Finds the end of a chunked body: digits of either case, extensions ignored, no trailers.
 #[must_use]
 pub fn end_of_chunked(bytes: &[u8]) -> Reading {
     let mut at = 0;
@@ -39,7 +39,7 @@ pub fn end_of_chunked(bytes: &[u8]) -> Reading {
     }
 }
 
-/// The digits of a line that says a chunk's size; an extension may stand behind them, and means nothing.
+/// Returns the digits of a line with a chunk's size. An extension may follow them, and is ignored.
 fn size_of(line: &[u8]) -> Option<&[u8]> {
     let end = line.iter().position(|octet| *octet == b';').unwrap_or(line.len());
     let (digits, extension) = line.split_at(end);
@@ -51,10 +51,10 @@ fn size_of(line: &[u8]) -> Option<&[u8]> {
     good.then_some(digits)
 }
 
-/// The longest line that says a size.
+/// The longest line with a chunk's size.
 const LONGEST_LINE: usize = 256;
 
-/// The data of a chunked body that [`end_of_chunked`] has found whole.
+/// Returns the data of a chunked body that [`end_of_chunked`] has found whole.
 #[must_use]
 pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
     let mut data = Vec::new();
@@ -67,7 +67,7 @@ pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Where a request ends that the sidecar sent to `host`: one `host` field of that value, one statement of length.
+/// Finds the end of a request that the sidecar sent to `host`: one `host` field of that value, one statement of length.
 #[must_use]
 pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
     let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -132,7 +132,7 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
     if hosts != 1 {
         return Reading::Bad("not one host");
     }
-    // The one upgrade there is (RFC 6455 §4.1).
+    // The only upgrade that is allowed (RFC 6455 §4.1).
     let websocket = *method == b"GET" && length.is_none() && !chunked;
     if !matches!((connections, upgrades, websocket), (0, 0, _) | (1, 1, true)) {
         return Reading::Bad("an upgrade of something else");

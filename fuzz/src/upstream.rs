@@ -1,4 +1,4 @@
-//! The upstream: it listens where the one allowed host is, and judges every octet that reaches it.
+//! The upstream: listens where the one allowed host is, and judges every octet that reaches it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::strict::{Reading, end_of_request};
 
 /// The sidecar keeps an idle connection for half a minute.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How much of a request is told back in a header.
+/// How much of a request is echoed in a header.
 const LONGEST_ECHO: usize = 2048;
 
 /// The shortest answer.
@@ -32,8 +32,7 @@ pub(crate) fn listen(port: u16, serve: impl Fn(TcpStream) + Clone + Send + 'stat
     });
 }
 
-/// Answers every whole request with what `answer` makes of it, and ends the process at the first octet a strict reader
-/// refuses.
+/// Answers every whole request with the result of `answer`, and ends the process at the first octet that a strict reader refuses.
 pub fn answer_requests(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) {
     listen(PORT, move |stream| {
         let _ = read_requests(stream, PORT, &answer);
@@ -73,8 +72,8 @@ pub(crate) fn read_requests(
     }
 }
 
-/// An answer that tells all of a request back, in a header and in its body, as some debugging services do. Where the
-/// request asks for it by its target, the credential is refused.
+/// Returns an answer that echoes all of a request, in a header and in its body, as some debugging services do. If the request's
+/// target asks for it, the answer refuses the credential.
 #[must_use]
 pub fn echo(request: &[u8]) -> Vec<u8> {
     let line = request.split(|b| *b == b'\r').next().unwrap_or_default();
@@ -90,12 +89,12 @@ pub fn echo(request: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Answers each connection's first request with whatever the cell holds then, and ends.
+/// Answers each connection's first request with what the cell holds then, and ends.
 pub fn answer_with(answer: Arc<Mutex<Vec<u8>>>) {
     listen(PORT, move |mut stream| {
         let answer = answer.lock().map(|held| held.clone()).unwrap_or_default();
         let mut head = [0; 4096];
-        // The request is one short write of the sidecar's.
+        // The sidecar sends the request in one short write.
         if stream.read(&mut head).is_ok_and(|read| read > 0) && stream.write_all(&answer).is_ok() {
             let _ = stream.shutdown(Shutdown::Write);
             while stream.read(&mut head).is_ok_and(|read| read > 0) {}

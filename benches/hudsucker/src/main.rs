@@ -1,8 +1,8 @@
-//! `hudsucker`: the library of that name as a proxy of one worker, for `cargo xtask bench` to measure beside the product.
+//! `hudsucker`: the library of that name as a proxy with one worker, a peer of the product in `cargo xtask bench`.
 //!
-//! It is reached as an explicit proxy. TLS to it is ended with an authority made at the start; TLS from it begins anew, is
-//! verified, and is kept open for later requests as the library's own client does. Each request gets a credential. Answers
-//! are not looked at: the library does less than the product here, and whoever reads a ratio should know.
+//! It is an explicit proxy. It terminates TLS with an authority made at the start. Its connections to origins use TLS, are
+//! verified, and stay open for later requests, as the library's own client does. Each request gets a credential. Answers are not
+//! masked: the library does less than the product here, which matters when reading a ratio.
 
 use std::convert::Infallible;
 use std::fs;
@@ -29,9 +29,9 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use tokio::net::{TcpListener, TcpSocket};
 use tower_service::Service;
 
-/// Connections that wait to be accepted: as many as at the other peers.
+/// Connections that wait to be accepted: as many as with the other peers.
 const BACKLOG: u32 = 4096;
-/// Certificates that are kept.
+/// How many certificates are cached.
 const CERTIFICATES: u64 = 1000;
 
 #[derive(Parser)]
@@ -67,7 +67,7 @@ async fn serve(options: &Options) -> Result<()> {
     Ok(proxy.start().await?)
 }
 
-/// What is put into each request.
+/// The credential that is put into each request.
 #[derive(Clone)]
 struct Injection(Option<HeaderValue>);
 
@@ -91,7 +91,7 @@ impl HttpHandler for Injection {
     }
 }
 
-/// An authority that lasts as long as this process.
+/// Makes an authority that lasts as long as this process, and writes its certificate.
 fn authority(written: &Path) -> Result<RcgenAuthority> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
@@ -103,7 +103,7 @@ fn authority(written: &Path) -> Result<RcgenAuthority> {
     Ok(RcgenAuthority::new(Issuer::new(params, key), CERTIFICATES, default_provider()))
 }
 
-/// Linux hands `TCP_NODELAY` on to what is accepted, tcp(7); the library sets it nowhere.
+/// Listens. Linux passes `TCP_NODELAY` on to accepted sockets, tcp(7); the library sets it nowhere.
 fn listen(at: SocketAddr) -> Result<TcpListener> {
     let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_nodelay(true)?;
@@ -112,7 +112,7 @@ fn listen(at: SocketAddr) -> Result<TcpListener> {
     Ok(socket.listen(BACKLOG)?)
 }
 
-/// The library's own connector, but for the authority that is trusted and the names that are not looked up.
+/// Returns the library's own connector, but with the trusted authority, and without name lookups.
 fn connector(options: &Options) -> Result<HttpsConnector<HttpConnector<Fixed>>> {
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(&options.authority);
@@ -129,7 +129,7 @@ fn connector(options: &Options) -> Result<HttpsConnector<HttpConnector<Fixed>>> 
     Ok(HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp))
 }
 
-/// A resolver that knows one address.
+/// A resolver that answers every name with one address.
 #[derive(Clone)]
 struct Fixed(IpAddr);
 
@@ -143,7 +143,7 @@ impl Service<Name> for Fixed {
     }
 
     fn call(&mut self, _: Name) -> Self::Future {
-        // The port is the request's own.
+        // The connector sets the request's port.
         ready(Ok(Some(SocketAddr::new(self.0, 0)).into_iter()))
     }
 }

@@ -1,5 +1,5 @@
-//! A certificate for the benchmarks' own origin. It vouches for itself, so it is also the only authority the load
-//! generator trusts. It is made anew for each bench and is good for nothing else.
+//! Makes a self-signed certificate for the benchmarks' origin, so it is also the only authority the load generator trusts. Each
+//! bench makes its own; it is good for nothing else.
 
 use std::path::Path;
 

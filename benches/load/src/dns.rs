@@ -1,7 +1,7 @@
-//! DNS over UDP for a fixed time: a batch of questions, then its answers, then the next batch. And one question of our
-//! own, for programs without a resolver.
+//! Loads a DNS server over UDP for a fixed time: a batch of questions, then its answers, then the next batch. Also asks single
+//! questions, for programs without a resolver.
 //!
-//! Every question asks for the same A record; an answer without one counts as failed.
+//! Every question asks for the same A record. An answer without one counts as failed.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
 
-/// How long an answer is waited for before it counts as lost.
+/// How long an answer may take before it counts as lost.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A load that only loses stops here.
+/// How many failures end a load.
 const MOST_FAILURES: u64 = 1000;
-/// The sandbox's resolver answers at every address.
+/// The sandbox's resolver, which answers at every address.
 const RESOLVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 /// The length of a header, RFC 1035 §4.1.1.
 const HEADER: usize = 12;
 
-/// Loads for the given time.
+/// Loads the server for the given time.
 pub(crate) fn run(server: SocketAddr, name: &str, outstanding: usize, seconds: f64) -> Result<Option<Tally>> {
     let socket = open(server)?;
     let mut question = question(name)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(server: SocketAddr, name: &str, outstanding: usize, seconds: f
         let mut answered = 0;
         while answered < outstanding {
             match receive(&socket) {
-                // An answer to an earlier batch came too late and was counted as lost.
+                // A late answer to an earlier batch, already counted as lost.
                 Ok((id, _)) if usize::from(id.wrapping_sub(first)) >= outstanding => {}
                 Ok((_, Some(_))) => {
                     answered += 1;
@@ -57,7 +57,7 @@ pub(crate) fn run(server: SocketAddr, name: &str, outstanding: usize, seconds: f
     Ok(Some(tally.close(began.elapsed())))
 }
 
-/// The address of a name, by the resolver a sandbox has.
+/// Looks up the address of a name, with the sandbox's resolver.
 pub(crate) fn look_up(name: &str, port: u16) -> Result<SocketAddr> {
     let socket = open(RESOLVER)?;
     socket.send(&question(name)?).context("failed to send a question")?;
@@ -74,7 +74,7 @@ fn open(server: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// One answer: which question it is to, and the address in it.
+/// Receives one answer: its question's id, and the address in it.
 fn receive(socket: &UdpSocket) -> Result<(u16, Option<Ipv4Addr>)> {
     let mut buffer = [0; 1500];
     let length = socket.recv(&mut buffer).context("no answer came")?;
@@ -85,7 +85,7 @@ fn receive(socket: &UdpSocket) -> Result<(u16, Option<Ipv4Addr>)> {
     Ok((u16::from_be_bytes([answer[0], answer[1]]), address(answer)))
 }
 
-/// One question for an A record, recursion desired. RFC 1035 §4.1.
+/// Encodes one question for an A record, recursion desired. RFC 1035 §4.1.
 fn question(name: &str) -> Result<Vec<u8>> {
     let mut octets = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.trim_end_matches('.').split('.') {
@@ -101,7 +101,7 @@ fn question(name: &str) -> Result<Vec<u8>> {
     Ok(octets)
 }
 
-/// The address at the end of an answer that ends with one A record and perhaps an empty OPT record.
+/// Returns the address in an answer that ends with one A record and perhaps an empty OPT record.
 fn address(answer: &[u8]) -> Option<Ipv4Addr> {
     let is_good = answer[3] & 15 == 0 && u16::from_be_bytes([answer[6], answer[7]]) > 0;
     // Type A, class IN, a time to live, and four octets.

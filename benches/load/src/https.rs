@@ -1,5 +1,6 @@
-//! HTTPS, or plain HTTP through a proxy, for a fixed time: the same connection again and again, a new one for each request, one large body after another, or
-//! connections that are merely there. One thread, so that it never takes more than one processor from what is measured.
+//! Loads a server with HTTPS, or with plain HTTP through a proxy, for a fixed time: requests on kept connections, a new connection
+//! for each request, one large body after another, or idle connections. It is one thread, so it never takes more than one processor
+//! from what is measured.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,11 +22,11 @@ use tokio_rustls::client::TlsStream;
 use crate::request::{self, CHUNK};
 use crate::tally::Tally;
 
-/// How long a request that has begun may go on after the time is over.
+/// How long a request in progress may go on after the time is over.
 const GRACE: Duration = Duration::from_secs(5);
-/// A worker that only fails stops here.
+/// How many failures end a worker.
 const MOST_FAILURES: u64 = 20;
-/// Sessions that are kept for resumption.
+/// How many sessions are kept for resumption.
 const SESSIONS: usize = 256;
 
 /// What is loaded, and how.
@@ -77,7 +78,7 @@ pub(crate) enum Connections {
     Idle,
 }
 
-/// Loads for the given time.
+/// Loads the server for the given time.
 pub(crate) fn run(load: &Load) -> Result<Option<Tally>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let client = Rc::new(Client::new(load)?);
@@ -99,11 +100,11 @@ pub(crate) fn run(load: &Load) -> Result<Option<Tally>> {
     Ok(Some(all.close(began.elapsed())))
 }
 
-/// What every worker shares.
+/// What all workers share.
 struct Client {
     load: Load,
     dial: SocketAddr,
-    /// What the request says: the host, and the path or the whole URL.
+    /// The `Host` of each request, and its target: a path, or the whole URL.
     host: String,
     target: String,
     name: ServerName<'static>,

@@ -1,7 +1,8 @@
-//! `lockgate-load`: loads a server for a fixed time and tells what came back, as one JSON object on stdout.
+//! `lockgate-load`: loads a server for a fixed time and prints the result as one JSON object on stdout.
 //!
-//! It is the agent's part in the benchmarks: HTTPS directly, through a proxy that reads the server name, or through an
-//! explicit proxy; plain HTTP through an explicit proxy; and DNS. It measures nothing of the server: whoever starts it reads the server's processes.
+//! It plays the agent in the benchmarks: HTTPS directly, through a proxy that reads the server name, or through an explicit proxy;
+//! plain HTTP through an explicit proxy; and DNS. It measures nothing of the server: the program that starts it reads the server's
+//! processes.
 
 #![expect(clippy::print_stdout, reason = "its output is the measurement")]
 #![expect(clippy::print_stderr, reason = "it tells the person who starts it what went wrong")]

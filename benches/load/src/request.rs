@@ -1,6 +1,6 @@
-//! One HTTP/1.1 request on a connection that is open, and its response to the last octet.
+//! Sends one HTTP/1.1 request on an open connection, and reads its response to the last octet.
 //!
-//! It knows only what the benchmarks' own origin sends: a head, and a body as long as its `Content-Length`.
+//! It knows only what the benchmarks' origin sends: a head, and a body as long as its `Content-Length`.
 
 use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -10,7 +10,7 @@ const HEAD: usize = 4096;
 /// How much is read at once.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
-/// Asks for `target`, a path or a whole URL, and reads the answer; how many octets its body had.
+/// Requests `target`, a path or a whole URL, reads the answer, and returns the length of its body.
 pub(crate) async fn ask(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     host: &str,
@@ -51,7 +51,7 @@ pub(crate) async fn connect(
     Ok(())
 }
 
-/// Reads up to the empty line; the head, and how many octets of the body came with it.
+/// Reads up to the empty line. Returns the head, and how many octets of the body came with it.
 async fn head(stream: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> Result<(String, usize)> {
     let mut filled = 0;
     loop {

@@ -1,10 +1,10 @@
-//! What a load came to, as it is printed.
+//! Counts the results of a load, in the form that is printed.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Counts over one load. Latencies are of whole requests; with new connections that includes the connection.
+/// The counts of one load. Latencies are of whole requests; with new connections they include the connection.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Tally {
     pub(crate) done: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Tally {
     pub(crate) seconds: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
-    /// The first thing that failed, in words.
+    /// The message of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) first_failure: Option<String>,
     #[serde(skip)]
@@ -23,14 +23,14 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts one that came back whole.
+    /// Counts a request that came back whole.
     pub(crate) fn succeed(&mut self, octets: u64, began: Instant) {
         self.done += 1;
         self.octets += octets;
         self.latencies.push(began.elapsed());
     }
 
-    /// Counts one that did not.
+    /// Counts a request that failed.
     pub(crate) fn fail(&mut self, why: &anyhow::Error) {
         self.failed += 1;
         self.first_failure.get_or_insert_with(|| format!("{why:#}"));
@@ -48,7 +48,7 @@ impl Tally {
         }
     }
 
-    /// Closes the counting: how long it took, and the middle of the latencies.
+    /// Closes the count: sets how long it took, and the quantiles of the latencies.
     pub(crate) fn close(mut self, took: Duration) -> Self {
         self.seconds = took.as_secs_f64();
         self.latencies.sort_unstable();
