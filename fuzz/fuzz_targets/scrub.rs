@@ -78,8 +78,7 @@ fn body(text: &[u8], secrets: &[&[u8]]) -> (Vec<u8>, Vec<bool>) {
     (body, hidden)
 }
 
-/// Encodes a secret between other octets in base64. Returns the text, with the first and last position that hold bits of the
-/// secret.
+/// Encodes a secret between other octets in base64. Returns the text, between the start and the end of what holds bits of the secret.
 fn base64(encoding: &Encoding, secret: &[u8], kind: usize) -> (usize, Vec<u8>, usize) {
     let (before, after) = (&b"u:"[..kind % 3], if kind < 3 { &b""[..] } else { b"\xff!" });
     let text = encoding.encode(&[before, secret, after].concat()).into_bytes();

@@ -32,7 +32,7 @@ const POOL: &str = "bench-pool";
 /// The sidecar made by hand. It lives as long as a server of the bench, and is cold or in a pool.
 const COLD: &[&str] = &["run", "-d", "--name", SIDECAR, SMALL, "sleep", "900"];
 const WARM: &[&str] = &["run", "-d", "--name", SIDECAR, "--network", POOL, SMALL, "sleep", "900"];
-/// What is made and started by hand after the sidecar (warm) or around it (cold), and how everything is removed.
+/// The network made by hand, what is started on it, and how everything is removed.
 const NETWORKED: &[&str] = &["network", "create", "--internal", NETWORK];
 const STARTED: [&[&str]; 2] = [
     &["network", "connect", "--alias", "sidecar", NETWORK, SIDECAR],
