@@ -1,21 +1,20 @@
-//! What is tried inside and by which way, as lines of shell: one attempt after another, or all at the same time. It only writes
-//! them; what a sandbox makes of them is told by `Run`.
+//! Attempts made inside a sandbox, written as lines of shell: one after another, or all at the same time. `Run` carries them out.
 
 use std::path::Path;
 
 /// One attempt.
 #[derive(Clone, Copy, Debug)]
 pub enum Attempt<'a> {
-    /// By the probe, with these words.
+    /// The probe with these arguments.
     Probe(&'a [&'a str]),
-    /// A plain HTTP URL, asked of the run's explicit proxy, wherever its environment says that is.
+    /// A plain HTTP URL, requested from the run's explicit proxy, which the run's environment names.
     Proxy(&'a str),
-    /// A tunnel to `HOST:PORT`, asked of the same.
+    /// A tunnel to `HOST:PORT`, requested from the same proxy.
     Tunnel(&'a str),
 }
 
 impl<'a> Attempt<'a> {
-    /// A table of each way, as one.
+    /// Flattens a table of attempts into one list.
     #[must_use]
     pub fn all(probes: &[&'a [&'a str]], urls: &[&'a str], targets: &[&'a str]) -> Vec<Self> {
         let probes = probes.iter().map(|words| Self::Probe(words));
@@ -23,7 +22,7 @@ impl<'a> Attempt<'a> {
         probes.chain(asked).collect()
     }
 
-    /// As a command of a shell that prints one report.
+    /// Returns a shell command that prints one report.
     pub(crate) fn line(&self, probe: &Path) -> String {
         let probe = probe.to_string_lossy();
         let ask = |variable: &str, word: &str, target: &str| {
@@ -43,7 +42,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Lines of shell that are carried out at the same time; what they print comes in their order.
+/// Returns shell text that runs the lines concurrently and prints their output in order.
 pub(crate) fn at_once(lines: &[String]) -> String {
     let begin = lines.iter().enumerate().map(|(number, line)| format!("{line} > \"$said/{number}\" &\n"));
     let tell = (0..lines.len()).map(|number| format!("cat \"$said/{number}\"\n"));
@@ -54,7 +53,8 @@ pub(crate) fn at_once(lines: &[String]) -> String {
     )
 }
 
-/// Stops a shell before it does harm: what runs under `linux` must at least have PIDs and mounts of its own.
+/// Returns shell text that stops before a harmful command outside a sandbox: under `linux` a run must at least have its own PIDs and
+/// mounts.
 pub(crate) fn only_inside() -> String {
     let stop = |kind| {
         let outside = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
@@ -67,7 +67,7 @@ pub(crate) fn only_inside() -> String {
     ["pid", "mnt"].map(stop).concat()
 }
 
-/// A word of a shell, in single quotes.
+/// Quotes a word for a shell, in single quotes.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
@@ -113,7 +113,7 @@ mod tests {
         let apart =
             ["--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", &line];
         let output = Command::new("unshare").args(apart).output().expect("`unshare` of util-linux");
-        // The control, where namespaces can be made.
+        // The control runs only where namespaces can be made.
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text == "went on\n" || !output.status.success(), "{text}");
     }

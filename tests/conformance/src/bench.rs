@@ -1,5 +1,5 @@
-//! A place to try things: a workspace with the probe in it, files beside it that no sandbox may see, a state
-//! directory of its own. Everything lies in one temporary directory that goes when the bench does.
+//! A test's bench: a workspace with the probe in it, files beside it that no sandbox may see, and a state directory. All of it lies in one
+//! temporary directory that is removed when the bench is dropped.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
@@ -18,30 +18,30 @@ use crate::program::{Ended, copy_program, run};
 use crate::run::Run;
 use crate::seen::Seen;
 
-/// Who a run of root's is inside a container of an engine, user and group alike.
+/// The user and group inside a container of an engine when root starts the run.
 const USER: u32 = 1000;
 
-/// Which backend a run asks for.
+/// The backend a run asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
     /// Namespaces, seccomp, limits: the default.
     Linux,
-    /// The same, with a link to the sidecar, which only root makes.
+    /// `linux` with a link to the sidecar, which only root can make.
     Veth,
-    /// As the first, with an image as its root.
+    /// `linux` with an image as its root.
     Container,
-    /// The same, with a link.
+    /// `container` with a link.
     ContainerVeth,
-    /// A container of the caller's engine, which is Docker.
+    /// A container of the caller's engine, Docker.
     Docker,
-    /// The same, of Podman's service.
+    /// A container of Podman's service.
     Podman,
-    /// No isolation, a proxy and a clean environment.
+    /// No isolation: a proxy and a clean environment.
     Process,
 }
 
 impl Backend {
-    /// The backend whose promises this program tests: the one it is named after, or `linux`.
+    /// Returns the backend this program tests: the one it is named after, or `linux`.
     #[must_use]
     pub fn isolated() -> Self {
         static NAMED: OnceLock<Backend> = OnceLock::new();
@@ -58,31 +58,31 @@ impl Backend {
         })
     }
 
-    /// How long something may take: an engine, on a machine that runs others beside it, is slower than a kernel.
+    /// Returns a time limit. An engine on a busy machine is slower than a kernel.
     #[must_use]
     pub fn patience(seconds: u64) -> Duration {
         Duration::from_secs(if Self::isolated().is_engine() { seconds * 6 } else { seconds })
     }
 
-    /// Whether its root is an image's, by our own init.
+    /// Whether our own init makes the root from an image.
     #[must_use]
     pub fn has_own_image(self) -> bool {
         matches!(self, Self::Container | Self::ContainerVeth)
     }
 
-    /// Whether a link leads to its sidecar.
+    /// Whether a link leads to the sidecar.
     #[must_use]
     pub fn has_link(self) -> bool {
         matches!(self, Self::Veth | Self::ContainerVeth)
     }
 
-    /// Whether an engine makes its containers.
+    /// Whether an engine makes the containers.
     #[must_use]
     pub fn is_engine(self) -> bool {
         matches!(self, Self::Docker | Self::Podman)
     }
 
-    /// That one, and, in the program of `linux`, the one without isolation.
+    /// Returns that backend and, in the program of `linux`, the one without isolation.
     #[must_use]
     pub fn all() -> Vec<Self> {
         match Self::isolated() {
@@ -91,7 +91,7 @@ impl Backend {
         }
     }
 
-    /// Its name on the command line.
+    /// The backend's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl Backend {
         }
     }
 
-    /// The program that tests its promises.
+    /// The name of the program that tests this backend.
     fn program(self) -> &'static str {
         match self {
             Self::Veth => "veth",
@@ -113,14 +113,14 @@ impl Backend {
     }
 }
 
-/// One test's directory.
+/// The directory of one test.
 #[derive(Debug)]
 pub struct Bench {
     root: TempDir,
 }
 
 impl Drop for Bench {
-    /// What the kernel keeps of an overlay it made for nobody to look into, and what cannot be looked into is not removed.
+    /// The kernel keeps an overlay's work directory unreadable, and an unreadable directory cannot be removed.
     fn drop(&mut self) {
         let kept = fs::read_dir(self.state().join("lockgate/changes")).into_iter().flatten().flatten();
         for run in kept {
@@ -130,10 +130,10 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// Makes the directory: not under `/tmp`, because the sandbox has one of its own there.
+    /// Makes the directory, not under `/tmp`: the sandbox has its own there.
     ///
     /// # Panics
-    /// When it cannot be made, or the probe is not built.
+    /// When the directory cannot be made, or the probe is not built.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "making directories is not a default value")]
     pub fn new() -> Self {
@@ -149,25 +149,25 @@ impl Bench {
         bench
     }
 
-    /// The run's workspace.
+    /// The workspace of the run.
     #[must_use]
     pub fn workspace(&self) -> PathBuf {
         self.root.path().join("workspace")
     }
 
-    /// A directory of the host's that no run is given.
+    /// A directory of the host that no run is given.
     #[must_use]
     pub fn outside(&self) -> PathBuf {
         self.root.path().join("outside")
     }
 
-    /// `XDG_STATE_HOME` of every run on this bench.
+    /// The `XDG_STATE_HOME` of every run on this bench.
     #[must_use]
     pub fn state(&self) -> PathBuf {
         self.root.path().join("state")
     }
 
-    /// What every call of the program has in its environment here.
+    /// The environment that every call of `lockgate` on this bench has.
     #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         let mut environment = vec![("XDG_STATE_HOME", self.state())];
@@ -184,16 +184,16 @@ impl Bench {
         environment
     }
 
-    /// The probe's path, the same inside and out.
+    /// The path of the probe, the same inside and outside.
     #[must_use]
     pub fn probe(&self) -> PathBuf {
         self.workspace().join("probe")
     }
 
-    /// Writes a file that everybody may read and returns its path.
+    /// Writes a file that every user may read, and returns its path.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn file(&self, path: impl AsRef<Path>, text: &str) -> PathBuf {
         let path = self.root.path().join(path);
         fs::create_dir_all(path.parent().expect("a path beneath the bench")).expect("its directory");
@@ -202,16 +202,16 @@ impl Bench {
         path
     }
 
-    /// The positive control: the probe where nothing holds it.
+    /// The positive control: runs the probe outside any sandbox.
     #[must_use]
     pub fn control(&self, arguments: &[&str]) -> Seen {
         Seen::only(&run(Command::new(self.probe()).args(arguments).current_dir(self.workspace())))
     }
 
-    /// Checks that each attempt works where nothing holds it.
+    /// Checks that each attempt succeeds outside any sandbox.
     ///
     /// # Panics
-    /// When one does not; the message names it.
+    /// When an attempt fails; the message names it.
     pub fn controls(&self, attempts: &[&[&str]]) {
         for attempt in attempts {
             let seen = self.control(attempt);
@@ -219,7 +219,7 @@ impl Bench {
         }
     }
 
-    /// The positive control for what is not harmless: every capability, in namespaces of its own.
+    /// The positive control for harmful attempts: every capability, in separate namespaces.
     #[must_use]
     pub fn control_apart(&self, arguments: &[&str]) -> Seen {
         let mut command = Command::new("unshare");
@@ -237,13 +237,13 @@ impl Bench {
         Seen::only(&run(command.current_dir(self.workspace())))
     }
 
-    /// A run on this bench, to be filled in.
+    /// Returns a run on this bench, to be configured.
     #[must_use]
     pub fn run(&self, backend: Backend) -> Run {
         Run::new(self, backend)
     }
 
-    /// `lockgate ARGUMENTS…` with this bench's state directory.
+    /// Returns `lockgate ARGUMENTS…` with this bench's state directory.
     #[must_use]
     pub fn lockgate(&self, arguments: &[&str]) -> Ended {
         let mut command = Command::new(binary("lockgate").expect("`ready` was asked first"));
@@ -251,7 +251,7 @@ impl Bench {
         run(command.env("DOCKER_HOST", engine::started()))
     }
 
-    /// The records of `lockgate … --json`, one a line.
+    /// Returns the records of `lockgate … --json`, one per line.
     ///
     /// # Panics
     /// When the command fails or a line is not JSON.
@@ -262,10 +262,10 @@ impl Bench {
         ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
-    /// The audit records of every run on record, each chain verified.
+    /// Returns the audit records of every recorded run, after each chain is verified.
     ///
     /// # Panics
-    /// When a run cannot be listed, or its chain does not hold.
+    /// When a run cannot be listed, or its chain does not verify.
     #[must_use]
     pub fn every_audit_record(&self) -> Vec<serde_json::Value> {
         let runs = self.lockgate(&["runs", "ls", "-q"]).stdout;
@@ -279,18 +279,18 @@ impl Bench {
     }
 }
 
-/// Gives a workspace to the user inside: an engine's containers have no other identities than the machine's, and what root
-/// starts runs as the first ordinary user there.
+/// Gives a workspace to the user inside: an engine's containers use the machine's own ids, and what root starts runs there as the first
+/// ordinary user.
 pub(crate) fn hand_over(workspace: &Path) {
     if !is_root() {
         return;
     }
     let all = files_under(workspace).into_iter().map(|path| workspace.join(path));
     for path in all.chain([workspace.to_owned()]) {
-        // What is theirs already keeps its change time: by that it is told what changed while a run went on.
+        // Files that user already owns keep their change time: tests tell by it what changed during a run.
         let is_theirs = fs::symlink_metadata(&path).is_ok_and(|it| (it.uid(), it.gid()) == (USER, USER));
         if !is_theirs {
-            // What has gone in the meantime needs no owner.
+            // A file that has disappeared meanwhile needs no owner.
             let _ = lchown(path, Some(USER), Some(USER));
         }
     }

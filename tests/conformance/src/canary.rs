@@ -1,18 +1,18 @@
-//! A secret that exists nowhere else: 40 random octets of text. Masked, it can be given to a probe that looks for it.
-//! It must never be put on a command line unmasked by a test that then searches for it.
+//! A unique secret: 40 random octets of text. It is passed to the probe masked, so that the probe can search for it.
+//! A test that searches for it must never put it on a command line unmasked.
 
 use std::fs::File;
 use std::io::Read;
 
-/// The probe undoes this mask; see `walk-for` there.
+/// The mask, which the probe's `walk-for` undoes.
 const MASK: u8 = 0x5a;
 
-/// One random secret.
+/// A random secret.
 #[derive(Debug)]
 pub struct Canary(String);
 
 impl Canary {
-    /// Draws a new one.
+    /// Draws a new secret.
     ///
     /// # Panics
     /// When the machine gives no random octets.
@@ -30,7 +30,7 @@ impl Canary {
         &self.0
     }
 
-    /// The secret so that a search for it does not find this.
+    /// The masked secret, which a search for the secret does not find.
     #[must_use]
     pub fn masked(&self) -> String {
         self.0.bytes().map(|octet| format!("{:02x}", octet ^ MASK)).collect()

@@ -1,5 +1,5 @@
-//! The engines of the backend `docker`, started by the `engine` program of `tests/world`: one in the small internet for
-//! each run that is in it, and one for all other runs of this program, in an empty network. The machine's own is never asked.
+//! The engines of the backend `docker`, started by the `engine` program of `tests/world`: one in the small internet for each run there, and
+//! one in an empty network for all other runs of this program. The machine's own engine is never asked.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,23 +14,23 @@ use crate::bench::Backend;
 use crate::host::binary;
 use crate::image;
 
-/// Says where the engine is, and stays until nobody holds the other end of its input.
+/// Prints the engine's address, and stays until its standard input is closed.
 const STAY: [&str; 3] = ["/bin/sh", "-c", r#"echo "$DOCKER_HOST"; exec cat > /dev/null"#];
-/// For an answer about what an engine has: Podman looks at each container for each network.
+/// The time limit for a query to an engine: Podman looks at each container for each network.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a run may leave in an engine, as the API lists it.
+/// The API listings of everything a run may leave in an engine.
 const LISTS: [&str; 4] = ["/containers/json?all=1", "/networks", "/volumes", "/images/json?all=1"];
 
-/// Where it is, and the process whose input ends it.
+/// The engine's address, and the process that ends when its input is closed.
 static SHARED: OnceLock<(String, Child)> = OnceLock::new();
 
-/// What is before a command in the small internet that needs an engine there.
+/// Returns the prefix of a command in the small internet that needs an engine there.
 pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
     program(&["--here"])
 }
 
-/// `DOCKER_HOST` of the engine that all runs outside the small internet share. It ends with this process, however that ends:
-/// then its input is closed.
+/// Returns the `DOCKER_HOST` of the engine that all runs outside the small internet share. It ends with this process, even a killed one,
+/// because its input is then closed.
 pub(crate) fn shared() -> &'static str {
     if let Some(given) = given() {
         return given;
@@ -38,30 +38,30 @@ pub(crate) fn shared() -> &'static str {
     &SHARED.get_or_init(|| start().expect("an engine")).0
 }
 
-/// The engine that this program was started beside, by somebody who is not root and starts none here.
+/// Returns the engine that this program was started beside by a user who is not root and starts none here.
 pub(crate) fn given() -> Option<&'static str> {
     static GIVEN: OnceLock<Option<String>> = OnceLock::new();
     GIVEN.get_or_init(|| std::env::var("LOCKGATE_TEST_ENGINE").ok()).as_deref()
 }
 
-/// Whether runs are made by an engine that root does not run.
+/// Whether an engine that does not run as root makes the runs.
 #[must_use]
 pub fn is_engine_without_root() -> bool {
     given().is_some()
 }
 
-/// Whether the command is root inside, of a namespace in which that is whoever runs the engine: Docker's without root.
+/// Whether the command is root inside, in a namespace where that maps to the engine's user: Docker without root.
 #[must_use]
 pub fn makes_user_root() -> bool {
     is_engine_without_root() && Backend::isolated() == Backend::Docker
 }
 
-/// The same if it has been started, or what leads nowhere: the machine's own is not to be found by default.
+/// Returns the shared engine if it has been started, or else an address that leads nowhere, so that no default finds the machine's own.
 pub(crate) fn started() -> &'static str {
     given().or(SHARED.get().map(|(host, _)| host.as_str())).unwrap_or("unix:///nonexistent/docker.sock")
 }
 
-/// Whether there can be an engine, as far as files tell.
+/// Checks by files whether an engine can be started.
 pub(crate) fn possible() -> Result<(), String> {
     let tools = match Backend::isolated() {
         Backend::Podman => [("podman", "podman"), ("runc", "runc"), ("iptables", "iptables")],
@@ -76,7 +76,7 @@ pub(crate) fn possible() -> Result<(), String> {
     program(&[]).map(drop)
 }
 
-/// The containers, networks, volumes and images of the shared engine whose description holds `word`.
+/// Returns the containers, networks, volumes and images of the shared engine whose description contains `word`.
 ///
 /// # Panics
 /// When the engine does not answer.
@@ -86,7 +86,7 @@ pub fn objects(word: &str) -> Vec<String> {
     all.filter(|object| object.contains(word)).collect()
 }
 
-/// Kills the containers of the shared engine whose description holds all of `words`, and says how many there were.
+/// Kills the containers of the shared engine whose description contains all of `words`, and returns their number.
 ///
 /// # Panics
 /// When the engine does not answer.
@@ -103,7 +103,7 @@ pub fn kill_containers(words: &[&str]) -> usize {
         .count()
 }
 
-/// What the shared engine has to say of each container of a run, the sidecar's among them: their whole descriptions.
+/// Returns the full descriptions of a run's containers in the shared engine, the sidecar's included.
 ///
 /// # Panics
 /// When the engine does not answer.
@@ -120,7 +120,7 @@ pub fn containers_of(run: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Asks the API of the shared engine: the status of its answer, and what it says.
+/// Sends a request to the API of the shared engine, and returns the status and the answer.
 ///
 /// # Panics
 /// When the engine does not answer.
@@ -131,10 +131,10 @@ pub fn ask_engine(method: &str, path: &str, body: &Value) -> (u16, Value) {
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
-/// Sends octets to the standard input of a container of the shared engine that runs.
+/// Sends octets to the standard input of a running container of the shared engine.
 ///
 /// # Panics
-/// When the engine does not take them.
+/// When the engine does not accept them.
 pub fn say_to_container(id: &str, octets: &[u8]) {
     let mut stream = connect().expect("the engine");
     let path = format!("/containers/{id}/attach?stream=1&stdin=1");
@@ -146,23 +146,23 @@ pub fn say_to_container(id: &str, octets: &[u8]) {
     stream.read_exact(&mut answer).expect("an answer of the engine");
     assert!(&answer == b"HTTP/1.1 101", "{}", String::from_utf8_lossy(&answer));
     stream.write_all(octets).expect("octets to be taken");
-    // The engine closes the input of the container when this connection is: not before it has handed them on.
+    // The engine closes the container's input with this connection, so give it time to pass the octets on.
     std::thread::sleep(Duration::from_millis(500));
 }
 
 fn list(path: &str) -> std::io::Result<Vec<String>> {
     let body: Value = serde_json::from_str(&ask("GET", path)?)?;
-    // Volumes are a list in an object.
+    // The API wraps the list of volumes in an object.
     let list = body.as_array().or_else(|| body["Volumes"].as_array());
     Ok(list.into_iter().flatten().map(Value::to_string).collect())
 }
 
-/// The body of an answer of the API.
+/// Returns the body of an answer of the API.
 fn ask(method: &str, path: &str) -> std::io::Result<String> {
     put(method, path, "").map(|(_, text)| text)
 }
 
-/// The status and the body of an answer of the API.
+/// Returns the status and the body of an answer of the API.
 fn put(method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let mut stream = connect()?;
     let length = body.len();
@@ -187,7 +187,7 @@ fn start() -> Result<(String, Child), String> {
     let fail = |error: std::io::Error| format!("no docker engine: {error}");
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).args(STAY).current_dir("/");
-    // Its streams are its own: a test ends when nobody holds those of the test.
+    // The engine has streams of its own: a test ends only when nothing holds the streams of the test.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(fail)?;
     let mut host = String::new();

@@ -1,4 +1,4 @@
-//! Files that take one another's place again and again while runs start: what a start opens is not what it finds a moment later.
+//! Swaps files again and again while runs start, so that what a start opens is not what it finds a moment later.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,27 +9,27 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::Backend;
 
-/// What became of a start.
+/// The outcome of a start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// It showed what was declared.
+    /// The run showed what was declared.
     In,
-    /// It was refused for what was there in its place.
+    /// The run was refused because of the other file.
     Refused,
-    /// Neither: what was declared was not there, and nothing else was taken for it.
+    /// The declared file was missing, and nothing else was shown in its place.
     Neither,
 }
 
-/// So many times as often a start is tried that must have come in, or been refused, once.
+/// How many times more starts are tried until each required outcome has been seen once.
 const PATIENCE: usize = 4;
 
-/// Starts while the two of each pair change places, both at once, so that neither name is ever free: an engine may make a directory
-/// where it is (Podman's does, as root).
+/// Starts runs while the two paths of each pair are exchanged atomically, so that neither name is ever free: an engine may create a missing
+/// directory (Podman does, as root).
 ///
 /// # Panics
-/// When all came in or none did: nothing was proven then.
+/// When every start succeeded or none did: nothing is proven then.
 pub fn while_flipping(pairs: &[[&Path; 2]], start: impl Fn() -> Came + Sync) {
-    // An engine looks a path up a while after us, and of several starts at once at another moment for each.
+    // An engine looks a path up some time after us, and at a different moment for each of several starts.
     let (starts, lanes, pauses): (usize, _, &[u64]) =
         if Backend::isolated().is_engine() { (24, 3, &[30, 250, 110, 400, 170, 320]) } else { (40, 1, &[0]) };
     let over = AtomicBool::new(false);
@@ -69,7 +69,7 @@ pub fn while_flipping(pairs: &[[&Path; 2]], start: impl Fn() -> Came + Sync) {
     });
 }
 
-/// Ends the flipping with the test, however that ends: a failed one would wait for it for ever.
+/// Ends the flipping when the test ends, even by a panic: a failed test would wait for it forever.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -1,5 +1,5 @@
-//! What this machine can do, asked by doing it, and the one place where a test is skipped.
-//! A skip prints its reason; with `LOCKGATE_TEST_REQUIRE=all` it is a failure. Nothing is skipped in silence.
+//! What this machine can do, found out by doing it, and the only place where a test is skipped.
+//! A skip prints its reason; with `LOCKGATE_TEST_REQUIRE=all` it is a failure. No skip is silent.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,34 +9,34 @@ use std::sync::OnceLock;
 use crate::bench::Backend;
 use crate::{engine, image};
 
-/// Something a test cannot do without.
+/// A requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// User, network and PID namespaces, with nftables inside: what the `linux` backend is made of.
+    /// User, network and PID namespaces with nftables inside, as the `linux` backend uses.
     Linux,
     /// The small internet of `tests/world`.
     World,
-    /// To be root outside.
+    /// Root outside.
     Root,
-    /// A way to bound memory and processes: root, or a delegated control group.
+    /// A way to limit memory and processes: root, or a delegated control group.
     ControlGroups,
-    /// The images that tests have, in a store of `lockgate image`.
+    /// The images of the tests, in a store of `lockgate image`.
     Images,
-    /// A docker engine of the test's own, which only root can start.
+    /// A Docker engine of the test's own, which only root can start.
     Engine,
-    /// That such an engine, where one makes the runs, is root's: Podman's without root has no declared ports and no pool, and at Docker's
-    /// they are not tried.
+    /// That an engine which makes the runs belongs to root: Podman without root has no declared ports and no pool, and they are not tried
+    /// at Docker without root.
     RootsEngine,
-    /// Room for the processes of many runs at once: at Docker's engine without root all of them count as one run's.
+    /// Room for the processes of many runs at once: at Docker's engine without root they all count as one run's.
     ManyRuns,
     /// A pseudo-terminal, made by `script` of util-linux.
     Terminal,
 }
 
-/// Whether everything a test needs is there. Otherwise the reason is printed, and the test is to return.
+/// Returns whether all requirements of a test are met. Otherwise it prints the reason, and the test must return.
 ///
 /// # Panics
-/// When something is missing and `LOCKGATE_TEST_REQUIRE=all`.
+/// When a requirement is missing and `LOCKGATE_TEST_REQUIRE=all`.
 #[must_use]
 pub fn ready(needs: &[Needs]) -> bool {
     let missing = binary("lockgate")
@@ -56,15 +56,15 @@ pub fn ready(needs: &[Needs]) -> bool {
     false
 }
 
-/// The path of one of our programs.
+/// Returns the path of one of our programs.
 ///
 /// # Errors
-/// When it is not built.
+/// When the program is not built.
 pub fn program_path(name: &str) -> Result<PathBuf, String> {
     binary(name)
 }
 
-/// The path of one of our programs: from its variable, or from where this test was built.
+/// Returns the path of one of our programs: from its variable, or from where this test was built.
 pub(crate) fn binary(name: &str) -> Result<PathBuf, String> {
     let variable = match name {
         "lockgate" => "LOCKGATE_BIN".to_owned(),
@@ -146,7 +146,7 @@ fn world() -> Result<(), String> {
     succeeds(Command::new(path).args(["--", "true"]), "the small internet of tests/world cannot be made here")
 }
 
-/// Root may always; others need a group of their own that the machine has handed over (cgroups(7), delegation).
+/// Root always may; other users need a delegated control group (cgroups(7), delegation).
 fn groups() -> Result<(), String> {
     if is_root() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The image that runs are given where they need one: a Debian that `cargo xtask setup` made, for the backend `container` taken
-//! into a store of the tests' own, once for each user.
+//! The image of runs that need one: a Debian made by `cargo xtask setup`. For the backend `container` it is imported into a store of the
+//! tests' own, once per user.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,16 +11,16 @@ use rustix::fs::FlockOperation;
 
 use crate::host::binary;
 
-/// What it is called.
+/// The name of the image.
 pub(crate) const NAME: &str = "debian";
 
-/// The `XDG_DATA_HOME` that has it.
+/// Returns the `XDG_DATA_HOME` that contains the image.
 pub(crate) fn store() -> Result<PathBuf, String> {
     static STORE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     STORE.get_or_init(prepare).clone()
 }
 
-/// The archive that it is made of, from where these tests were built.
+/// Returns the archive of the image, found from where these tests were built.
 pub(crate) fn archive() -> Result<PathBuf, String> {
     let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
     let missing =
@@ -35,7 +35,7 @@ fn prepare() -> Result<PathBuf, String> {
     let store = Path::new("/var/tmp").join(format!("lockgate-test-images-{user}"));
     let fail = |error: std::io::Error| format!("the image cannot be taken in: {error}");
     fs::create_dir_all(&store).map_err(fail)?;
-    // Tests are processes of their own, and the first of them does it.
+    // Tests are separate processes, and the first one imports the image.
     let lock = File::create(store.join("lock")).map_err(fail)?;
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| fail(e.into()))?;
     let stamp = store.join("stamp");

@@ -1,11 +1,11 @@
-//! What is on this machine: processes by a word in their command line, mounts, control groups, files.
-//! It looks only; what a test compares is always narrowed to names the test made up.
+//! An inventory of this machine: processes by a word in their command line, mounts, control groups, files.
+//! It only looks; a test compares only names that the test made up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Every command line on the machine that may be read, with its process id.
+/// Returns every readable command line on the machine, with its process id.
 #[must_use]
 pub fn command_lines() -> Vec<(u32, String)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -18,20 +18,20 @@ pub fn command_lines() -> Vec<(u32, String)> {
         .collect()
 }
 
-/// The processes whose command line holds `word`.
+/// Returns the processes whose command line contains `word`.
 #[must_use]
 pub fn processes_named(word: &str) -> Vec<(u32, String)> {
     command_lines().into_iter().filter(|(_, line)| line.contains(word)).collect()
 }
 
-/// Mounts of this namespace whose line holds `word`.
+/// Returns the mounts of this namespace whose line contains `word`.
 #[must_use]
 pub fn mount_points(word: &str) -> Vec<String> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
 }
 
-/// Directories under `/sys/fs/cgroup` whose own name holds `word`.
+/// Returns the directories under `/sys/fs/cgroup` whose own name contains `word`.
 #[must_use]
 pub fn control_groups(word: &str) -> Vec<PathBuf> {
     let mut waiting = vec![(PathBuf::from("/sys/fs/cgroup"), 0)];
@@ -52,7 +52,7 @@ pub fn control_groups(word: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Every file, socket and directory under `root`, as paths relative to it.
+/// Returns every file, socket and directory under `root`, as paths relative to it.
 #[must_use]
 pub fn files_under(root: &Path) -> Vec<PathBuf> {
     let mut waiting = vec![root.to_owned()];
@@ -70,7 +70,7 @@ pub fn files_under(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether `there` becomes true within `patience`.
+/// Returns whether `there` becomes true within `patience`.
 #[must_use]
 pub fn within(patience: Duration, there: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + patience;
@@ -85,7 +85,7 @@ pub fn within(patience: Duration, there: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Whether every process whose command line holds `word` is gone within `patience`.
+/// Returns whether every process whose command line contains `word` is gone within `patience`.
 #[must_use]
 pub fn vanishes(word: &str, patience: Duration) -> bool {
     within(patience, || processes_named(word).is_empty())

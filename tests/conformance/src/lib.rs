@@ -1,8 +1,7 @@
-//! The promises Lockgate makes about what runs inside it, and the bench on which each is proven from outside.
+//! The promises Lockgate makes about what runs inside it, and the bench that proves each of them from outside.
 //!
-//! The product is only ever used as a person would: by its command line. What happens inside is told by the `probe`
-//! program, copied into the workspace. Every promise has one file under `tests/`, and a positive control that shows
-//! the probe succeeds where nothing holds it.
+//! Tests use the product only as a person would: by its command line. The `probe` program, copied into the workspace, reports what happens
+//! inside. Every promise has one file under `tests/`, with a positive control that shows the probe succeeds outside a sandbox.
 
 mod attempt;
 mod bench;

@@ -1,5 +1,5 @@
 //! Prints the table of promises, or writes it to `docs/conformance.md` with `--write`.
-//! It runs nothing and judges nothing; the tests do.
+//! It runs no test.
 
 use std::path::Path;
 use std::process::ExitCode;

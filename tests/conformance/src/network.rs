@@ -1,5 +1,5 @@
-//! A network apart, for runs that make links: they would otherwise be made in the machine's own. It has loopback and one more
-//! address, which stands for the machine's own on its LAN, and it ends with this process.
+//! A separate network for runs that make links, which would otherwise be made in the machine's own network. It has loopback and one more
+//! address, which stands for the machine's address on its LAN, and it ends with this process.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -10,23 +10,23 @@ use crate::bench::Bench;
 use crate::program::{Ended, run};
 use crate::seen::Seen;
 
-/// Lets everybody send echoes, says that it is there, and stays until nobody holds the other end of its input.
+/// Lets every user send ICMP echoes, prints that it is ready, and stays until its standard input is closed.
 const STAY: &str = "ip link set lo up && ip link add lan type veth peer name wire && ip link set wire up && \
                     ip link set lan up && ip addr add 192.0.2.7/24 dev lan && \
                     echo '0 2147483647' > /proc/sys/net/ipv4/ping_group_range && echo up && exec cat > /dev/null";
 
-/// The network, by the process that keeps it.
+/// The network, held by the process in it.
 #[derive(Debug)]
 pub struct Network(Child);
 
 impl Network {
-    /// Its address on the LAN.
+    /// The machine's address on the LAN.
     pub const ADDRESS: &'static str = "192.0.2.7";
 
-    /// The one of this program.
+    /// Returns the network of this program.
     ///
     /// # Panics
-    /// When it cannot be made, as without root; `ready` says so first.
+    /// When it cannot be made, as without root; `ready` tells beforehand.
     #[must_use]
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Network> = OnceLock::new();
@@ -42,14 +42,14 @@ impl Network {
         })
     }
 
-    /// What is before a command in it.
+    /// Returns the prefix of a command in this network.
     #[must_use]
     pub fn enter(&self) -> Vec<OsString> {
         let network = format!("--net=/proc/{}/ns/net", self.0.id());
         ["nsenter", &network, "--"].map(OsString::from).into()
     }
 
-    /// A command in it, not yet started.
+    /// Returns a command in this network, not yet started.
     #[must_use]
     pub fn command<T: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = T>) -> Command {
         let enter = self.enter();
@@ -58,13 +58,13 @@ impl Network {
         command
     }
 
-    /// What a command in it says.
+    /// Runs a command in this network and returns its output.
     #[must_use]
     pub fn ask(&self, words: &[&str]) -> Ended {
         run(&mut self.command(words))
     }
 
-    /// A probe in it, outside any sandbox.
+    /// Runs the probe in this network, outside any sandbox.
     #[must_use]
     pub fn probe(&self, bench: &Bench, arguments: &[&str]) -> Seen {
         let words =
@@ -72,7 +72,7 @@ impl Network {
         Seen::only(&run(&mut self.command(words)))
     }
 
-    /// The names of links and packet filters in it that hold `word`.
+    /// Returns the names of links and packet filters in this network that contain `word`.
     #[must_use]
     pub fn made(&self, word: &str) -> Vec<String> {
         let listed = [self.ask(&["ip", "-o", "link"]), self.ask(&["nft", "list", "tables"])];
@@ -80,7 +80,7 @@ impl Network {
         lines.filter(|line| line.contains(word)).map(str::to_owned).collect()
     }
 
-    /// The address of the host's end of a run's link.
+    /// Returns the address of the host's end of a run's link.
     #[must_use]
     pub fn end_of(&self, run: &str) -> Option<std::net::Ipv4Addr> {
         let listed = self.ask(&["ip", "-o", "-4", "addr", "show", "dev", &format!("vh-{run}")]).stdout;

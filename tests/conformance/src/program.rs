@@ -1,5 +1,5 @@
-//! Starts a program and waits for it, never longer than it is given, and ends only what it started.
-//! Output is read on the side, so that a pipe held open by somebody else cannot hold the test.
+//! Runs a program with a time limit, and ends only what it started.
+//! Threads read the output, so a pipe that another process holds open cannot block the test.
 
 use std::fmt;
 use std::io::Read;
@@ -9,15 +9,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No command of a test may take longer than this.
+/// The time limit of any command of a test.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// A stream that is still open this long after its program has ended is left as it is.
+/// How long a stream is read after its program has ended. A stream still open then is abandoned.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// How long a program that is not needed any more may take to end by itself.
+/// How long a program that is no longer needed may take to end by itself.
 const POLITE: Duration = Duration::from_secs(2);
 
-/// How a program ended and what it said.
+/// How a program ended, and its output.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Its exit status; 128 + n when signal n killed it.
@@ -46,7 +46,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Starts `command` with stdout and stderr collected; stdin is empty unless it was set.
+    /// Starts `command` and collects stdout and stderr; stdin is empty unless it was set.
     ///
     /// # Panics
     /// When the program cannot be started.
@@ -62,13 +62,13 @@ impl Live {
         Self { child, streams, start }
     }
 
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it the signal `name` (`TERM`, `KILL`, `INT`, …).
+    /// Sends the signal `name` (`TERM`, `KILL`, `INT`, …) to the program.
     ///
     /// # Panics
     /// When the signal cannot be sent.
@@ -77,19 +77,19 @@ impl Live {
         assert!(sent.is_ok_and(|status| status.success()), "failed to signal {}", self.child.id());
     }
 
-    /// Waits for its end.
+    /// Waits for the program to end.
     ///
     /// # Panics
-    /// When it takes longer than any command of a test may.
+    /// When it takes longer than the limit of any command.
     #[must_use]
     pub fn wait(self) -> Ended {
         self.wait_within(PATIENCE)
     }
 
-    /// Waits for the end of one that may take longer, or not as long.
+    /// Waits for the program to end, with another time limit.
     ///
     /// # Panics
-    /// When it takes longer than that.
+    /// When it takes longer than that limit.
     #[must_use]
     pub fn wait_within(mut self, patience: Duration) -> Ended {
         let code = loop {
@@ -127,7 +127,7 @@ impl Drop for Live {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return; // it has been waited for
         }
-        // Asked first: a run that is killed leaves what it acquired to the next start of its own state, and there is none.
+        // Ask it to end first: a killed run leaves its resources to the next start with the same state, and there is none.
         let id = self.child.id().to_string();
         let _ = Command::new("kill").args(["-s", "TERM", &id]).stderr(Stdio::null()).status();
         let deadline = Instant::now() + POLITE;
@@ -145,11 +145,11 @@ pub fn run(command: &mut Command) -> Ended {
     Live::start(command).wait()
 }
 
-/// Copies a program that will be executed. What this process writes, a child that another thread starts meanwhile has open
-/// for writing until it executes, and for so long it cannot be executed ("text file busy"); so another process copies.
+/// Copies a program that will be executed, by another process. A file written by this process stays open for writing in any child that
+/// another thread forks meanwhile, until that child executes, and cannot be executed until then ("text file busy").
 ///
 /// # Panics
-/// When it cannot be copied.
+/// When the program cannot be copied.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("--").args([from, to]).status().expect("cp was started");
     assert!(copied.success(), "{} was not copied to {}: {copied}", from.display(), to.display());

@@ -1,30 +1,30 @@
-//! The list of promises: which sentence, which backends make it, where it is proven, what it answers to.
-//! A promise without a test file does not compile into the table: the tests check that each file is there.
+//! The list of promises: each with its sentence, the backends that make it, its test, and the requirements it answers.
+//! A test checks that every promise has a test file.
 
 use crate::bench::Backend;
 
 /// One sentence that holds, or the product is broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// Its name: the test file without `.rs`.
+    /// The name: the test file without `.rs`.
     pub id: &'static str,
-    /// What holds.
+    /// The sentence that holds.
     pub sentence: &'static str,
-    /// Who makes it.
+    /// The backends that make the promise.
     pub backends: &'static [Backend],
-    /// The requirements and threats it answers, by number.
+    /// The numbers of the requirements and threats it answers.
     pub answers: &'static str,
 }
 
 const ISOLATED: &[Backend] = &[Backend::Linux, Backend::Container, Backend::Docker, Backend::Podman];
-/// Those and the other wiring, for what the network has to do with.
+/// The isolated backends and the other wiring, for promises about the network.
 const WIRED: &[Backend] =
     &[Backend::Linux, Backend::Veth, Backend::Container, Backend::Docker, Backend::Podman];
-/// Those with a link of their own, where root starts them.
+/// Backends with a link of their own, which root must start.
 const LINKED: &[Backend] = &[Backend::Veth, Backend::Container];
-/// Those whose root is made by our own init.
+/// Backends whose root our own init makes.
 const OF_KERNEL: &[Backend] = &[Backend::Linux, Backend::Container];
-/// Those that need an image.
+/// Backends that need an image.
 const OF_IMAGES: &[Backend] = &[Backend::Container, Backend::Docker, Backend::Podman];
 const OF_ENGINE: &[Backend] = &[Backend::Docker, Backend::Podman];
 const OF_DOCKER: &[Backend] = &[Backend::Docker];
@@ -116,7 +116,7 @@ pub const PROMISES: &[Promise] = &[
     promise("leftovers", WIRED, "Nothing is left after exit, timeout, cancel or `kill -9`.", "S3.17 S3.18 L01 L09 L11"),
 ];
 
-/// Whether the backend that this program tests makes a promise: one that it does not make is not tried.
+/// Whether the tested backend makes a promise. Promises it does not make are not tried.
 #[must_use]
 pub fn promised(id: &str) -> bool {
     PROMISES.iter().any(|promise| promise.id == id && promise.backends.contains(&Backend::isolated()))

@@ -1,5 +1,5 @@
-//! One `lockgate run`, as a person would type it, put together piece by piece. It adds nothing of its own but the
-//! backend, the workspace and the state directory.
+//! One `lockgate run`, put together piece by piece as a person would type it. It adds only the backend, the workspace and the state
+//! directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ pub struct Run {
     flags: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     before: Vec<OsString>,
-    /// Whether what it is behind starts an engine for it.
+    /// Whether the wrapping command starts an engine for the run.
     brings_engine: bool,
-    /// Whether it makes a link, and so needs a network that is not the machine's.
+    /// Whether the run makes a link, and so needs a network that is not the machine's.
     linked: bool,
 }
 
@@ -56,7 +56,7 @@ impl Run {
         if backend.has_link() { run.by_link() } else { run }
     }
 
-    /// Wires it by a link, in the network that this program has for that.
+    /// Wires the run by a link, in this program's network for links.
     #[must_use]
     pub fn by_link(self) -> Self {
         let mut run = self.flags(["--wiring", "veth"]);
@@ -64,7 +64,7 @@ impl Run {
         run
     }
 
-    /// Takes back what the bench says of an image: the name is to come from somewhere else. Answers what the image is called.
+    /// Removes the image that the bench names, so that the name comes from elsewhere. Returns the image's name.
     #[must_use]
     pub fn without_image(mut self) -> (Self, &'static str) {
         if let Some(at) = self.flags.iter().position(|flag| flag == "--image") {
@@ -73,7 +73,7 @@ impl Run {
         (self, image::NAME)
     }
 
-    /// Takes back what the bench says of the backend: the name is to come from somewhere else. Answers what it is called.
+    /// Removes the backend that the bench names, so that the name comes from elsewhere. Returns the backend's name.
     #[must_use]
     pub fn without_backend(mut self) -> (Self, &'static str) {
         if let Some(at) = self.flags.iter().position(|flag| flag == "--backend") {
@@ -90,7 +90,7 @@ impl Run {
         self
     }
 
-    /// Gives it another folder than the bench's as its workspace.
+    /// Uses another workspace than the bench's.
     #[must_use]
     pub fn in_folder(mut self, folder: &Path) -> Self {
         let own = self.workspace.as_os_str().to_owned();
@@ -113,24 +113,24 @@ impl Run {
         self
     }
 
-    /// Gives it the images that tests have, for what runs beside it.
+    /// Gives the run the images of the tests, for its companions.
     ///
     /// # Panics
-    /// When they are not there; `ready` says so first.
+    /// When the images are missing; `ready` tells beforehand.
     #[must_use]
     pub fn with_images(self) -> Self {
         let store = image::store().expect("`ready` was asked for `Needs::Image` first");
         self.caller("XDG_DATA_HOME", store.to_str().expect("a path that is text"))
     }
 
-    /// Puts the whole command behind another one: the world, a terminal, another user.
+    /// Wraps the whole command in another one: the world, a terminal, another user.
     #[must_use]
     pub fn behind<T: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = T>) -> Self {
         self.before = wrapper.into_iter().map(Into::into).chain(self.before).collect();
         self
     }
 
-    /// Runs it in the small internet, where it has an engine of its own, if it needs one.
+    /// Runs it in the small internet, with an engine there if it needs one.
     #[must_use]
     pub fn within(self, world: &World) -> Self {
         let mut wrapper = world.wrapper();
@@ -143,10 +143,10 @@ impl Run {
         run.behind(wrapper)
     }
 
-    /// Runs it in the network that this program has for links, with an engine of its own there, if it needs one.
+    /// Runs it in this program's network for links, with an engine there if it needs one.
     ///
     /// # Panics
-    /// When there can be no engine; `ready` says so first.
+    /// When no engine can be started; `ready` tells beforehand.
     #[must_use]
     pub fn in_network(self) -> Self {
         let mut wrapper = Network::shared().enter();
@@ -158,10 +158,10 @@ impl Run {
         run.behind(wrapper)
     }
 
-    /// The finished command line.
+    /// Returns the finished command line.
     ///
     /// # Panics
-    /// When `lockgate` is not built; `ready` says so first.
+    /// When `lockgate` is not built; `ready` tells beforehand.
     #[must_use]
     pub fn words<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Vec<OsString> {
         let mut words = if self.linked { Network::shared().enter() } else { Vec::new() };
@@ -206,7 +206,7 @@ impl Run {
         self.command(["/bin/sh", "-c", line])
     }
 
-    /// Runs a line of shell on the caller's side to its end, to which the run is `"$@"`. The run's command is a line of shell as well.
+    /// Runs a line of shell on the caller's side to its end, with the run as `"$@"`. The run's command is a line of shell as well.
     #[must_use]
     pub fn around(&self, line: &str, command: &str) -> Ended {
         let shell = ["sh", "-c", line, "sh"].map(OsString::from);
@@ -220,72 +220,72 @@ impl Run {
         Seen::only(&self.command(std::iter::once(probe).chain(arguments.iter().map(OsString::from))))
     }
 
-    /// Asks the run's explicit proxy for a plain HTTP URL.
+    /// Requests a plain HTTP URL from the run's explicit proxy.
     #[must_use]
     pub fn by_proxy(&self, url: &str) -> Seen {
         self.attempts(&[Attempt::Proxy(url)]).remove(0)
     }
 
-    /// Asks the run's explicit proxy for a tunnel to `HOST:PORT`.
+    /// Requests a tunnel to `HOST:PORT` from the run's explicit proxy.
     #[must_use]
     pub fn by_tunnel(&self, target: &str) -> Seen {
         self.attempts(&[Attempt::Tunnel(target)]).remove(0)
     }
 
-    /// Makes several attempts by the probe, one after another, in one sandbox.
+    /// Makes several attempts by the probe in one sandbox, one after another.
     ///
     /// # Panics
-    /// When they do not give one report each.
+    /// When they do not print one report each.
     #[must_use]
     pub fn probes(&self, attempts: &[&[&str]]) -> Vec<Seen> {
         self.attempts(&Attempt::all(attempts, &[], &[]))
     }
 
-    /// Makes several attempts, one after another, in one sandbox.
+    /// Makes several attempts in one sandbox, one after another.
     ///
     /// # Panics
-    /// When they do not give one report each.
+    /// When they do not print one report each.
     #[must_use]
     pub fn attempts(&self, attempts: &[Attempt]) -> Vec<Seen> {
         self.reports(attempts.len(), &self.lines(attempts).join("\n"))
     }
 
-    /// Makes several attempts at the same time, in one sandbox: those that nobody answers take as long as one of them.
+    /// Makes several attempts in one sandbox at the same time: attempts without an answer then take as long as one.
     ///
     /// # Panics
-    /// When they do not give one report each.
+    /// When they do not print one report each.
     #[must_use]
     pub fn at_once(&self, attempts: &[Attempt]) -> Vec<Seen> {
         self.reports(attempts.len(), &at_once(&self.lines(attempts)))
     }
 
-    /// Makes several attempts by the probe in one sandbox, one after another, none of which may work.
+    /// Checks that each of several attempts by the probe, one after another in one sandbox, fails.
     ///
     /// # Panics
-    /// When one does; the message names it.
+    /// When an attempt succeeds; the message names it.
     pub fn nothing_works(&self, attempts: &[&[&str]]) {
         let attempts = Attempt::all(attempts, &[], &[]);
         self.refuses(&attempts, &self.lines(&attempts).join("\n"));
     }
 
-    /// The same at the same time, by whatever way: for attempts of which none can spoil another.
+    /// Checks that each of several attempts of any kind, at the same time in one sandbox, fails. No attempt may spoil another.
     ///
     /// # Panics
-    /// When one does; the message names it.
+    /// When an attempt succeeds; the message names it.
     pub fn nothing_works_at_once(&self, attempts: &[Attempt]) {
         self.refuses(attempts, &at_once(&self.lines(attempts)));
     }
 
-    /// Runs a line of shell that would do harm outside a sandbox, and does not run it there.
+    /// Runs a harmful line of shell in a sandbox, and refuses to run it outside one.
     #[must_use]
     pub fn harm(&self, line: &str) -> Ended {
         self.shell(&format!("{}{line}", only_inside()))
     }
 
-    /// Makes several attempts in one sandbox, all of which must work.
+    /// Checks that each of several attempts in one sandbox succeeds.
     ///
     /// # Panics
-    /// When one does not; the message names it.
+    /// When an attempt fails; the message names it.
     pub fn everything_works(&self, attempts: &[&[&str]]) {
         for (attempt, seen) in attempts.iter().zip(self.probes(attempts)) {
             assert!(seen.done(), "{attempt:?} did not work inside: {seen}");
@@ -299,7 +299,7 @@ impl Run {
         }
     }
 
-    /// Runs a line of shell that gives so many reports.
+    /// Runs a line of shell that prints `many` reports.
     fn reports(&self, many: usize, line: &str) -> Vec<Seen> {
         let ended = self.shell(line);
         let all = Seen::all(&ended);

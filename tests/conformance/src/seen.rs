@@ -1,5 +1,4 @@
-//! What a probe reported, as a value a test can ask. It never guesses: output that is not one report is a failure
-//! that shows everything there was.
+//! A probe's report as a value that a test can query. Output that is not exactly one report is a failure that shows all of the output.
 
 use std::fmt;
 
@@ -7,7 +6,7 @@ use serde_json::Value;
 
 use crate::program::Ended;
 
-/// One probe's report, and how the command that carried it ended.
+/// One probe's report, and the end of the command that carried it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     report: Value,
@@ -15,10 +14,10 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The only report in a command's output.
+    /// Returns the only report in a command's output.
     ///
     /// # Panics
-    /// When there is not exactly one report; the message holds the exit status and both streams.
+    /// When there is not exactly one report; the message contains the exit status and both streams.
     #[must_use]
     pub fn only(ended: &Ended) -> Self {
         let mut all = Self::all(ended);
@@ -26,7 +25,7 @@ impl Seen {
         all.remove(0)
     }
 
-    /// Every report in a command's output, in order.
+    /// Returns every report in a command's output, in order.
     #[must_use]
     pub fn all(ended: &Ended) -> Vec<Self> {
         let reports = ended.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line.trim()).ok());
@@ -36,43 +35,43 @@ impl Seen {
             .collect()
     }
 
-    /// Whether it worked.
+    /// Whether the attempt succeeded.
     #[must_use]
     pub fn done(&self) -> bool {
         self.report["outcome"] == "done"
     }
 
-    /// Whether somebody said no.
+    /// Whether the attempt was refused.
     #[must_use]
     pub fn refused(&self) -> bool {
         self.report["outcome"] == "refused"
     }
 
-    /// Whether the thing was not there.
+    /// Whether the target was absent.
     #[must_use]
     pub fn absent(&self) -> bool {
         self.report["outcome"] == "absent"
     }
 
-    /// The errno's name, or nothing.
+    /// The name of the errno, or an empty text.
     #[must_use]
     pub fn errno(&self) -> &str {
         self.report["errno"].as_str().unwrap_or_default()
     }
 
-    /// What was seen.
+    /// The details of the report.
     #[must_use]
     pub fn detail(&self) -> &Value {
         &self.report["detail"]
     }
 
-    /// A text in the detail; empty where there is none.
+    /// A text in the details; empty if there is none.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
         self.report["detail"][key].as_str().unwrap_or_default()
     }
 
-    /// A number in the detail; zero where there is none.
+    /// A number in the details; zero if there is none.
     #[must_use]
     pub fn number(&self, key: &str) -> u64 {
         self.report["detail"][key].as_u64().unwrap_or_default()

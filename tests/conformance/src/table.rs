@@ -1,12 +1,12 @@
-//! The promises as a page of documentation.
-//! The page is made, never edited by hand; a test compares the two.
+//! Prints the promises as a page of documentation.
+//! The page is generated, never edited by hand; a test compares the two.
 
 use std::fmt::Write;
 
 use crate::bench::Backend;
 use crate::promises::PROMISES;
 
-/// The whole of `docs/conformance.md`.
+/// Returns the whole of `docs/conformance.md`.
 #[must_use]
 pub fn table() -> String {
     let mut page = String::from(

@@ -1,5 +1,5 @@
-//! The small internet, as a command to put before another one, and the record of who reached what in it.
-//! It only starts the `world` program and reads its records; what they mean is for a test to say.
+//! The small internet, as a prefix of a command, and its record of which servers were reached.
+//! It starts the `world` program and reads its records; the tests interpret them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::host::binary;
 use crate::program::{Ended, run};
 use crate::seen::Seen;
 
-/// One small internet a test; each command behind it gets a fresh one, and the records add up.
+/// One small internet per test. Each wrapped command gets a fresh one, and the records add up.
 #[derive(Debug)]
 pub struct World {
     program: PathBuf,
@@ -21,10 +21,10 @@ pub struct World {
 }
 
 impl World {
-    /// The world of this bench.
+    /// Returns the world of a bench.
     ///
     /// # Panics
-    /// When `world` is not built; `ready` says so first.
+    /// When `world` is not built; `ready` tells beforehand.
     #[must_use]
     pub fn new(bench: &Bench) -> Self {
         let records = bench.file("outside/records.jsonl", "");
@@ -41,7 +41,7 @@ impl World {
         words
     }
 
-    /// The positive control: a probe on the world's host, outside any sandbox.
+    /// The positive control: runs the probe on the world's host, outside any sandbox.
     #[must_use]
     pub fn control(&self, arguments: &[&str]) -> Seen {
         let probe = self.workspace.join("probe");
@@ -50,10 +50,10 @@ impl World {
         Seen::only(&self.command(&words))
     }
 
-    /// Checks that each attempt works on the world's host, and forgets what they left in the records.
+    /// Checks that each attempt succeeds on the world's host, and empties the records of it.
     ///
     /// # Panics
-    /// When one does not; the message names it.
+    /// When an attempt fails; the message names it.
     pub fn controls(&self, attempts: &[&[&str]]) {
         for attempt in attempts {
             let seen = self.control(attempt);
@@ -62,20 +62,20 @@ impl World {
         self.forget();
     }
 
-    /// Any command on the world's host, outside any sandbox.
+    /// Returns a command on the world's host, outside any sandbox.
     #[must_use]
     pub fn command(&self, words: &[OsString]) -> Ended {
         let wrapper = self.wrapper();
         run(Command::new(&wrapper[0]).args(&wrapper[1..]).args(words).current_dir(&self.workspace))
     }
 
-    /// The words by which a command is run on the world's host, for one that needs more than that.
+    /// Returns the prefix that runs a command on the world's host, for a caller that adds more to it.
     #[must_use]
     pub fn command_of(&self, words: &[OsString]) -> Vec<OsString> {
         self.wrapper().into_iter().chain(words.iter().cloned()).collect()
     }
 
-    /// Everything the world's servers saw since the last [`World::forget`].
+    /// Returns everything the world's servers recorded since the last [`World::forget`].
     ///
     /// # Panics
     /// When the records cannot be read.
@@ -85,19 +85,19 @@ impl World {
         text.lines().map(|line| serde_json::from_str(line).expect("a record is a line of JSON")).collect()
     }
 
-    /// What the server called `server` saw: `web`, `lan`, `metadata`, `private`, `resolver`, `anywhere`, ….
+    /// Returns the records of one server: `web`, `lan`, `metadata`, `private`, `resolver`, `anywhere`, ….
     #[must_use]
     pub fn at(&self, server: &str) -> Vec<Value> {
         self.records().into_iter().filter(|record| record["server"] == server).collect()
     }
 
-    /// The records whose text holds `word`: an address, a name, a header.
+    /// Returns the records that contain `word`: an address, a name, a header.
     #[must_use]
     pub fn reached(&self, word: &str) -> Vec<Value> {
         self.records().into_iter().filter(|record| record.to_string().contains(word)).collect()
     }
 
-    /// Empties the records: what came before was a control.
+    /// Empties the records, so that those of a control do not count.
     ///
     /// # Panics
     /// When they cannot be emptied.

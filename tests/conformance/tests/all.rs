@@ -1,4 +1,4 @@
-//! Every promise in one program: a module a promise, named in `src/promises.rs`. This file adds nothing.
+//! Every promise in one program, one module per promise of `src/promises.rs`.
 //! `cargo test -p lockgate-conformance NAME` runs one of them.
 
 mod allowed_host;

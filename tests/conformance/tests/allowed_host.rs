@@ -42,7 +42,7 @@ fn an_allowed_host_works_on_every_plane() {
     works_by_proxy(explicit, &world); // S1.11
     let bare = "env -u HTTP_PROXY -u http_proxy -u HTTPS_PROXY -u https_proxy -u ALL_PROXY -u all_proxy \
                 curl -sS --max-time 20 --noproxy '*' https://api.example.com/bare";
-    // An image has a list of authorities of its own, without the world's.
+    // An image has its own list of authorities, without the world's.
     let machines =
         ["--mount", "/etc/ssl/certs:/authorities", "--env", "SSL_CERT_FILE=/authorities/ca-certificates.crt"];
     let has_image = Backend::isolated().has_own_image() || Backend::isolated().is_engine();

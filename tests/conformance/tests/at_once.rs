@@ -11,10 +11,10 @@ use lockgate_conformance::{
 use rustix::fs::FlockOperation;
 use serde_json::Value;
 
-/// For each of the runs: on two processors with other work beside, a start and an end take an engine about two seconds.
+/// The time limit per run: on two busy processors an engine takes about two seconds for a start and an end.
 const EACH: Duration = Duration::from_secs(5);
 
-/// The names and the subnets of what the engine has of runs.
+/// The names and subnets of the runs' networks in the engine.
 fn networks() -> BTreeSet<(String, String)> {
     let (status, list) = ask_engine("GET", "/networks", &Value::Null);
     assert_eq!(status, 200, "{list}");
@@ -24,7 +24,7 @@ fn networks() -> BTreeSet<(String, String)> {
     all.filter(|(name, _)| name.starts_with("lockgate-exec-")).collect()
 }
 
-/// The containers and volumes of runs that the engine has, by their descriptions.
+/// The runs' containers and volumes in the engine, by their descriptions.
 fn left() -> Vec<String> {
     let of_run = "?all=1&filters=%7B%22label%22%3A%5B%22dev.lockgate.run%22%5D%7D";
     let (_, containers) = ask_engine("GET", &format!("/containers/json{of_run}"), &Value::Null);
@@ -33,7 +33,7 @@ fn left() -> Vec<String> {
     lists.concat().iter().map(Value::to_string).collect()
 }
 
-/// Has so many runs alive at the same time, and then ends them all. Two hundred take four minutes on two processors.
+/// Keeps `many` runs alive at the same time, then ends them all. Two hundred take four minutes on two processors.
 fn at_once(many: usize) {
     if !promised("at_once") || !ready(&[Needs::ManyRuns]) {
         return;
@@ -57,7 +57,7 @@ fn at_once(many: usize) {
         let begun = up();
         all.iter().for_each(|live| live.signal("TERM"));
         let ends = all.into_iter().map(|live| live.wait_within(limit).to_string());
-        // Those that had begun end by the signal, without a word.
+        // Runs that had begun end silently by the signal.
         let others: Vec<String> = ends.filter(|end| !end.starts_with("exit 143")).collect();
         panic!("{begun} of {many} have begun after {:?}: {others:?}", began.elapsed());
     }
@@ -73,13 +73,13 @@ fn at_once(many: usize) {
         assert!(!ended.stderr.contains("could not"), "{ended}");
     }
     eprintln!("{many} runs have ended after {:?}", began.elapsed());
-    // An engine under such a load says that something is gone a moment before it is.
+    // An engine under such a load reports a removal a moment before it is complete.
     let nothing = within(Backend::patience(1), || networks().is_empty() && left().is_empty());
     assert!(nothing, "{:?} {:?}", networks(), left());
     assert!(vanishes(mark.text(), Duration::from_secs(1)), "{:?}", processes_named(mark.text()));
 }
 
-/// Takes every place among those that make their containers at the engine at which a run of this bench's has been.
+/// Takes every lock that limits how many starts make their containers at once, at the engine of this bench's runs.
 fn take_every_turn(bench: &Bench) -> Vec<File> {
     let turns = bench.state().join("lockgate/turns");
     let mut all =
@@ -109,7 +109,7 @@ fn a_run_that_waits_for_its_turn_ends_when_it_is_asked_to() {
     std::thread::sleep(Duration::from_secs(3));
     waiting.iter().for_each(|((signal, _), live)| live.signal(signal));
     for ((signal, code), live) in waiting {
-        // From when it was started.
+        // The five seconds count from its start.
         let ended = live.wait_within(Duration::from_secs(5));
         assert!(ended.code == code, "{signal}: {ended}");
     }

@@ -6,7 +6,7 @@ use std::fs;
 use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, promised, ready};
 use serde_json::Value;
 
-/// The records that are not a question for a name (those have one of their own) and speak of `name`.
+/// The records about `name`, without DNS queries, which have records of their own.
 fn about<'a>(records: &'a [Value], name: &str) -> Vec<&'a Value> {
     records.iter().filter(|record| record["plane"] != "dns" && record.to_string().contains(name)).collect()
 }
@@ -124,7 +124,7 @@ fn a_runs_record_says_what_it_was_allowed() {
         ["deny", "everything else"],
     ];
     assert!(rules == expected, "{rules:?}");
-    // Gone from the policy, it is in the record all the same; and a person reads it as well.
+    // The record keeps a rule that has left the policy, also in its text for people.
     fs::remove_file(bench.outside().join("policy.toml")).unwrap();
     let shown = bench.lockgate(&["runs", "show", &id]).stdout;
     assert!(

@@ -4,7 +4,7 @@
 
 use lockgate_conformance::{Backend, Bench, Needs, Run, promised, ready};
 
-/// The backend that made the last run, by its record, and whether its command had processes of its own.
+/// Returns the backend of the last run, by its record, and whether its command had its own processes.
 fn made(bench: &Bench, run: &Run) -> (String, bool) {
     let inside = run.probe(&["identity"]).detail()["namespaces"]["pid"].clone();
     let outside = bench.control(&["identity"]).detail()["namespaces"]["pid"].clone();
@@ -21,11 +21,11 @@ fn the_environment_names_the_backend_where_no_flag_does() {
         let bench = Bench::new();
         let (run, name) = bench.run(backend).without_backend();
         let expected = (name.to_owned(), backend != Backend::Process);
-        // S0.10, S1.3; and the second variable as well, which names the same.
+        // S0.10, S1.3. The second variable is the product's own name for it.
         for variable in ["RUN_ADAPTER", "LOCKGATE_SANDBOX"] {
             assert_eq!(made(&bench, &run.clone().caller(variable, name)), expected, "{variable}={name}");
         }
-        // They say it louder than a file, which is heard where they say nothing.
+        // The variables override a file, which counts where they are unset.
         let other = if backend == Backend::Process { "linux" } else { "process" };
         let file = |name: &str| {
             let path = bench.file(format!("outside/{name}.toml"), &format!("backend = \"{name}\"\n"));
@@ -33,7 +33,7 @@ fn the_environment_names_the_backend_where_no_flag_does() {
         };
         assert_eq!(made(&bench, &file(other).caller("RUN_ADAPTER", name)), expected, "{other} by a file");
         assert_eq!(made(&bench, &file(name)), expected, "{name} by a file");
-        // A flag says it louder than either.
+        // A flag overrides both.
         let louder = run.flags(["--backend", name]);
         for variable in ["RUN_ADAPTER", "LOCKGATE_SANDBOX"] {
             assert_eq!(
@@ -54,7 +54,7 @@ fn no_sandbox_is_what_none_asks_for() {
     let bench = Bench::new();
     let (run, _) = bench.run(Backend::Process).without_backend();
     assert_eq!(made(&bench, &run.clone().caller("LOCKGATE_SANDBOX", "none")), ("process".into(), false));
-    // Nothing that is empty asks for it.
+    // An empty variable names no backend.
     let empty = run.caller("LOCKGATE_SANDBOX", "").caller("RUN_ADAPTER", "");
     assert_eq!(made(&bench, &empty), ("linux".into(), true));
 }

@@ -11,10 +11,10 @@ use lockgate_conformance::{
 };
 use serde_json::{Value, json};
 
-/// How the wrapper reads what the command says: to the end of the pipe.
+/// The wrapper that reads the command's output to the end of the pipe.
 const READ: [&str; 4] = ["/bin/sh", "-c", r#""$@" | cat"#, "sh"];
 
-/// A run that goes on until it is told to end.
+/// Starts a run that goes on until it is told to end.
 fn stays(run: &Run, bench: &Bench) -> (Live, String) {
     let line =
         "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; while [ ! -e go ]; do sleep 0.1; done; echo said";
@@ -24,7 +24,7 @@ fn stays(run: &Run, bench: &Bench) -> (Live, String) {
     (live, std::fs::read_to_string(id).unwrap().trim().to_owned())
 }
 
-/// A container of somebody else's on the network of a run, which the engine keeps as long as it is there.
+/// Starts a foreign container on a run's network. The engine keeps the network while that container is there.
 fn visit(run: &str) -> String {
     let (_, about) = ask_engine("GET", &format!("/containers/lockgate-agent-{run}/json"), &Value::Null);
     let network = format!("lockgate-exec-{run}");
@@ -44,12 +44,12 @@ fn leave(visitor: &str) {
     assert_eq!(status, 204, "{said}");
 }
 
-/// What the engine has of a run, but for what was put there by a test.
+/// Returns what the engine has of a run, without what a test added.
 fn left(run: &str) -> Vec<String> {
     objects(&format!("lockgate-exec-{run}"))
 }
 
-/// Whoever is behind a run of this bench's.
+/// The processes that clean up behind the runs of this bench.
 fn behind(bench: &Bench) -> Vec<u32> {
     let of_bench = processes_named(bench.workspace().to_str().unwrap());
     of_bench.into_iter().map(|(process, _)| process).collect()
@@ -68,7 +68,7 @@ fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_i
     let (live, id) = stays(&bench.run(Backend::isolated()).behind(READ), &bench);
     let visitor = visit(&id);
     bench.file("workspace/go", "");
-    // The reader has come to the end of its pipe. L05
+    // The reader has reached the end of its pipe. L05
     let ended = live.wait();
     assert!(ended.code == 0 && ended.stdout == "said\n", "{ended}");
     let all = behind(&bench);
@@ -84,7 +84,7 @@ fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_i
         let held: Vec<&String> = files.iter().filter(foreign).collect();
         assert!(held.is_empty(), "{process} holds {held:?} of {files:?}");
     }
-    // The engine hears of it a little after the run has.
+    // The engine learns of it a little after the run.
     let runs = || {
         let (status, about) =
             ask_engine("GET", &format!("/containers/lockgate-agent-{id}/json"), &Value::Null);
@@ -133,7 +133,7 @@ fn in_a_process_namespace_of_somebody_elses_nothing_is_left_behind() {
         return;
     }
     let bench = Bench::new();
-    // Its first process is the run's, with whose end the kernel ends all others.
+    // Its first process is the run's; when that ends, the kernel ends all others.
     let apart = bench.run(Backend::isolated()).behind(["unshare", "--pid", "--fork", "--mount-proc"]);
     let (live, id) = stays(&apart, &bench);
     assert!(!left(&id).is_empty(), "the inventory does not see a run that goes on");

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 
 use lockgate_conformance::{Backend, Bench, Came, Needs, Run, promised, ready, while_flipping};
 
-/// A run with a home of its own, in which npm is set up.
+/// Returns a run with its own home, in which npm is set up.
 fn with_home(bench: &Bench, tool: &str) -> Run {
     bench.file("outside/home/.npmrc", "color=false\n//registry.example.org/:_authToken=hush-hush\nca=x\n");
     bench.file("outside/home/.npm/_cacache/old", "old");
@@ -72,7 +72,7 @@ fn links_are_not_followed() {
     }
 }
 
-/// The function that opens a source is tried a hundred thousand times, beside it.
+/// Unit tests try the function that opens a source a hundred thousand times.
 #[test]
 fn a_source_that_flips_brings_nothing_from_elsewhere() {
     if !promised("builtin_tools") || !ready(&[Needs::Linux]) {
@@ -103,7 +103,7 @@ fn much_configuration_enters_whole() {
     }
     let bench = Bench::new();
     let run = with_home(&bench, "claude");
-    // Longer, together and as it is escaped, than what goes to an engine's container at once.
+    // Longer, both in all and when escaped, than what is sent to an engine's container at once.
     let text = "a \"word\" and another\\\n".repeat(40_000);
     for number in 1..=4 {
         bench.file(format!("outside/home/.claude/commands/{number}.md"), &text);
