@@ -53,8 +53,7 @@ pub(crate) fn at_once(lines: &[String]) -> String {
     )
 }
 
-/// Returns shell text that stops before a harmful command outside a sandbox: under `linux` a run must at least have its own PIDs and
-/// mounts.
+/// Returns shell text that stops a harmful command outside a sandbox: `linux` runs have at least their own PIDs and mounts.
 pub(crate) fn only_inside() -> String {
     let stop = |kind| {
         let outside = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();

@@ -9,7 +9,7 @@ use lockgate_conformance::{
     promised, ready, vanishes, within,
 };
 
-/// A Redis as its packager made it, without files, for whoever reaches it: at an engine that is not its own loopback.
+/// A Redis as its packager made it, without files. At an engine it listens on more than its own loopback.
 const CACHE: &str = r#"
 [[companion]]
 name = "cache"
@@ -29,7 +29,7 @@ health = { command = ["pg_isready", "-h", "127.0.0.1", "-U", "app"] }
 resources = { memory = "512MiB" }
 "#;
 
-/// A Redis that first keeps what a line of shell says, under the key `said`.
+/// Returns a Redis that first stores the output of a line of shell under the key `said`.
 fn cache_that_says(line: &str, more: &str) -> String {
     let script = format!(
         "redis-server --save '' --appendonly no --protected-mode no --unixsocket /tmp/s & until redis-cli -s /tmp/s ping; do sleep 0.1; done; \
@@ -52,7 +52,7 @@ fn run_with(bench: &Bench, policy: &str) -> Run {
     if at_engine() { run } else { run.with_images() }
 }
 
-/// What such a Redis was told to say.
+/// Returns the stored output.
 fn said(run: &Run) -> String {
     let seen = run.probe(&["tcp", "cache", "6379", "GET said\r\nQUIT\r\n"]);
     assert!(seen.done(), "{seen}");
@@ -60,12 +60,12 @@ fn said(run: &Run) -> String {
 }
 
 fn here() -> bool {
-    // An engine has its own image of them.
+    // An engine has its own image of the companions.
     let kernels = [Needs::Linux, Needs::Images];
     promised("companions") && (at_engine() || ready(&kernels))
 }
 
-/// Whether an engine makes them, each at an address of its own.
+/// Whether an engine makes the companions, each at an address of its own.
 fn at_engine() -> bool {
     Backend::isolated().is_engine()
 }
@@ -76,9 +76,9 @@ fn a_database_and_a_cache_serve_their_clients() {
         return;
     }
     let bench = Bench::new();
-    // PostgreSQL wants to know the name of its user, who at an engine is whom the image names: `image_user` has that one.
+    // PostgreSQL requires that its user has a name, and at an engine the image names its user: `image_user` tests that one.
     let policy = if at_engine() { CACHE.to_owned() } else { format!("{CACHE}{DATABASE}") };
-    // It asks for a limit, which not every user can have held.
+    // The policy sets a limit, which not every user can have enforced.
     let run = run_with(&bench, &policy).flags(["--limits", "best-effort"]);
     let seen = run.probe(&["tcp", "cache", "6379", "SET a 42\r\nGET a\r\nQUIT\r\n"]);
     assert!(seen.text("received").starts_with("+OK\r\n"), "{seen}");
@@ -87,7 +87,7 @@ fn a_database_and_a_cache_serve_their_clients() {
     assert_eq!(of_cache.len(), 1, "{records:?}");
     assert!(of_cache[0]["cap"] == "companion cache" && of_cache[0]["outcome"] == "allowed", "{records:?}");
 
-    // Real clients, which the image has.
+    // Real clients from the image.
     let file = bench.file("outside/policy.toml", &policy);
     let real = bench
         .run(if at_engine() { Backend::isolated() } else { Backend::Container })
@@ -122,7 +122,7 @@ fn only_its_name_and_its_ports_lead_to_it() {
         &["tcp", "sidecar", "6379", "PING\r\nQUIT\r\n"],
         &["tcp", "cache.example.com", "6379", "PING\r\nQUIT\r\n"],
     ];
-    // What looks like requests of another protocol is the companion's own to judge.
+    // The companion itself judges what looks like requests of another protocol.
     let open: &[&[&str]] = &[
         &["tcp", "cache", "6379", "PING\r\nQUIT\r\n"],
         &["tcp", "cache", "6379", "PRI * HTTP/2.0\\r\\n\\r\\nQUIT\\r\\n"],
@@ -135,7 +135,7 @@ fn only_its_name_and_its_ports_lead_to_it() {
     }
     let status: Vec<_> = seen[2 + closed.len()..].iter().map(|it| it.number("status")).collect();
     assert_eq!(status, [200, 403], "{seen:?}");
-    // Another run has none of that name.
+    // Another run has no companion of that name.
     let other = bench.run(Backend::isolated());
     other.nothing_works(&[&["tcp", "cache", "6379", "PING\r\nQUIT\r\n"]]);
     let denied = run_with(&bench, &format!("{CACHE}[[egress.deny]]\nhost = \"cache\"\n"));
@@ -187,7 +187,7 @@ fn one_reaches_those_before_it_and_none_after() {
     }
     let bench = Bench::new();
     let other = |name: &str| CACHE.replace("\"cache\"", &format!("\"{name}\""));
-    // Those before it have begun, and need not be up yet.
+    // The companions before it have begun, and need not be up yet.
     let line = "for try in $(seq 50); do said=$(timeout 5 redis-cli -h before ping 2>&1); test \"$said\" = PONG && break; sleep 0.1; done; \
                 echo before $said; echo after $(timeout 5 redis-cli -h after ping 2>&1)";
     let run =
@@ -231,7 +231,7 @@ fn nothing_of_the_run_or_of_this_machine_is_in_it() {
     assert!(!told.contains(canary.text()) && !told.contains("reached"), "{told}");
     assert!(told.contains("CapEff:\t0000000000000000") && told.contains("NoNewPrivs:\t1"), "{told}");
     assert!(told.contains("Seccomp:\t2") && told.contains("No such file or directory"), "{told}");
-    // And nothing of it is in the command's: not its processes, not its files.
+    // The command's sandbox contains nothing of the companion: neither processes nor files.
     let run = run_with(&bench, CACHE);
     assert!(!run.probe(&["processes"]).to_string().contains("redis"));
 }
@@ -280,7 +280,7 @@ fn one_that_ends_is_told_of_and_the_run_goes_on() {
     assert!(!ended.stdout.contains("PONG"), "{ended}");
 }
 
-/// The control group of a process, by its own name.
+/// Returns the name of a process's control group.
 fn group_of(process: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     let (_, after) = text.split_once("lockgate-")?;
@@ -360,8 +360,8 @@ fn its_address_at_an_engine_is_no_way_around_its_name() {
     assert!(refused >= 4, "{records:?}");
 }
 
-/// What a companion tries once the command has told it where it and its sidecar are: every port of the sidecar that reaches it, at
-/// the place it has on this network, a question for a name there, and both of the command's addresses.
+/// What a companion tries once the command has told it both addresses: every port of the sidecar that reaches it, at the place the sidecar
+/// has on this network, a DNS query there, and both addresses of the command.
 const ATTACK: &str = r"
 import os, socket, sys, threading
 base = os.popen('hostname -I').read().split()[0].rsplit('.', 1)[0]
@@ -412,7 +412,7 @@ fn one_at_an_engine_has_no_way_back() {
          health = {{ command = [\"test\", \"-e\", \"/tmp/up\"] }}\n",
         toml_text(&script).replace('\n', "\\n")
     );
-    // The control is the same request by the command itself.
+    // The control: the command itself makes the same request.
     let serve = "import os, socket, sys
 s = socket.socket(); s.bind(('0.0.0.0', 7000)); s.listen()
 if os.fork():
@@ -438,7 +438,7 @@ fn those_at_an_engine_are_made_at_the_same_time_and_before_the_command() {
     }
     let bench = Bench::new();
     let other = |name: &str| CACHE.replace("\"cache\"", &format!("\"{name}\""));
-    // Rules of paths: each has an authority of its own, which must reach it as well.
+    // Rules with paths: each has a certificate authority of its own, which must reach the companion as well.
     let policy = format!(
         "{}{}[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\n",
         other("first"),

@@ -1,4 +1,4 @@
-//! Every promise once more, by the backend `container`: the same modules, in a program whose name says the backend.
+//! Every promise again for the backend `container`: the same modules in a program named after the backend.
 
 #[path = "all.rs"]
 mod all;

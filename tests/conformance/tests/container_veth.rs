@@ -1,5 +1,4 @@
-//! The promises that have to do with the network once more, by `container` with the wiring `veth`: the same modules, in a program
-//! whose name says it.
+//! The promises about the network again, for `container` with the wiring `veth`: the same modules in a program named after both.
 
 mod allowed_host;
 mod audit;

@@ -3,7 +3,7 @@
 
 use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, ready};
 
-/// Families whose mere existence is a way out or a way into the kernel. Reading routes by netlink is ordinary.
+/// Address families that would be a way out or an attack surface of the kernel. Reading routes by netlink is ordinary.
 const REFUSED: &[&str] = &[
     "raw4",
     "raw6",

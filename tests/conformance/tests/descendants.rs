@@ -44,7 +44,7 @@ fn descendants_end_with_the_command_line() {
         let probe = probe.to_str().unwrap();
         let line = format!("'{probe}' orphan 60 {0} closed; exec '{probe}' hold 60 {0}", mark.text());
         let live = bench.run(backend).start(["/bin/sh", "-c", &line]);
-        // The orphan and the command: the command line and its own helpers carry the words too, further back.
+        // The orphan and the command: the command line and its helpers further up the tree carry the words too.
         let holds = |line: &str| {
             line.starts_with("/proc/self/exe hold") || line.starts_with(&format!("{probe} hold"))
         };
@@ -69,7 +69,7 @@ fn nothing_outlives_who_kills_its_supervisor() {
     let mark = Canary::draw();
     let probe = bench.probe();
     let probe = probe.display();
-    // One that hides in a session of its own, and the command itself, which goes on behind the kill.
+    // A process that hides in a new session, and the command itself, which runs on when the kill returns.
     let line = format!(
         "trap '' HUP TERM; '{probe}' orphan 60 {0} closed; kill -9 $PPID; exec '{probe}' hold 60 {0}",
         mark.text()

@@ -19,7 +19,7 @@ fn fillers_end_inside_the_limit() {
     }
     let seen = run.probe(&["fill-disk", "/tmp", "16"]);
     assert!(seen.done(), "an ordinary file does not fit: {seen}");
-    // Together they are one run's: four directories do not make four limits.
+    // The limit is the run's: four directories do not make four limits.
     let probe = bench.probe();
     let probe = probe.display();
     let fill = "head -c 40M /dev/zero > /tmp/a; head -c 40M /dev/zero > /home/agent/b";

@@ -39,9 +39,9 @@ fn only_allowed_names_resolve() {
         &["dns", "api.example.com", "A", "[2620:fe::fe]:53"],
         &["dns-edns", "api.example.com", "A", "192.168.77.10"],
     ];
-    // Behind an engine another resolver is not answered for: nothing but the run's own network is reached.
+    // Behind an engine no other resolver is answered for: only the run's own network is reached.
     let allowed = if Backend::isolated().is_engine() { &allowed[..1] } else { allowed };
-    // Nor is one of IPv6 over a link, which knows no such family.
+    // Nor is a resolver at an IPv6 address over a link, which carries no IPv6.
     let leads = |attempt: &&[&str]| !Backend::isolated().has_link() || !attempt.concat().contains("2620:");
     let allowed: Vec<_> = allowed.iter().copied().filter(leads).collect();
     let mut all = allowed.clone();

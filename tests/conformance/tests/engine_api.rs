@@ -7,7 +7,7 @@ use std::process::Command;
 
 use lockgate_conformance::{Backend, Bench, Needs, promised, ready};
 
-/// What others who use an engine execute.
+/// Programs that other users of an engine execute.
 const PROGRAMS: [&str; 7] = ["docker", "podman", "nerdctl", "iptables", "nft", "ip", "sh"];
 
 #[test]
@@ -23,7 +23,7 @@ fn no_program_is_executed_for_it() {
         fs::write(&program, format!("#!/bin/sh\necho {name} >> {}\n", mark.display())).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // The control: whoever looks for one finds these.
+    // The control: a lookup by name finds these programs.
     let by_name = Command::new("/bin/sh").args(["-c", "docker ps"]).env("PATH", &folder).status();
     assert!(by_name.unwrap().success() && fs::read_to_string(&mark).unwrap() == "docker\n");
     fs::remove_file(&mark).unwrap();

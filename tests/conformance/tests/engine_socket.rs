@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lockgate_conformance::{Backend, Bench, Needs, promised, ready};
 
-/// The socket, which is really there.
+/// Returns the socket's path. The socket exists.
 fn socket(bench: &Bench) -> PathBuf {
     let environment = bench.environment();
     let host = environment.iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1.to_str().unwrap();
@@ -39,7 +39,7 @@ fn no_declared_path_shows_it() {
         let told = bench.run(Backend::isolated()).in_folder(path).command(["true"]);
         assert!(told.code == 125, "{} as the workspace: {told}", path.display());
     }
-    // It is this that keeps them away, and no other rule.
+    // This rule keeps them out, and no other.
     for path in &above[..2] {
         let pair = format!("{}:/home/agent/shown", path.display());
         for flag in ["--mount", "--copy"] {
@@ -48,7 +48,7 @@ fn no_declared_path_shows_it() {
         }
     }
 
-    // The control: what is beside it may be shown.
+    // The control: a file beside the socket may be shown.
     let beside = bench.file("outside/beside/file", "declared");
     let pair = format!("{}:/home/agent/shown", beside.parent().unwrap().display());
     for flag in ["--mount", "--copy"] {

@@ -21,7 +21,7 @@ fn exit_codes_tell_the_truth() {
         }
         let missing = run.command(["/no/such/program"]);
         assert!(missing.code == 127 && missing.stderr.contains("/no/such/program"), "{named}: {missing}");
-        // A folder of `PATH` is no program of an empty name.
+        // A folder of `PATH` is not a program with an empty name.
         for absent in ["lockgate-no-such-program", ""] {
             let missing = run.command([absent]);
             assert!(missing.code == 127, "{named}: {missing}");
@@ -41,7 +41,7 @@ fn output_that_cannot_be_written_is_a_failure() {
         let run = bench.run(backend);
         let told = run.around("\"$@\" >/dev/full", "echo lost");
         assert!(told.stderr.contains("standard output: No space left"), "{} {told}", backend.name());
-        // Then nobody can be told.
+        // Here stderr is full as well, so nobody can be told.
         let untold = run.around("\"$@\" 2>/dev/full", "echo lost >&2");
         assert_eq!((told.code, untold.code), (125, 125), "{} {told} {untold}", backend.name());
     }

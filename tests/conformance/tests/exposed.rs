@@ -14,10 +14,10 @@ authorized_uris = ["https://api.example.com/*"]
 env = ["ONE_TOKEN", "ONE_KEY"]
 inject = { header = "authorization", value = "Bearer {{access_token}}" }
 "#;
-/// Which needs no word of the command's on its own line: that would be in its record.
+/// Names no secret on its own command line, which is recorded.
 const TELL: &str = "printf '%s %s' \"$ONE_TOKEN\" \"$ONE_KEY\" > inside";
 
-/// A bench with a credential, its policy's path, and the credential.
+/// Returns a bench with a credential, the path of its policy, and the credential.
 fn bench() -> (Bench, String, Canary) {
     let (bench, canary) = (Bench::new(), Canary::draw());
     let value = bench.file("outside/value", canary.text());
@@ -98,12 +98,12 @@ fn an_engine_does_not_tell_it() {
 #[test]
 fn a_companion_has_it_neither_by_value_nor_otherwise() {
     let at_engine = Backend::isolated().is_engine();
-    // An engine has its own image of them.
+    // An engine has its own image of the companions.
     if !promised("companions") || !at_engine && !ready(&[Needs::Linux, Needs::Images]) {
         return;
     }
     let (bench, _, canary) = bench();
-    // One that fails says what it was told.
+    // A companion that fails prints its environment.
     let companion = r#"
         [[companion]]
         name = "beside"

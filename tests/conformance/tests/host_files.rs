@@ -31,7 +31,7 @@ fn host_files_cannot_be_read() {
         &["list", &format!("/proc/1/root{outside}")],
     ]);
     if Backend::isolated() == Backend::Linux {
-        // An image has directories of these names, of its own.
+        // An image has directories of its own with these names.
         bench.run(Backend::Linux).nothing_works(&[
             &["open", "/etc/shadow"],
             &["list", "/root"],

@@ -11,7 +11,7 @@ fn here() -> bool {
     ready(&[Needs::Linux, Needs::Images])
 }
 
-/// Takes a small image in, in whose `/data` and `/other` are files of somebody who is not the command.
+/// Imports a small image whose `/data` and `/other` contain files of a user other than the command's.
 fn import(bench: &Bench, config: &str) {
     let root = bench.outside().join("image");
     fs::create_dir_all(&root).unwrap();
@@ -41,12 +41,12 @@ fn import(bench: &Bench, config: &str) {
     assert!(taken.code == 0, "{taken}");
 }
 
-/// Runs a line of shell in that image.
+/// Runs a line of shell in the image.
 fn shell(bench: &Bench, flags: &[&str], line: &str) -> Ended {
     run(of_image(bench, flags).args(["--", "/bin/sh", "-c", line]))
 }
 
-/// Runs what the image says itself.
+/// Runs the image's own command.
 fn own_command(bench: &Bench, flags: &[&str]) -> Ended {
     run(&mut of_image(bench, flags))
 }
@@ -121,7 +121,7 @@ fn a_volume_is_the_commands_own() {
     assert!(ended.code == 0 && told.len() == 7, "{ended}");
     assert_eq!(told[..4], ["seed", "x", "y", "z"], "{ended}");
     assert!(told[4] == told[6] && told[5] == told[6], "{ended}");
-    // The next run begins with what the image has.
+    // The next run begins with the image's contents.
     let ended = shell(&bench, &[], "cat /data/seed; test ! -e /data/new");
     assert!(ended.code == 0 && ended.stdout == "seed\n", "{ended}");
     if is_root() {
@@ -165,7 +165,7 @@ fn a_companion_is_well_and_ends_as_its_image_says() {
     let bench = Bench::new();
     let config = r#"{"StopSignal":"SIGUSR1","Volumes":{"/data":{}},"Healthcheck":{"Test":["CMD-SHELL","test -e /data/up"]}}"#;
     import(&bench, config);
-    // The port is open long before it is well; and what it asks for when it is told to end is in its record.
+    // The port is open long before the companion is healthy. The request it makes when told to end is in its record.
     let script = "trap '/bin/wget -qO- http://told.example/ ; exit 0' USR1; /bin/busybox httpd -p 8080 -h /data; \
         sleep 1; echo well > /data/up; while :; do sleep 0.1; done";
     let policy = format!(
@@ -178,7 +178,7 @@ fn a_companion_is_well_and_ends_as_its_image_says() {
         files_under(&bench.state()).into_iter().filter(|path| path.to_string_lossy().ends_with(".web.jsonl"));
     let told = records.map(|path| fs::read_to_string(bench.state().join(path)).unwrap()).collect::<String>();
     assert!(told.contains("told.example"), "it was not asked to end: {told}");
-    // One that is never well by its image's word ends the run.
+    // A companion that never becomes healthy by the image's own check ends the run.
     let never = policy.replace("echo well > /data/up;", "") + "health = { within = \"3s\" }\n";
     let file = bench.file("outside/never.toml", &never);
     let ended = shell(&bench, &["--policy", file.to_str().unwrap()], "true");

@@ -20,7 +20,7 @@ fn the_environment_names_the_image_where_nothing_else_does() {
     let unknown = run.clone().caller("PI_IMAGE", "no-such-image:1").command(["true"]);
     assert!(unknown.code != 0 && unknown.stderr.contains("no-such-image:1"), "{unknown}");
 
-    // A flag, the product's own variable and a file say it louder.
+    // A flag, the product's own variable and a file override it.
     let wrong = run.caller("PI_IMAGE", "no-such-image:1");
     let policy = bench.file("outside/policy.toml", &format!("image = \"{name}\"\n"));
     let louder = [

@@ -9,7 +9,7 @@ use lockgate_conformance::{
 };
 use serde_json::json;
 
-/// A PostgreSQL as its packager made it: who it is must have a name, and its data must be that one's own.
+/// A PostgreSQL as its packager made it: its user must have a name and own its data.
 const DATABASE: &str = r#"
 [[companion]]
 name = "db"
@@ -28,7 +28,7 @@ image = "test-cache"
 command = ["redis-server", "--dir", "/data", "--appendonly", "yes", "--protected-mode", "no"]
 ports = [6379]
 "#;
-/// Says who it is to whoever connects.
+/// Tells each client that connects who it is.
 const SAYS: &str = "import os, socket; s = socket.socket(); s.bind(('0.0.0.0', 7000)); s.listen()\n\
     while True: c, _ = s.accept(); c.sendall(b'%d:%d' % (os.getuid(), os.getgid())); c.close()";
 
@@ -36,7 +36,7 @@ fn here() -> bool {
     promised("image_user")
 }
 
-/// Makes an image of the one that tests have: what a line of shell changed in it, and what its configuration then says.
+/// Makes an image from the tests' image: a line of shell changes its files, and `changes` its configuration.
 fn image(name: &str, line: &str, changes: &[&str]) {
     let ask = |path: &str, body| {
         let (status, answer) = ask_engine("POST", path, &body);
@@ -47,7 +47,7 @@ fn image(name: &str, line: &str, changes: &[&str]) {
     let made = ask("/containers/create", body);
     let id = made["Id"].as_str().unwrap();
     ask(&format!("/containers/{id}/start"), json!(null));
-    // Asked to wait for one that has ended, Podman says so after twenty seconds; `stopped` is its own word.
+    // Podman answers a wait for an ended container only after twenty seconds; `stopped` is Podman's word.
     let state = || ask_engine("GET", &format!("/containers/{id}/json"), &json!(null)).1["State"].clone();
     let ended = within(Duration::from_secs(30), || {
         ["exited", "stopped"].contains(&state()["Status"].as_str().unwrap())
@@ -105,9 +105,9 @@ fn a_name_is_looked_up_in_the_image_alone_and_is_never_root() {
     if !here() {
         return;
     }
-    // Whoever called, and never root.
+    // The caller, and never root.
     let nobody = if is_root() { "1000:1000".to_owned() } else { caller() };
-    // This machine's own accounts say something else, or nothing.
+    // The accounts of this machine say something else, or nothing.
     let rows = [
         ("name", "echo app:x:4242:4343::/:/bin/sh >> /etc/passwd", "app", "4242:4343"),
         (

@@ -11,7 +11,7 @@ use lockgate_conformance::{
     Backend, Bench, Live, Needs, Network, Run, ask_engine, is_engine_without_root, promised, ready, within,
 };
 
-/// Answers each line with itself, over IPv4 and, on the next port, over IPv6.
+/// Echoes each line, over IPv4 and, on the next port, over IPv6.
 const SERVER: &str = "import socket,threading
 def serve(s):
  while True:
@@ -21,7 +21,7 @@ b=socket.socket(socket.AF_INET6); b.setsockopt(socket.IPPROTO_IPV6,socket.IPV6_V
 threading.Thread(target=serve,args=(b,),daemon=True).start()
 open('up','w'); serve(a)";
 
-/// A port that nobody has just now.
+/// Returns a port that is free now.
 fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
@@ -50,7 +50,7 @@ fn here() -> bool {
     promised("inbound") && ready(if at_engine() { &[Needs::RootsEngine] } else { &[Needs::Linux] })
 }
 
-/// Where an engine opens the ports: in its own network, to what listens on every address inside.
+/// Whether an engine opens the ports: in its own network, to servers that listen on every address inside.
 fn at_engine() -> bool {
     Backend::isolated().is_engine()
 }
@@ -72,7 +72,7 @@ fn a_declared_port_is_reached_and_no_other() {
             assert_eq!(ask(at).unwrap(), "inside:hello", "{at}");
         }
     }
-    // Nobody listens there inside, and what is not declared is not open.
+    // Nobody listens on that port inside, and an undeclared port is not open.
     assert!(ask(SocketAddr::from(([127, 0, 0, 1], nobody))).map_or(true, |answer| answer.is_empty()));
     for port in [7001, 7002] {
         assert!(ask(SocketAddr::from(([127, 0, 0, 1], port))).is_err(), "{port} is open here");
@@ -123,7 +123,7 @@ fn a_port_in_use_is_an_error_before_anything_starts() {
     assert!(!bench.workspace().join("began").exists());
 }
 
-/// Answers each line with itself on every address, until it is told to end by a file.
+/// Echoes each line on every address, until a file tells it to end.
 const SERVER_AT_ENGINE: &str = "import os,socket
 s=socket.socket(); s.bind(('0.0.0.0',7001)); s.listen(); s.settimeout(0.2); open('up','w')
 while not os.path.exists('stop'):
@@ -131,14 +131,14 @@ while not os.path.exists('stop'):
  except OSError: continue
  c.sendall(b'inside:'+c.recv(100)); c.close()";
 
-/// Asks at an address and a port, and says what is answered.
+/// Connects to an address and a port, and prints the answer.
 const CLIENT: &str = "import socket,sys
 try:
  c=socket.create_connection((sys.argv[1],int(sys.argv[2])),3); c.sendall(b'hello'); print(c.recv(100).decode() or 'nothing')
 except ConnectionRefusedError: print('refused')
 except OSError as error: print(error)";
 
-/// A machine beside that of the engine, on its LAN.
+/// A machine beside the engine's, on its LAN.
 struct Neighbour(Child);
 
 impl Neighbour {
@@ -150,7 +150,7 @@ impl Neighbour {
         let moved = network.ask(&["ip", "link", "set", "wire", "netns", &child.id().to_string()]);
         assert!(moved.code == 0, "{moved}");
         let it = Self(child);
-        // It sends what is for sidecars by the machine of the engine, as a neighbour can.
+        // It routes packets for sidecars by way of the engine's machine, as a neighbour can.
         let set = "ip link set wire up && ip addr add 192.0.2.9/24 dev wire && ip route add 198.19.255.0/24 via 192.0.2.7";
         let done = it.command(&["sh", "-c", set]).status().unwrap();
         assert!(done.success());
@@ -186,15 +186,15 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
     };
     assert_eq!(ask("127.0.0.1", "17001"), "inside:hello");
     assert_eq!(neighbour.ask("192.0.2.7", "17002"), "inside:hello");
-    // Not by loopback alone, not by who is not named, and not what is not declared. Docker knows no other family; at Podman's this
-    // machine itself listens.
+    // Closed: what is open on loopback alone, a source that is not named, a port that is not declared. Docker uses no other family; with
+    // Podman this machine itself listens.
     assert_eq!(neighbour.ask("192.0.2.7", "17001"), "refused");
     let of_machine = Backend::isolated() == Backend::Podman;
     assert_eq!(ask("::1", "17001"), if of_machine { "inside:hello" } else { "refused" });
     let not_named = [ask("192.0.2.7", "17002"), ask("127.0.0.1", "17002"), ask("127.0.0.1", "17003")];
     assert!(not_named.iter().all(|answer| !answer.contains("inside")), "{not_named:?}");
     assert_eq!((ask("127.0.0.1", "7001"), ask("192.0.2.7", "7001")), ("refused".into(), "refused".into()));
-    // Past the engine's own address, where a neighbour is not stopped: the sidecar sees who it is.
+    // Past the engine's own address, where nothing stops a neighbour, the sidecar sees its source.
     let ports = ["17001", "8080", "8081", "41999", "53"];
     let answers = std::thread::scope(|scope| {
         let past = |port| neighbour.ask("198.19.255.2", port);
@@ -220,13 +220,13 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
     assert_eq!((of("failed", "from 127.0.0.1"), of("denied", "from 192.0.2.7")), (1, 1), "{records:?}");
     let loopback = if of_machine { "from 127.0.0.1" } else { "from 198.19.255.1" };
     assert_eq!(of("denied", loopback), 1, "loopback of a port that is for others: {records:?}");
-    // The neighbour's way past is the only other one, where the engine lets it that far.
+    // Where the engine lets it that far, the neighbour's way past is the only other one.
     let counted = 5 + usize::from(of_machine);
     assert!(records.len() - counted == of("denied", "from 192.0.2.9"), "{records:?}");
 }
 
-/// Asks, once a server is up, from here and from a container on the network that an engine has for others: at the sidecar's own
-/// address, and by this machine's.
+/// Connects, once a server is up, from here and from a container on the engine's network for others: to the sidecar's own address, and to
+/// this machine's.
 const STRANGER: &str = r#""$@" & for i in $(seq 600); do [ -e up ] && break; sleep 0.1; done
 { python3 -c "$CLIENT" 127.0.0.1 17001
 all=$(for to in "198.19.255.2 17001" "198.19.255.2 17002" "192.0.2.7 17001" "192.0.2.7 17002"; do
@@ -254,20 +254,20 @@ fn a_container_on_another_network_of_the_engines_is_not_this_machine() {
     let allowed = records.iter().filter(|r| r["outcome"] == "allowed").count();
     assert_eq!(allowed, 1, "{records:?}");
     if Backend::isolated() == Backend::Podman {
-        // It reached the sidecar, and came from where this machine's own would.
+        // It reached the sidecar with the address that this machine would have.
         let is =
             |r: &&serde_json::Value| r["target"].as_str().unwrap_or_default().ends_with("from 198.19.255.1");
         assert!(records.iter().any(|r| is(&r) && r["outcome"] == "denied"), "{records:?}");
     }
 }
 
-/// Where the engine is.
+/// Returns the engine's address.
 fn engine(bench: &Bench) -> String {
     let host = bench.environment().into_iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1;
     host.to_str().unwrap().to_owned()
 }
 
-/// A way to the engine that changes what it says of itself, and whose socket belongs to `owner`.
+/// Returns a proxy to the engine that alters what the engine says of itself, with a socket that belongs to `owner`.
 fn disguised(bench: &Bench, owner: u32) -> String {
     let real = engine(bench).trim_start_matches("unix://").to_owned();
     let path = bench.outside().join(format!("engine-{owner}.sock"));
@@ -308,7 +308,7 @@ fn an_engine_that_hides_who_connects_opens_ports_for_this_machine_alone() {
         assert!(ended.code == 125 && ended.stderr.contains("hides who connects"), "{owner}: {ended}");
         assert!(!bench.workspace().join("began").exists(), "{owner}");
     }
-    // The control: the same by the engine itself.
+    // The control: the same run by the engine directly.
     let policy = format!(
         "[[inbound]]\ncontainer_port = 7001\nhost_port = {port}\nallowed_sources = [\"10.0.0.0/8\"]\n"
     );

@@ -18,7 +18,7 @@ fn init_is_out_of_reach() {
     let run = bench.run(Backend::isolated());
     run.nothing_works(&[&["stop-init"], &["ptrace", "1"]]);
     let seen = run.probe(&["proc-read", "1"]);
-    // Root of a namespace may count what it has open (docs/docker.md). What that is, and all else, is refused there as well.
+    // Root of a namespace may count init's open descriptors (docs/docker.md). Reading them, and all else, is refused there as well.
     let counts = |seen: &Seen| {
         let all = seen.detail().as_object().unwrap();
         all.iter()
@@ -30,7 +30,7 @@ fn init_is_out_of_reach() {
     assert!(run.probe(&["identity"]).number("pid") != 1, "the command is process 1 and would have to reap");
 }
 
-/// A thread that has no signal blocked would take one for the whole process in the moment in which another starts the command.
+/// A thread with an unblocked signal would take it for the whole process at the moment another thread starts the command.
 #[test]
 fn no_thread_of_init_at_an_engine_takes_a_signal() {
     if !Backend::isolated().is_engine() || !ready(&[Needs::Linux, Needs::Root]) {

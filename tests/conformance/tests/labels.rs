@@ -69,13 +69,13 @@ fn all_that_an_engine_makes_for_a_run_has_its_labels() {
     let companion = "labels = { task = \"T-18\" }\n[[companion]]\nname = \"beside\"\nimage = \"debian\"\n\
                      command = [\"sleep\", \"60\"]\nports = [6379]\nhealth = { command = [\"true\"] }\n";
     let policy = bench.file("outside/policy.toml", companion);
-    // One out of the pool was made before there was a run.
+    // A sidecar from the pool was made before there was a run.
     let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
     let run = run.flags(["--workspace-mode", "overlay", "--label", "run=mine", "--policy"]).flags([policy]);
     let live = run.start(["sleep", "60"]);
-    // A label that no other test gives: they share the engine.
+    // A label that no other test uses: the tests share the engine.
     let labelled = || objects(r#""dev.lockgate.label.task":"T-18""#);
-    // Of the run and of its companion: two containers and a network each; and a volume.
+    // Those of the run and of its companion: two containers, a network each, and a volume.
     let labels_of = |object: &String| serde_json::from_str::<Value>(object).unwrap()["Labels"].clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let runs = || -> BTreeSet<String> {
@@ -87,7 +87,7 @@ fn all_that_an_engine_makes_for_a_run_has_its_labels() {
     let id = bench.lockgate(&["runs", "ls", "-q", "--label", "task=T-18"]).stdout.trim().to_owned();
     assert!(runs.len() == 2 && runs.contains(&id), "theirs is taken for ours: {runs:?}");
     for run in &runs {
-        // The network of all sidecars may name those on it, and is no run's.
+        // The network of all sidecars may name those on it, and belongs to no run.
         let made = objects(run).into_iter().filter(|it| !it.contains(r#""Name":"lockgate-egress""#));
         for object in made {
             let labels = labels_of(&object);

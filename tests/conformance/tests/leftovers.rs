@@ -10,7 +10,7 @@ use lockgate_conformance::{
     processes_named, ready, vanishes, within,
 };
 
-/// Starts a run that says its id, and waits until it has.
+/// Starts a run that prints its id, and waits for that.
 fn started(bench: &Bench, mark: &Canary, flags: &[&str]) -> (Live, String) {
     let line = format!(
         "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec '{}' hold 60 {}",
@@ -25,7 +25,7 @@ fn started(bench: &Bench, mark: &Canary, flags: &[&str]) -> (Live, String) {
     (live, text)
 }
 
-/// What of run `id` is still on the machine.
+/// Returns what of run `id` is still on the machine.
 fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
     let mut left: Vec<String> = processes_named(mark.text()).into_iter().map(|(_, line)| line).collect();
     left.extend(processes_named(id).into_iter().map(|(_, line)| line));
@@ -71,10 +71,10 @@ fn nothing_is_left_after_any_end() {
     });
 }
 
-// What was mounted inside is taken apart after a run has ended, but soon.
+// The mounts inside are taken apart soon after a run has ended.
 #[test]
 fn a_file_system_that_was_shown_can_be_unmounted_afterwards() {
-    // Only who may mount can tell, and an engine does not see what is mounted here.
+    // Only a user who may mount can test this, and an engine does not see mounts made here.
     let is_engine = matches!(Backend::isolated(), Backend::Docker | Backend::Podman);
     if is_engine || !ready(&[Needs::Linux, Needs::Root]) {
         return;
@@ -109,7 +109,7 @@ fn nothing_is_left_after(signal: &str) {
     assert!(!left(&bench, &mark, &id).is_empty(), "the inventory does not see a running run");
     live.signal(signal);
     if signal == "INT" {
-        // Ctrl-C once asks, twice kills.
+        // The first Ctrl-C asks, the second kills.
         std::thread::sleep(Duration::from_millis(300));
         if std::path::Path::new(&format!("/proc/{}", live.id())).exists() {
             live.signal(signal);
@@ -119,13 +119,13 @@ fn nothing_is_left_after(signal: &str) {
     assert!(ended.code != 0, "{signal}: {ended}");
     assert!(vanishes(mark.text(), Backend::patience(3)), "{signal}: the command goes on");
     if signal == "KILL" {
-        // What a killed command line could not put away goes with the next start.
+        // The next start removes what a killed command line could not.
         assert!(bench.run(Backend::isolated()).command(["true"]).code == 0);
     }
     nothing_left(&bench, &mark, &id, signal);
 }
 
-// S4.58. S3.18: none is kept stopped for a while, so there is no age at which one goes.
+// S4.58. S3.18: none is kept stopped for a while, so there is no age at which it is removed.
 #[test]
 fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
     if !Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
@@ -133,7 +133,7 @@ fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
     let (live, id) = started(&bench, &mark, &[]);
-    // All that could put something away, before the command: whoever sees that end begins to.
+    // Every process that could clean up, before the command: one that sees the command end begins to.
     let all = processes_named(mark.text());
     let (ours, commands): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|(_, line)| line.contains("--backend"));
@@ -143,7 +143,7 @@ fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
         assert!(std::process::Command::new("kill").args(["-s", "KILL"]).args(ids).status().is_ok());
     }
     let _ = live.wait();
-    // The second is Podman's word.
+    // The second is Podman's name for it.
     let is_stopped =
         |it: &&String| [r#""State":"exited""#, r#""State":"stopped""#].iter().any(|word| it.contains(word));
     let stopped = || objects(&id).iter().filter(is_stopped).count();
@@ -193,7 +193,7 @@ fn two_hundred_at_once_come_and_go() {
     let (bench, mark) = (Bench::new(), Canary::draw());
     let run = bench.run(Backend::isolated());
     let probe = bench.probe();
-    // An engine takes a second of a processor for each: two hundred are not shown to work on one.
+    // An engine takes a second of processor time for each, so two hundred are not tried there.
     let many = if Backend::isolated().is_engine() { 24 } else { 200 };
     let all: Vec<Live> =
         (0..many).map(|_| run.start([probe.to_str().unwrap(), "hold", "5", mark.text()])).collect();

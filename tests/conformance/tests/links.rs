@@ -10,7 +10,7 @@ use lockgate_conformance::{
     Backend, Bench, Canary, Ended, Live, Needs, Network, Run, Seen, World, files_under, ready, run, within,
 };
 
-/// Serves TCP and UDP at every address of the network apart, and writes down who came.
+/// Serves TCP and UDP at every address of the separate network, and writes down each client.
 const SERVER: &str = "
 import socket,sys,threading
 t=socket.socket(); t.setsockopt(socket.SOL_SOCKET,socket.SO_REUSEADDR,1); t.bind(('0.0.0.0',7777)); t.listen(64)
@@ -24,12 +24,12 @@ open(sys.argv[2],'w').write('up')
 while True:
  data,who=u.recvfrom(2000); note(who); u.sendto(data,who)
 ";
-/// The gateway's address inside, as text.
+/// Prints the gateway's address inside.
 const GATEWAY: &str = r#"while read -r link to by rest; do [ "$to" = 00000000 ] && g=$by; done < /proc/net/route
 a=${g#??????}; b=${g#????}; b=${b%??}; c=${g#??}; c=${c%????}; d=${g%??????}
 gateway=$(printf '%d.%d.%d.%d' "0x$a" "0x$b" "0x$c" "0x$d")"#;
 
-/// Whether the program is of one of those that have links.
+/// Whether this program tests a backend with links.
 fn has_links() -> bool {
     Backend::isolated().has_link()
         || Backend::isolated() == Backend::Container && ready(&[Needs::Linux, Needs::Root, Needs::World])
@@ -42,7 +42,7 @@ fn linked(bench: &Bench) -> Run {
     }
 }
 
-/// A script on a world's host, of which `lockgate run` with a command is a part.
+/// Runs a script on a world's host, with a `lockgate run` command as its argument.
 fn on_the_host(
     bench: &Bench,
     world: &World,
@@ -62,7 +62,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A run that stays, and its id.
+/// Starts a run that stays, and returns its id.
 fn started(bench: &Bench, mark: &Canary) -> (Live, String) {
     let line = format!(
         "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec '{}' hold 60 {}",
@@ -75,7 +75,7 @@ fn started(bench: &Bench, mark: &Canary) -> (Live, String) {
     (live, std::fs::read_to_string(id).unwrap().trim().to_owned())
 }
 
-/// A server of the host's, at every address it has, and where it writes who came.
+/// Starts a server on the host, at every address, and returns the file it writes its clients to.
 fn server(bench: &Bench) -> (Live, PathBuf) {
     let (came, up) = (bench.file("outside/came", ""), bench.outside().join("up"));
     let words = ["python3", "-c", SERVER, came.to_str().unwrap(), up.to_str().unwrap()];
@@ -132,7 +132,7 @@ fn the_wall_stands_when_the_host_flushes_its_rules() {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
-    // A network of its own: what is flushed is everybody's.
+    // A separate network: what is flushed is shared by all.
     let world = World::new(&bench);
     let probe = bench.probe();
     let line = format!(
@@ -193,7 +193,7 @@ fn nobody_else_reaches_a_link_or_what_is_behind_it() {
     }
     let question = network.probe(&bench, &["dns", "api.example.com", "A", &format!("{here}:9953")]);
     assert!(!question.done() && question.text("rcode").is_empty(), "the host was answered: {question}");
-    // What is not dropped is answered at once: a closed port of the sandbox's kernel, an echo.
+    // A packet that is not dropped is answered at once: by a closed port of the sandbox's kernel, or by an echo.
     let refused = network.probe(&bench, &["tcp", &there, "22"]);
     assert!(refused.errno() != "ECONNREFUSED", "the sandbox answered: {refused}");
     assert!(network.probe(&bench, &["icmp", Network::ADDRESS]).done());
@@ -201,7 +201,7 @@ fn nobody_else_reaches_a_link_or_what_is_behind_it() {
         let seen = network.probe(&bench, &["icmp", address]);
         assert!(!seen.done(), "{address} answered: {seen}");
     }
-    // The wall stands, and is the run's own.
+    // The packet filter is there, and it is the run's own.
     assert!(network.made(&id).len() == 2, "{:?}", network.made(&id));
 }
 
@@ -231,7 +231,7 @@ fn links_and_walls_go_with_their_runs() {
     let ended = linked(&bench).shell("echo $LOCKGATE_RUN_ID");
     let id = ended.stdout.trim();
     assert!(ended.code == 0 && id.len() == 12, "{ended}");
-    // The wall is gone with the run, the link when the kernel gets to it.
+    // The packet filter is gone with the run, the link when the kernel gets to it.
     assert!(network.made(&format!("lockgate-{id}")).is_empty(), "{:?}", network.made(id));
     assert!(within(Backend::patience(3), || network.made(id).is_empty()), "{:?}", network.made(id));
 }
@@ -258,7 +258,7 @@ fn fifty_at_once_have_addresses_of_their_own() {
         .collect();
     let different: BTreeSet<_> = addresses.iter().collect();
     assert_eq!((addresses.len(), different.len()), (50, 50), "{listed}");
-    // A run that is killed leaves its group to the next start of its own state, and there is none.
+    // A killed run leaves its group to the next start with the same state, and there is none.
     all.iter().for_each(|live| live.signal("TERM"));
     all.into_iter().for_each(|live| drop(live.wait()));
 }
@@ -268,7 +268,7 @@ fn a_host_that_routes_the_range_keeps_it() {
     if !has_links() {
         return;
     }
-    // In a network of its own: the route is for nobody else.
+    // A separate network: the route must affect nobody else.
     let bench = Bench::new();
     let world = World::new(&bench);
     let command = |route: &str| {
@@ -276,7 +276,7 @@ fn a_host_that_routes_the_range_keeps_it() {
     };
     let whole = command("ip route add 240.76.0.0/16 via 192.168.77.1");
     assert!(whole.code == 125 && whole.stderr.contains("240.76.0.0/16"), "{whole}");
-    // A default in pieces is a default.
+    // A default route in two halves is a default route.
     let pieces = command("ip route add 128.0.0.0/1 via 192.168.77.1");
     assert!(pieces.code == 0, "{pieces}");
 }

@@ -18,7 +18,7 @@ fn a_memory_bomb_ends_inside_its_limit() {
         ended.stderr.contains("killed: out of memory (it used ") && ended.stderr.contains("MiB of 128MiB)"),
         "the limit is not named: {ended}"
     );
-    // Not only the first process: the sum of several counts, and so do files in the private directories.
+    // The sum of several processes counts, not only the first, and so do files in the private directories.
     let probe = bench.probe();
     let probe = probe.display();
     let many = format!("for i in 1 2 3 4; do '{probe}' eat-memory 60 & done; wait; '{probe}' spin 1 1");

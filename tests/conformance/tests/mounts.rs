@@ -21,7 +21,7 @@ fn mounts_are_safe() {
         let device = target.starts_with("/dev");
         assert!(has("nodev") || device, "{target} allows devices: {mount}");
         let system = ["/usr", "/bin", "/lib", "/etc", "/opt", "/sbin"];
-        // The root itself is the run's own and holds nothing but mount points; `writes` tries to write there.
+        // The root is the run's own and contains only mount points; `writes` tries to write there.
         if system.iter().any(|prefix| target.starts_with(prefix)) {
             assert!(has("ro"), "{target} is writable: {mount}");
         }

@@ -3,7 +3,7 @@
 
 use lockgate_conformance::{Backend, Bench, Needs, ready};
 
-// S2.5: what is outside has other routes, links and rules.
+// S2.5: outside there are other routes, links and rules.
 #[test]
 fn the_network_cannot_be_changed() {
     if !ready(&[Needs::Linux]) {

@@ -7,7 +7,7 @@ const POLICY: &str = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://ap
                       inject = { header = \"x-key\", value = \"{{access_token}}\" }\n";
 const ORGANISATIONS: [&str; 2] = ["acme", "globex"];
 
-/// Asks the gateway and the proxy, and without either where that leads anywhere.
+/// Requests by the gateway and by the proxy, and without either where that works.
 fn script(backend: Backend, name: &str) -> String {
     let at = format!("http://api.example.com/of-{name}");
     let curl = "curl -sS --max-time 20 -o answer -w '%{http_code}\\n'";

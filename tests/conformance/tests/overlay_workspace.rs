@@ -11,10 +11,10 @@ use lockgate_conformance::{
     while_flipping, within,
 };
 
-/// Who works here, where root has an engine run what is tested.
+/// The user who works here when root has an engine make the runs.
 const CALLER: u32 = 1000;
 
-/// Text, binary, links, modes, names, directories: before, and what the run does to them.
+/// Text, binary files, links, modes, names, directories: before the run, and its changes to them.
 const BEFORE: &str = r#"
 printf 'one\ntwo\nthree\n' > text; printf 'no newline' > end; printf 'a\0b' > binary; printf 'hi\n' > script
 mkdir -p deep/er gone filled; echo x > deep/er/file; echo a > gone/a; echo b > gone/b; echo c > filled/c
@@ -31,7 +31,7 @@ fn shell(bench: &Bench, line: &str) -> Ended {
     ended
 }
 
-/// Every path of a folder with what it is, but the directories: git knows none.
+/// Lists every path of a folder with its kind, without directories, which git does not track.
 fn tree(folder: &Path) -> String {
     let list = "find . -name .git -prune -o \\( -type f -o -type l \\) -printf '%p %m %y %l ' -exec sh -c \
                 '[ -L \"$1\" ] || sha256sum < \"$1\"; echo' _ {} \\; | sort";
@@ -56,7 +56,7 @@ fn what_is_written_reaches_the_workspace_by_apply_alone() {
     assert!(ended.code == 0 && ended.stdout.ends_with("three\nfour\n"), "{ended}");
     assert_eq!(tree(&bench.workspace()), before, "nothing of it is there yet");
 
-    // The same workspace, taken there by git.
+    // The same workspace, patched by git.
     let twin = bench.outside().join("twin");
     let patch = bench.lockgate(&["diff"]);
     assert!(patch.code == 0 && patch.stderr.contains("pipe: it is a pipe"), "{patch}");
@@ -123,7 +123,7 @@ fn a_look_at_the_repository_is_no_reason_to_refuse_the_rest() {
         return;
     }
     let bench = Bench::new();
-    // At an engine the folder is not root's by then.
+    // At an engine the folder no longer belongs to root by then.
     let git = "git -c user.name=a -c user.email=a@example.org -c safe.directory='*'";
     shell(&bench, &format!("{git} init -q . && echo 1 > a && {git} add a && {git} commit -qm one"));
     let ended = overlay(&bench, "echo 2 >> a; touch .git/index; git status --short");
@@ -174,7 +174,7 @@ fn what_this_machine_would_execute_is_not_taken_while_a_command_can_write_beside
     assert!(within(Duration::from_secs(20), || bench.workspace().join("begun").exists()), "it did not begin");
     let refused = apply(".envrc");
     assert!(refused.code == 1 && refused.stderr.contains("is going on and can write in"), "{refused}");
-    // What a command could have written itself is taken, and where none can write, all is.
+    // Accepted: what a command could have written itself, and everything where no command can write.
     assert!(apply("plain").code == 0);
     beside.signal("TERM");
     let _ = beside.wait();
@@ -197,7 +197,7 @@ fn a_link_that_was_written_leads_apply_nowhere() {
     let canary = bench.file("outside/kept/canary", "kept");
     let kept = canary.parent().unwrap().to_str().unwrap().to_owned();
     shell(&bench, "mkdir dir; echo x > dir/file");
-    // The directory becomes a link here while the run has written into it there.
+    // Here the directory becomes a link after the run has written into it.
     assert!(overlay(&bench, "echo y > dir/canary; echo z >> dir/file").code == 0);
     shell(&bench, &format!("rm -r dir; ln -s {kept} dir"));
     let applied = bench.lockgate(&["apply"]);
@@ -220,7 +220,7 @@ fn a_killed_run_leaves_what_it_wrote() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the run wrote nothing");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // What a run still writes to is not decided on.
+    // The changes of a run that still writes cannot be decided on.
     for decision in ["apply", "discard"] {
         let refused = bench.lockgate(&[decision]);
         assert!(refused.code != 0 && refused.stderr.contains("it is going on"), "{decision}: {refused}");
@@ -295,7 +295,7 @@ fn at_dockers_engine_records_may_be_on_another_file_system() {
         return;
     }
     let bench = Bench::new();
-    // Podman's service of these tests has a folder of its own there.
+    // The tests' Podman service has a folder of its own there.
     let state = tempfile::tempdir_in("/dev/shm").unwrap();
     shell(&bench, "echo 1 > kept");
     let run = bench.run(Backend::isolated()).caller("XDG_STATE_HOME", state.path().to_str().unwrap());
@@ -341,7 +341,7 @@ fn at_an_engine_who_is_not_root_decides_without_it() {
     assert!(lockgate(&["apply"]).code == 0 && lockgate(&["discard"]).code == 0);
     assert_eq!(std::fs::read_to_string(bench.workspace().join("changed")).unwrap(), "1\n4\n");
     assert!(bench.workspace().join("filled/c").exists() && !bench.workspace().join("gone").exists());
-    // What the kernel left of that run is used by the next one, and does not become more.
+    // The next run uses what the kernel left of that run, and it does not grow.
     let changes = bench.state().join("lockgate/changes");
     let left = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Every promise once more, by the backend `docker` at Podman's service: the same modules, in a program whose name says so.
+//! Every promise again for the backend `docker` at Podman's service: the same modules in a program named after it.
 
 #[path = "all.rs"]
 mod all;

@@ -1,7 +1,7 @@
 //! Promise: a sidecar that waits for a run knows nothing, serves one run, and goes with it, however that ends.
 //! S0.40, S0.41, S0.42, S0.43; S1.7, S1.15, S1.16, S1.17.
 //!
-//! Each test counts what waits at its engine: the tests of one process share one, so each is to be run in its own, as nextest does.
+//! Each test counts the waiting sidecars of its engine, which the tests of one process share: run each in its own, as nextest does.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const POOL: &str = "lockgate-sidecar-pool";
 const EGRESS: &str = "lockgate-egress";
 
-/// A container of ours, as the engine lists it.
+/// One of our containers, as the engine lists it.
 #[derive(Clone, Debug)]
 struct Seen {
     id: String,
@@ -35,7 +35,7 @@ impl Seen {
     }
 }
 
-/// All of ours, or what Podman says where it has lost count of the networks of one: then it lists none.
+/// Returns all our containers, or Podman's error when it has lost count of a container's networks and lists none.
 fn listed() -> Result<Vec<Seen>, Value> {
     let (status, list) = ask_engine("GET", "/containers/json?all=1", &Value::Null);
     if status != 200 {
@@ -56,7 +56,7 @@ fn containers() -> Vec<Seen> {
     listed().unwrap_or_else(|said| panic!("{said}"))
 }
 
-/// Those that run and wait.
+/// Returns those that run and wait.
 fn waiting() -> Vec<Seen> {
     containers().into_iter().filter(|it| it.waits() && it.state == "running").collect()
 }
@@ -65,7 +65,7 @@ fn run(bench: &Bench, size: &str) -> Run {
     bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", size)
 }
 
-/// Whether none waits. What Podman has lost count of was on its way from one network to another: a run had taken it.
+/// Whether none waits. A container that Podman has lost count of was moving between networks: a run had taken it.
 fn nobody_waits() -> bool {
     match listed() {
         Ok(all) => !all.iter().any(Seen::waits),
@@ -74,7 +74,7 @@ fn nobody_waits() -> bool {
     }
 }
 
-/// Has a run fill the pool up.
+/// Has a run fill the pool.
 fn fill(bench: &Bench, size: usize) -> Vec<Seen> {
     let ended = run(bench, &size.to_string()).command(["true"]);
     assert!(ended.code == 0, "{ended}");
@@ -82,7 +82,7 @@ fn fill(bench: &Bench, size: usize) -> Vec<Seen> {
     waiting()
 }
 
-/// Starts a run that stays, and waits until it has begun: its name is the second.
+/// Starts a run that stays, waits until it has begun, and returns it with its id.
 fn stays(bench: &Bench, size: &str) -> (Live, String) {
     let mark = Canary::draw();
     let id = bench.workspace().join(mark.text());
@@ -93,7 +93,7 @@ fn stays(bench: &Bench, size: &str) -> (Live, String) {
     (live, run)
 }
 
-/// The container that is the sidecar of a run.
+/// Returns the container that is the sidecar of a run.
 fn sidecar_of(run: &str) -> Seen {
     let found: Vec<Seen> = containers().into_iter().filter(|it| it.serves(run)).collect();
     assert!(found.len() == 1, "which of {found:?} is the sidecar?");
@@ -104,7 +104,7 @@ fn gone(id: &str) -> bool {
     containers().iter().all(|it| it.id != id)
 }
 
-/// Whether it is gone within a moment: it may go behind its run.
+/// Whether it is gone within a moment: it may be removed after its run has ended.
 fn goes(id: &str) -> bool {
     within(Backend::patience(1), || gone(id))
 }
@@ -124,7 +124,7 @@ fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
     let bench = Bench::new();
     let first: BTreeSet<String> = fill(&bench, 2).into_iter().map(|it| it.id).collect();
 
-    // One that fills nothing up takes one of the two.
+    // A run that fills nothing up takes one of the two.
     let (live, id) = stays(&bench, "1");
     let sidecar = sidecar_of(&id);
     assert!(first.contains(&sidecar.id), "a fresh one was made: {sidecar:?}");
@@ -134,7 +134,7 @@ fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
     end(live);
     assert!(goes(&sidecar.id), "the sidecar outlived its run: {:?}", containers()); // S1.15
 
-    // While another one still runs, the pool is full again, and nobody in it was there before.
+    // While another run still goes on, the pool is full again, with new members only.
     let (live, id) = stays(&bench, "2");
     let second = sidecar_of(&id);
     assert!(first.contains(&second.id) && second.id != sidecar.id, "{second:?}");
@@ -229,7 +229,7 @@ fn a_second_letter_ends_the_run() {
     let (live, id) = stays(&bench, "1");
     let sidecar = sidecar_of(&id);
     assert!(sidecar.name.starts_with("lockgate-sidecar-pool-"), "{sidecar:?}");
-    // The first frame of a line, as whoever takes a member would write it. S0.41
+    // The first frame of a connection, as the taker of a member would write it. S0.41
     say_to_container(&sidecar.id, b"B\x02\0\0\0{}");
     let ended = live.wait();
     assert!(ended.code != 0 && ended.took < Duration::from_secs(29), "{ended}");
@@ -244,10 +244,10 @@ fn one_that_does_not_answer_is_done_without() {
     }
     let bench = Bench::new();
     let member = fill(&bench, 1)[0].id.clone();
-    // Stopped from outside: to the engine it runs.
+    // Stopped from outside: the engine still takes it for running.
     let (_, about) = ask_engine("GET", &format!("/containers/{member}/json"), &Value::Null);
     let process = about["State"]["Pid"].as_u64().expect("a process");
-    // An engine calls a container running a moment before its process is the program.
+    // An engine calls a container running a moment before its process executes the program.
     let found = within(Backend::patience(5), || !stop_in_namespace(&process.to_string()).is_empty());
     assert!(found, "no process of the member was found: {about}");
     let ended = run(&bench, "1").command(["echo", "done"]);
@@ -255,7 +255,7 @@ fn one_that_does_not_answer_is_done_without() {
     assert!(within(Backend::patience(2), || gone(&member)), "{:?}", containers());
 }
 
-/// Stops the sidecars of engines that have this process id in the namespace of their engine, and wait.
+/// Stops the waiting sidecars of engines that have this process id in their engine's namespace.
 fn stop_in_namespace(id: &str) -> Vec<u32> {
     let is_it = |process: u32| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -283,7 +283,7 @@ fn a_killed_run_leaves_none_that_was_taken() {
         let mark = Canary::draw();
         let live = run(&bench, "1").start([probe.to_str().unwrap(), "hold", "30", mark.text()]);
         std::thread::sleep(Duration::from_millis(moment));
-        // All that could put something away, at once.
+        // Every process that could clean up, all at once.
         let mut all: Vec<String> =
             processes_named(mark.text()).into_iter().map(|(process, _)| process.to_string()).collect();
         all.insert(0, "KILL".into());
@@ -310,7 +310,7 @@ fn one_that_podman_has_lost_count_of_harms_nobody() {
     }
     let bench = Bench::new();
     let member = fill(&bench, 1)[0].id.clone();
-    // An address of another network cannot be given: Podman notes the network all the same, and then knows no way out.
+    // An address of another network is refused: Podman notes the network all the same, and then has no way out.
     let request =
         json!({"Container": member, "EndpointConfig": {"IPAMConfig": {"IPv4Address": "10.255.0.9"}}});
     let (status, said) = ask_engine("POST", &format!("/networks/{EGRESS}/connect"), &request);
@@ -367,12 +367,12 @@ fn one_that_waits_holds_no_secret() {
     }
 }
 
-/// Which of some words are in the memory or the environment of a process.
+/// Returns the words that are in the memory or the environment of a process.
 fn holds(process: u32, words: &[String]) -> Vec<String> {
     let read = |what: &str| std::fs::read(format!("/proc/{process}/{what}")).unwrap_or_default();
     let mut text = [read("environ"), read("cmdline")].concat();
     let maps = String::from_utf8_lossy(&read("maps")).into_owned();
-    // One of another test's may be gone by now.
+    // A process of another test may be gone by now.
     let Ok(mut memory) = std::fs::File::open(format!("/proc/{process}/mem")) else { return Vec::new() };
     for line in
         maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with("rw")))
@@ -388,7 +388,7 @@ fn holds(process: u32, words: &[String]) -> Vec<String> {
     words.iter().filter(has).cloned().collect()
 }
 
-/// A run that fills the pool; then, once one waits, the same again, which takes it: that it is gone afterwards is noted.
+/// A run that fills the pool, then, once a sidecar waits, a run that takes it, and whether it is gone afterwards.
 const TWICE: &str = r#"waits() { docker ps -q --filter network=lockgate-sidecar-pool --filter status=running; }
 "$@" > /dev/null || exit
 for i in $(seq 300); do it=$(waits); [ -n "$it" ] && break; sleep 0.1; done
@@ -413,7 +413,7 @@ fn one_of_the_pool_lets_out_what_is_allowed_and_nothing_else() {
     assert!(seen[0].done() && !seen[1].done() && !seen[2].done(), "{seen:?}");
     assert!(world.reached("/pooled").len() >= 2, "{:?}", world.records());
     assert!(world.reached("/denied").is_empty(), "{:?}", world.records());
-    // What it decided is told and recorded here, as any other sidecar's.
+    // Its decisions are told and recorded here, like those of any other sidecar.
     let records = bench.every_audit_record();
     assert!(records.iter().any(|record| record.to_string().contains("www.example.org")), "{records:?}");
 }
@@ -425,7 +425,7 @@ fn neither_end_of_a_run_waits_for_the_pool() {
     }
     let bench = Bench::new();
     fill(&bench, 1);
-    // Whoever reads what the run wrote to its end has it as soon as the run has ended, while the pool is still being filled.
+    // A reader that reads the run's output to its end has it as soon as the run has ended, while the pool is still being filled.
     let started = Instant::now();
     let ended = run(&bench, "8").command(["echo", "done"]);
     let (took, there) = (started.elapsed(), waiting().len());

@@ -9,7 +9,7 @@ const CLOSED: &[&[&str]] = &[
     &["tcp", "api.example.com", "22"],
     &["tcp", "api.example.com", "8443"],
 ];
-/// A port that is closed, and one that is open, as nobody spells it.
+/// A closed port, and an open one in unusual spellings.
 const TARGETS: &[&str] =
     &["api.example.com:7777", "api.example.com:+443", "api.example.com:0443", "api.example.com: 443"];
 

@@ -18,7 +18,7 @@ const URLS: &[&str] = &[
     "http://localhost:8000/",
     "http://2130706433:8000/",
 ];
-/// E17: the sidecar is no way to itself or to another one.
+/// E17: the sidecar is no way to itself or to another sidecar.
 const TARGETS: &[&str] = &["127.0.0.1:8081", "localhost:8081", "[::1]:8081", "sidecar:8081", "0.0.0.0:8081"];
 /// For the proxy of `process`.
 const OF_PROCESS: &[&str] = &["http://169.254.169.254/", "http://127.0.0.1:8000/", "http://192.168.77.10/"];
@@ -64,7 +64,7 @@ fn private_addresses_are_out_of_reach() {
     nobody_was_reached(&world, "the proxy of process");
 }
 
-// S3.4: neither what is allowed by name nor the open internet makes an exception.
+// S3.4: neither an allowed name nor the open internet makes an exception.
 #[test]
 fn names_that_lead_to_private_addresses_are_refused() {
     if !ready(&[Needs::Linux, Needs::World]) {
@@ -77,14 +77,14 @@ fn names_that_lead_to_private_addresses_are_refused() {
     let named = ALLOWED.iter().fold(bench.run(Backend::isolated()), |run, name| run.allow(name));
     for run in [named, bench.run(Backend::isolated()).flags(["--policy", open.to_str().unwrap()])] {
         let run = run.within(&world);
-        // A name that first leads somewhere public may be reached there, and never at its second address.
+        // A name that first leads to a public address may be reached there, and never at its second address.
         let twice: Vec<[&str; 4]> = ALLOWED.iter().flat_map(|name| [["http", *name, "80", "/"]; 3]).collect();
         let twice: Vec<&[&str]> = twice.iter().map(|words| words.as_slice()).collect();
         let seen = run.probes(&[BY_NAME, &twice].concat());
         for (attempt, seen) in BY_NAME.iter().zip(seen) {
             assert!(!seen.done(), "{attempt:?} worked inside: {seen}");
         }
-        // In another run: there it is a tunnel that asks for each of them first.
+        // In another run, where a tunnel is the first request for each of them.
         let targets = ALLOWED.iter().map(|name| format!("{name}:80")).collect::<Vec<_>>();
         let targets: Vec<_> = targets.iter().map(|target| Attempt::Tunnel(target)).collect();
         let _ = run.at_once(&targets);

@@ -22,10 +22,10 @@ fn there_are_no_privileges() {
     let is_root = ["uid", "euid", "gid"].map(|id| seen.number(id) == 0);
     assert!(is_root == [makes_user_root(); 3], "{seen}");
     // "0 0 1" would map root inside to root outside; so would any line whose second number is 0.
-    // Root's engine maps no ids: there, who the command is outside is who it is inside, and that is not root.
+    // Root's engine maps no ids: there the command has the same id inside and outside, and it is not root.
     let outside = seen.text("uid_map").split_whitespace().nth(1).map(str::to_owned);
     let mapped = !Backend::isolated().is_engine() || is_engine_without_root();
     assert!(!mapped || outside.as_deref() != Some("0"), "root outside is mapped: {seen}");
-    // 1 and not 0: no file is that small, and a crash handler behind a pipe is not started either, core(5).
+    // 1 and not 0: no file is that small, and no crash handler behind a pipe is started either, core(5).
     assert!(seen.detail()["limits"]["core"]["soft"] == 1, "a core file could be written: {seen}");
 }

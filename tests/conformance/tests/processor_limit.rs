@@ -14,7 +14,7 @@ fn processor_time_is_bounded() {
     };
     let control = share(&bench.control(&["spin", "2", "2"]));
     if control < 0.5 {
-        // Somebody else has the machine: then the number below would prove nothing.
+        // The machine is busy, so the number below would prove nothing.
         eprintln!("the control got only {control:.2} processors");
     }
     let inside = share(&bench.run(Backend::isolated()).flags(["--cpus", "0.25"]).probe(&["spin", "4", "2"]));

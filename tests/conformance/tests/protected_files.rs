@@ -9,7 +9,7 @@ use rustix::fs::{CWD, RenameFlags};
 const FILES: &[&str] =
     &[".git/config", ".git/hooks/pre-commit", "lockgate.toml", ".vscode/tasks.json", ".envrc"];
 
-/// Those that nothing holds where they are not there, in folders that could be moved away with them.
+/// Paths that are not held when absent, in folders that could be moved away with them.
 const DEEPER: &[&str] = &[".git/info/attributes", ".hg/hgrc", ".jj/repo/config.toml"];
 
 #[test]
@@ -127,7 +127,7 @@ fn no_bare_repository_is_left_behind() {
         let writable = there.iter().filter(|name| bench.workspace().join(name).join("x").exists()).count();
         assert_eq!(writable, there.len(), "what was there is not protected: {there:?}: {ended}");
     }
-    // One that is there already is one, also while a run goes on.
+    // A path that is there already is protected too, also while a run goes on.
     let bench = Bench::new();
     for name in ["refs/heads", "objects/info"] {
         std::fs::create_dir_all(bench.workspace().join(name)).unwrap();
@@ -233,7 +233,7 @@ fn another_folder_in_its_place_is_never_shown_unprotected() {
     let mut ran = 0;
     for round in 0..60 {
         let ended = std::thread::scope(|scope| {
-            // Whoever has a folder above, as a run over it has, exchanges two names at any moment of a start.
+            // The owner of a folder above, like a run over it, can exchange two names at any moment of a start.
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_micros(200 * round));
                 rustix::fs::renameat_with(CWD, &here, CWD, &there, RenameFlags::EXCHANGE).unwrap();

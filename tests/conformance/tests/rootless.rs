@@ -1,4 +1,4 @@
-//! Every promise without root: where the tests run as root, the programs that prove them are run again as somebody else.
+//! Every promise without root: where the tests run as root, this runs the programs that prove them again as another user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,15 +20,15 @@ fn the_promises_of_container_hold_without_root() {
     hold_without_root("container");
 }
 
-/// Podman's service and the runs at it, both of the same account. Left out are what is refused there by name, limits that need a
-/// delegated control group, and the small internet, in which nobody has subordinate ids.
+/// Podman's service and its runs, by one account. Left out are what is refused there by name, limits that need a delegated control group,
+/// and the small internet, in which nobody has subordinate ids.
 #[test]
 fn the_promises_of_podman_hold_without_root() {
     hold_without_root("podman");
 }
 
-/// The same at Docker's, where the command is root of a namespace in which that is the account. Left out are limits, the small internet,
-/// declared ports, the pool, and many runs at once: the processes of all of them count as one's.
+/// Docker and its runs, by one account: the command is root of a namespace that maps it to the account. Left out are limits, the small
+/// internet, declared ports, the pool, and many runs at once, whose processes all count as one run's.
 #[test]
 fn the_promises_of_docker_hold_without_root() {
     hold_without_root("docker");
@@ -51,7 +51,7 @@ fn hold_without_root(program: &str) {
     let beside = built_beside(&own, program);
     let tests = place(&beside, beside.file_name().unwrap().to_str().unwrap());
     let programs = ["lockgate", "probe", "world"].map(|name| place(&program_path(name).unwrap(), name));
-    // Found from where the tests lie, as always.
+    // Found from where the tests are, as always.
     if let Some(images) =
         own.ancestors().map(|above| above.join("images")).find(|i| i.join("debian.tar").is_file())
     {
@@ -70,7 +70,7 @@ fn hold_without_root(program: &str) {
         let mut command =
             Command::new(if at_engine { program_path("engine").unwrap() } else { "setpriv".into() });
         if let Some(of) = engine {
-            // All tests of a share have one engine, where each has its own otherwise: what they count there must be theirs.
+            // All tests of a share have one engine, while otherwise each has its own: what they count there must be theirs.
             let archive = folder.path().join("images/debian.tar");
             command.args([of, &account, "--archive"]).arg(archive).args(["--", "setpriv"]);
         }
@@ -92,7 +92,7 @@ fn hold_without_root(program: &str) {
         command.output().unwrap()
     };
     let all = names_of(&tests);
-    // One test at a time at an engine, and two engines; not of Docker's, at which all processes of an account count as one run's.
+    // One test at a time at an engine, and two engines; but one for Docker, where all processes of an account count as one run's.
     let many = if program == "podman" { 2 } else { 1 };
     let share = |first| all.iter().skip(first).step_by(many).cloned().collect();
     let shares: Vec<Vec<String>> = (0..many).map(share).collect();
@@ -103,18 +103,18 @@ fn hold_without_root(program: &str) {
     let told: String = ended.iter().map(|it| String::from_utf8_lossy(&it.stdout)).collect();
     let errors: String = ended.iter().map(|it| String::from_utf8_lossy(&it.stderr)).collect();
     assert!(ended.iter().all(|it| it.status.success()), "{}\n{errors}", without_passed(&told));
-    // What needs root is skipped there; the rest is not.
+    // Tests that need root are skipped there; the others are not.
     let passed = told.lines().filter(|line| line.ends_with("... ok")).count();
     assert!(passed > 50 && passed == all.len(), "only {passed} tests of {} were run: {told}", all.len());
 }
 
-/// What a harness told of those that failed: a report that is cut short must not end before it.
+/// Removes the lines of passed tests: a report that is cut short must not end before the failed ones.
 fn without_passed(told: &str) -> String {
     let passed = |line: &&str| !(line.starts_with("test ") && line.ends_with("... ok"));
     told.lines().filter(passed).collect::<Vec<_>>().join("\n")
 }
 
-/// The tests that a program has, but for those of tables.
+/// Returns the names of a program's tests, without those of tables.
 fn names_of(tests: &Path) -> Vec<String> {
     let listed =
         Command::new(tests).args(["--list", "--format", "terse", "--skip", "table::"]).output().unwrap();
@@ -122,7 +122,7 @@ fn names_of(tests: &Path) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// The latest test program of that name in the same directory.
+/// Returns the latest test program of that name in the same directory.
 fn built_beside(own: &Path, name: &str) -> PathBuf {
     let entries = fs::read_dir(own.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
     let named = entries.filter(|path| {
@@ -138,7 +138,7 @@ fn readable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// User and group of an account that there is.
+/// Returns the user and group of an account, if it exists.
 fn known(account: &str) -> Option<String> {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let line = accounts.lines().find(|line| line.split(':').next() == Some(account))?;

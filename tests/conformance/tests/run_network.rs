@@ -9,12 +9,12 @@ use lockgate_conformance::{
 };
 use serde_json::{Value, json};
 
-/// A run that stays, and its id.
+/// Starts a run that stays, and returns its id.
 fn started(bench: &Bench) -> (Live, String) {
     let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0").allow("api.example.com");
     let probe = bench.probe();
     let probe = probe.display();
-    // It looks around: at the way off the network that Docker's engine writes down, and at some other addresses.
+    // It looks around: at the gateway of the network that Docker's engine records, and at some other addresses.
     let line = format!(
         "base=$(hostname -I); base=${{base%.*}}
         for last in 1 2 7 100 200 254; do '{probe}' tcp $base.$last 22 x & done; wait
@@ -42,7 +42,7 @@ fn it_leads_to_the_sidecar_and_nowhere_else() {
     let (live, id) = started(&bench);
     let own = format!("lockgate-exec-{id}");
 
-    // By the engine's own word.
+    // By the engine's description.
     let (status, network) = ask_engine("GET", &format!("/networks/{own}"), &Value::Null);
     assert!(status == 200 && network["Internal"] == true && network["EnableIPv6"] != true, "{network}");
     let containers = containers_of(&id);
@@ -71,7 +71,7 @@ fn it_leads_to_the_sidecar_and_nowhere_else() {
     // By what is inside.
     let own_place = &named(&sidecar)["NetworkSettings"]["Networks"][&own];
     let neighbours = read(&bench, "neighbours");
-    // proc(5): one that answered has the flag 2.
+    // proc(5): an entry that answered has the flag 2.
     let answered = neighbours.lines().filter(|line| line.split_whitespace().nth(2) == Some("0x2"));
     let answered: BTreeSet<&str> = answered.filter_map(|line| line.split_whitespace().nth(3)).collect();
     assert_eq!(answered, BTreeSet::from([own_place["MacAddress"].as_str().unwrap()]), "{neighbours}");

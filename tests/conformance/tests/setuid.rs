@@ -8,7 +8,7 @@ use lockgate_conformance::{Backend, Bench, Needs, ready};
 
 #[test]
 fn setuid_has_no_effect() {
-    // Only root can make the setuid-root program that the attempt needs.
+    // Only root can make the setuid-root program for the attempt.
     if !ready(&[Needs::Linux, Needs::Root]) {
         return;
     }

@@ -10,7 +10,7 @@ use lockgate_conformance::{
 };
 use serde_json::{Value, json};
 
-/// What the latest run on record says of its set-up commands, without how long they took.
+/// Returns what the latest recorded run says of its set-up commands, without their durations.
 fn recorded(bench: &Bench) -> Vec<(bool, String)> {
     let record = bench.records(&["runs", "show", "latest", "--json"]).remove(0);
     let of = |it: &Value| {
@@ -20,7 +20,7 @@ fn recorded(bench: &Bench) -> Vec<(bool, String)> {
     record["setup"].as_array().unwrap().iter().map(of).collect()
 }
 
-/// A policy file beside the workspace.
+/// Writes a policy file beside the workspace, and returns its path.
 fn policy(bench: &Bench, text: &str) -> String {
     bench.file("outside/policy.toml", text).to_str().unwrap().to_owned()
 }
@@ -40,7 +40,7 @@ fn they_run_in_order_where_the_command_runs_and_as_who_it_is() {
         let line = format!(
             "cat order; echo \"$LOCKGATE_RUN_ID $HOME $PWD\" > p; ({walls}) > w; cmp p place && cmp w walls && cat"
         );
-        // What is to be read is the command's: a set-up command that reads finds nothing.
+        // The input is for the command: a set-up command that reads gets nothing.
         let run = bench.run(backend).flags(flags).behind(["/bin/sh", "-c", "echo typed | \"$@\"", "sh"]);
         let ended = run.shell(&line);
         assert!(ended.code == 0 && ended.stdout == "one\ntwo\ntyped\n", "{named}: {ended}");
@@ -107,7 +107,7 @@ fn nothing_of_one_is_beside_the_command() {
         bench.file("workspace/go", "");
         let began = bench.workspace().join("began");
         assert!(within(Backend::patience(5), || began.exists()), "{named}: {}", live.wait());
-        // The words of whoever makes the sandbox carry the mark as well.
+        // The arguments of the process that makes the sandbox contain the mark as well.
         assert!(!held(), "{named}: {:?}", processes_named(mark.text()));
         assert!(live.wait().code == 0 && within(Backend::patience(2), || !is_there()), "{named}");
     }
@@ -225,7 +225,7 @@ fn what_an_agent_is_to_know_is_laid_out_by_one() {
     let ended = run.shell("cat AGENTS.md");
     assert!(ended.code == 0 && ended.stdout == "first\nsecond\n", "{ended}");
     assert!(!bench.workspace().join("AGENTS.md").exists(), "it reached the folder");
-    // A link as its source is refused, and so nothing runs.
+    // A link as the source is refused, so nothing runs.
     std::os::unix::fs::symlink(&context, bench.outside().join("linked")).unwrap();
     let linked = text.replace("outside/context", "outside/linked");
     let refused =

@@ -41,8 +41,8 @@ fn two_runs_cannot_reach_each_other() {
     let namespaces =
         |bench: &Bench| bench.run(Backend::isolated()).probe(&["identity"]).detail()["namespaces"].clone();
     let host = one.control(&["identity"]).detail()["namespaces"].clone();
-    // An engine makes no user namespace unless its keeper has it make one for all containers.
-    // Podman has none for control groups of version 1, and the run says so.
+    // An engine makes no user namespace unless it is configured to, for all containers.
+    // Podman makes none for control groups of version 1, and the run says so.
     let of_host = |kind: &str| {
         kind.starts_with("time")
             || (kind == "user" && Backend::isolated().is_engine())

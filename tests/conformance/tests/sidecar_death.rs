@@ -7,7 +7,7 @@ use lockgate_conformance::{
     Backend, Bench, Canary, Live, Needs, kill_containers, processes_named, ready, vanishes, within,
 };
 
-/// Process ids beneath `parent`, at any depth.
+/// Returns the process ids beneath `parent`, at any depth.
 fn descendants(parent: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
         .unwrap()
@@ -46,7 +46,7 @@ fn a_run_ends_with_its_sidecar() {
 
 #[test]
 fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
-    // An engine has its containers ended by name, and says itself what became of them.
+    // An engine ends containers by name, and tells itself what became of them.
     if Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
         return;
     }
@@ -63,7 +63,7 @@ fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
     assert!(vanishes(mark.text(), Backend::patience(2)), "the command outlived its init");
 }
 
-/// A run whose command has begun, and goes on.
+/// Starts a run, and waits until its command has begun.
 fn held(bench: &Bench, mark: &Canary) -> Live {
     let probe = bench.probe();
     let probe = probe.to_str().unwrap();
@@ -73,7 +73,7 @@ fn held(bench: &Bench, mark: &Canary) -> Live {
     live
 }
 
-/// Kills the sidecar of the only run of this bench, whose command line is the process `id`.
+/// Kills the sidecar of this bench's only run, whose command line is the process `id`.
 fn kill_sidecar(bench: &Bench, id: u32) {
     if Backend::isolated().is_engine() {
         let run = bench.lockgate(&["runs", "ls", "-q"]).stdout;
@@ -81,7 +81,7 @@ fn kill_sidecar(bench: &Bench, id: u32) {
         assert!(killed == 1, "{killed} containers are the sidecar of {run}");
         return;
     }
-    // The sidecar is the one beneath the command line that is in no PID namespace of its own.
+    // The sidecar is the process beneath the command line that is in no PID namespace of its own.
     let candidates = || -> Vec<u32> {
         descendants(id).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect()
     };
@@ -103,17 +103,17 @@ fn kill(id: u32) {
     assert!(killed.is_ok_and(|status| status.success()));
 }
 
-/// How many PID namespaces, seen from here, a process is in; none when it has ended.
+/// Returns how many PID namespaces, seen from here, contain a process; none when it has ended.
 fn depth(id: u32) -> usize {
     ids(id).len()
 }
 
-/// The id of a process in the innermost PID namespace it is in.
+/// Returns the id of a process in its innermost PID namespace.
 fn innermost(id: u32) -> Option<u32> {
     ids(id).last().copied()
 }
 
-/// The ids of a process, from that seen from here to the innermost.
+/// Returns the ids of a process, from the outermost seen from here to the innermost.
 fn ids(id: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();

@@ -4,7 +4,7 @@
 use lockgate_conformance::{Backend, Bench, Needs, containers_of, promised, ready, within};
 use serde_json::json;
 
-/// Those of the command's container where nothing else is said (S1.30, S1.31), and few processes: it starts none.
+/// The default memory and processors of the command's container (S1.30, S1.31), and few processes: a sidecar starts none.
 const MEMORY: u64 = 1536 << 20;
 const PROCESSORS: u64 = 2_000_000_000;
 const PROCESSES: u64 = 64;
@@ -15,7 +15,7 @@ fn the_engine_holds_them_to_it() {
         return;
     }
     let bench = Bench::new();
-    // What the command is given is its own: the sidecar has neither more nor less by it.
+    // The command's limits are its own: they change nothing for the sidecar.
     let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
     let run = run.flags(["--memory", "256MiB", "--cpus", "1", "--pids", "40"]);
     let live = run.start(["/bin/sh", "-c", "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec sleep 60"]);
@@ -34,7 +34,7 @@ fn the_engine_holds_them_to_it() {
         .collect();
     let of = |sidecar: bool| held.iter().filter(move |(is, _)| *is == sidecar).map(|(_, limits)| limits);
     assert_eq!(of(true).collect::<Vec<_>>(), [&json!([MEMORY, MEMORY, PROCESSORS, PROCESSES])], "{held:?}");
-    // The control: another container of the same run has others.
+    // The control: another container of the run has other limits.
     assert!(of(false).all(|limits| limits[0] == 256 << 20) && of(false).count() == 1, "{held:?}");
     live.signal("TERM");
     assert_eq!(live.wait().code, 143);

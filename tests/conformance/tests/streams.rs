@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockgate_conformance::{Backend, Bench, Live, Needs, promised, ready};
 
-/// Those that are not an engine's, which has pipes of its own.
+/// Returns the backends without an engine, which has pipes of its own.
 fn benches() -> Option<(Bench, Vec<Backend>)> {
     (promised("streams") && ready(&[Needs::Linux])).then(|| (Bench::new(), Backend::all()))
 }
@@ -47,7 +47,7 @@ fn what_others_write_beside_the_command_is_not_read_by_it() {
 fn a_file_that_is_written_to_is_neither_cut_nor_opened_to_others() {
     let Some((bench, backends)) = benches() else { return };
     let line = "echo kept >log; chmod 600 log; \"$@\" >>log; stat -c %a log; cat log";
-    // What a name in `/proc` leads to; a file's own permissions cannot be reached by that of a pipe.
+    // Changes what `/proc/self/fd/1` leads to: a pipe, through which the file's permissions cannot be reached.
     let command = "chmod 777 /proc/self/fd/1; : >/proc/self/fd/1; echo more";
     for backend in backends {
         let ended = bench.run(backend).around(line, command);

@@ -1,5 +1,5 @@
-//! Promise, for whoever is not root: with subordinate ids an image's files belong to whom it says, the command is the user it
-//! names, the workspace is the caller's, nobody gains a right by it, and all that belongs to those ids can be taken away again.
+//! Promise, for callers without root: with subordinate ids an image's files belong to the users it names, the command is the user it names,
+//! the workspace is the caller's, nobody gains a right by it, and everything that belongs to those ids can be removed.
 //! Without them there is one id, and the run says so.
 
 use std::fs;
@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 use lockgate_conformance::{Ended, Needs, program_path, ready, run};
 use tempfile::TempDir;
 
-/// The account that `cargo xtask setup` makes, with ids that are lent to it; and one that has none on any system.
+/// The account that `cargo xtask setup` makes, with subordinate ids; and one that has none on any system.
 const LENT: &str = "lockgate-test";
 const ALONE: &str = "nobody";
 /// The accounts of the small image.
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\napp:x:999:998:app:/srv/app:/bin/sh\n";
 const GROUP: &str = "root:x:0:\napp:x:998:\n";
-/// What an image of root's says without root.
+/// What a run without root is told about an image of root's.
 const ONE_ID: &str = "the one id there is";
 
-/// Somebody without root, with a folder, a store and records of their own.
+/// A user without root, with a folder, a store and records of their own.
 struct Person {
     folder: TempDir,
     id: (u32, u32),
@@ -76,7 +76,7 @@ impl Person {
         self.lockgate(&[&begin, flags, &["--", "/bin/sh", "-c", line]].concat())
     }
 
-    /// What belongs to neither this person nor root below a part of the folder.
+    /// Returns the paths below a part of the folder that belong to neither this user nor root.
     fn foreign(&self, part: &str) -> Vec<PathBuf> {
         let mut left = vec![self.at(part)];
         let mut found = Vec::new();
@@ -107,14 +107,14 @@ fn here() -> bool {
     !missing
 }
 
-/// The first id that is lent to the account.
+/// Returns the account's first subordinate id.
 fn first_lent() -> u32 {
     let table = fs::read_to_string("/etc/subuid").unwrap();
     let row = table.lines().find(|line| line.starts_with(&format!("{LENT}:"))).unwrap();
     row.split(':').nth(1).unwrap().parse().unwrap()
 }
 
-/// A small image with files of three owners.
+/// Makes a small image with files of three owners.
 fn small_image(folder: &Path) -> PathBuf {
     let root = folder.join("image");
     fs::create_dir(&root).unwrap();
@@ -178,7 +178,7 @@ fn files_keep_their_owners_and_the_workspace_is_the_callers() {
     assert!(!ended.stderr.contains("belongs to the command's own user"), "{ended}");
     let made = fs::metadata(person.at("work/made")).unwrap();
     assert_eq!((made.uid(), made.gid()), person.id);
-    // What was written over the image is not the image's.
+    // Files written over the image do not belong to the image.
     let again = person.shell(&[], "app", "cat /srv/app/own");
     assert_eq!((again.code, again.stdout.as_str()), (0, "x"), "{again}");
 }
@@ -217,7 +217,7 @@ fn what_belongs_to_them_can_be_taken_away() {
     }
     let person = Person::new(LENT);
     person.import(&small_image(person.folder.path()), "app", "app");
-    // A folder with something of theirs, as other programs that use such ids leave it.
+    // A folder with a file of a subordinate id, as other programs that use such ids leave it.
     let first = first_lent();
     let theirs = person.at("work/theirs");
     fs::create_dir(&theirs).unwrap();
@@ -290,7 +290,7 @@ fn without_them_there_is_one_id_and_the_run_says_so() {
     assert!(alone.foreign("data").is_empty());
     let doctor = alone.lockgate(&["doctor"]);
     assert!(doctor.stdout.contains("/etc/subuid lends this user no 65536 ids"), "{doctor}");
-    // An image of root's has one owner for everybody who is not root: the command stands in for root.
+    // An image of root's has one owner for every other user: the command stands in for root.
     let person = Person::new(LENT);
     person.import(&small_image(person.folder.path()), "plain", "");
     assert!(person.foreign("data").is_empty());

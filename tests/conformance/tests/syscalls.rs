@@ -47,7 +47,7 @@ fn clone3_is_absent_and_foreign_tables_kill() {
     let bench = Bench::new();
     let run = bench.run(Backend::isolated());
     let seen = run.probes(&[&["syscall", "clone3"], &["syscall", "i386-getpid"], &["syscall", "x32-getpid"]]);
-    // Absent, so that a C library falls back to clone, whose flags can be read.
+    // Absent, so that a C library falls back to clone, whose flags a filter can read.
     assert!(seen[0].absent() && seen[0].errno() == "ENOSYS", "{}", seen[0]);
     assert!(seen[1].text("answer") == "SIGSYS" || seen[1].absent(), "{}", seen[1]);
     assert!(seen[2].text("answer") == "SIGSYS" || seen[2].absent(), "{}", seen[2]);

@@ -1,5 +1,5 @@
-//! The list of promises and the tests agree, and the page in docs is the one the list prints.
-//! Nothing is run here: these two tests hold on any machine.
+//! The list of promises agrees with the tests, and the page in docs with the list.
+//! These tests start no run, so they hold on any machine.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn a_stronger_backend_makes_every_promise_of_a_weaker_one_and_more() {
         let missing: Vec<_> = less.difference(&more).collect();
         assert!(missing.is_empty() && less.len() < more.len(), "{weaker:?}, {stronger:?}: {missing:?}");
     }
-    // The three layers: a network of the run's own, the credential that only the sidecar has, and where it may go.
+    // The three layers: the run's own network, the credential that only the sidecar has, and the permitted destinations.
     for layer in ["default_deny", "siblings", "canary", "private_addresses", "denied_host"] {
         assert!(made(Backend::Docker).contains(layer) && made(Backend::Linux).contains(layer), "{layer}");
     }

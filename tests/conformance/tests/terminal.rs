@@ -3,7 +3,7 @@
 
 use lockgate_conformance::{Backend, Bench, Live, Needs, ready};
 
-/// The command behind `script`, which gives it a pseudo-terminal to be called from.
+/// Runs the command behind `script`, which calls it from a pseudo-terminal.
 fn terminal(bench: &Bench, words: &[std::ffi::OsString]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.to_string_lossy())).collect();
     let mut script = std::process::Command::new("script");

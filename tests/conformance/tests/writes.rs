@@ -34,7 +34,7 @@ fn writes_stay_in_the_workspace() {
         &["chmod", "/etc/hostname", "644"],
     ];
     if Backend::isolated().has_own_image() {
-        // The files of an image are a private copy: what becomes of it is gone with the run.
+        // The files of an image are a private copy: changes to it are gone with the run.
         let _ = run.probes(of_the_system);
         let left = ["/etc/lockgate-conformance", "/usr/bin/lockgate-conformance"];
         run.nothing_works(&left.map(|path| ["read", path]).each_ref().map(|attempt| attempt.as_slice()));
