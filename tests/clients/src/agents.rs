@@ -1,5 +1,5 @@
-//! Where the agents and model libraries lie that `cargo xtask setup` installs: for Node beside the virtual environment, for
-//! Python in it. A sandbox sees neither unless they are mounted.
+//! The folders of the agents and model libraries that `cargo xtask setup` installs: for Node beside the virtual environment, for Python in
+//! it. A sandbox sees neither unless they are mounted.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// The folders, if these programs or libraries for Node are in them. Otherwise the reason is printed, and the test is to
-    /// return.
+    /// Returns the folders, if these programs or Node libraries are in them. Otherwise it prints the reason, and the test must return.
     ///
     /// # Panics
     /// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
@@ -38,19 +37,19 @@ impl Agents {
         self.program(name).exists() || self.node.join("node_modules").join(name).exists()
     }
 
-    /// A program of theirs.
+    /// Returns the path of an installed program.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs().join(name)
     }
 
-    /// What a script's PATH begins with: their programs, and the Node that they and the libraries want.
+    /// The beginning of a script's PATH: the installed programs, and the Node that they and the libraries need.
     #[must_use]
     pub fn programs(&self) -> PathBuf {
         self.node.join("node_modules/.bin")
     }
 
-    /// Where scripts for Node find the libraries.
+    /// The folder in which scripts for Node find the libraries.
     #[must_use]
     pub fn libraries(&self) -> PathBuf {
         self.node.join("node_modules")
@@ -62,7 +61,7 @@ impl Agents {
         self.python.join("bin/python")
     }
 
-    /// Shows them to a run, read-only, at the same places.
+    /// Mounts both folders in a run, read-only, at their own paths.
     #[must_use]
     pub fn shown_to<'site>(&self, run: Run<'site>) -> Run<'site> {
         let folders: [&Path; 2] = [&self.node, &self.python];

@@ -1,5 +1,5 @@
-//! A sidecar alone in the small internet, with every plane it can serve and a vault of the caller's, and a shell script beside
-//! it. It is for tests of what the gate does, where the sandbox around it would only take time.
+//! A sidecar alone in the small internet, with every plane and a vault of the caller's, and a shell script beside it. It serves tests of
+//! the gate, for which a sandbox would only take time.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Starts the sidecar, waits until it listens, says the script, and ends it. What the script finds: `$OUT/ca.pem`,
-/// `$OUT/gate.sock`, `$sidecar`, its child that serves as `$serving`, the placeholders by their names, and `via`, `gate`, `await`.
+/// Starts the sidecar, waits until it listens, runs the script, and ends the sidecar. The script finds `$OUT/ca.pem`, `$OUT/gate.sock`,
+/// `$sidecar`, its serving child `$serving`, the placeholders by their names, and `via`, `gate`, `await`.
 const SCRIPT: &str = r#"
 "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8081 --gateway 127.0.0.1:8080 \
     --gateway-socket "$OUT/gate.sock" --ca "$OUT/ca.pem" --env-file "$OUT/env" --audit "$OUT/audit.jsonl" 2>"$OUT/sidecar.err" & sidecar=$!
@@ -46,9 +46,9 @@ pub struct Beside<'site> {
     limit: Duration,
 }
 
-/// What the script said, and where the sidecar left its files.
+/// The script's result, and the folder where the sidecar left its files.
 pub struct Left {
-    /// What became of the script.
+    /// How the script ended.
     pub ended: Ended,
     /// The folder of the sidecar's files.
     pub folder: PathBuf,
@@ -66,17 +66,17 @@ impl<'site> Beside<'site> {
         self
     }
 
-    /// Gives the script more time than others have, or less.
+    /// Sets another time limit for the script.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Runs a script beside it. The script fails by a status of its own, or when the sidecar has gone.
+    /// Runs a script beside the sidecar. It fails by its own exit status, or when the sidecar has gone.
     ///
     /// # Panics
-    /// When there is no room, or the script does not end well.
+    /// When a file cannot be written, or the script fails.
     #[must_use]
     pub fn script(&self, text: &str) -> Left {
         let left = self.attempt(text);
@@ -84,10 +84,10 @@ impl<'site> Beside<'site> {
         left
     }
 
-    /// The same, whatever becomes of the script.
+    /// Runs a script beside the sidecar, which may fail.
     ///
     /// # Panics
-    /// When there is no room.
+    /// When a file cannot be written.
     #[must_use]
     pub fn attempt(&self, text: &str) -> Left {
         let folder = self.site.folder("sidecar");
@@ -102,39 +102,39 @@ impl<'site> Beside<'site> {
 }
 
 impl Left {
-    /// The records of its audit.
+    /// Returns the records of the sidecar's audit.
     ///
     /// # Panics
-    /// When there is none, or a line of it is no record.
+    /// When there is none, or a line is not a record.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.folder.join("audit.jsonl")).expect("an audit");
         text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
     }
 
-    /// How many records of the audit have `guard` as the reason of their denial.
+    /// Returns how many audit records are denials by `guard`.
     #[must_use]
     pub fn denials(&self, guard: &str) -> usize {
         self.audit().iter().filter(|record| record["guard"] == guard).count()
     }
 
-    /// What the sidecar said on stderr.
+    /// Returns the sidecar's stderr.
     #[must_use]
     pub fn words(&self) -> String {
         fs::read_to_string(self.folder.join("sidecar.err")).unwrap_or_default()
     }
 
-    /// What the script said of `key`, in a line `key=…`.
+    /// Returns the script's output for `key`, from a line `key=…`.
     ///
     /// # Panics
-    /// When it said nothing of it.
+    /// When there is no such line.
     #[must_use]
     pub fn said(&self, key: &str) -> &str {
         let found = self.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("nothing was said of {key}: {}", self.ended))
     }
 
-    /// What the script said, line by line.
+    /// Returns the script's output, line by line.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.ended.stdout.lines()
     }

@@ -1,5 +1,5 @@
-//! A secret that exists nowhere else, and the search for it in every form in which it could be told. A test that finds it in
-//! no place has also to show that it was where it belonged.
+//! A unique secret, and the search for it in every form in which it could leak. A test that does not find it must also show that it was
+//! where it belongs.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,13 +9,13 @@ const ALPHABETS: [&[u8; 64]; 2] = [
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
 ];
-/// What a credential may be made of; the second also of what encodings change.
+/// The characters of credentials; the second set includes those that encodings change.
 const PLAIN: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const ROUGH: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef0123456789+/=&<>'!*().";
 const LENGTH: usize = 40;
-/// The probe of the conformance tests undoes this mask.
+/// The mask that the probe of the conformance tests undoes.
 const MASK: u8 = 0x5a;
-/// A part of this length is taken for a leak: chance does not make it.
+/// A part of the secret of this length counts as a leak: it does not occur by chance.
 const TELLING: usize = 8;
 
 /// One random secret of 40 octets.
@@ -23,7 +23,7 @@ const TELLING: usize = 8;
 pub struct Canary(String);
 
 impl Canary {
-    /// Draws one of letters and digits.
+    /// Draws a secret of letters and digits.
     ///
     /// # Panics
     /// When the machine gives no random octets.
@@ -32,13 +32,13 @@ impl Canary {
         Self::of(PLAIN)
     }
 
-    /// Draws one that JSON, HTML, percent-encoding and base64 write differently.
+    /// Draws a secret that JSON, HTML, percent-encoding and base64 write differently.
     ///
     /// # Panics
     /// As [`Canary::draw`].
     #[must_use]
     pub fn draw_rough() -> Self {
-        // Each of the characters that matter, and no white space at an end, which a header would lose.
+        // Contains each of the characters that matter, and no white space at an end, which a header would lose.
         let drawn = Self::of(ROUGH).0;
         Self(format!("q+/<&>'=\"{}z", &drawn[..LENGTH - 10]))
     }
@@ -55,20 +55,20 @@ impl Canary {
         &self.0
     }
 
-    /// The secret so that a search for it does not find this.
+    /// The masked secret, which a search for the secret does not find.
     #[must_use]
     pub fn masked(&self) -> String {
         self.0.bytes().map(|octet| format!("{:02x}", octet ^ MASK)).collect()
     }
 
-    /// The form in which it is found, if it is: whole in any encoding, or eight octets of it as they are.
+    /// Returns the form in which the text contains the secret, if any: whole in any encoding, or eight octets of it as they are.
     #[must_use]
     pub fn found_in(&self, text: impl AsRef<[u8]>) -> Option<String> {
         let text = text.as_ref();
         let forms = self.forms();
         let parts = self.0.as_bytes().windows(TELLING).map(|part| ("a part", part.to_vec()));
         let needles: Vec<(&str, Vec<u8>)> = forms.into_iter().chain(parts).collect();
-        // In one pass, because a text may be the audit of a hundred thousand requests.
+        // One pass, because a text may be the audit of a hundred thousand requests.
         let pair = |text: &[u8]| usize::from(text[0]) << 8 | usize::from(text[1]);
         let mut begins = vec![false; 1 << 16];
         needles.iter().for_each(|(_, needle)| begins[pair(needle)] = true);
@@ -81,16 +81,16 @@ impl Canary {
         })
     }
 
-    /// Nothing of it is there.
+    /// Checks that the text does not contain the secret.
     ///
     /// # Panics
-    /// When it is; the message says in which form.
+    /// When it does; the message names the form.
     pub fn is_not_in(&self, place: &str, text: impl AsRef<[u8]>) {
         let found = self.found_in(text.as_ref());
         assert!(found.is_none(), "{place} holds the credential ({found:?}): {}", shown(text.as_ref()));
     }
 
-    /// Every form worth looking for, none of them shorter than eight octets.
+    /// Returns every form to search for, none shorter than eight octets.
     fn forms(&self) -> Vec<(&'static str, Vec<u8>)> {
         let octets = self.0.as_bytes();
         let join = |form: fn(&u8) -> String| octets.iter().map(form).collect::<String>().into_bytes();
@@ -119,7 +119,7 @@ impl Canary {
     }
 }
 
-/// The characters of base64 that hold bits of the secret alone, `lead` octets standing before it.
+/// Returns the base64 characters that hold bits of the secret alone, when `lead` octets precede it.
 fn base64_core(secret: &[u8], lead: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     let shifted: Vec<u8> = std::iter::repeat_n(0, lead).chain(secret.iter().copied()).collect();
     let text = base64(&shifted, alphabet);
@@ -128,7 +128,7 @@ fn base64_core(secret: &[u8], lead: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     text[start..end].to_vec()
 }
 
-/// Without padding.
+/// Encodes without padding.
 fn base64(octets: &[u8], alphabet: &[u8; 64]) -> Vec<u8> {
     let groups = octets.chunks(3).flat_map(|group| {
         let bits =

@@ -1,5 +1,5 @@
-//! What became of a program: its code, its words, its time. Every wait has an end; what does not end by itself is killed,
-//! and the world takes all that is inside with it.
+//! The result of a program: its exit code, output and duration. Every wait has a limit; a program that exceeds it is killed, and the world
+//! ends everything inside with it.
 
 use std::fmt;
 use std::fs;
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 /// A program that has ended.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Its status as a shell tells it.
+    /// The exit status as a shell reports it.
     pub code: i32,
-    /// What it said.
+    /// The program's stdout.
     pub stdout: String,
-    /// What it complained of; the product speaks here too.
+    /// The program's stderr, which the product writes to as well.
     pub stderr: String,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// Runs a program that reads nothing, and ends it after `limit`.
+/// Runs a program with an empty stdin, and kills it after `limit`.
 ///
 /// # Panics
-/// When it cannot be started, or there is no room for what it says.
+/// When it cannot be started, or its output cannot be stored.
 #[must_use]
 pub fn run_to_end(command: &mut Command, limit: Duration) -> Ended {
     let folder = tempfile::tempdir().expect("room for its words");
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
-    // Into files, so that a grandchild that keeps a stream open cannot make anybody wait.
+    // Output goes to files, so that a grandchild that keeps a stream open makes nobody wait.
     command.stdin(Stdio::null());
     command.stdout(fs::File::create(&out).expect("a file")).stderr(fs::File::create(&err).expect("a file"));
     let begun = Instant::now();
@@ -51,10 +51,10 @@ pub fn run_to_end(command: &mut Command, limit: Duration) -> Ended {
 }
 
 impl Ended {
-    /// Takes code and time from the last line of a measured attempt.
+    /// Takes exit code and duration from the last line of a measured attempt.
     ///
     /// # Panics
-    /// When the line is not there: the attempt was never made.
+    /// When the line is missing: the attempt was never made.
     #[must_use]
     pub(crate) fn measured(mut self) -> Self {
         let mut lines: Vec<&str> = self.stdout.lines().collect();
@@ -71,18 +71,18 @@ impl Ended {
         self
     }
 
-    /// It succeeded and said `words`.
+    /// Checks that it succeeded and printed `words`.
     ///
     /// # Panics
-    /// Otherwise.
+    /// When it did not.
     pub fn says(&self, words: &str) {
         assert!(self.code == 0 && self.stdout.contains(words), "not said: {words}: {self}");
     }
 
-    /// It failed within `limit`, in words that hold one of `words`.
+    /// Checks that it failed within `limit`, with one of `words` in its output.
     ///
     /// # Panics
-    /// Otherwise.
+    /// When it did not.
     pub fn fails_within(&self, limit: Duration, words: &[&str]) {
         assert!(self.code != 0, "it worked: {self}");
         assert!(self.took < limit, "it took {:?}, more than {limit:?}: {self}", self.took);
@@ -90,13 +90,12 @@ impl Ended {
         assert!(words.iter().any(|word| all.contains(&word.to_lowercase())), "none of {words:?}: {self}");
     }
 
-    /// What the command said on stderr, without what the person is told there: a command that writes a letter at a time has
-    /// its words cut by it.
+    /// Returns the command's own stderr, without the product's lines: they interrupt the words of a command that writes letter by letter.
     fn in_its_own_words(&self) -> String {
         let mut own = String::new();
         let mut rest = self.stderr.as_str();
         while let Some(at) = rest.find("lockgate: ") {
-            // A line that it had begun was ended first.
+            // The product first ends a line that the command had begun.
             own.push_str(rest[..at].strip_suffix('\n').unwrap_or(&rest[..at]));
             rest = rest[at..].split_once('\n').map_or("", |(_, after)| after);
             while rest.starts_with("  ") {
@@ -106,10 +105,10 @@ impl Ended {
         own + rest
     }
 
-    /// It failed within a second, in words that hold one of `words`.
+    /// Checks that it failed within a second, with one of `words` in its output.
     ///
     /// # Panics
-    /// Otherwise.
+    /// When it did not.
     pub fn fails_fast(&self, words: &[&str]) {
         self.fails_within(Duration::from_secs(1), words);
     }

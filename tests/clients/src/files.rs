@@ -1,9 +1,9 @@
-//! What is in a folder, for tests that look into everything that was left. It reads no file itself.
+//! Lists the files of a folder, for tests that search everything a run has left. It reads no file itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All files below a folder but programs of the tests.
+/// Returns all files below a folder, without the tests' programs.
 #[must_use]
 pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let (mut waiting, mut found) = (vec![folder.to_owned()], Vec::new());

@@ -1,5 +1,5 @@
-//! A sidecar alone, in the small internet, and a list of things said to it, one connection each. What it answered and whom it
-//! reached meanwhile is told; what that means is for a test to say.
+//! A sidecar alone in the small internet, and a list of messages to it, one connection each. It returns the answers and which servers were
+//! reached meanwhile; the tests judge them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,18 +11,18 @@ use crate::ended::run_to_end;
 use crate::needs::product;
 use crate::site::Site;
 
-/// A whole corpus, one row after another.
+/// The time limit of a whole corpus, one row after another.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Starts the sidecar, talks to it, ends it; whatever happens, the world ends both.
+/// Starts the sidecar, runs `talk`, and ends the sidecar. In any case the world ends both.
 const SCRIPT: &str = r#""$PRODUCT" sidecar --policy "$1" --forward 127.0.0.1:8081 --gateway 127.0.0.1:8080 --audit "$4" & sidecar=$!
 "$TALK" "$AT" "$2" "$3"; code=$?; kill $sidecar; wait $sidecar; exit $code"#;
 
-/// Which of its ports is spoken to.
+/// The port of the sidecar that is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// 8081, the explicit proxy.
+    /// Port 8081, the explicit proxy.
     Forward,
-    /// 8080, the gateway, which is a proxy too.
+    /// Port 8080, the gateway, which is a proxy too.
     Gateway,
 }
 
@@ -35,16 +35,16 @@ impl Plane {
     }
 }
 
-/// What became of one row.
+/// The answer to one row.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status of the first response; 0 where there was none.
+    /// The status of the first response; 0 if there was none.
     pub status: u16,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub ms: u64,
-    /// Everything that came back.
+    /// Everything received.
     pub received: String,
-    /// What the world's servers saw meanwhile, the resolvers left out.
+    /// What the world's servers recorded meanwhile, without the resolvers.
     pub seen: Vec<Value>,
 }
 
@@ -55,17 +55,17 @@ impl Answer {
     }
 }
 
-/// Says every row (`{"id", "send", "tables"?, "answers"?}`) to the explicit proxy by the program `talk`, and gives the answers
-/// by their ids.
+/// Sends every row (`{"id", "send", "tables"?, "answers"?}`) to the explicit proxy by the program `talk`, and returns the answers by their
+/// ids.
 ///
 /// # Panics
-/// When the sidecar does not serve, or not all is said within a minute.
+/// When the sidecar does not serve, or the rows take longer than a minute.
 #[must_use]
 pub fn ask(site: &Site, talk: &str, policy: &str, rows: &[Value]) -> HashMap<String, Answer> {
     ask_at(Plane::Forward, site, talk, policy, rows)
 }
 
-/// The same on a port of one's choice.
+/// Sends every row to the given port.
 ///
 /// # Panics
 /// As [`ask`].
@@ -101,7 +101,7 @@ fn judged(site: &Site, answer: &Value) -> Answer {
         received.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|s| s.parse().ok());
     let records = fs::read_to_string(site.world().folder().join("records.jsonl")).unwrap_or_default();
     let number = |key: &str| usize::try_from(answer[key].as_u64().expect("an offset")).expect("a small file");
-    // A record that was being written when an offset was taken belongs to what came before it.
+    // A record that was being written when an offset was taken belongs to the row before.
     let whole = |at: usize| match records[..at].ends_with('\n') || at == 0 {
         true => at,
         false => records[at..].find('\n').map_or(records.len(), |left| at + left + 1),

@@ -1,5 +1,5 @@
-//! A credential that a run may use and must not see: kept in the caller's vault as a person would put it there, and looked
-//! for afterwards in all that the run has left.
+//! A credential that a run may use and must not see: stored in the caller's vault as a person would store it, and searched for afterwards
+//! in everything the run has left.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::ended::{Ended, run_to_end};
 use crate::needs::product;
 use crate::site::Site;
 
-/// Never on a command line, which others can read.
+/// Reads the value from stdin: other users can read a command line.
 const STORE: &str = r#"printf %s "$VALUE" | "$PRODUCT" creds set "$PROVIDER" --stdin"#;
 
 /// One provider's credential.
@@ -25,7 +25,7 @@ impl<'site> Held<'site> {
     /// Draws a credential and stores it.
     ///
     /// # Panics
-    /// When the product does not take it.
+    /// When the product does not accept it.
     #[must_use]
     pub fn by(site: &'site Site, provider: &str) -> Self {
         let canary = Canary::draw();
@@ -38,10 +38,10 @@ impl<'site> Held<'site> {
         Self { site, canary }
     }
 
-    /// The same, and `host` accepts it and no other.
+    /// Draws and stores a credential, the only one that `host` accepts.
     ///
     /// # Panics
-    /// As [`Held::by`], or when there is no room.
+    /// As [`Held::by`], or when the world's file of keys cannot be written.
     #[must_use]
     pub fn for_model(site: &'site Site, provider: &str, host: &str) -> Self {
         let held = Self::by(site, provider);
@@ -55,17 +55,17 @@ impl<'site> Held<'site> {
         self.canary.text()
     }
 
-    /// A header's value with it as the password of `user`: RFC 7617.
+    /// Returns a header value with the credential as the password of `user` (RFC 7617).
     #[must_use]
     pub fn basic(&self, user: &str) -> String {
         format!("Basic {}", BASE64.encode(format!("{user}:{}", self.text()).as_bytes()))
     }
 
-    /// How many requests brought `value` in the header `name` to `host`; none of the others there brought anything in it,
+    /// Returns how many requests brought `value` in the header `name` to `host`, and checks that no other request there had that header,
     /// and none anywhere a placeholder.
     ///
     /// # Panics
-    /// When another did.
+    /// When a request did.
     #[must_use]
     pub fn brought(&self, host: &str, name: &str, value: &str) -> usize {
         let requests = self.site.requests();
@@ -79,10 +79,10 @@ impl<'site> Held<'site> {
         of_host.filter(|request| request.header(name) == Some(value)).count()
     }
 
-    /// It is in nothing that the run said, left in the workspace, or that was recorded of it.
+    /// Checks that the credential is in nothing that the run printed, left in the workspace, or recorded.
     ///
     /// # Panics
-    /// When it is.
+    /// When it is found.
     pub fn is_nowhere(&self, ended: &Ended) {
         self.canary.is_not_in("stdout", &ended.stdout);
         self.canary.is_not_in("stderr", &ended.stderr);
@@ -91,7 +91,7 @@ impl<'site> Held<'site> {
         assert!(left > 0 || ended.code != 0, "the run left nothing to look at");
     }
 
-    /// Looks into every file, and says how many there were.
+    /// Searches every file, and returns their number.
     fn beneath(&self, folder: &Path) -> usize {
         let mut files = 0;
         for entry in fs::read_dir(folder).expect("a folder of the caller's").flatten() {

@@ -1,5 +1,5 @@
-//! What the tests of real clients share: a site (a small internet, a workspace, a state directory), a run in it, and what
-//! came of it. The product is only ever used by its command line; nothing here knows how it works.
+//! The shared parts of the tests with real clients: a site (a small internet, a workspace, a state directory), a run in it, and the run's
+//! result. They use the product by its command line alone.
 
 mod agents;
 mod beside;

@@ -1,26 +1,26 @@
-//! What a test cannot do without, and the one place where it is skipped. A skip prints its reason, and is a failure where
-//! `LOCKGATE_TEST_REQUIRE` is `all`; nothing is skipped in silence.
+//! The requirements of a test, and the only place where it is skipped. A skip prints its reason, and is a failure if
+//! `LOCKGATE_TEST_REQUIRE` is `all`; no skip is silent.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Something that may be absent from this machine.
+/// A requirement that this machine may lack.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
-    /// A program of a system directory, where a sandbox sees it.
+    /// A program in a system directory, which a sandbox sees.
     Program(&'static str),
     /// The virtual environment with the Python clients, named by `LOCKGATE_TEST_VENV`.
     Venv,
-    /// A path below the home of whoever runs the tests.
+    /// A path below the home directory of the user who runs the tests.
     Home(&'static str),
-    /// The right to become another user, and to mount.
+    /// The right to become another user and to mount.
     Root,
 }
 
-/// Where a sandbox finds programs.
+/// The directories in which a sandbox finds programs.
 const SYSTEM: [&str; 6] = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Whether the product and all of `needs` are here. Otherwise the reason is printed, and the test is to return.
+/// Returns whether the product and all of `needs` are here. Otherwise it prints the reason, and the test must return.
 ///
 /// # Panics
 /// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
@@ -33,10 +33,10 @@ pub fn ready(needs: &[Need]) -> bool {
     false
 }
 
-/// The path of the product: `LOCKGATE_BIN`, or beside this test.
+/// Returns the path of the product: from `LOCKGATE_BIN`, or beside this test.
 ///
 /// # Errors
-/// What is missing, in words.
+/// A message that says what is missing.
 pub fn product() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os("LOCKGATE_BIN") {
         let path = PathBuf::from(path);
@@ -51,8 +51,7 @@ pub fn product() -> Result<PathBuf, String> {
         .ok_or_else(|| "`lockgate` is not built; build it, or name it in LOCKGATE_BIN".to_owned())
 }
 
-/// Another program of the same build, where the product is or where this test was built; nothing, after saying so, where it
-/// is not built.
+/// Returns another program of the same build, from beside the product or this test; prints a message and returns `None` if it is not built.
 ///
 /// # Panics
 /// When it is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
@@ -73,7 +72,7 @@ pub(crate) fn beside_product(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The path below the home of whoever runs the tests, if it is there.
+/// Returns a path below the home directory of the user who runs the tests, if it exists.
 #[must_use]
 pub fn home_has(path: &str) -> Option<PathBuf> {
     env::var_os("HOME").map(|home| Path::new(&home).join(path)).filter(|path| path.exists())

@@ -1,6 +1,6 @@
-//! Policies that several tests use, as text. The first example of the policy language is kept in one place.
+//! Policies that several tests use, as text.
 
-/// The policy that the corpus of request targets is judged by (`tests/corpora/README.md`, "P1").
+/// The policy for the corpus of request targets (`tests/corpora/README.md`, "P1").
 #[must_use]
 pub fn corpus_policy() -> &'static str {
     "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\n\n[[egress.allow]]\nurl = \"http://files.example.com/*\"\n"

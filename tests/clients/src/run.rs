@@ -1,5 +1,5 @@
-//! One `lockgate run` as a person would type it, in the small internet. It adds only the workspace and, where asked, takes
-//! the proxy variables away inside, so that a client is left to the planes it knows nothing of.
+//! One `lockgate run` as a person would type it, in the small internet. It adds only the workspace and, on request, removes the proxy
+//! variables inside, so that clients use the planes they know nothing of.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -10,12 +10,12 @@ use crate::ended::{self, Ended};
 use crate::needs::product;
 use crate::site::Site;
 
-/// No command of these tests takes longer, not even on a busy machine.
+/// The time limit of a command of these tests, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// What a client that knows of proxies would read.
+/// Removes the variables that a client with proxy support reads.
 const BARE: &str =
     "unset HTTP_PROXY http_proxy HTTPS_PROXY https_proxy ALL_PROXY all_proxy NO_PROXY no_proxy\n";
-/// Runs `$attempt` and says on the last line how it ended and how long it took.
+/// Runs `$attempt` and prints on the last line how it ended and how long it took.
 const TIMED: &str = "begun=$(date +%s%N); sh -c \"$attempt\" </dev/null; code=$?; ended=$(date +%s%N)
 printf '\\ncode=%s ms=%s\\n' $code $(( (ended - begun) / 1000000 ))\n";
 
@@ -45,31 +45,31 @@ impl<'site> Run<'site> {
         self.flags(["--allow", host])
     }
 
-    /// Gives it a policy file.
+    /// Sets the policy file.
     #[must_use]
     pub fn policy(self, text: &str) -> Self {
         let path = self.site.file("policy.toml", text);
         self.flags([OsStr::new("--policy"), path.as_os_str()])
     }
 
-    /// Shows a path of the host at its own place, read-only.
+    /// Mounts a path of the host at its own place, read-only.
     #[must_use]
     pub fn mount(self, path: &Path) -> Self {
         let pair = format!("{0}:{0}:ro", path.display());
         self.flags(["--mount", &pair])
     }
 
-    /// Without proxy variables.
+    /// Removes the proxy variables inside.
     #[must_use]
     pub fn bare(mut self) -> Self {
         self.prologue = BARE;
         self
     }
 
-    /// The whole command line, from the world to the shell inside.
+    /// Returns the whole command line, from the world to the shell inside.
     ///
     /// # Panics
-    /// When the product is not built, which `ready` rules out.
+    /// When the product is not built; `ready` tells beforehand.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = self.site.world().command(product().expect("`ready` was asked first"));
@@ -91,7 +91,7 @@ impl<'site> Run<'site> {
         ended::run_to_end(&mut self.command(&["/bin/sh", "-euc", &text]), LIMIT)
     }
 
-    /// Runs one attempt inside, by a shell, and measures it there.
+    /// Runs one attempt inside in a shell, and measures it there.
     #[must_use]
     pub fn attempt(&self, text: &str) -> Ended {
         let quoted = text.replace('\'', r"'\''");

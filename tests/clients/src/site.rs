@@ -1,5 +1,5 @@
-//! One test's place: a small internet, a workspace, a state directory, all in one folder that belongs to whoever runs the
-//! product. It goes with the test.
+//! One test's site: a small internet, a workspace and a state directory, in one folder that belongs to the user who runs the product and is
+//! removed with the test.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -19,16 +19,16 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site for the caller of the tests, or nothing after saying why the test is skipped.
+    /// Returns a site for the user who runs the tests, or prints why the test is skipped and returns `None`.
     ///
     /// # Panics
-    /// Where something is missing and `LOCKGATE_TEST_REQUIRE` is `all`, or there is no room.
+    /// When a requirement is missing and `LOCKGATE_TEST_REQUIRE` is `all`, or a folder cannot be made.
     #[must_use]
     pub fn for_test(needs: &[Need]) -> Option<Self> {
         ready(needs).then(World::for_test).flatten().map(Self::in_world)
     }
 
-    /// A site for a user without privilege.
+    /// Returns a site for an unprivileged user.
     ///
     /// # Panics
     /// As [`Site::for_test`].
@@ -37,7 +37,7 @@ impl Site {
         ready(needs).then(World::for_unprivileged_test).flatten().map(Self::in_world)
     }
 
-    /// Both of them: what holds for root must hold for anybody.
+    /// Returns both sites: what holds for root must hold for everyone.
     pub fn for_everyone(needs: &[Need]) -> impl Iterator<Item = Self> {
         [Self::for_test(needs), Self::for_unprivileged_test(needs)].into_iter().flatten()
     }
@@ -51,13 +51,13 @@ impl Site {
         site
     }
 
-    /// Its small internet.
+    /// The site's small internet.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// What the run may change.
+    /// The workspace, which a run may change.
     #[must_use]
     pub fn workspace(&self) -> PathBuf {
         self.world.folder().join("work")
@@ -69,7 +69,7 @@ impl Site {
         self.world.folder().join("state")
     }
 
-    /// What the caller keeps for themselves.
+    /// The caller's own folder, which runs do not see.
     #[must_use]
     pub fn outside(&self) -> PathBuf {
         self.world.folder().join("outside")
@@ -78,27 +78,27 @@ impl Site {
     /// Writes a file of the caller's, outside the workspace.
     ///
     /// # Panics
-    /// When there is no room.
+    /// When it cannot be written.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         self.write(self.outside().join(name), content.as_ref(), 0o644)
     }
 
-    /// Puts a program into the workspace.
+    /// Copies a program into the workspace.
     ///
     /// # Panics
-    /// When it cannot be read, or there is no room.
+    /// When it cannot be read or written.
     pub fn program(&self, name: &str, from: &str) -> PathBuf {
         let content = fs::read(from).expect("a program of this build");
         self.write(self.workspace().join(name), &content, 0o755)
     }
 
-    /// Puts the world's HTTP/2 client into the workspace, and gives its path; nothing, after saying so, where it is not built.
+    /// Copies the world's HTTP/2 client into the workspace and returns its path; prints a message and returns `None` if it is not built.
     #[must_use]
     pub fn h2_client(&self) -> Option<PathBuf> {
         self.own_program("h2-client")
     }
 
-    /// The same for the probe of the conformance tests.
+    /// Copies the probe of the conformance tests in the same way.
     #[must_use]
     pub fn probe(&self) -> Option<PathBuf> {
         self.own_program("probe")
@@ -121,10 +121,10 @@ impl Site {
         chown(path, Some(owner.uid()), Some(owner.gid())).expect("the folder's owner");
     }
 
-    /// Makes a new folder of the caller's, outside the workspace, and gives its path.
+    /// Makes a new folder of the caller's, outside the workspace, and returns its path.
     ///
     /// # Panics
-    /// When there is no room.
+    /// When it cannot be made.
     #[must_use]
     pub fn folder(&self, name: &str) -> PathBuf {
         let count = fs::read_dir(self.outside()).map(Iterator::count).unwrap_or(0);
@@ -137,7 +137,7 @@ impl Site {
     /// Stores one field of a provider's credential in the caller's vault.
     ///
     /// # Panics
-    /// When the product does not take it.
+    /// When the product does not accept it.
     pub fn keep(&self, provider: &str, field: &str, value: &str) {
         let ended = self.store(provider, field, value);
         assert!(ended.code == 0, "{ended}");
@@ -160,10 +160,10 @@ impl Site {
         ended
     }
 
-    /// Runs the product's command line in the small internet, to its end.
+    /// Runs the product's command line in the small internet to its end.
     ///
     /// # Panics
-    /// When it is not built, which `ready` rules out.
+    /// When it is not built; `ready` tells beforehand.
     #[must_use]
     pub fn lockgate(&self, words: &[&str]) -> Ended {
         let mut command = self.world.command(product().expect("`ready` was asked first"));
@@ -171,25 +171,25 @@ impl Site {
         run_to_end(&mut command, Duration::from_secs(60))
     }
 
-    /// A sidecar alone, with this policy.
+    /// Returns a sidecar alone, with this policy.
     #[must_use]
     pub fn beside(&self, policy: &str) -> Beside<'_> {
         Beside::new(self, policy)
     }
 
-    /// The requests that servers got, as they came.
+    /// Returns the requests that servers received, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<lockgate_world::Record> {
         self.visits().into_iter().filter(|record| record.event == "request").collect()
     }
 
-    /// A run with nothing allowed.
+    /// Returns a run with nothing allowed.
     #[must_use]
     pub fn run(&self) -> Run<'_> {
         Run::new(self)
     }
 
-    /// The records of every server but the resolvers.
+    /// Returns the records of every server except the resolvers.
     #[must_use]
     pub fn visits(&self) -> Vec<lockgate_world::Record> {
         let resolvers = ["resolver", "other-resolver"];

@@ -1,5 +1,4 @@
-//! The coding agents people run: Claude Code, Codex and pi each do a whole task, without a proxy variable and without a key.
-//! S4.25; C14.
+//! The coding agents Claude Code, Codex and pi each do a whole task without a proxy variable and without a key. S4.25; C14.
 
 use std::fs;
 use std::path::Path;
@@ -7,15 +6,15 @@ use std::path::Path;
 use lockgate_clients::{Agents, Ended, Held, Site};
 use lockgate_world::TASK_ANSWER;
 
-/// An agent, and the provider it speaks to.
+/// An agent and its model provider.
 struct Agent {
     program: &'static str,
-    /// What it is told besides the prompt, which `$prompt` holds; `$agent` is its path.
+    /// The command line, with the prompt in `$prompt` and the program's path in `$agent`.
     command: &'static str,
     provider: &'static str,
     host: &'static str,
     variables: &'static [&'static str],
-    /// Where its requests to a model go, and the header and scheme of its key.
+    /// The path of its requests to a model, and the header and scheme of its key.
     path: &'static str,
     header: &'static str,
     scheme: &'static str,
@@ -55,7 +54,7 @@ const PI: Agent = Agent {
     scheme: "",
 };
 
-/// The first call of a tool, the second, and the last word.
+/// A first tool call, a second one, and the final message.
 const TURNS: usize = 3;
 
 #[test]
@@ -75,7 +74,7 @@ fn pi() {
 
 #[test]
 fn a_connection_that_is_never_used_is_no_denial() {
-    // Claude Code opens one in advance and closes it; the person must not be told that something was refused.
+    // Claude Code opens a connection in advance and closes it; the person must not be told of a refusal.
     let Some(agents) = Agents::with(&[CLAUDE.program]) else { return };
     let Some(site) = Site::for_test(&[]) else { return };
     let _held = Held::for_model(&site, CLAUDE.provider, CLAUDE.host);
@@ -83,7 +82,7 @@ fn a_connection_that_is_never_used_is_no_denial() {
     assert!(ended.code == 0 && !ended.stderr.contains("denied"), "{ended}");
 }
 
-// S0.32, S0.33: what its own tools write is there afterwards, and what each call gave has gone to the model.
+// S0.32, S0.33: its tools' files exist afterwards, and the model has received the result of each call.
 fn completes(agent: &Agent) {
     let Some(agents) = Agents::with(&[agent.program]) else { return };
     let Some(site) = Site::for_test(&[]) else { return };
@@ -107,7 +106,7 @@ fn completes(agent: &Agent) {
     held.is_nowhere(&ended);
 }
 
-/// Gives it the task in a sandbox, and leaves its environment and its home in the workspace.
+/// Gives the agent the task in a sandbox, which leaves its environment and its home in the workspace.
 fn task(agent: &Agent, agents: &Agents, site: &Site) -> Ended {
     let written = site.workspace().join("written");
     let prompt = format!(
@@ -131,7 +130,7 @@ fn site_file(folder: &Path, name: &str, content: &str) -> String {
     folder.join(name).display().to_string()
 }
 
-/// Each variable of the provider has a placeholder, and no proxy is named.
+/// Checks that each variable of the provider has a placeholder, and that no proxy is named.
 fn had_placeholders_only(agent: &Agent, environment: &str) {
     for name in agent.variables {
         let value = environment.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

@@ -1,8 +1,8 @@
-//! `lockgate sidecar`, by itself. A signal lets what is under way finish, unless that takes too long or a second one comes.
+//! `lockgate sidecar` alone. A signal lets requests in progress finish, unless they take too long or a second signal comes.
 
 use lockgate_clients::{Need, Site};
 
-/// `ends NAME GRACE SIGNAL…`: a sidecar of its own with a request under way gets the signals. The upstream answers after two seconds.
+/// `ends NAME GRACE SIGNAL…`: sends the signals to a new sidecar with a request in progress, which the upstream answers after two seconds.
 const TOOLS: &str = r#"
 python3 -c '
 import http.server, time

@@ -1,12 +1,12 @@
-//! A credential goes where it is bound and nowhere else: not to another host, not to another address under its name, not past
-//! the inspection, not with another run. S0.29, S0.45, S0.46, S1.22, S1.37; C01, C02, C03, C14, C17, C18, C19, C22, E10.
+//! A credential is used only where it is bound: not at another host, not at another address under the host's name, not past the inspection,
+//! not in another run. S0.29, S0.45, S0.46, S1.22, S1.37; C01, C02, C03, C14, C17, C18, C19, C22, E10.
 
 use std::time::Duration;
 
 use lockgate_clients::{Canary, Left, Need, Site};
 
 const CURLS: &[Need] = &[Need::Program("curl"), Need::Program("openssl"), Need::Program("python3")];
-/// Two hosts with a credential each, and one that anybody may use.
+/// Two hosts with a credential each, and one without a credential.
 const POLICY: &str = r#"
 [[provider]]
 id = "one"
@@ -36,7 +36,7 @@ fn filled(site: Site) -> (Site, [Canary; 2]) {
     (site, canaries)
 }
 
-/// Neither credential nor stand-in is anywhere in what servers saw.
+/// Checks that servers saw neither a credential nor a placeholder.
 fn nobody_saw(site: &Site, canaries: &[Canary; 2]) {
     let seen = format!("{:?}", site.visits());
     canaries.iter().for_each(|canary| canary.is_not_in("a visit", &seen));
@@ -80,7 +80,7 @@ fn one_goes_to_its_own_host_alone() {
     assert!(left.denials("credential_endpoint_mismatch") >= 10, "{:?}", left.audit());
     assert_eq!(left.denials("provider_not_declared"), 1, "{:?}", left.audit());
     assert!(left.denials("uri_not_authorized") >= 1, "{:?}", left.audit());
-    // The control: the same places, with the right ones.
+    // The control: the same places, each with its own credential.
     let left = site.beside(POLICY).script(
         r#"code one via -H "Authorization: Bearer $ONE_TOKEN" https://protocols.example/x
         code two via https://api.example.com/v1/x
@@ -98,7 +98,7 @@ fn one_goes_to_its_own_host_alone() {
 
 #[test]
 fn the_placeholder_as_ordinary_text_bricks_nothing() {
-    // C19: a chat history goes on; where it must not, the answer says why.
+    // C19: a chat history is forwarded; where it must not be, the answer says why.
     let Some((site, canaries)) = site() else { return };
     let run = site.run().policy(POLICY);
     let ended = run.script(
@@ -120,7 +120,7 @@ fn the_placeholder_as_ordinary_text_bricks_nothing() {
 
 #[test]
 fn another_address_under_its_name_gets_nothing() {
-    // C02, C03, E10: in a run, where the agent dials what it likes.
+    // C02, C03, E10: in a run, where the agent dials any address.
     for site in Site::for_everyone(CURLS) {
         let (site, canaries) = filled(site);
         let run = site.run().policy(POLICY).bare();
@@ -201,7 +201,7 @@ fn a_tunnel_to_another_name_or_address_gets_nothing() {
 
 #[test]
 fn no_other_protocol_goes_past_the_inspection() {
-    // C22: what is no HTTP, HTTP/2 in the clear by knowledge and by upgrade, an opaque tunnel; over TLS and in the clear.
+    // C22: other protocols than HTTP, HTTP/2 in the clear by prior knowledge and by upgrade, an opaque tunnel; over TLS and in the clear.
     let Some((site, canaries)) = site() else { return };
     let run = site.run().policy(POLICY);
     for run in [run.clone(), run.bare()] {
@@ -237,7 +237,7 @@ fn no_other_protocol_goes_past_the_inspection() {
 
 #[test]
 fn no_run_can_use_what_another_was_given() {
-    // C17, C14: two runs at once, the same provider; each has a stand-in of its own.
+    // C17, C14: two runs at once with the same provider each have a placeholder of their own.
     for site in Site::for_everyone(CURLS) {
         let (site, canaries) = filled(site);
         let policy = site.file("both.toml", POLICY);
@@ -260,7 +260,7 @@ fn no_run_can_use_what_another_was_given() {
         let paths: Vec<String> = site.requests().iter().map(|r| r.text("path").to_owned()).collect();
         assert_eq!(paths, ["/second", "/first"], "{ended}");
         canaries[0].is_not_in("what was said", format!("{ended}"));
-        // C21: their connections are their own.
+        // C21: they share no connection.
         let peers: Vec<String> = site.requests().iter().map(|r| r.peer.clone()).collect();
         assert_ne!(peers[0], peers[1]);
     }
@@ -311,7 +311,7 @@ fn two_rules_for_one_host_never_cross() {
 
 #[test]
 fn a_provider_without_a_credential_is_no_silent_hole() {
-    // C18: a run refuses to start; a sidecar refuses the request, until there is one.
+    // C18: without an authority a run refuses to start, and a sidecar refuses the request.
     let Some(site) = Site::for_test(CURLS) else { return };
     let canary = Canary::draw();
     site.keep("two", "access_token", Canary::draw().text());

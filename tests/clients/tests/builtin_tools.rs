@@ -1,5 +1,5 @@
-//! What people keep in their home for their programs, inside: git, npm, pip and gh work by the caller's own configuration and
-//! caches, and the credentials in it are nowhere but where they were sent. S3.11, C13.
+//! The files that programs keep in a home directory: git, npm, pip and gh work inside with the caller's own configuration and caches, and
+//! the credentials in them are nowhere but where they were sent. S3.11, C13.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ const INDEX: &str = "[[provider]]\nid = \"index\"\nauthorized_uris = [\"https://
 
 const CRATES: &str = "[[provider]]\nid = \"crates-own\"\nauthorized_uris = [\"https://crates.example.org/*\"]\nplaceholders = \"anywhere\"\n";
 
-/// A caller's home with these files.
+/// Makes a caller's home with these files.
 fn home(site: &Site, files: &[(&str, &str)]) -> PathBuf {
     let home = site.folder("home");
     let owner = fs::metadata(&home).expect("it was made");
@@ -31,7 +31,7 @@ fn home(site: &Site, files: &[(&str, &str)]) -> PathBuf {
     home
 }
 
-/// A script inside, started from this home.
+/// Runs a script inside, with this home as the caller's.
 fn script(run: &Run<'_>, home: &Path, text: &str) -> Ended {
     let mut command = run.command(&["/bin/sh", "-euc", text]);
     command.env("HOME", home).env_remove("XDG_CONFIG_HOME");
@@ -66,7 +66,7 @@ fn git_works_by_the_callers_configuration() {
         assert!(brought > 2 && brought == requests.len(), "{requests:?}");
         held.is_nowhere(&ended);
         canary.is_not_in("what it said", format!("{ended}"));
-        // The caller's own is untouched.
+        // The caller's own file is unchanged.
         assert_eq!(fs::read_to_string(home.join(".gitconfig")).expect("it was written"), config);
     }
 }
@@ -96,7 +96,7 @@ fn npm_installs_by_the_callers_configuration_and_cache() {
         assert!(held.brought("npm.example.org", "authorization", &bearer) > 0, "{:?}", site.requests());
         held.is_nowhere(&ended);
         canary.is_not_in("what it said", format!("{ended}"));
-        // What the run fetched is not in the caller's cache.
+        // The run's downloads are not in the caller's cache.
         assert_eq!(files_below(&home.join(".npm")).len(), 1, "{:?}", files_below(&home.join(".npm")));
     }
 }
@@ -181,7 +181,7 @@ fn gh_asks_by_the_callers_configuration() {
     canary.is_not_in("what it said", format!("{ended}"));
 }
 
-/// An agent that is given no key but what stands in its files, and told what to do.
+/// Runs an agent whose only key is in its files.
 fn agent(site: &Site, name: &str, provider: &str, home: &Path, command: &str) -> Option<Ended> {
     let agents = Agents::with(&[name])?;
     let run = site.run().flags(["--provider", provider, "--builtin-tool", name]).bare();
@@ -234,7 +234,7 @@ fn claude_works_by_the_callers_configuration() {
     canary.is_not_in("what it said", format!("{ended}"));
 }
 
-/// Every file that a tool may bring, with a secret in each place where it may be. The last are not understood.
+/// Every file that a tool may copy in, with a secret in each possible place. The last ones cannot be parsed.
 fn everything(secret: &str) -> Vec<(&'static str, String)> {
     let pair = data_encoding::BASE64.encode(format!("me:{secret}").as_bytes());
     vec![
@@ -318,7 +318,7 @@ fn a_secret_in_any_of_the_files_is_nowhere() {
         );
         let ended = script(&run, &home, &text);
         ended.says("\"outcome\":\"absent\"");
-        // The control: what is no credential is there.
+        // The control: settings without credentials are there.
         ended.says("./.gitconfig");
         ended.says("./.npmrc");
         ended.says("insteadof");

@@ -1,5 +1,5 @@
-//! After a busy run the credential is nowhere but where it was sent: not in what is inside the sandbox, not in what the run
-//! leaves, not in what others on the machine can see of the sidecar, not in the vault's files.
+//! After a busy run the credential is nowhere but where it was sent: not inside the sandbox, not in what the run leaves, not in what other
+//! users of the machine can see of the sidecar, not in the vault's files.
 //! S0.7, S0.31, S0.35, S0.52, S1.2, S1.18, S1.20; C13, C14, C16.
 
 use std::fs;
@@ -17,7 +17,7 @@ env = ["ONE_TOKEN", "ONE_KEY"]
 inject = { header = "authorization", value = "Bearer {{access_token}}" }
 placeholders = "anywhere"
 "#;
-/// Requests of every kind, their answers kept in the workspace; the last is still going on when the script ends.
+/// Requests of every kind, with the answers in the workspace; the last one is still in progress when the script ends.
 const BUSY: &str = r#"
 for form in plain base64 hex percent json gzip deflate br chunks1 header www-authenticate set-cookie location early-hints; do
     for version in --http1.1 --http2; do curl -sSi $version "https://protocols.example/echo-auth?as=$form" >> answers; done
@@ -35,7 +35,7 @@ curl -sSi -u "me:$ONE_TOKEN" https://protocols.example/redirect?to=/echo -L >> a
 env; cat /proc/self/environ; cat /proc/*/environ /proc/*/cmdline /proc/*/maps 2>/dev/null | tr '\0' '\n'
 "#;
 
-/// A shell script beside the product, in the world.
+/// Runs a shell script beside the product, in the world.
 fn beside(site: &Site, script: &str) -> Ended {
     let policy = site.file("canaries.toml", POLICY);
     let mut command: Command = site.world().command("/bin/sh");
@@ -55,7 +55,7 @@ fn nothing_inside_or_left_behind_holds_it() {
         let (masked, probe) = (canary.masked(), probe.display().to_string());
         let places = "/tmp /home /root /run /dev /var /etc /opt /srv /mnt /.lockgate-etc";
         let walk = format!("echo; {probe} walk-for {masked} everyone \"$PWD\" {places} || true");
-        // The control: what is there is found.
+        // The control: a planted value is found.
         fs::write(site.workspace().join("planted"), canary.text()).expect("room");
         let control = site.run().script(&format!("{probe} walk-for {masked} \"$PWD\""));
         fs::remove_file(site.workspace().join("planted")).expect("it was planted");
@@ -74,7 +74,7 @@ fn nothing_inside_or_left_behind_holds_it() {
             answers.matches("HTTP/").count() > 80 && answers.matches(&"*".repeat(20)).count() > 50,
             "{answers}"
         );
-        // It was where it belongs.
+        // The credential was sent where it belongs.
         let sent = format!("Bearer {}", canary.text());
         let got = site.requests().iter().filter(|r| r.header("authorization") == Some(&sent)).count();
         assert!(got >= 60, "{got}");
@@ -102,7 +102,7 @@ fn nothing_inside_or_left_behind_holds_it() {
             assert!(told.code == 0 && !told.stdout.is_empty() || words[1] == "verify", "{words:?}: {told}");
             canary.is_not_in(&format!("{words:?}"), format!("{told}"));
         }
-        // S1.18: the vault is there, and unreadable.
+        // S1.18: the vault exists and is unreadable.
         let vault = files_below(&site.state().join("lockgate/vault"));
         assert!(!vault.is_empty(), "there is no vault");
         for file in vault {
@@ -115,7 +115,7 @@ fn nothing_inside_or_left_behind_holds_it() {
 
 #[test]
 fn others_see_nothing_of_it_in_the_sidecar() {
-    // C13: its environment, its command line, its open files; its memory cannot be read or dumped.
+    // C13: the sidecar's environment, command line and open files; its memory can be neither read nor dumped.
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site.keep("one", "access_token", canary.text());
@@ -154,7 +154,7 @@ fn others_see_nothing_of_it_in_the_sidecar() {
 
 #[test]
 fn what_is_set_or_removed_counts_from_the_next_request() {
-    // C16: in a run that is going on, on a connection that is kept, and after it was refused.
+    // C16: during a run, on a kept connection, and after a refusal.
     for site in Site::for_everyone(NEEDS) {
         let (first, second) = (Canary::draw(), Canary::draw());
         site.keep("one", "access_token", first.text());
@@ -195,7 +195,7 @@ fn what_is_set_or_removed_counts_from_the_next_request() {
 
 #[test]
 fn a_vault_that_was_tampered_with_gives_nothing() {
-    // S1.18, S1.20: a file of another provider in its place, a changed octet, another key.
+    // S1.18, S1.20: another provider's file in its place, a changed octet, another key.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     let other = Canary::draw();
@@ -294,7 +294,7 @@ fn a_command_that_prints_a_credential_is_not_told_what_only_the_product_is() {
         let shown = set(name);
         assert!(shown.contains(" 1 octets"), "{name}: {shown}");
     }
-    // The control: everything else it has.
+    // The control: its other variables.
     let shown = set("THEIRS");
     assert!(shown.contains(" 4 octets"), "{shown}");
 }

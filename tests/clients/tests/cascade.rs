@@ -1,11 +1,11 @@
-//! Proxies between the sidecar and the world: which one is taken, how it is spoken to, and that an agent names no other. S0.6,
-//! S0.54, S1.19, S1.29.
+//! Proxies between the sidecar and the world: how one is chosen and addressed, and that an agent cannot name another. S0.6, S0.54, S1.19,
+//! S1.29.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
 
-/// `CONNECT` at 3128 and SOCKS 5 at 1080, each a line a connection in `proxies.log`: what it was asked for, and by whom.
+/// `CONNECT` at 3128 and SOCKS 5 at 1080, each with a line per connection in `proxies.log`: the target, and the user.
 const PROXIES: &str = r#"
 import base64, select, socket, threading
 log = open("proxies.log", "a", buffering=1)
@@ -117,7 +117,7 @@ fn the_environments_is_the_last_that_is_heard() {
     let left = beside(&site, "", &environment, ASK);
     assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
     assert_eq!(log(&left), ["connect protocols.example:443 bob:p@ss"], "{}", left.ended);
-    // A policy that chooses is heard first, also where it chooses none.
+    // A policy's choice comes first, also the choice of no proxy.
     let left = beside(&site, "egress.proxy = \"direct\"", &environment, ASK);
     assert_eq!(left.said("opened"), "200", "{}", left.ended);
     assert_eq!(log(&left), [""; 0], "{}", left.ended);
@@ -128,7 +128,7 @@ fn the_environments_is_the_last_that_is_heard() {
 
 #[test]
 fn no_platform_is_asked_for_the_environments_passwords() {
-    // S0.54, S1.29: neither one that the environment names, where nobody answers here, nor one that is still to be named.
+    // S0.54, S1.29: neither one named by the environment, which does not answer here, nor one yet to be named.
     let Some((site, password)) = site() else { return };
     let url = format!("http://bob:{}@127.0.0.1:3128", password.text());
     let list = format!(r#"[{{"id": "system", "url": "{url}"}}]"#);
@@ -167,10 +167,10 @@ fn a_platforms_are_chosen_by_their_names() {
     assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
     assert_eq!(log(&left), wanted(&format!("carol:{}", password.text())), "{}", left.ended);
     password.is_not_in("the audit", format!("{:?}", left.audit()));
-    // A file may say otherwise what a name means.
+    // A file may give a name another meaning.
     let left = beside(&site, "egress.proxy = \"corp\"", &environment, ASK);
     assert_eq!(log(&left), wanted("alice:word"), "{}", left.ended);
-    // None that is declared is taken where nobody chooses it.
+    // A declared proxy is not used unless it is chosen.
     let left = beside(&site, "", &environment, ASK);
     assert!(log(&left).iter().all(|line| line.starts_with("socks ")), "{}", left.ended);
     assert_eq!(log(&left).len(), 2, "{}", left.ended);

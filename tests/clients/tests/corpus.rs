@@ -1,5 +1,5 @@
-//! The public corpus of request targets, judged by the product three times: by the check that asks nobody, by real
-//! requests through the forward plane, and by real tunnels. Each row must agree. S0.28, S0.38, S0.39, S1.39; E12, E18.
+//! The public corpus of request targets, judged three times: by the check that contacts no server, by real requests through the forward
+//! plane, and by real tunnels. Each row must agree. S0.28, S0.38, S0.39, S1.39; E12, E18.
 
 use std::fs;
 use std::path::Path;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpora/ssrf_public.jsonl");
 const TALK: &str = env!("CARGO_BIN_EXE_talk");
-/// All rows, one after another.
+/// The time limit of all rows, one after another.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What the two names answer where a row says nothing.
+/// The address of both names when a row gives none.
 const WEB: &str = "93.184.216.34";
 
 fn rows() -> Vec<Value> {
@@ -27,7 +27,7 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// What stands between the scheme and the path, as far as there is such a thing.
+/// Returns the text between the scheme and the path.
 fn authority(target: &str) -> &str {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
     rest.split(['/', '?', '#', '\\']).next().unwrap_or_default()
@@ -40,18 +40,18 @@ fn tables(row: &Value) -> Value {
     }
 }
 
-/// Octets as characters of the same number, which is how they travel in a row.
+/// Returns octets as characters of the same number, the form in which a row carries them.
 fn latin1(text: &str) -> String {
     text.bytes().map(char::from).collect()
 }
 
-/// Nothing was opened, and the answer says so.
+/// Checks that nothing was opened, and that the answer is a refusal.
 fn refused(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
     let Answer { status, ms, received, .. } = answer;
     if !(400..500).contains(status) && *status != 502 {
         wrong.push(format!("{id}: status {status} after {ms} ms: {received:.200}"));
     }
-    // What a connection of an earlier row still brings is no visit of this one's.
+    // Late records of an earlier row's connection do not count for this one.
     if let Some(visit) = answer.events("connect").next() {
         wrong.push(format!("{id}: somebody was reached: {visit}"));
     }
@@ -60,7 +60,7 @@ fn refused(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
     }
 }
 
-/// The one request that arrived is the one that was judged.
+/// Checks that the one request that arrived is the one that was judged.
 fn allowed(id: &str, effective: &Value, answer: &Answer, wrong: &mut Vec<String>) {
     if answer.status != 200 {
         return wrong.push(format!("{id}: status {}: {:.300}", answer.status, answer.received));
@@ -104,7 +104,7 @@ fn every_row_agrees_by_a_real_request() {
     let mut wrong = Vec::new();
     for row in &rows {
         let (id, answer) = (text(row, "id"), &answers[text(row, "id")]);
-        // A target with a whole request line in it is, on the wire, that request: judged as such, not as the row.
+        // A target with a whole request line in it is that request on the wire, and judged as such, not as the row.
         match text(row, "target").split_once(" HTTP/1.1\r\n") {
             Some((target, _)) => {
                 let path = target
@@ -138,7 +138,7 @@ fn a_tunnel_is_judged_by_the_same_rules() {
     };
     let mut sent: Vec<Value> = rows.iter().map(connect).collect();
 
-    // Where a rule speaks of paths the tunnel is opened here, and its requests are asked for: nobody is dialled for it.
+    // With rules of paths the sidecar terminates the tunnel and judges its requests, so nobody is dialled for it.
     let mut wrong = Vec::new();
     let answers = ask(&site, TALK, corpus_policy(), &sent);
     for (id, answer) in &answers {
@@ -149,10 +149,10 @@ fn a_tunnel_is_judged_by_the_same_rules() {
     }
     assert!(wrong.is_empty(), "{} tunnels through rules of paths:\n{}", wrong.len(), wrong.join("\n"));
 
-    // A rule of hosts decides what it can see: the authority and the addresses behind it.
+    // A rule of hosts decides by what it can see: the authority and the addresses behind it.
     let hosts = "[[egress.allow]]\nhost = \"api.example.com\"\nports = [443]\n\n\
                  [[egress.allow]]\nhost = \"files.example.com\"\nports = [80]\n";
-    // Whom an open tunnel reached tells so before the next one is asked for.
+    // Each server that an open tunnel reaches records that before the next tunnel is requested.
     sent.iter_mut().for_each(|row| row["reaches"] = json!(true));
     let Some(site) = Site::for_test(&[]) else { return };
     let answers = ask(&site, TALK, hosts, &sent);
@@ -161,7 +161,7 @@ fn a_tunnel_is_judged_by_the_same_rules() {
         let authority_is_wrong =
             ["R3", "R4", "R5", "R6", "R10"].contains(&text(row, "rule")) && row["expect"] == "deny";
         if row["expect"] == "allow" && authority(text(row, "target")).ends_with(':') {
-            // An empty port has a default in a URL and none in a tunnel's request.
+            // An empty port has a default in a URL and none in a `CONNECT`.
             refused(id, answer, &mut wrong);
         } else if row["expect"] == "allow" && answer.status != 200 {
             wrong.push(format!("{id}: status {}: {:.300}", answer.status, answer.received));
@@ -190,7 +190,7 @@ fn every_row_agrees_by_the_check_that_asks_nobody() {
     fs::write(&policy, corpus_policy()).expect("room");
     let rows = rows();
     let line = |row: &Value| {
-        // A row without answers stands for the two names' own, and for no other name.
+        // A row without answers means the addresses of the two names, and of no other name.
         let host = authority(text(row, "target")).split(':').next().unwrap_or_default().trim_end_matches('.');
         let known =
             ["api.example.com", "files.example.com"].iter().any(|name| host.eq_ignore_ascii_case(name));
@@ -237,7 +237,7 @@ fn check(folder: &Path, policy: &Path, rows: &Path) -> Vec<Value> {
 
 #[test]
 fn the_check_and_the_gate_agree_on_aliases() {
-    // E12: whatever a host's alias is, the check says what the gate does.
+    // E12: the check agrees with the gate about every alias of a host.
     let Some(site) = Site::for_test(&[]) else { return };
     let names = [
         "localhost",
@@ -282,7 +282,7 @@ fn the_check_and_the_gate_agree_on_aliases() {
 
 #[test]
 fn a_row_that_cannot_be_read_in_full_is_denied() {
-    // S0.39, E18: whoever asks has one answer for each row.
+    // S0.39, E18: the check gives one answer for each row.
     if !ready(&[]) {
         return;
     }

@@ -1,12 +1,12 @@
-//! Two hundred runs at once, and a second later not a trace of them. Alone in its file: it is the heaviest test there is.
-//! DESIGN §10; L01, L09, L11.
+//! Two hundred runs at once, and no trace of them a second later. It has a file of its own because it is the heaviest test. DESIGN §10;
+//! L01, L09, L11.
 
 use std::time::Duration;
 
 use lockgate_clients::{Need, Site, product, run_to_end};
 
 const LIMIT: Duration = Duration::from_secs(150);
-/// Counts what went wrong, waits a second, and lists what is left: processes of the world, markers, groups, files.
+/// Counts failures, waits a second, and lists what is left: processes of the world, markers, groups, files.
 const SCRIPT: &str = r#"
 i=0; all=
 while [ $i -lt 200 ]; do

@@ -1,5 +1,4 @@
-//! curl, the client everybody has: with the proxy variables of the sandbox, and without them, when it knows nothing of a
-//! sidecar. S0.28, S0.37, S4.24, S4.67; E06, E07, E08.
+//! curl with the proxy variables of the sandbox, and without them, when it knows of no sidecar. S0.28, S0.37, S4.24, S4.67; E06, E07, E08.
 
 use lockgate_clients::{Need, Site};
 
@@ -58,7 +57,7 @@ fn events_stream_as_they_come() {
 
 #[test]
 fn a_refusal_has_no_body_where_none_was_asked_for() {
-    // RFC 9110 §9.3.2: what followed the head would be taken for the next answer on that connection.
+    // RFC 9110 §9.3.2: octets after the head would be taken for the next answer on that connection.
     let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
     let policy = "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\nmethods = [\"GET\", \"HEAD\"]";
     let left = site.beside(policy).script(
@@ -98,7 +97,7 @@ fn a_refusal_before_the_body_was_read_arrives() {
 fn a_denied_host_fails_fast_and_says_so() {
     for site in Site::for_everyone(&[Need::Program("curl")]) {
         let run = site.run().allow("api.example.com");
-        // The person is told in any case: by the product, on stderr.
+        // The product tells the person in any case, on stderr.
         let by_proxy = run.attempt(&format!("{CURL} http://www.example.org/"));
         assert!(by_proxy.took.as_millis() < 1000, "{by_proxy}");
         assert!(
@@ -114,7 +113,7 @@ fn a_denied_host_fails_fast_and_says_so() {
             ended.fails_fast(&["could not resolve host: www.example.org"]);
             assert!(ended.stderr.contains("denied www.example.org"), "{ended}");
         }
-        // A name that somebody else resolved, an address from nowhere, and a port that is not open.
+        // A name that another resolver answered, an unknown address, and a closed port.
         for address in ["93.184.216.34", "[2606:2800:220:1::1]"] {
             for url in ["https://www.example.org/", "http://www.example.org/"] {
                 let pinned =
@@ -134,7 +133,7 @@ fn ipv6_is_served_like_ipv4() {
     let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
     let run =
         site.run().allow("api.example.com").allow("v6only.example.com").allow("v4only.example.com").bare();
-    // Inside, every allowed name has an address of each family; outside, the sidecar finds its own way.
+    // Inside, every allowed name has an address of each family; outside, the sidecar resolves it itself.
     for name in ["api.example.com", "v6only.example.com", "v4only.example.com"] {
         for family in ["-4", "-6"] {
             run.attempt(&format!("{CURL} {family} https://{name}/")).says("\"server\":\"web\"");
@@ -155,7 +154,7 @@ fn an_upstream_that_fails_is_no_denial() {
     let run = hosts.iter().fold(site.run(), |run, host| run.allow(&format!("{host}.example.com")));
     for run in [run.clone(), run.bare()] {
         for host in &hosts[..3] {
-            // Spliced: it is the client that refuses the certificate, and sends no request.
+            // Spliced: the client itself refuses the certificate, and sends no request.
             let ended = run.attempt(&format!("{CURL} https://{host}.example.com/"));
             ended.fails_fast(&["certificate"]);
         }

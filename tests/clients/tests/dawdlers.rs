@@ -1,5 +1,5 @@
-//! Clients that take their time: a head that comes an octet a second ends at the bound for heads, on either port, and whoever asks
-//! meanwhile is served. What is known of a connection's literal bounds is here as well. L10.
+//! Slow clients: a head sent an octet per second ends at the limit for heads, on either port, and other clients are served meanwhile. The
+//! known literal limits of a connection are tested here as well. L10.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ host = "www.example.org"
 host = "blackhole.example.com"
 "#;
 
-/// Says heads, each on twenty connections, an octet a second; makes the file `begun` when all have said one, and tells of each how
-/// it ended: `NAME=SECONDS OCTETS`.
+/// Sends heads, each on twenty connections, an octet per second; makes the file `begun` when each kind has been sent once, and prints how
+/// each ended: `NAME=SECONDS OCTETS`.
 const SLOW: &str = r#"import select, socket, sys, time
 heads = {
     "proxy": (8081, b"GET http://www.example.org/slow HTTP/1.1\r\nHost: www.example.org\r\nX-A: "),
@@ -75,7 +75,7 @@ fn a_head_by_the_octet_ends_at_its_bound_and_others_are_served() {
     assert!(paths.iter().all(|path| path == "/") && paths.len() == 4, "{paths:?}");
 }
 
-/// Asks for a tunnel with a head of so many octets, and says the status: `SIZE=STATUS`.
+/// Requests a tunnel with a head of a given size, and prints the status: `SIZE=STATUS`.
 const SIZED: &str = r#"import socket, sys
 for size in map(int, sys.argv[1:]):
     for port in (8081, 8080):
@@ -110,7 +110,7 @@ fn the_head_of_a_tunnel_has_sixteen_kibibytes() {
 
 #[test]
 fn a_host_that_takes_no_connection_is_given_up_after_ten_seconds() {
-    // "Port 8081: 10 s to connect"; the gateway's own answer is a 502 as well.
+    // "Port 8081: 10 s to connect"; the gateway answers 502 as well.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let left = site.beside(POLICY).script(
         r#"timed() { key=$1; shift; printf '%s=%s\n' $key "$(via -o /dev/null -w '%{http_code} %{http_connect} %{time_total}' "$@" 2>/dev/null)"; }
@@ -132,8 +132,8 @@ fn a_host_that_takes_no_connection_is_given_up_after_ten_seconds() {
     assert_eq!(failed, 2, "{:?}", left.audit());
 }
 
-/// Three connections that say nothing more: one that never said anything, one after a request, one through a tunnel after an octet
-/// each way; and a tunnel that says something every minute. It tells how long each was left alone.
+/// Three connections that fall silent: at once, after a request, through a tunnel after an octet each way; and a tunnel that sends
+/// something every minute. Prints how long each stayed open.
 const IDLE: &str = r#"import select, socket, sys, time
 def link(): return socket.create_connection(("127.0.0.1", 8081), 5)
 def tunnel():
@@ -195,14 +195,14 @@ for n, head in enumerate(heads):
     for n in [0, 2, 3, 4] {
         assert_eq!(left.said(&format!("head{n}")), "HTTP/1.1 400 0", "{}", left.ended);
     }
-    // The control: one that may still be whole is waited for.
+    // The control: a head that may still become whole is waited for.
     assert!(left.said("head1").starts_with("nothing"), "{}", left.ended);
     assert_eq!((left.denials("http_framing"), site.requests().len()), (4, 0), "{}", left.ended);
 }
 
 #[test]
 fn a_tunnel_leads_where_its_host_says_unless_that_is_the_proxy() {
-    // Some clients name the proxy they ask (undici before 6.3); another name is an attempt to be read two ways. C03, E10
+    // Some clients name the proxy as the host (undici before 6.3); any other name could be read in two ways. C03, E10
     let Some(site) = Site::for_test(NEEDS) else { return };
     let connect = site.file(
         "connect.py",
@@ -227,7 +227,7 @@ for key, host in [("same", "www.example.org:443"), ("bare", "www.example.org"), 
     }
 }
 
-/// `bodies.py late|broken`: says bodies in chunks, piece after piece, and how each request was answered.
+/// `bodies.py late|broken`: sends bodies in chunks, piece by piece, and prints the answer to each request.
 const BODIES: &str = r#"import socket, sys, time
 def ask(key, path, more, pieces):
     link = socket.create_connection(("127.0.0.1", 8081), 5); link.settimeout(30)
@@ -256,7 +256,7 @@ else:
 
 #[test]
 fn a_body_in_chunks_may_begin_late() {
-    // S0.28: its head is whole, and a connection may rest for two minutes.
+    // S0.28: the head is whole, and a connection may be idle for two minutes.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let bodies = site.file("bodies.py", BODIES);
     let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {} late", bodies.display()));
@@ -267,7 +267,7 @@ fn a_body_in_chunks_may_begin_late() {
 
 #[test]
 fn a_body_in_chunks_that_turns_out_broken_reaches_nobody() {
-    // S0.28, E18: however its first octets come, and whether its sender waits to be told to go on or says so alone.
+    // S0.28, E18: however its first octets arrive, and whether or not its sender waits for 100 (Continue).
     let Some(site) = Site::for_test(NEEDS) else { return };
     let bodies = site.file("bodies.py", BODIES);
     let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {} broken", bodies.display()));
@@ -311,7 +311,7 @@ for n in range(5):
 
 #[test]
 fn bodies_that_have_not_come_take_no_room() {
-    // S4.46: two requests in chunks may each be as large as all that is held, and have said two octets.
+    // S4.46: each of two requests in chunks may be as large as the whole buffer, and has sent two octets.
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("anthropic", "access_token", ANTHROPIC_KEY);
     let open = site.file(
@@ -336,7 +336,7 @@ for n, link in enumerate(links):
         open.display()
     ));
     assert_eq!((left.said("sized"), left.said("chunked")), ("200", "200"), "{}", left.ended);
-    // And those that were open are answered as well.
+    // The requests already open are answered as well.
     assert_eq!((left.said("open0"), left.said("open1")), ("HTTP/1.1 200", "HTTP/1.1 200"), "{}", left.ended);
     assert_eq!(site.requests().len(), 4, "{:?}", site.requests());
 }

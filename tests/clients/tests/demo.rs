@@ -1,4 +1,4 @@
-//! The demonstration, README's first command: everything that it shows goes as it should, and what README prints of it is what it prints.
+//! The demonstration, README's first command: every step succeeds, and README quotes its output exactly.
 
 use std::path::Path;
 use std::process::Command;

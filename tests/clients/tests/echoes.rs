@@ -1,5 +1,5 @@
-//! An upstream that gives the credential back, in every form and place it can think of, finds that the agent never sees it:
-//! over both versions of HTTP, on every plane, at the edge of a cut. S0.7, S0.35, S0.52, S0.53, S1.24; C10, C11.
+//! An upstream sends the credential back in every form and place, and the agent never sees it: over both versions of HTTP, on every plane,
+//! across the edge of a chunk. S0.7, S0.35, S0.52, S0.53, S1.24; C10, C11.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 
@@ -26,11 +26,11 @@ const FORMS: [&str; 16] = [
     "location",
     "early-hints",
 ];
-/// How often the upstream is asked for all of them: a 401 is not tried again with the credential that it refused.
+/// The number of requests for all forms: a 401 is not retried with the credential that it refused.
 const ASKED: usize = FORMS.len();
 const MASK: &str = "****************";
 
-/// A site whose vault holds a credential that encodings change.
+/// Returns a site whose vault holds a credential that encodings change.
 fn site() -> Option<(Site, Canary)> {
     let site = Site::for_test(CURLS)?;
     let canary = Canary::draw_rough();
@@ -38,7 +38,7 @@ fn site() -> Option<(Site, Canary)> {
     Some((site, canary))
 }
 
-/// The upstream got the credential `times` times, and nobody else saw it.
+/// Checks that the upstream received the credential `times` times, and that nobody else saw it.
 fn came_back_masked(site: &Site, canary: &Canary, left: &Left, times: usize) {
     let sent = format!("Bearer {}", canary.text());
     let requests = site.requests();
@@ -50,13 +50,13 @@ fn came_back_masked(site: &Site, canary: &Canary, left: &Left, times: usize) {
     canary.is_not_in("the sidecar's words", left.words());
 }
 
-/// `request` for every form, each answer behind a line with its name.
+/// Returns `request` for every form, each answer after a line with the form's name.
 fn each(request: &str) -> String {
     let line = |form: &&str| format!("echo; echo \"== {form}\"; {request}as={form}'\n");
     FORMS.iter().map(line).collect()
 }
 
-/// Every form came back, and where a form shows its masks they are there.
+/// Checks that every form was answered, and that the given forms show their masks.
 fn all_came(left: &Left, shown: &[&str]) {
     for form in FORMS {
         let after = left.ended.stdout.split(&format!("== {form}\n")).nth(1).unwrap_or_default();
@@ -75,10 +75,10 @@ fn over_http_1_through_a_tunnel() {
     let left =
         site.beside(POLICY).script(&each("via -i --http1.1 --raw 'https://protocols.example/echo-auth?"));
     came_back_masked(&site, &canary, &left, ASKED);
-    // Trailers are not passed on to HTTP/1.
+    // Trailers are not forwarded to HTTP/1.
     let shown: Vec<&str> = FORMS.into_iter().filter(|form| !["trailer"].contains(form)).collect();
     all_came(&left, &shown);
-    // Pieces of an octet are chunks with framing between their masks, so curl unframes them here.
+    // In pieces of one octet there is framing between the masks, so curl decodes the chunks here.
     let left = site
         .beside(POLICY)
         .script(&each("via -i --http1.1 --compressed 'https://protocols.example/echo-auth?"));
@@ -148,7 +148,7 @@ fn in_a_run_that_knows_of_no_proxy() {
 
 #[test]
 fn what_an_address_line_escapes_is_masked_as_well() {
-    // C10: a `Location` in which only what must be is escaped, as `encodeURI` and browsers do it.
+    // C10: a `Location` in which only the necessary characters are escaped, as `encodeURI` and browsers do.
     let Some(site) = Site::for_test(CURLS) else { return };
     let canary = Canary::draw();
     let value = format!("{} {}", &canary.text()[..20], &canary.text()[20..]);
@@ -183,7 +183,7 @@ fn an_error_page_is_no_way_out() {
 
 #[test]
 fn no_part_of_it_is_left_at_a_cut() {
-    // C11, S0.53: the upstream mirrors a body in which the credential lies across the limit, at every offset.
+    // C11, S0.53: the upstream mirrors a body in which the credential crosses the limit, at every offset.
     let Some(site) = Site::for_test(CURLS) else { return };
     let canary = Canary::draw();
     site.keep("one", "access_token", canary.text());
@@ -193,7 +193,7 @@ fn no_part_of_it_is_left_at_a_cut() {
         for before in (limit - 40)..=(limit + 1) {
             let size =
                 if limit == 50_000 { String::new() } else { format!("-H 'X-Max-Response-Size: {limit}'") };
-            // The credential enters the body by its template, and comes back as it is.
+            // The credential enters the body by its template, and comes back verbatim.
             script += &format!(
                 "{{ head -c {before} /dev/zero | tr '\\0' 'x'; printf '{{{{access_token}}}}'; head -c 200 /dev/zero | tr '\\0' 'y'; }} > body\n\
                  proxy https://protocols.example/mirror one -i {size} -H 'X-Substitute-Body: true' -H 'Content-Type: text/plain' -H 'Expect:' --data-binary @body > answer\n\
@@ -203,11 +203,11 @@ fn no_part_of_it_is_left_at_a_cut() {
             );
         }
     }
-    // A provider that does not say where its credential goes: then the agent does.
+    // A provider without an injection: the agent places the credential.
     let policy = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\n";
     let left = site.beside(policy).script(&script);
     canary.is_not_in("the answers", &left.ended.stdout);
-    // Not even the shortest beginning, which `is_not_in` would not take for a leak.
+    // Not even the shortest prefix, which `is_not_in` would not count as a leak.
     for line in left.lines() {
         assert!(line.trim_start_matches('x').trim_start_matches('*').is_empty(), "{line}");
     }

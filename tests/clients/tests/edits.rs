@@ -1,5 +1,5 @@
-//! Rules that a person adds by `lockgate policy`, and what a denial tells them to add: followed to the letter, it allows what was
-//! denied. S4.60, S4.66; the layers of docs/policy.md.
+//! Rules that a person adds with `lockgate policy`, and the rule that a denial proposes: added literally, it allows what was denied. S4.60,
+//! S4.66; the layers of docs/policy.md.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 const NEEDS: &[Need] = &[Need::Program("curl")];
 const RULE: &str = "host = \"www.example.org\"";
 
-/// A shell of the caller's, in the workspace, for which `lockgate` is the product.
+/// Runs a shell of the caller's in the workspace, where `lockgate` is the product.
 fn shell(site: &Site, script: &str) -> Ended {
     let mut command: Command = site.world().command("/bin/sh");
     let product = product().expect("`Site` asked first");
@@ -50,7 +50,7 @@ fn a_rule_is_written_once_and_into_the_file_that_was_named() {
     assert_eq!(read(&project), before);
     let named = read(&named);
     assert!(named.contains(RULE) && named.contains("reason = \"not today\""), "{named}");
-    // What was added there by the person is approved there.
+    // What the person added there is approved there.
     assert!(read(&folder.join("lockgate.toml")).contains(RULE));
     let ended = shell(
         &site,
@@ -131,7 +131,7 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
     let ended =
         with("lockgate policy approve && lockgate policy allow www.example.org && lockgate policy ls");
     assert!(ended.code == 0 && ended.stdout.contains("www.example.org"), "{ended}");
-    // Without the person's own it is wrong still, and stays as it was.
+    // Without the person's own layer it is still invalid, and stays unchanged.
     let before = read(&site.workspace().join("lockgate.toml"));
     let ended = shell(&site, "lockgate policy allow other.example.org");
     assert!(ended.code == 2 && ended.stderr.contains("MINE_TOKEN"), "{ended}");
@@ -163,7 +163,7 @@ fn what_cannot_be_changed_now_is_told_with_what_to_do() {
     assert!(ended.stdout.contains("held=2\nrun=0"), "{ended}");
     assert!(ended.stderr.contains("a run that goes on there holds its place"), "{ended}");
     assert!(!site.workspace().join("lockgate.toml").exists(), "{ended}");
-    // Nor is one approved that no run could read.
+    // A file that no run could read is not approved either.
     fs::write(site.workspace().join("lockgate.toml"), "\u{1b}[2J = 1\n").expect("room");
     let ended = site.lockgate(&["policy", "approve"]);
     assert!(ended.code == 2 && !ended.stderr.contains('\u{1b}'), "{ended}");
@@ -171,7 +171,7 @@ fn what_cannot_be_changed_now_is_told_with_what_to_do() {
 
 #[test]
 fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
-    // What an agent asks for is in the line that its person may paste.
+    // The agent's request is part of the line that the person may paste.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let ended = shell(
         &site,
@@ -183,7 +183,7 @@ fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
     );
     assert!(ended.stdout.contains("/v2;touch$IFS./pasted") && !ended.stdout.contains("PASTED"), "{ended}");
     assert!(ended.stdout.contains("\n404\n") || ended.stdout.contains("\n200\n"), "{ended}");
-    // Nothing would allow it, and nothing is said to.
+    // No rule could allow it, and none is proposed.
     assert!(
         ended.stdout.ends_with("\n  `*` stands for more in a rule: none can name this path alone\n"),
         "{ended}"
@@ -260,7 +260,7 @@ fn what_is_told_of_a_rule_is_what_becomes_of_it() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let ended = shell(&site, "lockgate policy allow www.example.org");
     assert!(ended.stderr.contains("allow www.example.org, for runs that begin from now on"), "{ended}");
-    // Somebody else's file, in which it stands already.
+    // Another file, which contains the rule already.
     let other = "[egress]\nallow = [{ host = \"www.example.org\" }, { host = \"a.example.org\" }]\n";
     fs::write(site.workspace().join("lockgate.toml"), other).expect("a file");
     let ended = shell(&site, "lockgate policy allow www.example.org");

@@ -1,4 +1,4 @@
-//! Ends that nobody planned: the sidecar dies, the command line is killed, and nothing of the run goes on.
+//! Unplanned ends: the sidecar dies, the command line is killed, and nothing of the run goes on.
 //! DESIGN §4; E19, L01, L02.
 
 use std::fs;
@@ -9,7 +9,7 @@ use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A shell script beside the product, in the world, whose processes are the world's own.
+/// Runs a shell script beside the product, in the world, which owns all its processes.
 fn beside(site: &Site, script: &str) -> Ended {
     let mut command = site.world().command("/bin/sh");
     command.args(["-uc", script]).current_dir(site.workspace());
@@ -17,14 +17,14 @@ fn beside(site: &Site, script: &str) -> Ended {
     run_to_end(&mut command, LIMIT)
 }
 
-/// Defines `depth PID`: in how many PID namespaces, seen from here, a process is; and `await CONDITION`, ten seconds at most.
+/// Defines `depth PID`: how many PID namespaces, seen from here, contain a process; and `await CONDITION`, for at most ten seconds.
 const TOOLS: &str = r#"depth() { grep '^NSpid:' "/proc/$1/status" | wc -w; }
 await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: $1"; exit 9; }; sleep 0.05; done; }
 "#;
 
 #[test]
 fn a_dead_sidecar_is_no_way_out() {
-    // S0.2, S0.3, S1.8, E19: the run has a process of its own to go through, and nothing else leads out.
+    // S0.2, S0.3, S1.8, E19: the run's traffic goes through a process of its own, and nothing else leads out.
     for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
         let script = format!(
             "{TOOLS}{}",
@@ -81,7 +81,7 @@ fn a_killed_command_line_takes_everything_with_it() {
 
 #[test]
 fn names_are_not_given_back_while_a_killed_runs_command_may_still_take_them() {
-    // Without a control group as well, which nobody but root has everywhere.
+    // Without a control group as well, which on some machines only root has.
     for site in Site::for_everyone(&[]) {
         let script = format!(
             "{TOOLS}{}",
@@ -119,7 +119,7 @@ fn whoever_follows_a_run_that_is_killed_comes_to_an_end() {
 
 #[test]
 fn another_signal_takes_no_time_from_the_one_before() {
-    // As a terminal that closes and a supervisor that ends what is left send them. Only the same once more means at once.
+    // As a terminal that closes and a supervisor that ends the rest send them. Only the same signal again means at once.
     let Some(site) = Site::for_test(&[]) else { return };
     let script = r#"for second in TERM HUP; do rm -f begun
             "$PRODUCT" run -- sh -c 'trap "" TERM; trap "sleep 1; echo in order; exit 7" HUP; : > begun; while :; do sleep 0.02; done' & run=$!
@@ -131,14 +131,14 @@ fn another_signal_takes_no_time_from_the_one_before() {
 
 #[test]
 fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
-    // The second one means at once, and meets an init in each moment of its end. What it left unread is not for the caller to know.
-    // Two may arrive as one, which a shell keeps to itself until the child it is about to have has ended: hence a program without one.
+    // The second signal means at once, and meets init at any moment of its end. What init left unread is not reported to the caller.
+    // A shell holds a second signal back until the child it is about to start has ended, so the command is a program without children.
     let Some(site) = Site::for_test(&[]) else { return };
     let script = r#"for try in $(seq 60); do rm -f begun
             env --default-signal=INT "$PRODUCT" run -- perl -e 'open F, ">", "begun"; sleep 60' & run=$!
             await '[ -e begun ]'; kill -INT $run; kill -INT $run; wait $run; echo "$?"
         done | sort | uniq -c"#;
-    // A shell without job control has its children in the background ignore the signal, so it is given back.
+    // A shell without job control makes background children ignore the signal, so its default is restored.
     let ended = beside(&site, &format!("{TOOLS}{script}"));
     assert_eq!(ended.stdout.split_whitespace().collect::<Vec<_>>(), ["60", "130"], "{ended}");
     let failed = r#""$PRODUCT" runs ls --json | grep -c '"state":"failed"'"#;
@@ -147,7 +147,7 @@ fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
 
 #[test]
 fn an_output_that_nobody_reads_stops_no_clock() {
-    // S0.24, L07. The pipe is full at once, and stays so for ten seconds.
+    // S0.24, L07. The pipe is full at once, and stays full for ten seconds.
     let Some(site) = Site::for_test(&[]) else { return };
     let script = r#"{ "$PRODUCT" run --terminal --timeout 1s -- yes; echo "code=$?" > ended; } | {
             i=0; while [ ! -e ended ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done
@@ -160,7 +160,7 @@ fn an_output_that_nobody_reads_stops_no_clock() {
 
 #[test]
 fn a_terminal_that_nobody_reads_stops_no_clock_however_much_there_is_to_tell() {
-    // S0.24, L07. Each of forty denials would have a line of its own.
+    // S0.24, L07. Each of forty denials would print a line.
     let Some(site) = Site::for_test(&[Need::Program("python3"), Need::Program("curl")]) else { return };
     let script = r#"python3 -c '
 import os, pty, subprocess, time
@@ -175,7 +175,7 @@ print("code=%d" % code, "in time" if time.monotonic() - begun < 15 else "late")'
     assert_eq!(ended.stdout, "code=124 in time\n", "{ended}");
 }
 
-/// What whoever started it bounded or ignored stays so, and nothing fails for it; what is wrong outside is said.
+/// Limits and ignored signals that the caller has set stay, and nothing fails because of them; errors outside are reported.
 #[test]
 fn a_run_begins_as_its_caller_is() {
     for site in Site::for_everyone(&[Need::Program("python3")]) {
@@ -201,7 +201,7 @@ os.execvp(sys.argv[1], sys.argv[1:])' "$PRODUCT" run -- sh -c 'touch started; sl
     }
 }
 
-/// What replaces a protected file here takes its protection off, so the command is not left alone with the new one.
+/// Replacing a protected file from here removes its protection, so the run ends rather than expose the new file.
 #[test]
 fn a_run_ends_when_what_it_has_protected_is_replaced() {
     for site in Site::for_everyone(&[]) {
@@ -215,7 +215,7 @@ fn a_run_ends_when_what_it_has_protected_is_replaced() {
         while !site.workspace().join("begun").exists() && begun.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Written into, it is as protected as before.
+        // A file that is written to stays protected.
         std::fs::write(git.join("config"), "[core]\n\tbare = false\n").unwrap();
         std::thread::sleep(Duration::from_millis(200));
         assert!(started.try_wait().unwrap().is_none(), "it ended too early");
@@ -230,7 +230,7 @@ fn a_run_ends_when_what_it_has_protected_is_replaced() {
     }
 }
 
-/// What would last beyond the run, or hold up the person's own programs.
+/// Operations that would outlast the run, or block the person's own programs.
 const SHUT: &str = r#"
 import errno, fcntl, os, sys
 def named(call):
@@ -250,7 +250,7 @@ fn a_command_shuts_nobody_out_of_a_terminal_or_a_file() {
     fs::write(site.workspace().join("shut.py"), SHUT).expect("room for a script");
     let inside = site.lockgate(&["run", "--", "python3", "shut.py", "own"]);
     assert_eq!((inside.code, inside.stdout.as_str()), (0, "EPERM EPERM works works\n"), "{inside}");
-    // The control: outside the kernel looks at each, and grants a lease.
+    // The control: outside, the kernel judges each operation, and grants a lease.
     let mut outside = site.world().command("python3");
     outside.arg(site.workspace().join("shut.py")).arg(site.outside().join("own"));
     let outside = run_to_end(&mut outside, Duration::from_secs(30));

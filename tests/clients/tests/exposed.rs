@@ -1,6 +1,6 @@
-//! A credential that a run gives to its command by value, because one variable was named: the command has it there and nowhere
-//! else; a person is warned and it is recorded, without the value; and a request with it is one with its placeholder, where that
-//! may stand, and refused elsewhere. S0.7, S4.37, S4.45; C13, C16, C22.
+//! A credential that a run gives its command by value in one named variable: the command has it there alone; the person is warned and it is
+//! recorded, without the value; a request with the value counts as one with the placeholder, and is refused where the placeholder would be.
+//! S0.7, S4.37, S4.45; C13, C16, C22.
 
 use std::fs;
 use std::time::Duration;
@@ -23,7 +23,7 @@ inject = { header = "x-api-key", value = "{{access_token}}" }
 host = "www.example.org"
 "#;
 const EXPOSE: [&str; 2] = ["--expose", "ONE_TOKEN"];
-/// `ask KEY …` says what status a request got.
+/// `ask KEY …` prints the status of a request.
 const ASK: &str = r#"ask() { key=$1; shift; printf '%s=%s\n' "$key" "$(curl -sS -o body -w '%{http_code}' "$@" || true)"; }"#;
 
 fn filled(site: &Site) -> [Canary; 2] {
@@ -38,7 +38,7 @@ fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
 }
 
-/// What the product keeps or tells of its runs.
+/// Returns everything the product keeps or prints about its runs.
 fn left(site: &Site) -> String {
     let mut all = String::new();
     for file in files_below(&site.state()).into_iter().chain(files_below(&site.outside())) {
@@ -77,7 +77,7 @@ fn the_command_has_it_in_one_variable_and_nothing_writes_it_down() {
     for site in Site::for_everyone(NEEDS) {
         let canaries = filled(&site);
         let script = "echo ONE_TOKEN=$ONE_TOKEN; echo ONE_KEY=$ONE_KEY; echo TWO_TOKEN=$TWO_TOKEN";
-        // The set-up commands have what the command has.
+        // The set-up commands have the command's variables.
         let run = site.run().policy(POLICY).flags(["--setup", r#"printf %s "$ONE_TOKEN" > set-up"#]);
         let ended = run.clone().flags(EXPOSE).script(script);
         assert_eq!(said(&ended, "ONE_TOKEN"), canaries[0].text(), "{ended}");
@@ -105,7 +105,7 @@ fn the_command_has_it_in_one_variable_and_nothing_writes_it_down() {
         assert!(second.contains(r#""action":"expose","target":"ONE_TOKEN""#), "{audit}");
         assert_eq!(site.lockgate(&["audit", "verify", "latest"]).code, 0);
 
-        // Not asked for, or taken back.
+        // Not exposed, or taken back.
         let ended = run.script(script);
         canaries[0].is_not_in("a run that exposes nothing", format!("{ended}"));
         assert!(
@@ -141,7 +141,7 @@ fn a_request_with_it_is_one_with_its_placeholder() {
         ));
         let lines = ended.stdout.lines().filter(|line| line.contains('=')).collect::<Vec<_>>();
         assert!(lines.len() >= 16 && lines.iter().all(|line| line.ends_with("=200")), "{ended}");
-        // Its own answer is masked all the same, and the records have it nowhere: not in a query either.
+        // An answer to the run is masked all the same, and no record contains it, not even in a query.
         canaries[0].is_not_in("an answer", &ended.stdout);
         assert!(ended.stdout.contains(&"*".repeat(40)), "{ended}");
         canaries[0].is_not_in("stderr", &ended.stderr);
@@ -201,11 +201,11 @@ fn elsewhere_it_is_a_key_like_any_other() {
     assert!(site.requests().is_empty(), "{:?}", site.requests());
     let audit = site.lockgate(&["audit", "show", "latest", "--json"]).stdout;
     assert_eq!(audit.matches(r#""guard":"pinned""#).count(), 6, "{audit}");
-    // What was refused is recorded and told, and the value that stood in its query is not.
+    // The refusal is recorded and reported, without the value in its query.
     canaries[0].is_not_in("stderr", &ended.stderr);
     canaries[0].is_not_in("what the run leaves", left(&site));
 
-    // A run that exposes nothing knows no value: who brings it from elsewhere is refused.
+    // A run that exposes nothing accepts no value: a request with one from elsewhere is refused.
     let told = site.file("told", canaries[0].text());
     let ended = site.run().policy(POLICY).mount(&told).script(&format!(
         r#"{ASK}
@@ -218,7 +218,7 @@ fn elsewhere_it_is_a_key_like_any_other() {
 
 #[test]
 fn what_it_stood_for_is_what_goes_out() {
-    // C16: a credential that is set anew counts from the next request on; the command has the one that was.
+    // C16: a credential that is replaced counts from the next request on; the command keeps the old value.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canaries = filled(&site);
     let new = site.file("new", canaries[1].text());

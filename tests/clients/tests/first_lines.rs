@@ -1,11 +1,10 @@
-//! First lines that are no request by the letter and one to some server: in a tunnel, or a connection that was redirected, to a host
-//! whose rule names no paths, they are read as requests, so that `Host` leads to no neighbour of it; what is no request at all is
-//! carried. E10.
+//! First lines that RFC 9112 does not allow and some servers take for requests: in a tunnel or a redirected connection to a host whose rule
+//! names no paths they are read as requests, so that `Host` leads to no neighbour of the host. Other octets are carried. E10.
 
 use lockgate_clients::{Ended, Need, Site};
 
 const NEEDS: &[Need] = &[Need::Program("python3")];
-/// The first and the last are at one address, as hosts of one server often are.
+/// The first and the last host have one address, as hosts of one server often do.
 const POLICY: &str = r#"
 [[egress.allow]]
 host = "www.example.org"
@@ -21,8 +20,8 @@ const LINES: [&str; 12] = [
     "preface",
 ];
 
-/// `lines.py forward|direct lines|control`: says each line at once and, its first part ahead, in two pieces, `Host` naming another,
-/// and tells how that was answered; then what is to go through.
+/// `lines.py forward|direct lines|control`: sends each line whole and, with its first part ahead, in two pieces, with another name in
+/// `Host`, and prints the answers; `control` sends what must pass.
 const SCRIPT: &str = r#"import socket, sys, time
 def link(host, port):
     if sys.argv[1] == "direct": it = socket.create_connection((host, port), 5)
@@ -62,13 +61,13 @@ else:
         print("%s=%s" % (key, heard(it, 64).replace("\r\n", "+")))
 "#;
 
-/// What the script said of `key`.
+/// Returns the script's output for `key`.
 fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
     let found = ended.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
 }
 
-/// Each line was answered or, before a preface, ended here, and nothing of any came to anybody.
+/// Checks that each line was answered or, before a preface, the connection closed, and that no server received anything of it.
 fn none_was_heard(site: &Site, ended: &Ended) {
     for key in LINES.iter().flat_map(|line| ["whole", "cut"].map(|way| format!("{line}-{way}"))) {
         let ends: &[&str] =
@@ -80,7 +79,7 @@ fn none_was_heard(site: &Site, ended: &Ended) {
     assert!(heard.is_empty() && site.world().received_by("web") == 0, "{heard:?}");
 }
 
-/// A proper request, and what is none.
+/// Checks that a proper request and a message that is no request passed.
 fn the_rest_went_through(site: &Site, ended: &Ended) {
     assert_eq!(said(ended, "proper"), "HTTP/1.1 200", "{ended}");
     for (key, text) in

@@ -1,18 +1,18 @@
-//! HTTP/2 by somebody who means harm, over a connection that the sidecar opened: it is ended or refused, nobody else waits for
-//! it, and the sidecar's memory stays small. The frames are written by hand, because no library would send them. DESIGN §3;
-//! RFC 9113 §10.5; CVE-2023-44487, CVE-2024-27316, CVE-2019-9512, -9515, -9517, -9518; L07.
+//! Malicious HTTP/2 over a connection that the sidecar terminates: it is ended or refused, other clients do not wait, and the sidecar's
+//! memory stays small. The frames are written by hand, because no library would send them. DESIGN §3; RFC 9113 §10.5; CVE-2023-44487,
+//! CVE-2024-27316, CVE-2019-9512, -9515, -9517, -9518; L07.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
 const POLICY: &str = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\nenv = \"ONE_TOKEN\"\n\
     inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
-/// What a sidecar may take, in KiB.
+/// The most memory a sidecar may use, in KiB.
 const MOST_MEMORY: u64 = 64 * 1024;
-/// What frames may cost that hold nothing, in KiB.
+/// The most memory that empty frames may use, in KiB.
 const MOST_FOR_FRAMES: u64 = 8 * 1024;
 
-/// `flood.py KIND`: says `KIND=ended` or `KIND=open` after so many seconds or frames, and what came back last.
+/// `flood.py KIND`: prints `KIND=ended` or `KIND=open` after a number of seconds or frames, and the last answer.
 const FLOOD: &str = r#"import os, select, socket, ssl, struct, sys, time
 kind = sys.argv[1]
 HEADERS, RST, SETTINGS, PING, WINDOW, CONTINUATION, DATA, PRIORITY = 1, 3, 4, 6, 8, 9, 0, 2
@@ -118,7 +118,7 @@ fn flooded(kinds: &[&str]) -> Option<(Site, Left)> {
     let flood = site.file("flood.py", FLOOD);
     let mut script = "ok() { code $1 via https://protocols.example/echo; }; memory() { echo \"$1-memory=$(sed -n 's/^VmHWM:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$serving/status)\"; }; ok before; memory before\n".to_owned();
     for kind in kinds {
-        // A neighbour asks meanwhile.
+        // Another client sends a request meanwhile.
         script += &format!(
             "timeout 60 /usr/bin/python3 {} {kind} & flood=$!; sleep 0.5; ok {kind}-meanwhile; wait $flood; ok {kind}-after; memory {kind}\n",
             flood.display()
@@ -144,7 +144,7 @@ fn streams_that_are_begun_and_dropped() {
     for kind in ["reset", "slowreset"] {
         assert!(left.said(kind).starts_with("ended"), "{}", left.ended);
     }
-    // What came of them upstream is no flood either.
+    // The requests forwarded upstream are no flood either.
     let requests = site.requests().len();
     assert!(requests < 1000, "{requests} requests went on");
 }
@@ -161,7 +161,7 @@ fn heads_without_an_end() {
     for kind in ["headers", "bomb"] {
         assert!(left.said(kind).starts_with("ended") || left.said(kind).contains("reset"), "{}", left.ended);
     }
-    // The first head of `bomb` is a small one.
+    // The first head of `bomb` is small.
     let flooded = site.requests().iter().filter(|record| record.text("path") != "/echo").count();
     assert!(flooded <= 1, "{flooded} of them went on");
 }
@@ -169,8 +169,8 @@ fn heads_without_an_end() {
 #[test]
 fn frames_that_ask_for_an_answer_by_somebody_who_reads_none() {
     // L07; CVE-2019-9512, CVE-2019-9515
-    // None of them is wrong alone: it is enough that they cost nothing. How many go through before the sidecar stops
-    // reading is for the buffers of both machines to say.
+    // No single frame is wrong: it is enough that they cost nothing. How many pass before the sidecar stops reading depends on the buffers
+    // of both sides.
     let Some((_, left)) = flooded(&["settings", "ping", "priority"]) else { return };
     let memory = |when: &str| left.said(&format!("{when}-memory")).parse::<u64>().expect("a number");
     for kind in ["settings", "ping", "priority"] {
@@ -192,7 +192,7 @@ fn windows_and_frames_that_break_the_rules() {
     }
 }
 
-/// An upstream whose small answers unpack to a GiB and more: zeros in gzip, and in brotli the same 97 octets for each MiB.
+/// An upstream whose small answers unpack to a GiB and more: zeros in gzip, and in brotli the same 97 octets per MiB.
 const BOMBS: &str = r#"import base64, socket, threading, zlib
 first = base64.b64decode("9P8fAEgAxGOB5N4H6P8/AJAAiMMC0L0P0P9/ACABEIcFoHsfoP//AEACIA4LQPc+QP//AYAEQBwWgO59gP7/AwAJgDgsAN37AP3/BwASAHFYALr3Afr/DwAkAOKwAHTvAw==")
 again = base64.b64decode("9P8fAEgAxGEB6N4H6P8/AJAAiMMC0L0P0P9/ACABEIcFoHsfoP//AEACIA4LQPc+QP//AYAEQBwWgO59gP7/AwAJgDgsAN37AP3/BwASAHFYALr3Afr/DwAkAOKwAHTvAw==")
@@ -213,7 +213,7 @@ while True: threading.Thread(target=answer, args=(server.accept()[0],), daemon=T
 #[test]
 fn answers_that_unpack_to_more_than_anybody_needs() {
     // C10, L07
-    // What is searched for a credential is unpacked on the way: a piece at a time, never faster than it is read.
+    // An answer that is searched for a credential is unpacked in pieces, never faster than it is read.
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("odd", "access_token", Canary::draw().text());
     let bombs = site.file("bombs.py", BOMBS);
@@ -236,14 +236,14 @@ fn answers_that_unpack_to_more_than_anybody_needs() {
         let memory: u64 = left.said(kind).parse().expect("a number");
         assert!(memory < MOST_MEMORY, "{kind}: {memory} KiB: {}", left.ended);
     }
-    // The gateway gives its beginning back, or refuses what unpacks to too much at once.
+    // The gateway returns the beginning, or refuses what unpacks to too much at once.
     let given = left.lines().filter(|line| ["50000", "refused"].contains(line)).count();
     assert_eq!(given, 3, "{}", left.ended);
 }
 
 #[test]
 fn more_than_anybody_needs() {
-    // L07: streams without number, pieces without octets, and answers that nobody reads.
+    // L07: countless streams, empty pieces, and answers that nobody reads.
     let Some((site, left)) = flooded(&["streams", "empty", "deaf"]) else { return };
     assert!(
         left.said("streams").contains("reset") || left.said("streams").starts_with("ended"),

@@ -1,12 +1,12 @@
-//! Which folder is meant, however it is named, and from wherever a command is started: the one whose file was approved, the one a run
-//! worked in, and never the one with this program's keys in it. S4.2, S4.60; L09.
+//! A folder is the same by any name and from any working directory: the one whose file was approved, the one a run worked in, and never the
+//! one with this program's keys. S4.2, S4.60; L09.
 
 use std::fs;
 use std::time::Duration;
 
 use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
-/// A shell of the caller's in a folder of its own, for which `lockgate` is the product.
+/// Runs a shell of the caller's in a new folder, where `lockgate` is the product.
 fn shell(site: &Site, script: &str) -> Ended {
     let here = site.folder("here");
     let mut command = site.world().command("/bin/sh");

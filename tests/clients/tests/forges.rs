@@ -1,14 +1,14 @@
-//! What an agent does with a forge's credential: git over https, GitHub's own client, curl. It names a placeholder or
-//! nothing at all, and the forge gets the credential in the form it wants. C08, C14.
+//! An agent's use of a forge's credential: git over https, GitHub's own client, curl. It names a placeholder or nothing at all, and the
+//! forge receives the credential in the required form. C08, C14.
 
 use lockgate_clients::{Canary, Ended, Held, Need, Run, Site};
 
-/// A forge of one's own.
+/// A self-hosted forge.
 const FORGE: &str = "[[provider]]\nid = \"forge\"\nauthorized_uris = [\"https://git.example.org/*\"]\nenv = \"FORGE_TOKEN\"\n\
                      inject = { basic = \"x-access-token:{{access_token}}\" }\n";
 const COMMIT: &str = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m";
 
-/// Clones, commits and pushes. `git` is how git is called.
+/// Clones, commits and pushes. `git` is the command line of git.
 fn round(run: &Run<'_>, git: &str, url: &str, folder: &str) -> Ended {
     run.script(&format!(
         "{git} clone -q {url} {folder}; cat {folder}/README; cd {folder}; {COMMIT} {folder}\n\
@@ -16,7 +16,7 @@ fn round(run: &Run<'_>, git: &str, url: &str, folder: &str) -> Ended {
     ))
 }
 
-/// It went well, every request to the host brought the credential, and a push was among them.
+/// Checks that it succeeded, that every request to the host brought the credential, and that a push was among them.
 fn went(site: &Site, held: &Held<'_>, ended: &Ended, host: &str, folder: &str) {
     ended.says("hello from the world");
     ended.says(&format!("origin/{folder}"));
@@ -50,8 +50,7 @@ fn git_by_the_proxy() {
 
 #[test]
 fn git_with_the_placeholder() {
-    // In the address, where it stays in the clone's configuration and git sends it only when asked, and in a header, as
-    // automations write it.
+    // In the address, where it stays in the clone's configuration and git sends it only on request, and in a header, as automation does.
     let Some(site) = Site::for_test(&[Need::Program("git"), Need::Program("base64")]) else { return };
     let held = Held::by(&site, "forge");
     let run = site.run().policy(FORGE).bare();
@@ -84,7 +83,7 @@ fn gh_asks_who_it_is() {
         ended.says("\"path\":\"/user\"");
         let token = format!("token {}", held.text());
         assert_eq!(held.brought("api.github.com", "authorization", &token), 1, "{:?}", site.requests());
-        // The forge told what it was given, and what came back is masked.
+        // The forge repeated what it received, and the answer is masked.
         assert!(ended.stdout.contains("token ****"), "{ended}");
         held.is_nowhere(&ended);
     }
@@ -111,7 +110,7 @@ fn curl_with_and_without_the_placeholder() {
 
 #[test]
 fn a_credential_of_the_agents_own_goes_nowhere() {
-    // It could be another account's, by which a file leaves; the forge never hears of it.
+    // It could belong to another account, a way to leak a file; the forge never receives it.
     let Some(site) = Site::for_test(&[Need::Program("git"), Need::Program("curl")]) else { return };
     let (_held, own) = (Held::by(&site, "forge"), Canary::draw());
     let run = site.run().policy(FORGE).bare();

@@ -1,8 +1,8 @@
-//! A hostile client inside says a hundred thousand requests, made from valid ones at random, to every plane of the sidecar, and
-//! reads every answer. The credentials reach their services tens of thousands of times, and are in no answer and in nothing that
-//! is left. S0.7, S0.31, S0.35, S0.52, S1.2; C10, C13, C14.
+//! A hostile client inside sends a hundred thousand requests, mutated from valid ones, to every plane of the sidecar, and reads every
+//! answer. The credentials reach their services tens of thousands of times, and are in no answer and in nothing that is left. S0.7, S0.31,
+//! S0.35, S0.52, S1.2; C10, C13, C14.
 //!
-//! Each run has a new seed; `LOCKGATE_TEST_SEED` makes the requests of another again.
+//! Each run has a new seed; `LOCKGATE_TEST_SEED` repeats the requests of another.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 const REQUESTS: u64 = 100_000;
 const LIMIT: Duration = Duration::from_secs(160);
-/// One that says where its credential goes, one that leaves it to the agent, and a model.
-/// Addresses are named because a hundred thousand look-ups prove nothing here and take their time.
+/// A provider with an injection, one that leaves the place to the agent, and a model.
+/// Addresses are pinned because a hundred thousand lookups prove nothing here and take time.
 const POLICY: &str = r#"
 providers = ["anthropic"]
 [[provider]]
@@ -44,7 +44,7 @@ enum Plane {
     Forward,
     Tunnel,
     Redirected,
-    /// The same, to the service whose provider lets placeholders stand anywhere.
+    /// A redirected connection to the service whose provider allows placeholders anywhere.
     Free,
 }
 
@@ -60,7 +60,7 @@ const PLANES: [Plane; 8] = [
 ];
 
 impl Plane {
-    /// As the client is told of it.
+    /// The client's description of the plane.
     fn told(self) -> Value {
         let (name, at, opening) = match self {
             Self::Gateway => ("gateway", "sidecar:8080", ""),
@@ -80,10 +80,10 @@ impl Plane {
     }
 }
 
-/// Placeholders, as the client knows to replace them: the name of the variable, as long as its value.
+/// Placeholders for the client to replace: the variable's name, padded to the value's length.
 const ONE: &str = "ONE_TOKEN............................";
 const FREE: &str = "FREE_TOKEN...........................";
-/// The forms of `/echo-auth`, the ones that cost the upstream much less often than others.
+/// The forms of `/echo-auth`; those that cost the upstream much are rarer.
 const FORMS: &str = "plain base64 hex percent json trailer header www-authenticate set-cookie location early-hints \
     plain base64 hex percent json trailer header www-authenticate set-cookie location early-hints \
     plain base64 hex percent json trailer header www-authenticate set-cookie location gzip deflate br chunks1";
@@ -91,7 +91,7 @@ const PATHS: &str = "/echo /echo /mirror /redirect?to=/echo /status?code=304 /ea
     /events?n=3&ms=0 /";
 const METHODS: &str =
     "GET GET POST POST HEAD PUT DELETE OPTIONS PATCH TRACE CONNECT PROPFIND get GET{{access_token}}";
-/// Fields that leave a request's framing as it is.
+/// Fields that leave a request's framing unchanged.
 const FIELDS: &str = "Accept-Encoding: gzip, br|Accept-Encoding: identity;q=0, zstd, *;q=0.1|Range: bytes=0-3|\
     Range: bytes=-9|If-Range: \"x\"|Expect: 100-continue|Expect: {{access_token}}|TE: trailers, deflate|\
     Trailer: X-Authorization|Connection: close|Connection: authorization, x-key|Upgrade: h2c|\
@@ -105,14 +105,14 @@ const FIELDS: &str = "Accept-Encoding: gzip, br|Accept-Encoding: identity;q=0, z
     Content-Encoding: gzip|Host: api.example.com|Referer: http://protocols.example/{{access_token}}|\
     User-Agent: FREE_TOKEN...........................|{{access_token}}: a name|\
     X-Forwarded-Host: www.example.org|Accept: text/event-stream";
-/// Put into targets, values and bodies; none of them ends a line.
+/// Inserted into targets, values and bodies; none contains a line end.
 const SNIPPETS: &str = "{{access_token}}|{{access_token}}|{{access_token}}{{access_token}}|{{nope}}|{{|}}|\
     {{{{access_token}}}}|{{access_token|{{ access_token }}|{{refresh_token}}|%7B%7Baccess_token%7D%7D|\
     ONE_TOKEN............................|FREE_TOKEN...........................|\
     ONE_TOKEN............................|FREE_TOKEN...........................|\
     lgph_00000000000000000000000000000000|../|%2e%2e/|?|#|&as=hex|&as=gzip&status=500|&status=304|&ms=0&|\\|\
     \u{e9}\u{ff}|\t| |@|:0443|%00|%|\"|<b>|Bearer |http://api.example.com/";
-/// Put anywhere, framing included.
+/// Inserted anywhere, framing included.
 const OCTETS: &str = "\r\n|\n|\r|\0|\r\n\r\n|:| |\u{ff}| HTTP/1.0\r\n|Content-Length: 5\r\n|Content-Length: 5, 5\r\n|\
     Transfer-Encoding: chunked\r\n|Transfer-Encoding: gzip, chunked\r\n|0\r\n\r\n|5;x=y\r\n|ffffffffffffffff\r\n|\
     {{access_token}}|ONE_TOKEN............................|\r\n X-Folded: {{access_token}}";
@@ -132,7 +132,7 @@ impl Random {
         from[self.below(from.len())].clone()
     }
 
-    /// One of a list that a text holds.
+    /// Returns a random item of a separated list.
     fn of(&mut self, list: &'static str, between: char) -> &'static str {
         let list: Vec<&str> = list.split(between).collect();
         self.one_of(&list)
@@ -144,7 +144,7 @@ impl Random {
     }
 }
 
-/// A request before it is octets; each character is one.
+/// A request before it is encoded; each character is one octet.
 #[derive(Clone)]
 struct Draft {
     method: String,
@@ -152,7 +152,7 @@ struct Draft {
     fields: Vec<(String, String)>,
     body: String,
     chunked: bool,
-    /// It is answered by no more than one answer, and the connection can be kept.
+    /// The request has at most one answer, and the connection can be kept.
     tame: bool,
 }
 
@@ -162,7 +162,7 @@ impl Draft {
         Self { method: method.into(), target, fields, body: String::new(), chunked: false, tame: true }
     }
 
-    /// A request that is in order.
+    /// Returns a valid request.
     fn valid(plane: Plane, random: &mut Random) -> Self {
         let method = random.one_of(&["GET", "GET", "POST"]);
         let one = match plane {
@@ -252,7 +252,7 @@ impl Draft {
         draft
     }
 
-    /// Changes it so that it is still one request.
+    /// Changes it so that it remains one request.
     fn change(&mut self, random: &mut Random) {
         let (at, snippet) = (random.below(self.fields.len()), random.of(SNIPPETS, '|'));
         match random.below(11) {
@@ -289,7 +289,7 @@ impl Draft {
         format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n")
     }
 
-    /// The JSON form of a request to `/proxy`.
+    /// Returns the JSON form of a request to `/proxy`.
     fn line(&self) -> String {
         let mut wish = json!({ "method": self.method, "headers": {} });
         for (name, value) in &self.fields {
@@ -302,12 +302,12 @@ impl Draft {
         if !self.body.is_empty() {
             wish["body"] = json!(self.body);
         }
-        // UTF-8, an octet a character as everything here.
+        // UTF-8, with one character per octet like all texts here.
         format!("{wish}\n").bytes().map(char::from).collect()
     }
 }
 
-/// Changes octets wherever they stand, and lets other requests follow.
+/// Changes octets anywhere, and appends other requests.
 fn distorted(octets: &str, plane: Plane, random: &mut Random) -> String {
     let mut octets: Vec<char> = octets.chars().collect();
     for _ in 0..random.below(3) {
@@ -327,7 +327,7 @@ fn distorted(octets: &str, plane: Plane, random: &mut Random) -> String {
     octets.into_iter().collect()
 }
 
-/// The file that the client is given.
+/// Returns the client's input file.
 fn requests(seed: u64, count: u64) -> String {
     let mut random = Random(seed);
     let mut file = format!("{}\n", PLANES.map(Plane::told).into_iter().collect::<Value>());
@@ -348,14 +348,14 @@ fn requests(seed: u64, count: u64) -> String {
     file
 }
 
-/// What the client counted on a plane, of all keys that begin so.
+/// Returns the client's count on a plane, over all keys with a prefix.
 fn counted(told: &Value, plane: Plane, key: &str) -> u64 {
     let name = plane.told()["name"].as_str().expect("a name").to_owned();
     let counts = told["detail"][&name]["counts"].as_object().unwrap_or_else(|| panic!("no {name}: {told}"));
     counts.iter().filter(|(of, _)| of.starts_with(key)).filter_map(|(_, times)| times.as_u64()).sum()
 }
 
-/// The lines of a file of JSON that hold `word`, one after the other: all of them would not fit.
+/// Returns the lines of a JSON file that contain `word`, one by one: all of them would not fit in memory.
 fn rows(path: &Path, word: &str) -> impl Iterator<Item = Value> {
     let lines = BufReader::new(File::open(path).expect("a file of the run's")).lines();
     let lines = lines.map(|line| line.expect("text")).filter(move |line| line.contains(word));
@@ -371,7 +371,7 @@ fn a_hundred_thousand_requests_tell_nothing() {
     let named = std::env::var("LOCKGATE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = named.unwrap_or_else(|| u64::from_ne_bytes(drawn));
     println!("LOCKGATE_TEST_SEED={seed}");
-    // Encodings change the one; the other may stand in a path.
+    // Encodings change the first; the second may stand in a path.
     let (rough, plain) = (Canary::draw_rough(), Canary::draw());
     let canaries = [&rough, &plain];
     site.keep("one", "access_token", rough.text());
@@ -381,7 +381,7 @@ fn a_hundred_thousand_requests_tell_nothing() {
     fs::write(work.join("requests"), requests(seed, REQUESTS)).expect("room");
     fs::write(work.join("few"), requests(seed, 500)).expect("room");
 
-    // The controls: what upstreams do say is found in answers, and what is planted is found in files.
+    // The controls: what upstreams do send is found in answers, and a planted value is found in files.
     let said: String = "see the header\n".bytes().map(|octet| format!("{:02x}", octet ^ 0x5a)).collect();
     fs::write(work.join("planted"), plain.text()).expect("room");
     let holds = |path: &PathBuf| plain.found_in(fs::read(path).expect("a file")).is_some();
@@ -404,7 +404,7 @@ fn a_hundred_thousand_requests_tell_nothing() {
     assert_eq!(ended.stdout.matches("\"outcome\":\"absent\"").count(), 2, "{ended}");
     assert!(ended.code == 0 && !ended.stderr.contains("panicked"), "{ended}");
 
-    // It is in no answer, every request was answered in time, and none by a fault of the sidecar's.
+    // It is in no answer, every request was answered in time, and none by a fault of the sidecar.
     let told: Value = serde_json::from_str(&answers).unwrap_or_else(|_| panic!("no answers: {ended}"));
     assert_eq!(told["outcome"], "absent", "a credential was told: {answers}");
     let all = |key| PLANES.map(|plane| counted(&told, plane, key)).iter().sum::<u64>();
@@ -413,7 +413,7 @@ fn a_hundred_thousand_requests_tell_nothing() {
         ["sent", "upstream", "own", "masked"].map(|key| format!("{key}: {}", all(key))).join(", ")
     );
     assert_eq!((all("sent"), all("missed"), all("own 500"), all("packed")), (REQUESTS, 0, 0, 0), "{answers}");
-    // It was no storm of refusals: on every plane upstreams answered, and gave back what was masked.
+    // It was not all refusals: on every plane upstreams answered with values that were masked.
     for plane in PLANES {
         let [sent, upstream, masked] = ["sent", "upstream", "masked"].map(|key| counted(&told, plane, key));
         let enough = sent > REQUESTS / 10 && upstream > sent / 4 && masked > sent / 4;
@@ -448,7 +448,7 @@ fn a_hundred_thousand_requests_tell_nothing() {
         }
     }
 
-    // The audit holds, and has a record for each answer where every request has one: the gateway answers some by itself.
+    // The audit verifies, and has a record for each answer where every request has one: the gateway answers some by itself.
     let (mut records, mut dialled, mut forward, mut transparent) = (0, 0, 0, 0);
     for record in rows(audit, "") {
         records += 1;
@@ -465,6 +465,6 @@ fn a_hundred_thousand_requests_tell_nothing() {
     };
     assert!(forward >= answered(&[Plane::Forward, Plane::Tunnel]), "{forward} records: {answers}");
     assert!(transparent >= answered(&[Plane::Redirected, Plane::Free]), "{transparent} records: {answers}");
-    // What reached an upstream was recorded; what was recorded and did not was cut off on the way.
+    // Whatever reached an upstream was recorded as dialled; the other dialled requests were cut off on the way.
     assert!(dialled >= reached && dialled - reached < REQUESTS / 100, "{dialled} dialled, {reached} reached");
 }

@@ -1,4 +1,4 @@
-//! The gateway as clients of the existing sidecar know it: its paths, its statuses, its words, its limits.
+//! The gateway as clients of the existing sidecar know it: its paths, statuses, texts and limits.
 //! S0.26, S0.27, S0.29, S0.44, S0.45, S0.46, S0.51, S0.53, S1.10, S1.12, S1.13, S1.19, S1.22, S1.23, S1.24, S1.25, S1.37; C15.
 
 use lockgate_clients::{Canary, Left, Need, Site};
@@ -41,7 +41,7 @@ fn site() -> Option<(Site, Canary)> {
     Some((site, canary))
 }
 
-/// Runs lines `ask KEY curl-arguments…`; each is answered by `KEY=STATUS BODY` in one line.
+/// Runs lines `ask KEY curl-arguments…`; each prints `KEY=STATUS BODY` on one line.
 fn asked(site: &Site, lines: &str) -> Left {
     let left = site.beside(POLICY).script(&format!(
         "ask() {{ key=$1; shift; printf '%s=%s\\n' $key \"$(gate -w ' %{{http_code}} %{{content_type}}' \"$@\" | tr -d '\\n')\"; }}\n\
@@ -73,7 +73,7 @@ fn it_may_be_called_anything_but_two_things_at_once() {
 #[test]
 fn what_is_wrong_is_said_in_the_words_that_clients_know() {
     // S0.45, S0.46, S1.22, S1.37
-    // The statuses and words of "Literal behaviour of the existing sidecar".
+    // The statuses and texts of "Literal behaviour of the existing sidecar".
     let Some((site, canary)) = site() else { return };
     let left = asked(
         &site,
@@ -120,7 +120,7 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
     for key in ["ftp", "file", "relative"] {
         assert!([" 400 ", " 403 "].iter().any(|s| left.said(key).contains(s)), "{key}: {}", left.said(key));
     }
-    // "URL targets a blocked network range": the guard has its name.
+    // "URL targets a blocked network range": the answer names the guard.
     is(&left, "private", "403", "address_blocked");
     is(&left, "meta", "403", "address_blocked");
     for key in ["exact", "below", "scoped"] {
@@ -129,7 +129,7 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
     is(&left, "llm", "503", "LLM proxy not configured");
     is(&left, "path", "404", "");
     is(&left, "root", "404", "");
-    // C15: no secret was given to it, so nobody can configure it.
+    // C15: it has no configuration secret, so nobody can configure it.
     is(&left, "configure", "403", "Already configured");
     for line in left.lines().filter(|line| line.contains(" 400 ") || line.contains(" 403 ")) {
         assert!(line.contains("application/problem+json") && line.contains("\"error\":"), "{line}");
@@ -140,7 +140,7 @@ fn what_is_wrong_is_said_in_the_words_that_clients_know() {
 
 #[test]
 fn a_request_goes_and_comes_as_it_is() {
-    // S0.51, S1.23: status, body and type come back; what is ours, and what belongs to one hop, stays here.
+    // S0.51, S1.23: status, body and type are returned; headers of ours and hop-by-hop headers are not.
     let Some((site, canary)) = site() else { return };
     let left = asked(
         &site,
@@ -170,7 +170,7 @@ fn a_request_goes_and_comes_as_it_is() {
         is(&left, &format!("status{code}"), code, if code == "204" { "" } else { "as you wish" });
     }
     is(&left, "type", "200", "kept as it is 200 text/x-own; charset=a");
-    // S1.19: an agent chooses among the proxies that are declared; any other would be a way around the policy.
+    // S1.19: an agent chooses among the declared proxies; any other would be a way around the policy.
     is(&left, "proxied", "403", "X-Proxy");
     is(&left, "large", "200", "\"body_length\":6000000");
     is(&left, "most", "200", "\"body_length\":5242880");
@@ -241,7 +241,7 @@ fn an_answer_is_cut_at_its_limit() {
     }
 }
 
-/// An upstream of the test's own, which answers as no server should.
+/// The test's own upstream, which answers as no server should.
 const ODD: &str = r#"import socket, threading, zlib
 def gzip(data):
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -278,7 +278,7 @@ while True:
 
 #[test]
 fn an_upstream_that_answers_oddly_is_told_of_and_leaks_nothing() {
-    // C10, C13, and 502 `Upstream request failed`: an answer that cannot be relayed is one of the sidecar's own.
+    // C10, C13, and 502 `Upstream request failed`: the sidecar itself answers for a response that cannot be relayed.
     let Some((site, canary)) = site() else { return };
     let script = site.file("odd.py", ODD);
     let paths = [
@@ -304,7 +304,7 @@ fn an_upstream_that_answers_oddly_is_told_of_and_leaks_nothing() {
         for path in ["garbage", "transfer", "lengths", "switch", "close"] {
             is(&left, &format!("{path}{way}"), "502", "");
         }
-        // Strict: what cannot be searched is refused, and the record says by which guard.
+        // Strict: a response that cannot be searched is refused, and the record names the guard.
         for path in ["zstd", "twice"] {
             is(&left, &format!("{path}{way}"), "502", "response_not_scrubbed");
         }
@@ -326,7 +326,7 @@ fn an_upstream_that_does_not_answer_is_given_up() {
 #[test]
 fn health_tells_whether_requests_can_be_recorded() {
     // S1.10
-    // `/health`: 200 `{"status":"ok"}`, or 503 `{"status":"degraded", …}`; and what cannot be recorded is not allowed.
+    // `/health`: 200 `{"status":"ok"}`, or 503 `{"status":"degraded", …}`; a request that cannot be recorded is not allowed.
     let Some((site, canary)) = site() else { return };
     let left = asked(
         &site,
@@ -345,7 +345,7 @@ fn health_tells_whether_requests_can_be_recorded() {
     is(&left, "first", "200", "{\"status\":\"ok\"}");
     is(&left, "full", "503", "\"status\":\"degraded\"");
     assert!(left.said("denied").contains("audit_unavailable"), "{}", left.ended);
-    // And it does not end as if nothing were missing.
+    // Its end does not look complete.
     let end = left.said("small");
     assert!(end.starts_with("125 ") && end.contains("of the audit"), "{end}");
     assert!(site.requests().is_empty(), "{:?}", site.requests());
@@ -354,7 +354,7 @@ fn health_tells_whether_requests_can_be_recorded() {
 
 #[test]
 fn a_run_reaches_it_under_its_name() {
-    // S0.15, S0.17, S0.22, S1.12, S1.13, S0.27: and is told nothing that would let it be more than an agent.
+    // S0.15, S0.17, S0.22, S1.12, S1.13, S0.27: the run is given nothing that would let it be more than an agent.
     let Some((site, canary)) = site() else { return };
     let run = site.run().policy(POLICY);
     let ended = run.script(
@@ -381,7 +381,7 @@ fn a_run_reaches_it_under_its_name() {
     assert!(history["data"].as_array().is_some_and(|runs| runs.len() == 1), "{history}");
     assert_eq!(lines[4], "404 404 404 ");
     assert_eq!(site.requests()[0].header("x-key"), Some(canary.text()));
-    // Also where no credential is declared, and to two questions within a second.
+    // Also without a declared credential, and for two requests within a second.
     let ended = site
         .run()
         .policy("")

@@ -1,5 +1,5 @@
-//! git over HTTPS and over SSH: what a coding agent does all day. SSH speaks first on neither side, knows no proxy, and
-//! is told apart by its port and name alone. S4.24, S4.67; E06.
+//! git over HTTPS and over SSH. Over SSH either side may speak first, the client knows no proxy, and the connection is recognized by its
+//! port and name alone. S4.24, S4.67; E06.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockgate_clients::{Ended, Need, Run, Site};
 
 const COMMIT: &str = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m";
 
-/// Runs with the world's SSH key and known hosts copied in, as a person would.
+/// Copies the world's SSH key and known hosts into a run, as a person would.
 fn with_ssh<'a>(site: &'a Site, run: Run<'a>) -> Run<'a> {
     let folder = site.world().ca_directory();
     let copy = |name: &str| format!("{}/{name}:/home/agent/.ssh/{name}", folder.display());
@@ -16,7 +16,7 @@ fn with_ssh<'a>(site: &'a Site, run: Run<'a>) -> Run<'a> {
     run.flags(["--copy", &copy("ssh_key"), "--copy", &copy("known_hosts"), "--env", ssh]).bare()
 }
 
-/// Whether the world has an SSH server; its absence was its own skip.
+/// Whether the world has an SSH server; the world skips one that is absent.
 fn has_ssh(site: &Site, ended: &Ended) -> bool {
     let absent = site.world().records_of("ssh").iter().any(|record| record.event == "absent");
     if absent {
@@ -84,7 +84,7 @@ fn a_denied_host_fails_fast() {
 
 #[test]
 fn an_allowed_host_has_no_other_port() {
-    // `--allow HOST` opens 80 and 443; the SSH server that is also there stays shut.
+    // `--allow HOST` opens 80 and 443; the host's SSH server stays closed.
     let Some(site) = Site::for_test(&[Need::Program("git"), Need::Program("ssh")]) else { return };
     let ssh = with_ssh(&site, site.run().allow("ssh.example.org"));
     let ended = ssh.attempt("git clone ssh://git@ssh.example.org/repo.git denied");

@@ -1,5 +1,5 @@
-//! Java, which reads no bundle and no variable but a key store of its own: where TLS is opened it trusts the run's authority
-//! unasked, and the host's authorities still; where nothing is opened its store is the host's. S4.65, S4.67; C18.
+//! Java reads no certificate bundle and no variable, only a key store of its own: where TLS is terminated it trusts the run's authority
+//! without being asked, and the host's authorities still; where nothing is terminated its store is the host's. S4.65, S4.67; C18.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use lockgate_clients::{Canary, Ended, Need, Run, Site, run_to_end};
 
 const NEEDS: &[Need] = &[Need::Program("javac"), Need::Program("keytool")];
-/// A virtual machine takes its time, and there are several.
+/// A virtual machine starts slowly, and there are several.
 const LIMIT: Duration = Duration::from_secs(240);
 const POLICY: &str = r#"
 [[provider]]
@@ -26,12 +26,12 @@ host = "unknown-ca.tls.example"
 const CREDENTIALED: &str = "https://protocols.example/echo-auth?as=plain";
 const SPLICED: &str = "https://www.example.org/spliced";
 
-/// Where a distribution keeps the one store of all its runtimes.
+/// The path of a distribution's store for all its runtimes.
 const SHARED: &str = "/etc/ssl/certs/java/cacerts";
-/// The world covers the folder that the store is in, and copies no folder below it.
+/// The world covers the store's folder, and copies no folder below it.
 const IN_PLACE: &str = r#"mkdir -p /etc/ssl/certs/java; cp "$STORE" /etc/ssl/certs/java/cacerts; exec "$@""#;
 
-/// Fetches each URI by both of Java's own clients, and says who issued the certificate that was shown.
+/// Fetches each URI by both of Java's own clients, and prints the issuer of the certificate it was shown.
 const FETCH: &str = r#"
 import java.net.URI;
 import java.net.http.*;
@@ -73,7 +73,7 @@ class Fetch {
 }
 "#;
 
-/// Every `java` there is with a compiler beside it, each once.
+/// Returns every installed `java` with a compiler beside it, each once.
 fn runtimes() -> Vec<PathBuf> {
     let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|home| home.path());
     let programs = installed.map(|home| home.join("bin/java")).chain([PathBuf::from("/usr/bin/java")]);
@@ -83,7 +83,7 @@ fn runtimes() -> Vec<PathBuf> {
     found.into_iter().collect()
 }
 
-/// Runs `script` inside for each runtime, `$java` its program, in an environment without a word of proxies or authorities.
+/// Runs `script` inside for each runtime, with its program in `$java` and no variable of proxies or authorities.
 fn each_runtime(site: &Site, run: &Run<'_>, script: &str) -> Ended {
     fs::write(site.workspace().join("Fetch.java"), FETCH).expect("room for a program");
     let list: Vec<_> = runtimes().iter().map(|java| java.display().to_string()).collect();
@@ -96,7 +96,7 @@ fn each_runtime(site: &Site, run: &Run<'_>, script: &str) -> Ended {
     )
 }
 
-/// Runs `words` inside, from a shell in the world that does `before` first.
+/// Runs `words` inside, from a shell in the world that runs `before` first.
 fn beside_store(site: &Site, run: &Run<'_>, before: &str, words: &[&str]) -> Ended {
     let inside = run.command(words);
     let product = inside.get_args().skip_while(|word| *word != OsStr::new("--")).skip(1);
@@ -106,12 +106,12 @@ fn beside_store(site: &Site, run: &Run<'_>, before: &str, words: &[&str]) -> End
     run_to_end(&mut command, LIMIT)
 }
 
-/// The host's store, from before the world covers it.
+/// Returns the host's store, from before the world covers it.
 fn store(site: &Site) -> PathBuf {
     site.file("cacerts", fs::read(SHARED).expect("the store of the distribution's runtimes"))
 }
 
-/// The lines that begin with `client` or `connection` and the host: one for each client of each runtime.
+/// Returns the lines that begin with `client` or `connection` and the host: one for each client of each runtime.
 fn said<'a>(ended: &'a Ended, host: &str) -> Vec<&'a str> {
     let of =
         |line: &&str| ["client", "connection"].iter().any(|by| line.starts_with(&format!("{by} {host} ")));
@@ -146,7 +146,7 @@ fn what_is_opened_is_trusted_and_the_credential_stays_outside() {
 
 #[test]
 fn what_is_spliced_is_verified_by_the_authorities_of_the_host() {
-    // S4.67: and what none of them has signed is refused.
+    // S4.67: a certificate that none of them has signed is refused.
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site.keep("one", "access_token", canary.text());
@@ -161,7 +161,7 @@ fn what_is_spliced_is_verified_by_the_authorities_of_the_host() {
         }
         assert!(site.requests().iter().all(|request| request.header("authorization").is_none()));
 
-        // The control: it is the store of ours that knows the world. The host's does not.
+        // The control: our store knows the world's authority, and the host's does not.
         let plain = each_runtime(&site, &site.run().allow("www.example.org"), &script);
         for line in said(&plain, "www.example.org") {
             assert!(line.contains("PKIX path building failed"), "{plain}");
@@ -169,7 +169,7 @@ fn what_is_spliced_is_verified_by_the_authorities_of_the_host() {
     }
 }
 
-/// The number in `Your keystore contains N entries`.
+/// Returns the number in `Your keystore contains N entries`.
 fn entries(ended: &Ended) -> Vec<usize> {
     let told = |line: &str| line.strip_prefix("Your keystore contains ")?.split(' ').next()?.parse().ok();
     ended.stdout.lines().filter_map(told).collect()
@@ -185,22 +185,22 @@ fn the_store_is_whole_and_has_one_authority_more_than_the_bundle() {
         bundle.args(["-c", "grep -c 'BEGIN CERTIFICATE' /etc/ssl/certs/ca-certificates.crt"]);
         let bundle: usize = run_to_end(&mut bundle, LIMIT).stdout.trim().parse().expect("a number");
         let run = site.run().policy(POLICY);
-        // With a password keytool checks the digest, and says nothing of entries where it is wrong.
+        // With a password keytool checks the digest, and prints no number of entries if it is wrong.
         let ended = each_runtime(&site, &run, LIST);
         assert_eq!((ended.code, entries(&ended)), (0, vec![bundle + 1; runtimes().len()]), "{ended}");
         let wrong = each_runtime(&site, &run, &format!("{LIST}s || echo refused"));
         assert_eq!(entries(&wrong), Vec::<usize>::new(), "{wrong}");
         assert_eq!(wrong.stdout.matches("refused\n").count(), runtimes().len(), "{wrong}");
 
-        // Where nothing is opened there is nothing to trust, and the host's own store is shown.
+        // Where nothing is terminated, the host's own store is shown.
         let sum = |run: &Run<'_>| beside_store(&site, run, IN_PLACE, &["sha256sum", SHARED]);
         let theirs = run_to_end(std::process::Command::new("sha256sum").arg(SHARED), LIMIT);
         let plain = sum(&site.run().allow("www.example.org"));
         assert_eq!((plain.code, &plain.stdout), (0, &theirs.stdout), "{plain}");
-        // Nobody inside can write into the one that is laid over it.
+        // Nobody inside can write to the store that is mounted over it.
         let written = beside_store(&site, &run, IN_PLACE, &["sh", "-c", &format!("echo x > {SHARED}")]);
         assert_ne!(written.code, 0, "{written}");
-        // Without a provider it is laid there as well, where a rule speaks of paths.
+        // Without a provider, a rule with a path mounts the store as well.
         let path = "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\n";
         for opened in [sum(&run), sum(&site.run().policy(path))] {
             assert!(opened.code == 0 && opened.stdout != theirs.stdout, "{opened}");
@@ -210,7 +210,7 @@ fn the_store_is_whole_and_has_one_authority_more_than_the_bundle() {
 
 #[test]
 fn a_runtime_with_a_store_of_its_own_gets_the_same() {
-    // Only who may mount can have another `/opt` than the machine's: this is for root.
+    // For root alone: only a user who may mount can replace the machine's `/opt`.
     const OWN: &str = r#"mount -t tmpfs none /opt
         for place in /opt/new/lib/security /opt/old/jre/lib/security /opt/none/lib; do mkdir -p $place; done
         for place in /opt/new/lib/security /opt/old/jre/lib/security; do cp "$STORE" $place/cacerts; done

@@ -1,5 +1,5 @@
-//! The libraries agents are written with: Node's `fetch`, Python's `httpx` and `aiohttp`, and OpenSSL itself. The first
-//! and the third never look at proxy variables. S0.28, S4.25; E08.
+//! The libraries of agents: Node's `fetch`, Python's `httpx` and `aiohttp`, and OpenSSL itself. The first and the third ignore proxy
+//! variables. S0.28, S4.25; E08.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lockgate_clients::{Ended, Need, Run, Site};
 
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Says the body, or the error, its cause and how long it took, measured by the client itself.
+/// Prints the body, or the error, its cause and its duration, measured by the client itself.
 const NODE: &str = "const begun = Date.now();
 fetch(process.argv[1]).then((r) => r.text()).then(console.log, (e) => {
   console.log('refused:', e.message, e.cause && (e.cause.message || e.cause.code), 'ms=' + (Date.now() - begun));
@@ -37,7 +37,7 @@ fn venv() -> PathBuf {
     std::env::var_os("LOCKGATE_TEST_VENV").expect("`Need::Venv` was asked for").into()
 }
 
-/// What the client said of its refusal, which it timed itself: starting an interpreter is no part of it.
+/// Checks the client's report of its refusal, which it timed itself: the interpreter's start does not count.
 fn refused_fast(ended: &Ended, words: &[&str]) {
     ended.fails_within(Duration::from_secs(60), words);
     let took = ended.stdout.split("ms=").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -109,7 +109,7 @@ fn openssl_s_client() {
         let ask = "printf 'GET /openssl HTTP/1.1\\r\\nHost: api.example.com\\r\\nConnection: close\\r\\n\\r\\n' | \
                    openssl s_client -quiet -verify_return_error -verify_hostname api.example.com -connect api.example.com:443";
         run.script(&format!("{ask} -servername api.example.com")).says("\"path\":\"/openssl\"");
-        // Another name, and none at all: an alert, and nothing of it goes on.
+        // Another name, and no name: the answer is an alert, and nothing is forwarded.
         for name in ["-servername www.example.org", "-noservername"] {
             let ended = run.attempt(&format!("openssl s_client -connect api.example.com:443 {name}"));
             ended.fails_fast(&["alert access denied"]);

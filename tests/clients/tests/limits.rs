@@ -1,4 +1,4 @@
-//! Each limit is said for one run, by its policy file or by a flag, and what was said is what holds. S1.30, S1.31, S1.33.
+//! Each limit is set for one run, by its policy file or by a flag, and the set value holds. S1.30, S1.31, S1.33.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use lockgate_clients::{Need, Run, Site};
 const NEEDS: &[Need] = &[Need::Root, Need::Program("df")];
 const MIB: u64 = 1 << 20;
 
-/// What a run is held to: memory, thousandths of a processor, processes, and the room of its private directories.
+/// The limits of a run: memory, thousandths of a processor, processes, and the size of its private directories.
 #[derive(Debug, PartialEq, Eq)]
 struct Limits {
     memory: u64,
@@ -19,13 +19,13 @@ struct Limits {
     disk: u64,
 }
 
-/// So many thousandths of a processor, or as many as there are.
+/// Returns that many thousandths of a processor, at most as many as there are.
 fn processors(milli: u64) -> u64 {
     let all = std::thread::available_parallelism().expect("a number of processors");
     milli.min(all.get() as u64 * 1000)
 }
 
-/// The control groups of a run, wherever they are.
+/// Returns the control groups of a run, wherever they are.
 fn groups(below: &Path, name: &str) -> Vec<PathBuf> {
     let folders = fs::read_dir(below).into_iter().flatten().flatten();
     let folders = folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -36,7 +36,7 @@ fn groups(below: &Path, name: &str) -> Vec<PathBuf> {
     found.collect()
 }
 
-/// What the kernel holds a run to, read while it goes on.
+/// Reads the limits that the kernel enforces, during the run.
 fn held(site: &Site, run: &Run<'_>) -> Limits {
     for mark in ["begun", "go"] {
         let _ = fs::remove_file(site.workspace().join(mark));
@@ -70,7 +70,7 @@ fn held(site: &Site, run: &Run<'_>) -> Limits {
     };
     let number =
         |names| found(names).unwrap_or_else(|| panic!("neither of {names:?} is in {:?}", files.keys()));
-    // Of a period of 100 ms, in both versions; all that the machine has are not bounded, in version 1 by no group at all.
+    // Of a period of 100 ms, in both versions. All processors of the machine are no limit, for which version 1 makes no group.
     let milli_cpus = processors(found(["cpu.max", "cpu.cfs_quota_us"]).unwrap_or(u64::MAX) / 100);
     Limits {
         memory: number(["memory.max", "memory.limit_in_bytes"]),
@@ -84,13 +84,13 @@ fn held(site: &Site, run: &Run<'_>) -> Limits {
 fn each_limit_is_what_this_run_was_given() {
     // S1.33
     let Some(site) = Site::for_test(NEEDS) else { return };
-    // Init is one process more, and the private directories take half of the memory at most.
+    // Init is one more process, and the private directories take at most half of the memory.
     let usual = Limits { memory: 1536 * MIB, milli_cpus: processors(2000), pids: 513, disk: 768 * MIB };
     assert_eq!(held(&site, &site.run()), usual);
     let file = "[limits]\nmemory = \"512MiB\"\ncpus = 1.5\npids = 100\ndisk = \"64MiB\"\n";
     let by_file = Limits { memory: 512 * MIB, milli_cpus: processors(1500), pids: 101, disk: 64 * MIB };
     assert_eq!(held(&site, &site.run().policy(file)), by_file);
-    // A flag is louder than the file, whichever way, and each is for itself.
+    // A flag overrides the file in either direction, each limit by itself.
     let flags: [(&[&str], Limits); 5] = [
         (&["--memory", "1GiB"], Limits { memory: 1024 * MIB, ..by_file }),
         (&["--cpus", "0.5"], Limits { milli_cpus: 500, ..by_file }),
@@ -104,7 +104,7 @@ fn each_limit_is_what_this_run_was_given() {
     for (flags, expected) in flags {
         assert_eq!(held(&site, &site.run().policy(file).flags(flags)), expected, "{flags:?}");
     }
-    // Nothing of it is left to the next run.
+    // The next run has none of it.
     assert_eq!(held(&site, &site.run()), usual);
 }
 

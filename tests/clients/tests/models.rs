@@ -1,11 +1,11 @@
-//! Whom a model is asked of at the gateway: the one whose name stands before its own, or who has the models of others, and nobody
-//! else. S4.46.
+//! Which provider the gateway asks for a model: the one whose name prefixes the model's, or the one that serves the models of others, and
+//! nobody else. S4.46.
 
 use lockgate_clients::{Ended, Need, Site};
 use lockgate_world::{ANTHROPIC_KEY, OPENAI_KEY, OPENROUTER_KEY};
 
 const NEEDS: &[Need] = &[Need::Program("curl")];
-/// `ask KEY MODEL`: asks for it, and says the status behind the answer.
+/// `ask KEY MODEL`: requests the model, and prints the status after the answer.
 const ASK: &str = r#"ask() { printf '%s=%s\n' "$1" "$(curl -sS -m 20 -w ' %{http_code}' "$MODEL_BASE_URL/v1/chat/completions" \
     -H 'content-type: application/json' -d "{\"model\":\"$2\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}" | tr -d '\n')"; }
 "#;
@@ -15,7 +15,7 @@ fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
 }
 
-/// Host and model of each request that came to anybody.
+/// Returns host and model of each request that reached a server.
 fn asked(site: &Site) -> Vec<(String, String)> {
     let asked = |record: lockgate_world::Record| {
         let body: serde_json::Value = serde_json::from_str(record.text("body")).expect("a body in JSON");
@@ -39,7 +39,7 @@ fn one_of_somebody_who_is_not_declared_is_asked_of_nobody() {
     let elsewhere = said(&ended, "elsewhere");
     assert!(elsewhere.ends_with(" 403") && elsewhere.contains("provider_not_declared"), "{ended}");
     assert!(format!("{ended}").contains("lockgate run --provider openrouter"), "no hint: {ended}");
-    // The controls: of one who is declared, and of whoever has this interface.
+    // The controls: a declared provider by its name, and a model without a prefix.
     assert!(said(&ended, "here").ends_with(" 200") && said(&ended, "bare").ends_with(" 200"), "{ended}");
     assert_eq!(asked(&site), [pair("api.openai.com", "gpt-x"), pair("api.openai.com", "gpt-y")], "{ended}");
 }

@@ -1,5 +1,5 @@
-//! Names: what is not allowed is never asked for outside, what leads somewhere private is not followed, not even when all
-//! public hosts are open. S2.14, S4.22, S4.28, S4.29; E04, E12, E14.
+//! Names: a name that is not allowed is never looked up outside, and a name that leads to a private address is not followed, not even when
+//! all public hosts are open. S2.14, S4.22, S4.28, S4.29; E04, E12, E14.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn no_question_of_the_agents_leaves() {
         for kind in kinds {
             script += &format!("{dig} {} {kind} || true\n", names[0]);
             script += &format!("{dig} {} {kind} @8.8.8.8 || true\n", names[1]);
-            // The allowed name itself: its address is the sidecar's own, and nothing else is known of it.
+            // The allowed name itself: its address is the sidecar's own, and it has no other records.
             script += &format!("{dig} api.example.com {kind} @9.9.9.9 || true\n");
         }
         for server in servers {
@@ -91,7 +91,7 @@ fn a_name_that_turns_private_is_left() {
     for policy in [OPEN, "[[egress.allow]]\nhost = \"**.example.com\"\n"] {
         let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
         let run = site.run().policy(policy);
-        // E14: the first answer is public, all later ones are private, each with no time to live.
+        // E14: the first answer is public, all later ones are private, each with a TTL of zero.
         let attempt = format!("{CURL} -f http://rebind.example.com/");
         let ended = run.clone().bare().script(&format!(
             "{attempt}; for i in 1 2 3; do ! {attempt} 2>/dev/null; done; for i in 1 2; do ! {CURL} -f https://rebind.example.com/ 2>/dev/null; done"
@@ -129,7 +129,7 @@ fn a_name_that_turns_private_is_left() {
 #[test]
 fn the_floor_holds_in_the_open_internet() {
     for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("getent")]) {
-        // Even where somebody's resolver gives these names a public address. S4.28
+        // Even if a resolver gives these names a public address. S4.28
         let web = json!(["93.184.216.34"]);
         let names =
             ["metadata.google.internal", "host.docker.internal", "localhost", "sidecar", "agent", "metadata"];
@@ -144,7 +144,7 @@ fn the_floor_holds_in_the_open_internet() {
         for name in names {
             let bare = run.clone().bare().attempt(&format!("{CURL} -f http://{name}/"));
             assert!(bare.code != 0 && bare.took < Duration::from_secs(1), "{name}: {bare}");
-            // `NO_PROXY` is not asked: the proxy itself refuses.
+            // `NO_PROXY` has no effect: the proxy itself refuses.
             let proxied =
                 run.attempt(&format!("{CURL} -f --noproxy '' -x http://sidecar:8081 http://{name}/"));
             assert!(proxied.code != 0 && proxied.took < Duration::from_secs(1), "{name}: {proxied}");
@@ -167,7 +167,7 @@ fn the_sidecar_is_where_its_name_says() {
                       curl -sS --noproxy '*' --max-time 5 http://$name:8080/health\necho\ndone\n";
         let ended = site.run().allow("api.example.com").bare().script(script);
         let lines: Vec<&str> = ended.stdout.lines().collect();
-        // It has no address of IPv6 at which it would not answer.
+        // The sidecar has no IPv6 address, because it would not answer there.
         assert_eq!(lines[..2], ["198.18.0.0", "{\"status\":\"ok\"}"], "{ended}");
         assert_eq!(lines.iter().filter(|line| line.contains("\"ok\"")).count(), 2, "{ended}");
     }

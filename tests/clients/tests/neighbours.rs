@@ -1,5 +1,5 @@
-//! Under the backend `process` the proxy and the gateway are ports of the machine's own loopback, which every user of it can
-//! reach. Only the run's own user gets an answer there; for another the connection ends, and nothing is asked of anybody.
+//! Under the backend `process` the proxy and the gateway are ports of the machine's own loopback, which every user can reach. They answer
+//! the run's own user alone; another user's connection ends, and nothing is requested for it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,7 +14,7 @@ const NEEDS: &[Need] = &[
     Need::Program("curl"),
     Need::Program("python3"),
 ];
-/// Numbers that no account needs to have.
+/// Numbers that need no account.
 const OWN: u32 = 61_001;
 const OTHER: u32 = 61_002;
 const POLICY: &str = r#"
@@ -27,8 +27,8 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
 host = "www.example.org"
 "#;
 
-/// The run as `$OWN`, and `attack` while it is going on: `proxy` and `gate` are its two ports; `as USER COMMAND…`, and
-/// `held_up COMMAND…` while the sidecar does not get the processor.
+/// Starts the run as `$OWN`, and `attack` during it: `proxy` and `gate` are its two ports; `as USER COMMAND…`, and `held_up COMMAND…` while
+/// the sidecar is stopped.
 const SCRIPT: &str = r#"
 as() { user=$1; shift; setpriv --reuid=$user --regid=$user --clear-groups --inh-caps=-all "$@"; }
 signal() { for process in $(pgrep -P $run); do kill -$1 $process; done; }
@@ -46,7 +46,7 @@ const END: &str = r#"
 }
 attack
 touch over; wait $run; echo "run=$?""#;
-/// The command itself: it says its ports, waits for the attack to be over, and uses both.
+/// The command: prints its ports, waits for the end of the attack, and uses both.
 const INSIDE: &str = r#"echo "$http_proxy $SIDECAR_URL" > ports.new; mv ports.new ports
 until [ -e over ]; do sleep 0.02; done
 curl -sS -o /dev/null -w 'inside proxy %{http_code}\n' http://www.example.org/inside
@@ -73,9 +73,9 @@ try:
     with socket.create_connection(("127.0.0.1", int(sys.argv[2])), 5) as peer: print(f"{sys.argv[1]}={peer.recv(1)}")
 except OSError as error: print(f"{sys.argv[1]}={type(error).__name__}")"#;
 
-/// A run of `own`'s, and the script beside it; `users` are tried one after another.
+/// Starts a run of `own`, and the script beside it, for each of `users` in turn.
 fn beside(site: &Site, canary: &Canary, own: u32, users: &[u32], attack: &str) -> Ended {
-    // What is in the world's folder is root's, and no other user may look into it.
+    // The world's folder belongs to root, and no other user may read it.
     fs::set_permissions(site.world().folder(), fs::Permissions::from_mode(0o755)).expect("a folder of ours");
     for folder in [site.workspace(), site.state()] {
         chown(folder, Some(own), Some(own)).expect("root may");
@@ -90,7 +90,7 @@ fn beside(site: &Site, canary: &Canary, own: u32, users: &[u32], attack: &str) -
     run_to_end(&mut command, Duration::from_secs(120))
 }
 
-/// What was said of a key, each time.
+/// Returns each output for a key.
 fn said<'a>(ended: &'a Ended, key: &str) -> Vec<&'a str> {
     ended.stdout.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
@@ -100,7 +100,7 @@ const ATTEMPTS: [&str; 7] = ["proxy", "credential", "tunnel", "gate", "gateway",
 fn is_shut_out(ended: &Ended, user: u32) {
     for attempt in ATTEMPTS {
         let [said] = said(ended, &format!("{user}-{attempt}"))[..] else { panic!("{attempt}: {ended}") };
-        // curl(1): a failure to receive, to send, or to connect, where the end came before the first look at the connection.
+        // curl(1): a failure to receive, to send, or to connect, if the connection ended before curl first looked at it.
         let failed = ["56 ", "55 ", "7 "].iter().any(|code| said.starts_with(code));
         assert!(failed && said.ends_with(" 000 "), "{user}-{attempt}: {ended}");
     }
@@ -123,7 +123,7 @@ fn another_user_gets_no_answer_from_either_port() {
         let ended = beside(&site, &canary, own, &[other], REQUESTS);
         is_shut_out(&ended, other);
         the_run_worked(&ended, &canary);
-        // What reached a server came from inside.
+        // The requests that reached a server came from inside.
         let paths: Vec<_> = site.requests().iter().map(|request| request.text("path").to_owned()).collect();
         assert_eq!(paths, ["/inside", "/echo-auth?as=plain", "/mapped"], "{ended}");
     }
@@ -131,7 +131,7 @@ fn another_user_gets_no_answer_from_either_port() {
 
 #[test]
 fn the_same_attempts_work_for_the_runs_own_user() {
-    // The control: the ports are there, and it is the user that counts.
+    // The control: the ports are open, and the user decides.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     let ended = beside(&site, &canary, OWN, &[OWN], REQUESTS);
@@ -145,8 +145,8 @@ fn the_same_attempts_work_for_the_runs_own_user() {
 
 #[test]
 fn a_neighbour_that_has_left_is_not_taken_for_root() {
-    // Once a socket is closed and its end acknowledged, the kernel knows no owner any more and says 0 (inet_diag's answer for a
-    // connection in TIME_WAIT): a run of root's must not take it for its own. The sidecar is a little late, as on a busy machine.
+    // For a closed connection whose end is acknowledged the kernel knows no owner and reports 0 (inet_diag's answer in TIME_WAIT): a run of
+    // root's must not take it for its own. The sidecar is a little late, as on a busy machine.
     const LEAVE: &str = r#"import socket, sys, time
 plain = b"GET http://protocols.example/left HTTP/1.1\r\nHost: protocols.example\r\n\r\n"
 gateway = b"GET /proxy HTTP/1.1\r\nHost: sidecar\r\nX-Provider: one\r\nX-Target: http://protocols.example/left\r\n\r\n"

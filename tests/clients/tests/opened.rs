@@ -1,5 +1,5 @@
-//! Which connections are opened and which go on as they are: those with a credential, or with rules of paths and methods, and
-//! no others; and `policy explain` says so, and why. "Where the documents disagree: TLS"; S4.24, S4.65, S4.67; C18, C22.
+//! Which connections are terminated and which are spliced: those with a credential, or with rules of paths and methods, are terminated, and
+//! no others; `policy explain` says which, and why. "Where the documents disagree: TLS"; S4.24, S4.65, S4.67; C18, C22.
 
 use lockgate_clients::{Canary, Need, Site};
 
@@ -27,7 +27,7 @@ fn site() -> Option<(Site, Canary)> {
     Some((site, canary))
 }
 
-/// Says who issued the certificate that is seen at a host: `host=issuer`.
+/// Prints the issuer of the certificate that a host shows: `host=issuer`.
 const ISSUER: &str = r#"issuer() { openssl s_client -connect $1:443 -servername $1 -verify_quiet </dev/null 2>/dev/null | openssl x509 -noout -issuer | sed "s/^/$1=/"; }
 "#;
 
@@ -48,7 +48,7 @@ fn only_what_must_be_seen_is_opened() {
             let line = ended.stdout.lines().find_map(|line| line.strip_prefix(&format!("{host}=")));
             line.unwrap_or_else(|| panic!("no certificate of {host}: {ended}")).to_owned()
         };
-        // Without a credential it is the world's own certificate; elsewhere the run's.
+        // Without a credential the certificate is the world's own; otherwise the run's.
         assert_eq!(issuer("www.example.org"), worlds);
         for host in ["protocols.example", "api.example.com", "files.example.com"] {
             assert_ne!(issuer(host), worlds, "{host}");
@@ -116,7 +116,7 @@ fn explain_says_which_and_why() {
     assert!(!path.contains("credential") && !credentialed.contains("names paths"), "{path}{credentialed}");
     let denied = explain("https://files.example.com/ok");
     assert!(denied.contains("open"), "{denied}");
-    // In a tunnel that is opened the request is asked for as well, whichever way it takes.
+    // A terminated tunnel has its requests judged as well, by whichever rule.
     for outside in
         ["https://api.example.com/v2", "https://files.example.com/admin/x", "https://protocols.example/v2"]
     {
@@ -129,7 +129,7 @@ fn explain_says_which_and_why() {
 
 #[test]
 fn without_an_authority_nothing_is_opened_and_nothing_slips_through() {
-    // C18, C22: a sidecar that was given no `--ca` refuses what it would have to see, and says so.
+    // C18, C22: a sidecar without `--ca` refuses what it would have to inspect, and says so.
     let Some((site, canary)) = site() else { return };
     let left = site.beside(POLICY).script(
         r#"mkdir blind; "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:7081 --env-file blind/env --audit blind/audit.jsonl 2>blind/err & blind=$!
@@ -153,7 +153,7 @@ fn without_an_authority_nothing_is_opened_and_nothing_slips_through() {
 
 #[test]
 fn explain_says_what_becomes_of_an_address() {
-    // S4.65, E12: it needs no resolver to know; and what is no target is denied, not misused.
+    // S4.65, E12: no resolver is needed to tell; an invalid target is denied, not a usage error.
     let Some((site, _)) = site() else { return };
     let explain = |target: &str| site.lockgate(&["policy", "explain", "--preset", "open-internet", target]);
     for target in ["http://169.254.169.254/", "http://10.0.0.1/", "http://[fd00:ec2::254]/"] {
@@ -164,7 +164,7 @@ fn explain_says_what_becomes_of_an_address() {
         let ended = explain(target);
         assert!(ended.code == 1 && ended.stdout.contains("denied"), "{target}: {ended}");
     }
-    // The controls: a public one, and a name, which nobody asks for here.
+    // The controls: a public address, and a name, which is not resolved here.
     let public = explain("http://93.184.216.34/");
     assert!(public.code == 0 && public.stdout.contains("its address is public"), "{public}");
     let name = explain("http://private.example.com/");

@@ -1,5 +1,5 @@
-//! Keys of organisations: a run uses those of the one it names, on every path, and no other's; the platform's own list of them is
-//! brought into vaults and is nowhere in a run. S1.27; C13, C15, C16.
+//! Keys of organisations: a run uses those of the organisation it names, on every path, and no others; the platform's own list of keys is
+//! imported into vaults and is nowhere in a run. S1.27; C13, C15, C16.
 
 use std::fs;
 use std::process::Command;
@@ -11,21 +11,21 @@ const NEEDS: &[Need] = &[Need::Program("curl")];
 const LIMIT: Duration = Duration::from_secs(120);
 const POLICY: &str = "providers = [\"anthropic\"]\n";
 const ORGANISATIONS: [&str; 2] = ["acme", "globex"];
-/// One question to a model, on both ways of the gateway.
+/// One request to a model, by both ways of the gateway.
 const ASK: &str = r#"
 ask() { path=$1; shift; printf '%s=%s\n' "$path" "$(curl -sS -m 20 -o answer -w '%{http_code}' -H 'content-type: application/json' \
     -H 'anthropic-version: 2023-06-01' -d '{"model":"anthropic/claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":"hi"}]}' "$@")"
     cat answer >> answers; }
 ask llm "$SIDECAR_URL/llm/v1/messages"
 ask proxy "$SIDECAR_URL/proxy" -H 'X-Provider: anthropic' -H 'X-Target: https://api.anthropic.com/v1/messages'"#;
-/// By the proxy and by a connection that knows of neither; and what the command can see of itself and of others.
+/// Requests by the proxy and by a connection without either, and what the command can see of its own and other environments.
 const LINUX: &str = r#"
 ask forward https://api.anthropic.com/v1/messages
 ask transparent --noproxy '*' https://api.anthropic.com/v1/messages
 cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\0' '\n'; env; cat answers"#;
 const PROCESS: &str = "\nenv; cat answers";
 
-/// The product's command line with a variable of the caller's.
+/// Runs the product's command line with a variable in the caller's environment.
 fn with(site: &Site, name: &str, value: &str, words: &[&str]) -> Ended {
     let mut command: Command = site.world().command(product().expect("`Site` asked first"));
     command.args(words).current_dir(site.workspace()).env("XDG_STATE_HOME", site.state()).env(name, value);
@@ -41,14 +41,14 @@ fn keep(site: &Site, organisation: &str, provider: &str, key: &Canary) {
     fs::remove_file(value).expect("a file of this test's");
 }
 
-/// A run with the platform's list in the environment of whoever starts it, and asked to pass that on.
+/// Starts a run with the platform's list in the caller's environment, and asks to pass it on.
 fn run(run: &Run<'_>, list: &str, script: &str) -> Ended {
     let mut command =
         run.clone().flags(["--env", "SYSTEM_PROVIDER_KEYS"]).command(&["/bin/sh", "-uc", script]);
     run_to_end(command.env("SYSTEM_PROVIDER_KEYS", list), LIMIT)
 }
 
-/// The keys that the model's server was sent, in order.
+/// Returns the keys that the model's server received, in order.
 fn sent(site: &Site) -> Vec<String> {
     site.requests().iter().map(|it| it.header("x-api-key").unwrap_or_default().to_owned()).collect()
 }
@@ -74,7 +74,7 @@ fn each_run_sends_its_organisations_key_on_every_path_and_nobody_elses() {
 
         let (script, paths) = match backend {
             "linux" => (format!("{ASK}{LINUX}"), &["llm", "proxy", "forward", "transparent"][..]),
-            // A proxy without a sandbox is asked without TLS beside the other promises.
+            // A proxy without a sandbox is used without TLS in this test.
             _ => (format!("{ASK}{PROCESS}"), &["llm", "proxy"][..]),
         };
         let mut expected = Vec::new();
@@ -102,7 +102,7 @@ fn each_run_sends_its_organisations_key_on_every_path_and_nobody_elses() {
                 key.is_not_in(&file.display().to_string(), fs::read(&file).unwrap_or_default());
             }
         }
-        // The controls: the audits are there, and each names what was asked.
+        // The controls: the audits exist, and each names the target.
         let audits = files_below(&site.state().join("lockgate/audit"));
         let asked = |path| fs::read_to_string(path).is_ok_and(|text| text.contains("api.anthropic.com"));
         assert_eq!(audits.iter().filter(|path| asked(*path)).count(), 2, "{audits:?}");
@@ -132,7 +132,7 @@ fn the_platforms_list_is_in_no_memory_of_a_run_that_others_can_read() {
         command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
         let ended = run_to_end(&mut command, LIMIT);
         ended.says("run=0");
-        // The control: environments were read, and that there was a list is seen.
+        // The control: environments were read, and the variable's name is visible.
         assert!(ended.stdout.matches("of ").count() >= 3, "{ended}");
         assert!(ended.stdout.contains("SYSTEM_PROVIDER_KEYS=\n"), "{ended}");
         key.is_not_in("what could be seen", format!("{ended}"));
@@ -152,12 +152,12 @@ fn there_is_no_way_from_one_vault_to_another() {
         assert!(said, "{organisation:?}, expected {remedy}: {ended}");
         key.is_not_in("a refusal", format!("{ended}"));
     };
-    // Nobody's own, and not an organisation's.
+    // Neither the caller's own key nor an organisation's.
     refused(None, "lockgate creds set anthropic");
     refused(Some("globex"), "lockgate creds set anthropic --org globex");
     site.keep("anthropic", "access_token", own.text());
     refused(Some("globex"), "lockgate creds set anthropic --org globex");
-    // A vault of another is none of this one's, wherever its file is put.
+    // Another organisation's vault file is useless here, even when it is moved into place.
     let vault = |name: &str| site.state().join(format!("lockgate/organisations/{name}/vault"));
     fs::create_dir_all(vault("globex")).expect("a folder of this test's");
     fs::copy(vault("acme").join("anthropic.json"), vault("globex").join("anthropic.json")).expect("a record");
@@ -170,7 +170,7 @@ fn there_is_no_way_from_one_vault_to_another() {
     assert!(ended.stdout.contains("proxy=200"), "{ended}");
     assert!(sent(&site).iter().all(|sent| sent == own.text()), "{:?}", sent(&site));
 
-    // What each vault is said to hold.
+    // The contents that each vault lists.
     for (flags, other) in
         [(&["--org", "acme"][..], "no such"), (&["--org", "initech"], "acme"), (&[], "acme")]
     {
@@ -224,7 +224,7 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
     let told = format!("{}{}{:?}", left.ended, left.words(), left.audit());
     keys.iter().for_each(|key| key.is_not_in("what was said and recorded", &told));
 
-    // Whose keys a platform gives is for that platform to say.
+    // With a platform, the platform decides whose keys are used.
     let beside = site.beside(policy).with("CONFIG_SECRET", "x").attempt("true");
     assert!(
         beside.words().contains("`acme`") && beside.words().contains("CONFIG_SECRET"),
@@ -243,7 +243,7 @@ fn whose_keys_is_said_by_flag_file_or_variable_in_this_order() {
     fs::write(site.workspace().join("lockgate.toml"), "org = \"acme\"\n").expect("room");
     show(&[]).says("org = \"acme\"  # lockgate.toml");
     show(&["--org", "globex"]).says("org = \"globex\"  # command line");
-    // It came with a clone.
+    // The project's file came with a clone.
     let ended = site.run().script("true");
     assert!(ended.code == 2 && ended.stderr.contains("lockgate.toml: org"), "{ended}");
     let bad = site.run().flags(["--no-project", "--org", "../acme"]).script("true");
@@ -290,7 +290,7 @@ fn a_platforms_list_is_taken_whole_or_not_at_all_and_nothing_of_it_is_told() {
     let held = [held(&["--org", "acme"]), held(&["--org", "globex"]), held(&[])];
     assert_eq!(held, ["anthropic\n", "anthropic\nexa\n", "openai\n"]);
 
-    // Two keys for one place are one too many.
+    // Two keys for one place are too many.
     let mut command = site.world().command(product().expect("`Site` asked first"));
     command.args(["creds", "import-env"]).env("XDG_STATE_HOME", site.state());
     let rivals = run_to_end(command.env("SYSTEM_PROVIDER_KEYS", &list).env("OPENAI_API_KEY", three), LIMIT);
@@ -316,7 +316,7 @@ fn the_keys_of_all_vaults_are_rotated() {
         let shown = with(&new, &[&["creds", "show", "one"], flags].concat());
         assert!(shown.code == 0 && shown.stdout.contains("40 octets"), "{flags:?}: {shown}");
     }
-    // One that cannot be is named with whose it is.
+    // A record that cannot be rewritten is named with its organisation.
     fs::write(site.state().join("lockgate/organisations/acme/vault/one.json"), "{}").expect("room");
     let ended = with(&both, &["keys", "rotate", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");

@@ -1,10 +1,10 @@
-//! What a program takes for its own address is one at which it can be found, and no socket of its own stands where
-//! connections are led to the sidecar. S3.5; E07, E10.
+//! A program can be reached at the address it takes for its own, and no socket of its own intercepts connections that are led to the
+//! sidecar. S3.5; E07, E10.
 
 use lockgate_clients::{Need, Site};
 
 const NEEDS: &[Need] = &[Need::Program("python3")];
-/// Prints one line of `what=how it went` for each attempt.
+/// Prints one line `attempt=result` for each attempt.
 const ATTEMPTS: &str = r#"import socket
 V4, V6 = "93.184.216.34", "2606:2800:220:1::1"
 

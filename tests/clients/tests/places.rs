@@ -1,5 +1,5 @@
-//! Where in a request a placeholder may stand, and what becomes of one that stands elsewhere: it is replaced whole, or the
-//! request is refused, or, in a body, it goes on as the worthless text it is. S0.49, S0.50, S0.52, S1.21; C07, C08, C09.
+//! Where in a request a placeholder may stand, and the effect of one that stands elsewhere: it is replaced whole, or the request is
+//! refused, or, in a body, it is forwarded as the worthless text it is. S0.49, S0.50, S0.52, S1.21; C07, C08, C09.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 use lockgate_world::Record;
@@ -8,7 +8,7 @@ const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("openssl"), Need::
 const POLICY: &str = "[[provider]]\nid = \"one\"\n\
     authorized_uris = [\"https://protocols.example/*\", \"http://protocols.example/*\"]\nenv = \"ONE_TOKEN\"\n\
     inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n";
-/// One that leaves it to the agent.
+/// A provider that leaves the place to the agent.
 const FREE: &str =
     "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/*\"]\nenv = \"ONE_TOKEN\"\n";
 const AT: &str = "https://protocols.example";
@@ -20,7 +20,7 @@ fn site() -> Option<(Site, Canary)> {
     Some((site, canary))
 }
 
-/// The one request whose target holds `/at-NAME`.
+/// Returns the one request whose target contains `/at-NAME`.
 fn request<'a>(requests: &'a [Record], name: &str) -> &'a Record {
     let found: Vec<&Record> =
         requests.iter().filter(|r| r.text("path").contains(&format!("/at-{name}"))).collect();
@@ -28,7 +28,7 @@ fn request<'a>(requests: &'a [Record], name: &str) -> &'a Record {
     one
 }
 
-/// Nothing of a request for `/at-NAME` arrived.
+/// Checks that no request for `/at-NAME` arrived.
 fn nothing(requests: &[Record], name: &str) {
     let found = requests.iter().find(|record| record.detail.to_string().contains(&format!("/at-{name}")));
     assert!(found.is_none(), "{name} arrived: {found:?}");
@@ -57,7 +57,7 @@ fn it_is_redeemed_where_programs_put_their_keys() {
             v "{AT}/at-query?a=$ONE_TOKEN&b=2"
             v {AT}/at-nowhere"#
         );
-        // A provider that does not say where: the agent does.
+        // A provider that does not name a place: the agent does.
         safe(&canary, &site.beside(FREE).script(&script));
         let requests = &site.requests()[before..];
         let text = canary.text();
@@ -81,7 +81,7 @@ fn it_is_redeemed_where_programs_put_their_keys() {
 
 #[test]
 fn it_is_put_where_the_provider_says_once() {
-    // C08: where it authenticates it is redeemed; in what a service keeps and shows it is refused.
+    // C08: where it authenticates it is replaced; in what a service stores and shows it is refused.
     let Some((site, canary)) = site() else { return };
     let in_place = POLICY.replace("anywhere", "in-place");
     for version in ["--http1.1", "--http2"] {
@@ -169,7 +169,7 @@ fn written_in_another_way_it_is_whole_or_nothing() {
     }
 }
 
-/// Says octets over TLS by OpenSSL, in segments a moment apart.
+/// Sends octets over TLS by OpenSSL, in segments a moment apart.
 const SEGMENTS: &str = r#"import os, socket, ssl, sys, time
 raw = socket.create_connection(("127.0.0.1", 8081))
 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -210,11 +210,11 @@ fn split_over_segments_and_in_trailers() {
         request(&requests, "segments").header("authorization"),
         Some(format!("token {}", canary.text()).as_str())
     );
-    // Neither a credential nor its stand-in ever goes on in a trailer.
+    // Neither a credential nor its placeholder is ever forwarded in a trailer.
     assert_ne!(left.said("trailer"), "200", "{}", left.ended);
     let trailers = requests.iter().filter(|record| record.detail["trailers"].to_string().contains("x-key"));
     assert_eq!(trailers.count(), 0, "{requests:?}");
-    // In a body it is text, whole as it was.
+    // In a body it is text, forwarded unchanged.
     assert_eq!(left.said("chunks"), "200", "{}", left.ended);
     let body = request(&requests, "chunks").text("body");
     assert!(body.starts_with("lgph_") && body.len() == 37, "{body}");
@@ -222,7 +222,7 @@ fn split_over_segments_and_in_trailers() {
 
 #[test]
 fn a_trailer_of_http_2_carries_none() {
-    // C08: a trailer is no place to put a key, neither a stand-in nor one of the agent's own.
+    // C08: a trailer is no place for a key, neither a placeholder nor one of the agent's own.
     let Some((site, canary)) = site() else { return };
     let Some(client) = site.h2_client() else { return };
     let run = site.run().policy(POLICY).bare();
@@ -277,7 +277,7 @@ fn an_own_key_is_seen_in_what_servers_read_as_its_place() {
         nothing(&site.requests(), own);
     }
     assert_eq!(left.denials("pinned"), 8, "{:?}", left.audit());
-    // A placeholder is no key of the agent's own, and does not go there either.
+    // A placeholder is no key of the agent's own, and is refused there too.
     assert_eq!((left.said("ours"), left.said("page")), ("403", "200"), "{}", left.ended);
     nothing(&site.requests(), "ours");
     safe(&canary, &left);

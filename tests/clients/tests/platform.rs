@@ -1,5 +1,5 @@
-//! A sidecar whose credentials come from a platform: told once whose it is, asked lazily with a run token that goes nowhere else,
-//! asked again when an upstream refuses. S0.23, S0.27, S0.41, S0.47, S1.10, S1.16, S1.20; C06, C13, C15, C16.
+//! A sidecar whose credentials come from a platform: configured once for a run, asked lazily with a run token that goes nowhere else, asked
+//! again when an upstream refuses. S0.23, S0.27, S0.41, S0.47, S1.10, S1.16, S1.20; C06, C13, C15, C16.
 
 use std::fs;
 
@@ -19,8 +19,8 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
 placeholders = "anywhere"
 "#;
 
-/// A platform: what it answers is the file `answer`, `STATUS BODY`, and what is in `then` after the next answer; what it was asked
-/// is in the file `asked`.
+/// A platform: it answers with the file `answer`, `STATUS BODY`, then with the file `then` after the next answer, and writes the requests
+/// to the file `asked`.
 const PLATFORM: &str = r#"import http.server, os, sys, time
 folder = sys.argv[1]
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -74,7 +74,7 @@ impl Set {
         Some(Self { site, token: Canary::draw(), secret: Canary::draw(), value: Canary::draw(), here })
     }
 
-    /// A script with a platform; the sidecar waits to be configured.
+    /// Runs a script with a platform; the sidecar waits to be configured.
     fn script(&self, text: &str) -> Left {
         let beside = self.site.beside(POLICY).with("CONFIG_SECRET", self.secret.text());
         let beside = beside.with("TOKEN", self.token.text()).with("VALUE", self.value.text());
@@ -87,14 +87,14 @@ impl Set {
             secret.is_not_in(&format!("the audit ({name})"), format!("{:?}", left.audit()));
             secret.is_not_in(&format!("the sidecar's words ({name})"), left.words());
         }
-        // C15: neither goes to any upstream.
+        // C15: neither reaches any upstream.
         let seen = format!("{:?}", self.site.visits());
         self.token.is_not_in("a visit", &seen);
         self.secret.is_not_in("a visit", &seen);
         left
     }
 
-    /// What the platform was asked, in lines.
+    /// Returns the requests to the platform, in lines.
     fn asked(&self) -> Vec<String> {
         let text = fs::read_to_string(self.here.join("asked")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -151,7 +151,7 @@ fn it_is_told_once_whose_it_is() {
             left.ended
         );
     }
-    // S0.23, S0.47: asked at the first need; and at each (C16), for it does not tell of changes.
+    // S0.23, S0.47: asked at the first need, and at each (C16), for it does not announce changes.
     let asked = format!("GET /internal/credentials/one Bearer {}", set.token.text());
     assert_eq!(set.asked(), [asked.clone(), asked]);
     let sent = format!("Bearer {}", set.value.text());
@@ -164,7 +164,7 @@ fn it_is_told_once_whose_it_is() {
 
 #[test]
 fn the_environment_may_tell_it_as_well() {
-    // S0.23: `RUN_TOKEN` and `PLATFORM_API_URL`; a platform is asked nothing of what was not declared.
+    // S0.23: `RUN_TOKEN` and `PLATFORM_API_URL`; a platform is not asked for anything undeclared.
     let Some(set) = Set::up() else { return };
     let with_its_line = format!("{}\n", set.token.text());
     let beside = set.site.beside(POLICY).with("RUN_TOKEN", &with_its_line).with("TOKEN", set.token.text());
@@ -177,7 +177,7 @@ fn the_environment_may_tell_it_as_well() {
     assert!(left.said("first").ends_with(" 200"), "{}", left.ended);
     assert_eq!(left.said("other"), "403", "{}", left.ended);
     assert!(left.said("configure").contains("Already configured"), "{}", left.ended);
-    // No vault is asked here, so that nothing set in one would help.
+    // No vault is used here, so the message proposes none.
     assert!(left.said("none").contains("the platform that this sidecar asks"), "{}", left.ended);
     assert!(!left.said("none").contains("lockgate creds"), "{}", left.ended);
     let asked = format!("GET /internal/credentials/one Bearer {}", set.token.text());
@@ -187,7 +187,7 @@ fn the_environment_may_tell_it_as_well() {
 
 #[test]
 fn a_platform_that_does_not_help_is_a_502() {
-    // `Credential fetch failed: …`; C06, C13: and what it said is not repeated.
+    // `Credential fetch failed: …`; C06, C13: and the platform's text is not repeated.
     let Some(set) = Set::up() else { return };
     let mut script = "configure \"$CONFIG_SECRET\" >/dev/null\n".to_owned();
     let v = "$VALUE";
@@ -204,7 +204,7 @@ fn a_platform_that_does_not_help_is_a_502() {
         "200 hang".to_owned(),
     ];
     for (n, answer) in answers.iter().enumerate() {
-        // Nothing of a failure is kept.
+        // No failure is cached.
         script += &format!("printf '%s' \"{answer}\" > \"$HERE/answer\"; one bad{n}\n");
     }
     script += "kill $platform; wait $platform; one gone; /usr/bin/python3 \"$HERE/platform.py\" \"$HERE\" & platform=$!\n\
@@ -217,7 +217,7 @@ fn a_platform_that_does_not_help_is_a_502() {
     }
     assert!(left.said("gone").contains("Credential fetch failed"), "{}", left.ended);
     assert!(left.said("back").ends_with(" 200") && set.site.requests().len() == 1, "{}", left.ended);
-    // A credential without the field that is named is there, and of no use.
+    // A credential without the named field exists, and is of no use.
     let left = set.script(
         "configure \"$CONFIG_SECRET\" >/dev/null; printf '200 {\"fields\":{\"other\":\"%s\"}}' \"$VALUE\" > \"$HERE/answer\"; one other",
     );
@@ -229,9 +229,9 @@ fn a_platform_that_does_not_help_is_a_502() {
     assert_eq!(set.site.requests().len(), 1, "{:?}", set.site.requests());
 }
 
-/// Waits for what is told after the answer was given.
+/// Waits for the report that follows the answer.
 const TOLD: &str = r#"await 'grep -q POST "$HERE/asked"'"#;
-/// What the model API of the world accepts.
+/// Sets the key that the world's model API accepts.
 const ACCEPTS: &str = r#"accepts() { printf '{"api.openai.com":"%s"}' "$1" > "$KEYS.new"; mv "$KEYS.new" "$KEYS"; }
 configure "$CONFIG_SECRET" >/dev/null
 "#;
@@ -256,7 +256,7 @@ fn a_401_asks_anew_and_tries_once_more() {
         .collect();
     let new = format!("Bearer {}", set.value.text());
     assert_eq!(keys, ["Bearer first", "Bearer first", &new, &new, &new]);
-    // Four requests, and once to learn that there is another, which is the one that is used.
+    // Four requests, and one more to learn of the new credential, which is then used.
     assert_eq!(set.asked().iter().filter(|line| line.starts_with("GET")).count(), 5, "{:?}", set.asked());
 }
 
@@ -291,7 +291,7 @@ fn a_401_to_a_small_body_is_tried_once_more_with_it() {
     for key in ["sized", "chunked", "empty", "stream"] {
         assert!(!left.said(key).ends_with(" 401"), "{key}: {}", left.ended);
     }
-    // Each was asked for twice, and none was told to be refused.
+    // Each was requested twice, and none was reported as refused.
     assert_eq!(set.asked().len(), 8, "{:?}", set.asked());
 }
 
@@ -309,7 +309,7 @@ fn a_credential_in_a_body_is_not_sent_beside_another() {
 
 #[test]
 fn what_a_platform_takes_back_is_not_used_once_more() {
-    // C16, where no upstream says so: the old key is good there, and the platform has another, or none.
+    // C16, where no upstream says so: the old key is still accepted, and the platform has another, or none.
     let Some(set) = Set::up() else { return };
     let left = set.script(
         r#"configure "$CONFIG_SECRET" >/dev/null; gives first; one first; gives "$VALUE"; one second
@@ -324,7 +324,7 @@ fn what_a_platform_takes_back_is_not_used_once_more() {
 
 #[test]
 fn a_401_to_a_body_that_has_gone_by_is_told_as_well() {
-    // "An upstream 401 … then the failure is reported to the platform": nothing can be sent once more there.
+    // "An upstream 401 … then the failure is reported to the platform": such a request cannot be sent again.
     let Some(set) = Set::up() else { return };
     for size in [2, 65_537] {
         let before = set.site.requests().len();
@@ -335,7 +335,7 @@ fn a_401_to_a_body_that_has_gone_by_is_told_as_well() {
         assert!(left.said("same").ends_with(" 401"), "{}", left.ended);
         assert_eq!(set.site.requests().len() - before, 1, "{}", left.ended);
     }
-    // Nor where there is another by now: it counts from the next request on.
+    // The same if there is a new credential by now: it counts from the next request on.
     let left = set.script(&format!(
         "{ACCEPTS} gives first; then_gives \"$VALUE\"; accepts \"$VALUE\"; head -c 65537 /dev/zero > body\n\
          model large -X POST -H 'Content-Type: text/plain' --data-binary @body; model next"

@@ -1,5 +1,5 @@
-//! What programs speak over a connection that was opened for a credential: HTTP/2 to those who know it and to those who do not,
-//! gRPC, WebSockets, events that come one by one. S0.28, S0.29, S0.51, S1.26; C08, C10, C22.
+//! Protocols over a connection that is terminated for a credential: HTTP/2 with clients that use it and with others, gRPC, WebSockets,
+//! events sent one by one. S0.28, S0.29, S0.51, S1.26; C08, C10, C22.
 
 use lockgate_clients::{Canary, Need, Site};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn site() -> Option<(Site, Canary)> {
     Some((site, canary))
 }
 
-/// One request by the world's HTTP/2 client inside a run, which trusts the run's authority.
+/// Makes one request by the world's HTTP/2 client inside a run, which trusts the run's authority.
 fn by_h2(site: &Site, policy: &str, request: &Value) -> Option<Value> {
     let client = site.h2_client()?;
     let host = request["host"].as_str().expect("a host");
@@ -43,7 +43,7 @@ fn grpc_goes_both_ways_with_its_trailers() {
         let length = char::from(u8::try_from(text.len()).expect("a short message"));
         format!("\0\0\0\0{length}{text}")
     };
-    // Each message but the first waits for the answer to the one before: a proxy that gathers would wait for ever.
+    // Each message but the first waits for the answer to the one before: a proxy that buffers would wait forever.
     let secret = canary.text().to_owned();
     let request = serde_json::json!({
         "host": "protocols.example", "method": "POST", "path": "/echo.Echo/Both",
@@ -56,7 +56,7 @@ fn grpc_goes_both_ways_with_its_trailers() {
     assert_eq!(answer["trailers"]["grpc-status"], "0", "{answer}");
     let data = answer["data"].to_string();
     canary.is_not_in("the answer", &data);
-    // Each message is whole before the next is asked for; C10: what repeats the credential is a mask, as long as it was.
+    // Each message is whole before the next is sent; C10: a repeated credential is masked by as many characters.
     let pieces: Vec<&str> =
         answer["data"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let whole: Vec<String> = ["one", "two", "three", &"*".repeat(40)].map(message).into();
@@ -85,7 +85,7 @@ fn http_2_reaches_those_who_speak_http_1_alone() {
     assert!(requests[0].text("line").ends_with("HTTP/1.1"), "{requests:?}");
     assert_eq!(requests[0].header("authorization"), Some(format!("Bearer {}", canary.text()).as_str()));
     assert_eq!(requests[0].text("body"), "first and last");
-    // And the other way round: many at once, over one connection, and a large body both ways.
+    // And in reverse: many requests at once, over one connection, and a large body both ways.
     let left = site.beside(POLICY).script(
         r#"head -c 3000000 /dev/zero > body
         for host in api.example.com protocols.example; do for version in --http1.1 --http2; do
@@ -102,7 +102,7 @@ fn http_2_reaches_those_who_speak_http_1_alone() {
     }
 }
 
-/// Takes events in as they come: how many milliseconds after the request each arrived, and how often a stop for 60 ms came between.
+/// Reads events as they arrive: how many milliseconds after the request each arrived, and how often a pause of 60 ms came between.
 const EVENTS: &str = r#"import subprocess, sys, time
 begun = time.monotonic()
 curl = subprocess.Popen(["curl", "-sSN", "--max-time", "20"] + sys.argv[2:], stdout=subprocess.PIPE)
@@ -116,7 +116,7 @@ print("%s=%d events %d gaps first-before-last %s" % (sys.argv[1], len(times), ga
 #[test]
 fn events_come_as_they_are_sent() {
     // S0.51
-    // The first is there before the last is sent: five, 100 ms apart.
+    // The first arrives before the last is sent: five, 100 ms apart.
     let Some((site, _)) = site() else { return };
     let events = site.file("events.py", EVENTS);
     let left = site.beside(POLICY).script(&format!(
@@ -132,7 +132,7 @@ fn events_come_as_they_are_sent() {
     }
 }
 
-/// A WebSocket client: says text and binary frames, whole and in parts, and gives what comes back.
+/// A WebSocket client: sends text and binary frames, whole and in parts, and prints what comes back.
 const SOCKET: &str = r#"import base64, os, socket, ssl, struct, sys, time
 token = os.environ.get("ONE_TOKEN", "")
 def connect(path, secure):
@@ -250,7 +250,7 @@ fn a_web_socket_to_elsewhere_is_refused_like_any_request() {
         "{}",
         left.ended
     );
-    // An upstream that opens none says so, and the sidecar as well.
+    // An upstream without WebSockets says so, and so does the sidecar.
     assert!(["426", "502", "200"].contains(&left.said("none")), "{}", left.ended);
     assert!(site.requests().iter().all(|record| record.text("path") == "/ws/none"), "{:?}", site.requests());
     canary.is_not_in("what was said", format!("{}", left.ended));
@@ -314,7 +314,7 @@ for name, secure in (("clear", False), ("tls", True)):
             assert_eq!(said("-greeting"), format!("Bearer {}", "*".repeat(40)), "{}", left.ended);
             assert_eq!(said("-frame"), "an ordinary frame", "{}", left.ended);
         }
-        // Not for ever.
+        // Not forever.
         assert!(left.said(&format!("{name}-17")).starts_with("HTTP/1.1 502"), "{}", left.ended);
     }
 }

@@ -1,5 +1,5 @@
-//! A sandbox of somebody's own: its firewall redirects connections to `lockgate sidecar --transparent`, its resolver is
-//! `--dns`, and no program in it knows of a proxy. S2.13, S2.14, S4.23, S4.24.
+//! A custom sandbox: its firewall redirects connections to `lockgate sidecar --transparent`, its resolver is `--dns`, and no program in it
+//! knows of a proxy. S2.13, S2.14, S4.23, S4.24.
 
 use lockgate_clients::{Canary, Need, Site};
 
@@ -15,7 +15,7 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
 placeholders = "anywhere"
 "#;
 
-/// Begins a script: the second sidecar, its rules, and `dial KEY HOST PATH`, which asks its DNS and then the address it got.
+/// Begins a script: the second sidecar, its rules, and `dial KEY HOST PATH`, which queries its DNS and requests the path from the address.
 const TOOLS: &str = r#"
 "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:0 --dns 127.0.0.1:5355 --transparent 127.0.0.1:8083 \
     --ca "$OUT/own.pem" --audit "$OUT/own.jsonl" 2>"$OUT/own.err" & own=$!
@@ -51,7 +51,7 @@ fn a_firewall_of_ones_own_leads_to_it() {
     assert_eq!(left.said("denied"), "[]", "{}", left.ended);
     assert_eq!(left.said("spliced"), "200", "{}", left.ended);
     assert_eq!(left.said("bound"), "200", "{}", left.ended);
-    // The sidecar answers a request for an address that no rule names.
+    // The sidecar itself answers for an address that no rule names.
     assert!(left.said("raw").ends_with("403"), "{}", left.ended);
     assert_eq!(left.said("plane"), "3", "{}", left.ended);
     let sent = format!("Bearer {}", value.text());

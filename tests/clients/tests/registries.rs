@@ -1,5 +1,5 @@
-//! Package managers as they are: pip, npm and cargo fetch a package and use it, or fail in a second with the host's name.
-//! S4.21, S4.24; REQUIREMENTS "host credential mounts" is another issue.
+//! Unmodified package managers: pip, npm and cargo fetch a package and use it, or fail in a second with the host's name. S4.21, S4.24;
+//! REQUIREMENTS "host credential mounts" is another issue.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockgate_clients::{Ended, Need, Run, Site};
 
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// One second for the refusal, after the time the client needs to get going at all.
+/// Checks for a refusal within one second, after the client's own start-up time.
 fn refused(run: &Run<'_>, start: &str, attempt: &str, words: &[&str]) -> Ended {
     let going = run.attempt(start);
     assert!(going.code == 0, "{going}");
@@ -53,7 +53,7 @@ fn pip_is_refused_fast() {
         "{pip} install --no-cache-dir --disable-pip-version-check --target=x \
          --index-url https://pypi.example.org/simple/ hello-world-pkg"
     );
-    // pip keeps the cause to itself; the product tells the person.
+    // pip does not print the cause; the product tells the person.
     for run in [run.clone(), run.bare()] {
         refused(&run, &format!("{pip} --version"), &attempt, &["denied pypi.example.org"]);
     }
@@ -86,7 +86,7 @@ fn npm_is_refused_fast() {
     assert!(site.visits().is_empty(), "{:?}", site.visits());
 }
 
-/// A crate with a dependency in the world's registry, as a script that leaves its folder as the current one.
+/// A crate with a dependency in the world's registry, as a script that leaves its folder as the working directory.
 const CRATE: &str = "mkdir -p p/src p/.cargo; cd p; echo 'fn main() { println!(\"{}\", hello_world_pkg::hello()) }' > src/main.rs
 printf '[registries.w]\\nindex = \"sparse+https://crates.example.org/index/\"\\n' > .cargo/config.toml
 printf '[package]\\nname = \"p\"\\nedition = \"2021\"\\n[dependencies]\\nhello-world-pkg = { version = \"1\", registry = \"w\" }\\n[workspace]\\n' > Cargo.toml
@@ -104,7 +104,7 @@ fn cargo_builds_what_is_allowed() {
     let run = site.run().allow("crates.example.org").flags(["--tool", "rustup"]);
     let ended = run.clone().bare().script(&format!("{CRATE} cargo fetch -q; cargo run -q --offline"));
     ended.says("hello from the world");
-    // The second sandbox has a home of its own: it fetches again, by the proxy.
+    // The second sandbox has a new home: it fetches again, by the proxy.
     run.script("cd p; rm -rf target Cargo.lock; cargo run -q").says("hello from the world");
 }
 
@@ -117,7 +117,7 @@ fn cargo_is_refused_fast() {
     let run = site.run().allow("api.example.com").flags(["--tool", "rustup"]).bare();
     assert!(run.script(CRATE).code == 0);
     let ended = run.attempt("cd p; cargo fetch");
-    // It tries again once, half a second to a second and a half later.
+    // cargo retries once, half a second to a second and a half later.
     ended.fails_within(Duration::from_secs(4), &["resolve host"]);
     assert!(ended.stderr.contains("crates.example.org"), "{ended}");
     assert!(site.visits().is_empty(), "{:?}", site.visits());

@@ -1,6 +1,5 @@
-//! What each part of a policy means to a client inside: deny beats allow, pinned addresses, paths and methods where they can
-//! be seen, the status of a denial, and one record for each attempt. DESIGN §3, §6; S0.38, S1.39, S1.45, S4.7, S4.70; C05, E09, E15, E16,
-//! E20.
+//! The effect of each part of a policy on a client inside: deny beats allow, pinned addresses, paths and methods where they are visible,
+//! the status of a denial, and one record per attempt. DESIGN §3, §6; S0.38, S1.39, S1.45, S4.7, S4.70; C05, E09, E15, E16, E20.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -31,7 +30,7 @@ fn deny_beats_allow() {
 #[test]
 fn a_pinned_address_is_used_and_no_name_is_asked_for() {
     let Some(site) = Site::for_test(CURLS) else { return };
-    // S1.39: the one way to a private address is to name the one host and where it is.
+    // S1.39: the only way to a private address is to name the host and its address.
     let policy = "[[egress.allow]]\nhost = \"db.corp.example.org\"\naddresses = [\"10.0.0.5\"]\n";
     let run = site.run().policy(policy);
     for (run, how) in [(run.clone(), "by-proxy"), (run.bare(), "bare")] {
@@ -49,7 +48,7 @@ fn a_rule_of_paths_holds_where_paths_are_seen() {
     let run = site.run().policy(corpus_policy());
     for run in [run.clone(), run.clone().bare()] {
         run.attempt(&format!("{CURL} http://files.example.com/a/b")).says("\"path\":\"/a/b\"");
-        // TLS hides the path, so it is opened: each request in it is judged by itself.
+        // TLS hides the path, so it is terminated: each request in it is judged by itself.
         run.attempt(&format!("{CURL} https://api.example.com/v1/x")).says("\"path\":\"/v1/x\"");
         run.attempt(&format!("{CURL} https://api.example.com/v2/x")).says("\"guard\":\"path_not_allowed\"");
     }
@@ -120,7 +119,7 @@ fn one_name_does_not_cover_another() {
     let reached = || {
         site.visits().iter().filter(|r| r.event == "request" || r.text("sni") == "www.example.org").count()
     };
-    // C03: the name in the tunnel's request, the name in the handshake, on every port.
+    // C03: the name in `CONNECT` and another in the handshake, on every port.
     for port in [80, 443, 8443] {
         let inner = format!("openssl s_client -connect api.example.com:{port} -servername www.example.org");
         run.attempt(&format!("{inner} -proxy sidecar:8081"))
@@ -128,7 +127,7 @@ fn one_name_does_not_cover_another() {
         run.clone().bare().attempt(&inner).fails_within(Duration::from_secs(1), &["alert access denied"]);
     }
     assert_eq!(reached(), 0, "{:?}", site.visits());
-    // E10: the name in the request line, the name in Host, on a connection of either plane.
+    // E10: the name in the request line and another in `Host`, on a connection of either plane.
     for url in ["http://api.example.com/", "http://api.example.com:443/"] {
         for run in [run.clone(), run.clone().bare()] {
             let ended = run.attempt(&format!("{CURL} -f -H 'Host: www.example.org' {url}"));
@@ -210,7 +209,7 @@ fn every_attempt_has_one_record() {
         assert_eq!(count("allowed", "api.example.com"), 2, "{text}");
         assert_eq!(count("denied", "www.example.org"), 6, "{text}");
         assert_eq!(count("denied", "93.184.216.34"), 1, "{text}");
-        // The gateway's own answers too, but for questions after its health.
+        // The gateway's own answers too, except to requests for its health.
         assert_eq!((count("failed", "/nothing"), count("allowed", "/health")), (1, 0), "{text}");
         let told = ended.stderr.matches("denied http://www.example.org/").count();
         assert!(
@@ -241,7 +240,7 @@ fn a_field_that_would_not_be_kept_is_an_error() {
     }
 }
 
-/// Waits for a file of the run's.
+/// Waits for a file of the run.
 fn await_file(site: &Site, name: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !site.workspace().join(name).exists() {
@@ -252,7 +251,7 @@ fn await_file(site: &Site, name: &str) {
 
 #[test]
 fn a_run_keeps_the_rules_it_began_with() {
-    // E15, S4.26: the rules are made of the file once, and nothing that becomes of it is heard of.
+    // E15, S4.26: the rules are read from the file once, and later changes to it have no effect.
     const NARROW: &str = "[[egress.allow]]\nhost = \"api.example.com\"\n";
     const WIDE: &str = "[egress]\ndefault = \"open-internet\"\n";
     for site in Site::for_everyone(CURLS) {
@@ -300,7 +299,7 @@ fn a_run_keeps_the_rules_it_began_with() {
             "{elsewhere:?}"
         );
 
-        // What was half written or is wrong is refused by the next run, and nothing runs; what is wide is heard.
+        // A half-written or invalid file makes the next run refuse, and nothing runs; a wide rule takes effect.
         let again = |text: &str| {
             let again = site.run().policy(text);
             again.script(&format!("echo it ran; {ask} '%{{http_code}}' http://www.example.org/again"))
@@ -336,7 +335,7 @@ fn the_open_internet_is_that_of_one_run() {
             let ended = closed.script(&format!("{ask} '%{{http_code}}\\n' http://www.example.org/{when}"));
             assert_eq!((ended.code, ended.stdout.as_str()), (0, "403\n"), "{when}: {ended}");
         };
-        // The first of all makes the world's authority, which two cannot do at once.
+        // The first run makes the world's authority, which two cannot do at once.
         alone("before");
         let (open, shut) = std::thread::scope(|scope| {
             let open = scope.spawn(|| open.script(&script("open", "shut")));
@@ -345,7 +344,7 @@ fn the_open_internet_is_that_of_one_run() {
         });
         assert_eq!((open.code, open.stdout.as_str()), (0, "200\n200\n403\n"), "{open}\n{shut}");
         assert_eq!((shut.code, shut.stdout.as_str()), (0, "403\n000\n403\n"), "{shut}");
-        // Nor is it left to the next one.
+        // Nor does the next run inherit it.
         alone("after");
         let paths: Vec<String> = site.requests().iter().map(|it| it.text("path").to_owned()).collect();
         assert_eq!(paths, ["/open", "/open"], "{:?}", site.visits());
@@ -354,7 +353,7 @@ fn the_open_internet_is_that_of_one_run() {
 
 #[test]
 fn a_run_that_asks_for_nothing_sends_nothing() {
-    // S1.45: no telemetry, and nobody is asked for a newer version.
+    // S1.45: no telemetry, and no check for a newer version.
     for site in Site::for_everyone(CURLS) {
         let run = site.run().flags(["--preset", "open-internet"]);
         assert_eq!(run.script("sleep 2; echo done").stdout, "done\n");
@@ -364,7 +363,7 @@ fn a_run_that_asks_for_nothing_sends_nothing() {
         let records: Vec<_> =
             site.world().records().into_iter().filter(|record| record.event != "absent").collect();
         assert!(records.is_empty(), "{records:?}");
-        // The control: what is asked for is seen.
+        // The control: a real request is seen.
         run.attempt(&format!("{CURL} http://www.example.org/")).says("\"server\":\"web\"");
         let seen = |server: &str| !site.world().records_of(server).is_empty();
         assert!(seen("resolver") && seen("web"), "{:?}", site.world().records());

@@ -1,4 +1,4 @@
-//! What is told while the command has the whole screen waits until it has given it back.
+//! Messages during a command's full-screen mode wait until the mode ends.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use lockgate_clients::{Need, Site, product, run_to_end};
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("script")];
 
-/// What a terminal shows of a run in which something is refused between two words.
+/// Returns what a terminal shows of a run in which a request is refused between two words.
 fn shown(site: &Site, before: &str, after: &str) -> String {
     let mut command = site.world().command("script");
     let product = product().expect("`Site` asked first");
@@ -27,11 +27,11 @@ fn a_denial_is_not_written_over_what_the_command_shows() {
     let position = |text: &str, part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text:?}"));
     let full = shown(&site, r"\033[?1049h", r"\033[?1049l");
     assert!(position(&full, "denied http") > position(&full, "\x1b[?1049l"), "{full:?}");
-    // Left as it is by a command that ends without giving it back: told all the same.
+    // A command that ends without leaving the mode: the message comes all the same.
     let left = shown(&site, r"\033[?1049h", "");
     let given_back = position(&left, "\x1b[?1049l");
     assert!(given_back > position(&left, "AFTER") && position(&left, "denied http") > given_back, "{left:?}");
-    // The control: told as it happens.
+    // The control: the message comes at once.
     let plain = shown(&site, "", "");
     assert!(
         position(&plain, "denied http") < position(&plain, "ENDS") && !plain.contains("\x1b[?"),

@@ -1,5 +1,5 @@
-//! The official libraries of Anthropic and OpenAI, for Python and for Node: whole answers and streams, by their default
-//! addresses and by the gateway's, with placeholders only. None of them is told of a proxy. S1.25, S4.25, S4.46; C14.
+//! The official libraries of Anthropic and OpenAI, for Python and for Node: whole answers and streams, by their default addresses and by
+//! the gateway's, with placeholders only. No variable names a proxy. S1.25, S4.25, S4.46; C14.
 
 use std::fs;
 
@@ -53,7 +53,7 @@ const tell = (what, pieces) => console.log(`${what} in ${pieces.length > 1 ? "se
 })().catch((error) => { console.error(error); process.exit(3); });
 "#;
 
-/// A language: its script, and how it is started.
+/// A language: its script, and its command line.
 #[derive(Clone, Copy)]
 enum Library {
     Python,
@@ -98,7 +98,7 @@ fn node_by_the_gateway() {
     by_the_gateway(Library::Node);
 }
 
-/// A site with keys of three models, and a run that may use them and knows of no proxy.
+/// A site with keys of three models, and a run that may use them without proxy variables.
 struct Place<'site> {
     run: Run<'site>,
     anthropic: Held<'site>,
@@ -119,8 +119,8 @@ impl<'site> Place<'site> {
         }
     }
 
-    /// Nothing of any key is left, and each host got its own so many times: Anthropic's, OpenAI's, OpenRouter's. The
-    /// first has it in `header`, behind `scheme`.
+    /// Checks that no key is left over, and that each host received its own `times` times: Anthropic's, OpenAI's, OpenRouter's. The first
+    /// has it in `header`, behind `scheme`.
     fn keys_came(&self, ended: &Ended, header: &str, scheme: &str, times: [usize; 3]) {
         [&self.anthropic, &self.openai, &self.openrouter].iter().for_each(|held| held.is_nowhere(ended));
         let came = |held: &Held<'_>, host: &str, header: &str, scheme: &str| {
@@ -135,7 +135,7 @@ impl<'site> Place<'site> {
     }
 }
 
-/// The plain answer came whole, and in pieces.
+/// Checks that the plain answer arrived whole, and the stream in pieces.
 fn answered(ended: &Ended, interfaces: &[&str]) {
     for interface in interfaces {
         ended.says(&format!("{interface}: {PLAIN_ANSWER}"));
@@ -149,7 +149,7 @@ fn by_the_default_addresses(library: Library) {
     let place = Place::at(&site, library, &agents);
     let ended = place.run.script(&format!("env > environment; {}", library.started(&agents)));
     answered(&ended, &["messages", "responses", "chat"]);
-    // Where the library itself puts a key, a placeholder is redeemed.
+    // Where the library itself puts a key, a placeholder is replaced.
     place.keys_came(&ended, "authorization", "Bearer ", [2, 4, 0]);
 }
 
@@ -158,7 +158,7 @@ fn by_the_gateway(library: Library) {
     let Some(site) = Site::for_test(&[]) else { return };
     let place = Place::at(&site, library, &agents);
     let ask = library.started(&agents);
-    // Whatever key a client insists on having counts for nothing there.
+    // The gateway ignores any key that a client insists on.
     let first = place.run.script(&format!(
         "[ \"$MODEL_BASE_URL\" = http://sidecar:8080/llm ]; export OPENAI_API_KEY=made-up ANTHROPIC_API_KEY=made-up\n\
          {ask} \"$MODEL_BASE_URL\" anthropic/claude-world openai/gpt-world"

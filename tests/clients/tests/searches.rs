@@ -1,18 +1,18 @@
-//! Web search is asked for by name: a run that does not reaches no provider of it and holds nothing of its key, whatever is in the
-//! vault, in the caller's environment or open besides. S4.42, S4.43, S4.44, S4.63.
+//! Web search must be enabled by name: a run without it reaches no search provider and has nothing of its key, whatever is in the vault or
+//! the caller's environment or otherwise open. S4.42, S4.43, S4.44, S4.63.
 
 use std::time::Duration;
 
 use lockgate_clients::{Canary, Ended, Need, Site, run_to_end};
 use serde_json::json;
 
-/// Its provider, its variable, its host, and the header that has its key.
+/// The provider, its variable, its host, and the header of its key.
 const SEARCHES: [(&str, &str, &str, &str); 3] = [
     ("tavily", "TAVILY_API_KEY", "api.tavily.com", "authorization"),
     ("exa", "EXA_API_KEY", "api.exa.ai", "x-api-key"),
     ("brave", "BRAVE_SEARCH_API_KEY", "api.search.brave.com", "x-subscription-token"),
 ];
-/// Everything that programs of an agent usually need.
+/// The usual provider and tools of an agent.
 const USUAL: [&str; 8] = [
     "--preset",
     "github",
@@ -24,7 +24,7 @@ const USUAL: [&str; 8] = [
     "www.example.org",
 ];
 
-/// Says each variable, and asks each provider by the proxy and by the gateway, with whatever the variable holds.
+/// Prints each variable, and sends a request to each provider by the proxy and by the gateway, with the variable's value.
 fn attempts() -> String {
     let mut script =
         r#"code() { key=$1; shift; echo "$key=$(curl -s -o /dev/null -m 20 -w '%{http_code}' "$@")"; }
@@ -40,7 +40,7 @@ env | grep _API_KEY= || true
     script + "code other https://www.example.org/\n"
 }
 
-/// A site where each of them is served and its key is kept, and the keys.
+/// Returns a site that serves each of them and stores its key, and the keys.
 fn site() -> Option<(Site, Vec<Canary>)> {
     let site = Site::for_test(&[Need::Program("curl")])?;
     let web = SEARCHES.map(|(_, _, host, _)| (host.to_owned(), json!(["93.184.216.34"])));
@@ -78,7 +78,7 @@ fn a_run_that_does_not_ask_reaches_none_and_holds_no_key() {
     for key in &keys {
         key.is_not_in("what was said", format!("{ended}"));
     }
-    // Nor was anybody asked where they are.
+    // Nor was their address looked up.
     let names = site.world().records_of("resolver");
     assert!(names.iter().all(|it| it.text("name").starts_with("www.example.org")), "{names:?}");
 }
@@ -94,7 +94,7 @@ fn where_every_host_is_open_none_is_reached_that_was_not_asked_for() {
     }
     let hint = "lockgate run --provider tavily";
     assert!(ended.stderr.contains(hint), "{hint}: {ended}");
-    // The control: the same host is open to who asks.
+    // The control: with the provider named, the host can be reached.
     let ended = run(&site, &keys, &["--preset", "open-internet", "--provider", "tavily"]);
     for said in ["tavily=200", "exa=000"] {
         assert!(ended.stdout.lines().any(|line| line == said), "{said}: {ended}");
@@ -111,7 +111,7 @@ fn who_forbids_it_is_not_passed_by() {
 
 #[test]
 fn one_that_is_asked_for_opens_no_other() {
-    // The control: the same run reaches the one it names, with its key, and by the placeholder alone.
+    // The control: the run reaches the provider it names, with its key, by the placeholder alone.
     let Some((site, keys)) = site() else { return };
     for ((provider, variable, host, header), key) in SEARCHES.into_iter().zip(&keys) {
         let ended = run(&site, &keys, &["--provider", provider]);
@@ -146,7 +146,7 @@ fn a_run_that_asks_for_any_has_the_first_that_has_a_key() {
     for words in ["tavily", "creds set tavily", "exa, brave"] {
         assert!(none.stderr.contains(words), "{words}: {none}");
     }
-    // The last first: each one that is stored besides comes before it.
+    // In reverse order: each provider stored in addition takes precedence.
     for (provider, variable, host, header) in SEARCHES.into_iter().rev() {
         let key = Canary::draw();
         site.keep(provider, "access_token", key.text());

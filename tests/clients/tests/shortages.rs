@@ -1,5 +1,5 @@
-//! What is short for a while: descriptors, or a resolver. The sidecar refuses or waits, says so, takes no processor by it, and
-//! serves as before once there is enough again. L10.
+//! Temporary shortages of descriptors, or of a resolver. The sidecar refuses or waits, says so, takes no processor time by it, and serves
+//! as before once there is enough again. L10.
 
 use lockgate_clients::{Left, Need, Site};
 
@@ -20,8 +20,8 @@ host = "www.example.org"
 host = "*.example.com"
 "#;
 
-/// Takes all descriptors that the sidecar may have, by connections that say nothing, and holds them until the file `enough` is
-/// there. It makes `taken` when all but a few are gone: who comes then is in the queue behind the others.
+/// Takes all descriptors that the sidecar may have, by silent connections, and holds them until the file `enough` exists. It makes `taken`
+/// when all but a few are gone: later clients queue behind the others.
 const TAKE: &str = r#"import os, socket, sys, time
 serving = sys.argv[1]
 held = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(100) for port in (8081, 8080)]
@@ -54,14 +54,14 @@ fn without_a_descriptor_it_waits_and_does_not_spin() {
     for when in ["before", "after"] {
         assert_eq!((left.said(when), left.said(&format!("{when}-gate"))), ("200", "200"), "{}", left.ended);
     }
-    // They were really gone, and nobody new was served.
+    // They were really gone, and no new client was served.
     assert!((60..=64).contains(&number(&left, "held")), "{}", left.ended);
     assert_eq!((left.said("short"), left.said("short-gate")), ("000", "000"), "{}", left.ended);
-    // Six seconds went by, in which a loop that does not rest would have taken 600.
+    // Six seconds passed, in which a busy loop would have taken 600.
     assert!(number(&left, "spent") < 15, "{}", left.ended);
 }
 
-/// How long each of the questions took that `asks` put, in seconds.
+/// How long each request of `asks` took, in seconds.
 fn took(left: &Left, key: &str) -> f64 {
     left.said(key).rsplit(' ').next().and_then(|it| it.parse().ok()).expect("a time")
 }
@@ -80,13 +80,13 @@ fn without_a_resolver_names_are_refused_by_name_until_there_is_one() {
         routes del
         asks after http://api.example.com/; asks after-tunnel -p http://api.example.com/"#,
     );
-    // One that cannot be reached is told of at once, by the name that it was for.
+    // An unreachable resolver is reported at once, with the name that was looked up.
     for (key, code) in [("down", " 502 000 "), ("down-gate", " 502 000 "), ("down-tunnel", " 000 502 ")] {
         assert!(left.said(key).contains(code) && took(&left, key) < 2.0, "{key}: {}", left.ended);
     }
     assert!(left.said("down").contains("api.example.com does not resolve"), "{}", left.ended);
     assert_eq!(left.denials("name_not_found"), 3, "{:?}", left.audit());
-    // And nothing of that is kept.
+    // No failure is cached.
     for key in ["before", "after"] {
         assert!(left.said(key).contains(" 200 000 "), "{key}: {}", left.ended);
     }

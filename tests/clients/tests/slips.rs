@@ -1,5 +1,5 @@
-//! What a person gets wrong: a name that nothing has, a disk that takes no more, a folder that is no workspace. Each has one message and
-//! the exit code that docs/policy.md promises, and nothing is done by half. S4.66
+//! Mistakes of a person: an unknown name, a full disk, a folder that is no workspace. Each has one message and the exit code that
+//! docs/policy.md promises, and nothing is half done. S4.66
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
 const NEEDS: &[Need] = &[];
 
-/// A shell of the caller's in the workspace, with the product as `$L`.
+/// Runs a shell of the caller's in the workspace, with the product as `$L`.
 fn shell(site: &Site, script: &str) -> Ended {
     let mut command: Command = site.world().command("/bin/sh");
     command.args(["-c", script]).current_dir(site.workspace());
@@ -17,7 +17,7 @@ fn shell(site: &Site, script: &str) -> Ended {
     run_to_end(&mut command, Duration::from_secs(60))
 }
 
-/// What a script ends with, and that what it says is one message: it says `words`, and nothing of how the program is made.
+/// Checks a script's exit code, and that it prints one message, with `words` in it and nothing internal.
 fn told(site: &Site, script: &str, code: i32, words: &[&str]) {
     let ended = shell(site, script);
     assert_eq!(ended.code, code, "`{script}`: {ended}");
@@ -46,7 +46,7 @@ fn a_name_that_nothing_has_is_a_wrong_command_line() {
         &["no built-in provider", "did you mean `GITHUB_TOKEN`"],
     );
     told(&site, "$L creds ls --quiet --json", 2, &["--json"]);
-    // The control: with the names right, a run.
+    // The control: with the right names, a run.
     told(&site, "$L run --open .envrc --setup 'echo set up' -- true", 0, &["set up"]);
 }
 
@@ -136,7 +136,7 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
     let of_run = |ended: &Ended| -> serde_json::Value {
         serde_json::from_str(ended.stderr.lines().last().unwrap_or_default()).expect("one object")
     };
-    // Into a file, and through a pipe.
+    // To a file, and through a pipe.
     for way in ["", " 2>&1 >/dev/null | cat >&2"] {
         let ended = shell(&site, &format!("$L run --json -- sh -c 'printf half >&2'{way}"));
         assert!(ended.stderr.starts_with("half\n{"), "{ended}");
@@ -148,7 +148,7 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
     let ended = shell(&site, &format!("$L run -- sh -c '{denied}'"));
     assert!(ended.stderr.starts_with("half\nlockgate: denied"), "{ended}");
     assert!(ended.stderr.contains("\nrest\nlockgate: 1 request denied"), "{ended}");
-    // At a terminal of the command's own.
+    // On a terminal of the command's own.
     let terminal = "import os, pty\npid, fd = pty.fork()\nif pid == 0: os.execv(os.environ[\"L\"], \
         [\"lockgate\", \"run\", \"--json\", \"--\", \"printf\", \"half\"])\nsaid = b\"\"\n\
         try:\n while more := os.read(fd, 4096): said += more\nexcept OSError: pass\nprint(said.decode().replace(\"\\r\", \"\"))";
@@ -229,7 +229,7 @@ fn a_program_is_told_as_json_what_is_wrong() {
             "{told}"
         );
     }
-    // Not where it is the command's own word.
+    // Not where it is an argument of the command.
     let ended = shell(&site, "$L run --pids x -- echo --json");
     assert!(ended.code == 2 && ended.stderr.starts_with("error: "), "{ended}");
 }
@@ -247,11 +247,11 @@ fn what_cannot_be_written_is_no_verdict() {
             &["failed to write to standard output", "No space left"],
         );
     }
-    // Whoever reads no more has seen enough.
+    // A reader that closes the pipe has seen enough.
     told(&site, "$L policy schema | head -n 1 > /dev/null", 0, &[]);
 }
 
-/// Where there is room for the run's record and none for its audit, it is the sidecar that finds out.
+/// With room for the run's record and none for its audit, the sidecar finds out.
 #[test]
 fn of_a_full_state_directory_it_is_said_which_file_does_not_fit() {
     let Some(site) = Site::for_test(NEEDS) else { return };
@@ -300,7 +300,7 @@ fn of_several_names_all_are_removed_or_none() {
 fn a_policy_that_cannot_be_approved_is_not_written() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let project = site.workspace().join("lockgate.toml");
-    // What takes no file, also of root's.
+    // A folder where nobody can create a file, not even root.
     told(&site, "XDG_STATE_HOME=/proc/none $L policy allow www.example.org", 125, &["/proc/none"]);
     assert!(!project.exists());
     told(&site, "$L policy allow www.example.org", 0, &["allow www.example.org"]);
@@ -308,7 +308,7 @@ fn a_policy_that_cannot_be_approved_is_not_written() {
     told(&site, "XDG_STATE_HOME=/proc/none $L policy approve < /dev/null", 125, &["/proc/none"]);
     assert_eq!(fs::read_to_string(&project).expect("the policy"), before);
     told(&site, "$L run -- true", 0, &[]);
-    // A URL without a path is its first page.
+    // A URL without a path means the whole host.
     told(
         &site,
         "$L policy allow HTTPS://pages.example.org",
@@ -363,7 +363,7 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
         told(&site, &format!("{sidecar} {flags}"), 2, &["name the same file"]);
     }
     told(&site, "cat p.toml mine | grep -q '^mine' && grep -q egress p.toml && [ ! -e new ]", 0, &[]);
-    // The control: it serves, where it says, and takes its own socket away, also one that was left.
+    // The control: it serves, prints its addresses, and removes its own socket, also a stale one.
     let serve = "$L sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
     let script = format!(
         "for end in KILL TERM; do timeout -s $end 1 {serve} 2>>said; sleep 0.5; done; [ ! -e s ] && cat said >&2"
@@ -393,7 +393,7 @@ fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
     for field in ["timeout", "builtin_tools", "env.set", "limits", "setup"] {
         assert!(told.matches(field).count() == 1, "{field}: {told}");
     }
-    // The control: of what it holds nothing is said.
+    // The control: settings that it enforces are not mentioned.
     fs::write(site.workspace().join("p.toml"), "[egress]\nallow = [{ host = \"example.com\" }]")
         .expect("room");
     let ended = shell(&site, serve);

@@ -1,5 +1,5 @@
-//! The gateway on a Unix socket, in HTTP and in the JSON form of S2: what it may do there is what it may do elsewhere.
-//! S2.10, S2.U1, S0.26; C01, C03, C09, C10, C13, E03, E18.
+//! The gateway on a Unix socket, in HTTP and in the JSON form of S2: the same limits apply as elsewhere. S2.10, S2.U1, S0.26; C01, C03,
+//! C09, C10, C13, E03, E18.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ authorized_uris = ["https://protocols.example/*"]
 [[egress.allow]]
 host = "www.example.org"
 "#;
-/// Says the lines of a file to the socket, one after another on one connection, and prints what comes back, a line for each.
+/// Sends the lines of a file to the socket, one after another on one connection, and prints each answer on a line.
 const LINES: &str = r#"import os, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.settimeout(40)
@@ -38,7 +38,7 @@ fn site() -> Option<(Site, Canary)> {
     Some((site, canary))
 }
 
-/// What comes back for each line.
+/// Returns the answer to each line.
 fn answers(site: &Site, lines: &[String]) -> (Vec<Value>, Left) {
     let script = site.file("lines.py", LINES);
     let said = site.file("lines.jsonl", lines.iter().map(|line| format!("{line}\n")).collect::<String>());
@@ -143,7 +143,7 @@ fn the_json_form_may_nothing_else() {
     }
     assert_eq!(answers.len(), lines.len(), "{}", left.ended);
     assert!(site.requests().is_empty(), "{:?}", site.requests());
-    // What frames a message cannot be set from within one.
+    // A message's framing headers cannot be set from within it.
     let framing = ["Host", "Content-Length", "Transfer-Encoding", "Connection", "X-Target", "x-provider"]
         .map(|name| with(name, "https://www.example.org/"));
     let (answers, _) = self::answers(&site, &framing);
@@ -218,7 +218,7 @@ fn http_is_spoken_there_too() {
 
 #[test]
 fn a_run_finds_it_where_it_is_told() {
-    // S2.10: the socket of the sandbox, by its variable; nothing else is behind it.
+    // S2.10: the sandbox's socket, named by its variable; nothing else is behind it.
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site.keep("one", "access_token", canary.text());

@@ -1,5 +1,5 @@
-//! What a run may spend: tokens and money are counted from the answers, a budget is looked at before a request is sent, and a
-//! provider is asked no more often than its rate lets. S1.28, and of S2.U4 the spending: its taint checks and approvals are not there.
+//! Spending limits of a run: tokens and money are counted from the answers, a budget is checked before a request is sent, and a provider is
+//! asked no more often than its rate allows. S1.28, and the spending of S2.U4: its taint checks and approvals are not there.
 
 use lockgate_clients::{Need, Site};
 use lockgate_world::{ANTHROPIC_KEY, INPUT_TOKENS, OUTPUT_TOKENS};
@@ -26,7 +26,7 @@ fn tokens_are_counted_whole_and_streamed() {
     assert_eq!(models["requests"], 2, "{record}");
     assert_eq!(models["input_tokens"], 2 * INPUT_TOKENS, "{record}");
     assert_eq!(models["output_tokens"], 2 * OUTPUT_TOKENS, "{record}");
-    // Three dollars a million in, fifteen out.
+    // Three dollars per million in, fifteen out.
     assert_eq!(models["cost_micro_usd"], 2 * (3 * INPUT_TOKENS + 15 * OUTPUT_TOKENS), "{record}");
     assert!(ended.stderr.contains("2 requests to models"), "{ended}");
 }
@@ -54,7 +54,7 @@ fn a_budget_ends_in_a_clear_429() {
 fn who_hangs_up_is_charged_what_came() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("anthropic", "access_token", ANTHROPIC_KEY);
-    // The first event is what it takes to ask; whoever has seen it goes.
+    // The first event reports the cost of the input; the client leaves after it.
     let hang_up = r#"hang_up() { curl -sSN -m 20 "$MODEL_BASE_URL/v1/messages" -H 'content-type: application/json' \
         -d '{"model":"anthropic/claude-sonnet-4-5","max_tokens":10,"stream":true,"messages":[{"role":"user","content":"hi"}]}' 2>/dev/null | head -c 60 > /dev/null; }
     "#;
@@ -109,7 +109,7 @@ fn a_budget_holds_for_requests_at_once() {
     }
 }
 
-/// A model's API at a host that answers anything.
+/// A model's API at a host that gives any answer.
 fn model_beside(site: &Site, budget: &str) -> String {
     site.keep("one", "access_token", "canary-of-a-model");
     format!(
@@ -137,7 +137,7 @@ fn what_is_refused_uses_no_budget_up() {
 fn who_gives_up_while_it_waits_asks_nothing() {
     for how in ["--http2", "--http1.1", "--http1.1 --data-binary @/tmp/long"] {
         let Some(site) = Site::for_test(NEEDS) else { return };
-        // Some thirty octets, one by one: about three seconds; and no answer of a model's.
+        // Some thirty octets, one by one: about three seconds; and not a model's answer.
         let slow = "https://protocols.example/echo-auth?as=slow&ms=100&status=500";
         let left = site.beside(&model_beside(&site, "tokens = 9000")).script(&format!(
             "head -c 100000 /dev/zero > /tmp/long\n\

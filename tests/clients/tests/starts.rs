@@ -1,4 +1,4 @@
-//! How a sidecar alone starts, fails to start, and starts again.
+//! How a sidecar alone starts, fails to start, and restarts.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `await CONDITION`, ten seconds at most; `sidecar NAME FLAGS…` tries to start one, and `up NAME FLAGS…` starts one as `$sidecar`; what it
-/// says is in the file NAME.
+/// `await CONDITION`, for at most ten seconds; `sidecar NAME FLAGS…` tries to start one, and `up NAME FLAGS…` starts one as `$sidecar`,
+/// with its output in the file NAME.
 const TOOLS: &str = r#"cd "$HERE"
 await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: $1"; cat *.err; exit 9; }; sleep 0.05; done; }
 sidecar() { name=$1; shift; timeout 20 "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:0 "$@" 2>"$name.err"; echo "$name=$?"; }

@@ -1,11 +1,11 @@
-//! Surroundings that nobody thinks of: another user's state directory, signals that whoever started this ignores, full or small files,
-//! mounts in a workspace. Nothing hangs, nothing of the caller's is harmed, and what cannot be is said with what it is about.
+//! Unusual surroundings: another user's state directory, signals that the caller ignores, full or small files, mounts in a workspace.
+//! Nothing hangs, nothing of the caller's is harmed, and an error names what it is about.
 
 use std::time::Duration;
 
 use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
-/// A shell script of the caller's in their workspace, for which `lockgate` is the product.
+/// Runs a shell script of the caller's in their workspace, where `lockgate` is the product.
 fn shell(site: &Site, script: &str) -> Ended {
     let mut command = site.world().command("/bin/sh");
     let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
@@ -99,7 +99,7 @@ fn where_no_file_may_grow_that_is_said() {
     for site in Site::for_everyone(&[]) {
         let ended = shell(&site, r#"{ (ulimit -f 0; "$PRODUCT" run -- true; echo "code=$?") 2>&1; } | cat"#);
         assert!(ended.stdout.contains("File too large") && ended.stdout.ends_with("code=125\n"), "{ended}");
-        // The command has that signal as it is everywhere.
+        // The command has the signal's default action.
         let script = r#"exec "$PRODUCT" run -- sh -c 'ulimit -f 0; exec dd if=/dev/zero of=file count=1'"#;
         let ended = shell(&site, script);
         assert!(ended.code == 153, "{ended}");
@@ -108,7 +108,7 @@ fn where_no_file_may_grow_that_is_said() {
 
 #[test]
 fn a_mask_that_shuts_everything_leaves_nothing_behind() {
-    // Anybody else could not open their own records.
+    // Other users could not open their own records.
     let Some(site) = Site::for_test(&[Need::Root]) else { return };
     let script = r#"
         "$PRODUCT" run -- true; find . >"$OUTSIDE/before"; (umask 777; "$PRODUCT" run -- true; echo "code=$?")

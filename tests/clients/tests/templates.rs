@@ -1,11 +1,11 @@
-//! `{{name}}` on the gateway: in the target, in headers and, where that was asked for, in bodies; once, whole, or not at all.
-//! S0.26, S0.49, S0.50, S1.19, S1.21; C06, C07, C08, C09.
+//! `{{name}}` on the gateway: in the target, in headers and, on request, in bodies; once, whole, or not at all. S0.26, S0.49, S0.50, S1.19,
+//! S1.21; C06, C07, C08, C09.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 use lockgate_world::Record;
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("gzip")];
-/// One that leaves it to the agent where its credential goes, and one that does not.
+/// A provider that leaves the place of its credential to the agent, and one that does not.
 const POLICY: &str = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://protocols.example/at/*\"]\n\
     [[provider]]\nid = \"two\"\nauthorized_uris = [\"https://protocols.example/in/*\"]\n\
     inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\nplaceholders = \"anywhere\"\n";
@@ -45,7 +45,7 @@ fn they_are_filled_where_they_may_stand() {
     assert_eq!(json.text("body"), format!(r#"{{"a":"{text}","b":"seven"}}"#));
     assert_eq!(form.text("body"), format!("a={text}&b=seven"));
     assert!(parts.text("body").contains(text) && !parts.text("body").contains("{{"), "{parts:?}");
-    // Not asked for: bodies go on as they are.
+    // Without the request, bodies are forwarded unchanged.
     assert_eq!(kept.text("body"), "a={{access_token}}");
     for record in &requests {
         let control = ["x-provider", "x-target", "x-substitute-body", "x-max-response-size", "x-proxy"];
@@ -78,12 +78,12 @@ fn what_was_put_in_is_not_read_again() {
     assert_eq!(body.text("body"), "<a{{other}}b{{access_token}}c>");
 }
 
-/// A name that no field has: one of 64 characters is the longest.
+/// A name that no field has: the longest has 64 characters.
 const LONG: &str = "a_name_of_more_than_sixty_four_characters_is_no_name_of_any_field_at_all";
 
 #[test]
 fn what_cannot_be_filled_is_not_sent() {
-    // C09, S0.50, and the words that existing clients know.
+    // C09, S0.50, and the texts that existing clients know.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     site.keep("one", "access_token", canary.text());
@@ -113,7 +113,7 @@ fn what_cannot_be_filled_is_not_sent() {
 
 #[test]
 fn a_disguised_one_stays_what_it_is() {
-    // C08: escaped in JSON, packed, spaced, cut over chunks it is text; as a name, a method or a host it refuses.
+    // C08: escaped in JSON, compressed, spaced, cut across chunks it is text; as a name, a method or a host it is refused.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     site.keep("one", "access_token", canary.text());
@@ -187,7 +187,7 @@ fn a_value_that_would_change_its_place_is_refused() {
 
 #[test]
 fn a_name_that_no_field_has_is_that_before_it_stands_in_a_wrong_place() {
-    // S0.50: of a provider that says itself where its credential goes.
+    // S0.50: of a provider that names the place of its credential itself.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     site.keep("two", "access_token", canary.text());
@@ -220,7 +220,7 @@ fn a_name_that_no_field_has_is_that_before_it_stands_in_a_wrong_place() {
 
 #[test]
 fn a_body_is_no_place_for_one_where_the_provider_says_where_it_goes() {
-    // S0.26, S0.50: asked for, the body is read; what stands in it is refused as it is in a path.
+    // S0.26, S0.50: on request the body is read; a template in it is refused as in a path.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     site.keep("two", "access_token", canary.text());
@@ -248,7 +248,7 @@ fn a_body_is_no_place_for_one_where_the_provider_says_where_it_goes() {
         (left.denials("placeholder_unresolved"), left.denials("credential_endpoint_mismatch")),
         (2, 1)
     );
-    // The control: with none in it, or without a body, the request is like any other.
+    // The control: without a template, or without a body, the request is like any other.
     assert!(left.said("plain").ends_with(" 200") && left.said("none").ends_with(" 200"), "{}", left.ended);
     let requests = site.requests();
     let [plain, none] = requests.as_slice() else { panic!("{requests:?}") };

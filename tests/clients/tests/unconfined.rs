@@ -1,5 +1,5 @@
-//! Without isolation a credential is hidden all the same: the command's own programs trust the run's authority, and what they send to
-//! where it is bound has it. That there is no isolation is said each time. S0.9, S0.11, S0.13, S0.35, S1.42, S1.43.
+//! A credential is hidden without isolation as well: the command's own programs trust the run's authority, and their requests carry it
+//! where it is bound. Each run says that there is no isolation. S0.9, S0.11, S0.13, S0.35, S1.42, S1.43.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -24,7 +24,7 @@ fn site_of(site: &Site, canary: &Canary) {
     site.keep("one", "access_token", canary.text());
 }
 
-/// What runs have left of files by which their authorities are trusted.
+/// Returns the files with runs' authorities that are left.
 fn left(site: &Site) -> Vec<String> {
     let Ok(listed) = fs::read_dir(site.state().join("lockgate/trusted")) else { return Vec::new() };
     listed.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -81,7 +81,7 @@ fn each_run_says_that_nothing_keeps_it_apart() {
         let mut command = run.command(&["/bin/sh", "-c", "echo ran"]);
         command.envs([variable]);
         let ended = run_to_end(&mut command, LIMIT);
-        // What the command says is its own.
+        // The command's output is its own.
         assert!(ended.code == 0 && ended.stdout == "ran\n", "{flags:?} {variable:?}: {ended}");
         let lines = ended.stderr.lines().filter(|line| line.contains("backend `process`: no isolation"));
         (lines.count(), ended.stderr.lines().last().is_some_and(|line| line.starts_with('{')))
@@ -93,7 +93,7 @@ fn each_run_says_that_nothing_keeps_it_apart() {
         (&[], ("RUN_ADAPTER", "process")),
         (&["--json"], ("LOCKGATE_SANDBOX", "none")),
     ];
-    // Not the first time alone.
+    // Not only the first time.
     for (flags, variable) in asked.into_iter().chain(asked) {
         assert_eq!(told(flags, variable), (1, flags.contains(&"--json")), "{flags:?} {variable:?}");
         let record = site.lockgate(&["runs", "show", "latest", "--json"]);
@@ -105,7 +105,7 @@ fn each_run_says_that_nothing_keeps_it_apart() {
     assert!(!record.stdout.contains("no isolation"), "{record}");
 }
 
-/// A run whose command has begun.
+/// Starts a run, and waits until its command has begun.
 fn begun(run: &Run<'_>, site: &Site) -> Child {
     let mark = site.workspace().join("begun");
     let mut command: Command = run.command(&["/bin/sh", "-c", "touch begun; exec sleep 30"]);

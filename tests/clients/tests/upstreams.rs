@@ -1,5 +1,5 @@
-//! Whom a credential is sent to: a server that proves its name, at an address its name has now, asked by one request at a time.
-//! S0.5, S0.46, S0.51, S1.23, S1.39; C04, C05, C12, C21, E03, E13, E14, E17.
+//! A credential is sent only to a server that proves its name, at the name's current address, by one request at a time. S0.5, S0.46, S0.51,
+//! S1.23, S1.39; C04, C05, C12, C21, E03, E13, E14, E17.
 
 use lockgate_clients::{Canary, Left, Need, Site};
 use serde_json::json;
@@ -13,7 +13,7 @@ const BROKEN: [(&str, &str); 5] = [
     ("ip-only.tls.example", "iponly"),
 ];
 
-/// A provider whose credential goes into `Authorization`, good at these.
+/// Returns a provider whose credential goes into `Authorization` at these URIs.
 fn provider(id: &str, uris: &[&str]) -> String {
     let name = id.to_uppercase();
     format!(
@@ -55,7 +55,7 @@ fn a_certificate_that_does_not_prove_the_name_gets_no_octet() {
         for way in ["1", "2", "gate", "ws"] {
             assert_eq!(left.said(&format!("{key}{way}")), "502", "{}", left.ended);
         }
-        // It was dialled, a handshake began and was broken off, and nothing was said inside.
+        // It was dialled, a handshake began and was aborted, and nothing was sent inside.
         let events: Vec<String> = site.world().records_of(key).into_iter().map(|r| r.event).collect();
         assert_eq!(events.iter().filter(|event| *event == "tls-failed").count(), 4, "{key}: {events:?}");
         assert_eq!(site.world().received_by(key), 0, "{key}: {:?}", site.world().records_of(key));
@@ -91,7 +91,7 @@ fn a_redirect_is_the_agents_to_follow() {
             let url = format!("https://protocols.example/redirect?to={to}&status={status}");
             script += &format!("code {key}{status} via '{url}'\ncode {key}gate{status} proxy '{url}' one\n");
         }
-        // A client that follows takes its own header along, the stand-in in it.
+        // A client that follows redirects repeats its own header, with the placeholder in it.
         script += &format!(
             "SSL_CERT_FILE= code {key}follow via -L -k 'https://protocols.example/redirect?to={to}'\n\
              code {key}taken via -L -k -H \"X-Api-Key: $ONE_TOKEN\" 'https://protocols.example/redirect?to={to}'\n"
@@ -108,7 +108,7 @@ fn a_redirect_is_the_agents_to_follow() {
         }
         assert_eq!(left.said(&format!("{key}follow")), follow, "{key}: {}", left.ended);
     }
-    // The credential is redeemed at each hop that is its own, and refused to be taken to the next in the clear.
+    // The credential is used at each hop it is bound to, and is not sent to the next in the clear.
     assert_eq!(left.said("withintaken"), "200", "{}", left.ended);
     assert_eq!(left.said("cleartaken"), "403", "{}", left.ended);
     let elsewhere: Vec<_> =
@@ -166,7 +166,7 @@ fn headers_that_make_a_credential_come_back_are_taken_away() {
 
 #[test]
 fn each_request_of_a_connection_is_asked_for() {
-    // C21: one connection, in turn allowed and not; beside each other over HTTP/2.
+    // C21: one connection, alternately allowed and not; concurrently over HTTP/2.
     let Some((site, canary)) = site() else { return };
     let policy = provider("one", &["https://protocols.example/v1/*"])
         + "[[egress.allow]]\nurl = \"https://protocols.example/open/*\"\n";
@@ -199,7 +199,7 @@ fn each_request_of_a_connection_is_asked_for() {
 
 #[test]
 fn a_name_is_judged_at_each_request() {
-    // E14: public once, private from then on; public and private at once; and the connection that was kept does not matter.
+    // E14: public once, private from then on; public and private at once; a kept connection makes no difference.
     let Some((site, canary)) = site() else { return };
     let hosts = ["rebind.example.com", "mixed.example.com", "private.example.com", "moving.example.com"];
     let uris: Vec<String> =
@@ -264,7 +264,7 @@ fn there_is_no_way_back_to_the_sidecar_itself() {
 
 #[test]
 fn a_server_name_that_is_none_opens_nothing() {
-    // C03, E03, E13: on a host whose TLS is opened.
+    // C03, E03, E13: on a host whose TLS is terminated.
     let Some((site, canary)) = site() else { return };
     let Some(_) = site.probe() else { return };
     let run = site.run().policy(&provider("one", &["https://protocols.example/*"])).bare();
@@ -286,7 +286,7 @@ fn a_server_name_that_is_none_opens_nothing() {
             script += &format!("./probe tls protocols.example 443 '{name}' {how} || true\n");
         }
     }
-    // The same name, written otherwise.
+    // The same name in another spelling.
     script += "for how in '' segments records; do for name in Protocols.EXAMPLE protocols.example.; do
         ./probe tls protocols.example 443 $name $how || true; done; done\n";
     let ended = run.script(&script);
@@ -305,7 +305,7 @@ fn a_server_name_that_is_none_opens_nothing() {
 
 #[test]
 fn a_field_that_a_server_takes_for_another_is_taken_away_as_that_one_is() {
-    // E18: servers that read fields as variables read `_` and `-` alike (RFC 3875 §4.1.18).
+    // E18: servers that read fields as variables do not distinguish `_` and `-` (RFC 3875 §4.1.18).
     let Some((site, _)) = site() else { return };
     let policy =
         provider("one", &["https://protocols.example/*"]) + "[[egress.allow]]\nhost = \"www.example.org\"\n";
@@ -337,7 +337,7 @@ fn a_field_that_a_server_takes_for_another_is_taken_away_as_that_one_is() {
     }
 }
 
-/// A server that reads no bodies, and takes one for the next request; whatever it is asked, it goes on.
+/// A server that does not read bodies and takes one for the next request; it always keeps the connection.
 const UNREAD: &str = r#"import socket, threading
 def serve(link, number):
     held = b""
@@ -362,7 +362,7 @@ while True:
 
 #[test]
 fn nothing_goes_behind_a_body_that_a_server_may_not_have_read() {
-    // C21: a request with its credential would be read under what the agent wrote.
+    // C21: the server would read a request with its credential under the agent's text.
     let Some((site, canary)) = site() else { return };
     let server = site.file("unread.py", UNREAD);
     let policy = provider("one", &["http://odd.example.com:9300/*"]) + "addresses = [\"127.0.0.1\"]\n";
@@ -380,7 +380,7 @@ fn nothing_goes_behind_a_body_that_a_server_may_not_have_read() {
     for key in ["sized", "after", "again", "chunked", "last"] {
         assert_eq!(left.said(key), "200", "{key}: {}", left.ended);
     }
-    // What is no request at all is the frame of a chunk.
+    // Lines that are no request are the framing of a chunk.
     let seen: Vec<&str> = left
         .lines()
         .filter_map(|line| line.strip_prefix("seen "))
@@ -399,7 +399,7 @@ fn nothing_goes_behind_a_body_that_a_server_may_not_have_read() {
 
 #[test]
 fn what_is_sent_is_counted_over_either_version() {
-    // A request without a body, and one for a socket that is refused.
+    // A request without a body, and one for a socket, which is refused.
     let Some((site, _)) = site() else { return };
     let left = site.beside(&provider("one", &["https://protocols.example/*"])).script(
         r#"long=$(printf '%0300d' 0)

@@ -1,4 +1,4 @@
-//! The vault's key: made once, by whoever is first, and never in the place of one that was lost. S1.18, S1.48
+//! The vault's key: made once, by the first process, and never to replace a lost one. S1.18, S1.48
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -34,10 +34,10 @@ fn a_key_that_is_gone_is_told_of_and_no_other_takes_its_place() {
     let ended = site.store("two", "access_token", Canary::draw().text());
     assert!(ended.code != 0 && ended.stderr.contains("CONNECTION_ENCRYPTION_KEY"), "{ended}");
     assert!(!key.exists(), "a new key took its place");
-    // What needs no credential goes on.
+    // A run without credentials still works.
     let ended = site.run().script("echo on");
     assert!(ended.code == 0 && ended.stdout == "on\n", "{ended}");
-    // What others may read is refused, until it is mended as it says.
+    // A key that others may read is refused, until its mode is set as the message says.
     fs::write(&key, kept).expect("room");
     let may = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).expect("ours");
     may(0o644);
@@ -58,7 +58,7 @@ fn a_value_that_no_header_takes_is_refused_when_it_is_set() {
     assert_ne!(site.lockgate(&["creds", "show", "one"]).code, 0);
 }
 
-/// Asks for a value on a terminal, says what `said` holds, and tells how it ended, and whether the terminal shows what is typed.
+/// Prompts for a value on a terminal, types `said`, and prints how it ended, and whether the terminal echoes input.
 const ASK: &str = r#"
 import fcntl, os, pty, subprocess, sys, termios, time
 said = sys.argv[1].encode().decode("unicode_escape").encode()

@@ -1,4 +1,4 @@
-//! What is counted by user: a command that is the caller outside leaves the caller's own programs their part.
+//! Resources counted per user: a command that runs as the caller outside leaves the caller's own programs their share.
 
 use lockgate_clients::{Need, Site};
 

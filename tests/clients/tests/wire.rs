@@ -1,5 +1,5 @@
-//! The public corpus of HTTP/1 messages, each said to the forward plane and to the gateway as it stands: what is ambiguous reaches nobody, what
-//! is forwarded has one meaning, and what follows on the same connection is judged on its own. S0.28, S0.29; E03, E18, C21.
+//! The public corpus of HTTP/1 messages, each sent unchanged to the forward plane and to the gateway: an ambiguous message reaches nobody,
+//! a forwarded one has one meaning, and the next message on the connection is judged on its own. S0.28, S0.29; E03, E18, C21.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpora/http_wire_public.jsonl");
 
-/// What a server of the world says when octets of a request came.
+/// The events that a server of the world records for octets of a request.
 const ARRIVED: [&str; 3] = ["request", "request-cut", "malformed"];
 
 /// RFC 4648 §4, as characters of the same number as the octets.
@@ -34,7 +34,7 @@ fn refused(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
     if answer.status != 0 && !(400..600).contains(&answer.status) {
         wrong.push(format!("{id}: status {}", answer.status));
     }
-    // A server that was dialled and sent nothing is no harm; an octet of the message is.
+    // A server that was dialled and received nothing is no harm; an octet of the message is.
     if let Some(record) = answer.seen.iter().find(|record| ARRIVED.contains(&event(record))) {
         wrong.push(format!("{id}: it reached {record}"));
     }
@@ -44,7 +44,7 @@ fn event(record: &Value) -> &str {
     record["event"].as_str().unwrap_or_default()
 }
 
-/// What arrived is one message that every reader reads alike. The world's own reader is strict; `as_sent` sees to the rest.
+/// Checks that what arrived is one message that every reader reads alike. The world's own reader is strict; `as_sent` checks the rest.
 fn clean(row: &Value, answer: &Answer, wrong: &mut Vec<String>) {
     let id = row["id"].as_str().unwrap_or_default();
     let arrived: Vec<&Value> = answer.seen.iter().filter(|record| ARRIVED.contains(&event(record))).collect();
@@ -66,7 +66,7 @@ fn clean(row: &Value, answer: &Answer, wrong: &mut Vec<String>) {
     if count("content-length") + count("transfer-encoding") > 1 || count("host") != 1 {
         bad("two readings of its length or host");
     }
-    // RFC 9110 §7.6.1, and what is the sidecar's own.
+    // RFC 9110 §7.6.1, and the sidecar's own headers.
     let ours = ["x-target", "x-provider"];
     let hops = ["proxy-authorization", "proxy-connection", "te", "trailer", "upgrade", "http2-settings"];
     for name in hops.into_iter().chain(ours) {
@@ -77,13 +77,13 @@ fn clean(row: &Value, answer: &Answer, wrong: &mut Vec<String>) {
     if id != "W103" && headers.iter().any(|(_, value)| value.contains("evil.test")) {
         bad("another host");
     }
-    // A trailer is no header: what W048 brings in one must not become a credential.
+    // A trailer is no header: the trailer of W048 must not become a credential.
     if id != "W098" && count("authorization") > 0 {
         bad("a credential from nowhere");
     }
 }
 
-/// No connection carried octets that two readers take differently: a line end of half a pair, a NUL, a folded line.
+/// Checks that no connection carried octets that two readers take differently: a CR or LF alone, a NUL, a folded line.
 fn as_sent(site: &Site, wrong: &mut Vec<String>) {
     for record in site.visits().into_iter().filter(|record| record.event == "closed") {
         let raw = record.text("raw");
@@ -104,7 +104,7 @@ fn every_message_is_refused_or_has_one_meaning() {
 
 #[test]
 fn and_so_it_is_on_the_gateway() {
-    // S0.29: an absolute target on 8080 is what it is on 8081.
+    // S0.29: an absolute target on 8080 means the same as on 8081.
     judged_on(Plane::Gateway);
 }
 

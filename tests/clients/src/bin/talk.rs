@@ -1,10 +1,9 @@
-//! `talk ADDRESS ROWS ANSWERS`: says each row's octets to ADDRESS, on a connection of its own, and writes down what came
-//! back and which of the world's records came meanwhile. It runs inside the world and judges nothing.
+//! `talk ADDRESS ROWS ANSWERS`: sends each row's octets to ADDRESS on a new connection, and writes down the answer and the world's records
+//! of that time. It runs inside the world and judges nothing.
 //!
-//! A row is `{"id", "send", "tables"?, "answers"?, "settle"?, "reaches"?}`: the octets as characters of the same number, what names
-//! resolve to from now on (`$TALK_TABLES`), how many responses to wait for, whether to wait until the records rest, and whether
-//! until somebody tells that he was reached. An answer is `{"id", "received", "ms", "from", "to"}`, the last two offsets in
-//! `$WORLD_RECORDS`.
+//! A row is `{"id", "send", "tables"?, "answers"?, "settle"?, "reaches"?}`: the octets as characters of the same number, the addresses of
+//! names from now on (`$TALK_TABLES`), how many responses to wait for, whether to wait until no more is recorded, and whether to wait until
+//! a server records a connection. An answer is `{"id", "received", "ms", "from", "to"}`, the last two offsets in `$WORLD_RECORDS`.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -16,10 +15,10 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 
-/// How long the other side may take to listen, and to answer one row.
+/// How long ADDRESS may take to listen, and to answer one row.
 const LISTENING: Duration = Duration::from_secs(20);
 const ANSWERED: Duration = Duration::from_secs(5);
-/// How much of an answer is kept.
+/// How much of an answer is kept, in octets.
 const KEPT: usize = 16 * 1024;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Waits until nothing is recorded for a moment: what a cut connection brought comes a little later.
+/// Waits until nothing is recorded for a moment: the records of a cut connection come a little later.
 fn settle(length: impl Fn() -> u64) {
     let (mut last, mut rests) = (length(), 0);
     for _ in 0..100 {
@@ -77,7 +76,7 @@ fn settle(length: impl Fn() -> u64) {
     }
 }
 
-/// Waits until a connection is in the records. Whoever dialled has it before the one who was dialled has taken it.
+/// Waits until a connection is recorded. A client's connection is complete before the server has accepted it.
 fn await_visit(records: &Path, from: u64) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let from = usize::try_from(from)?;
@@ -102,13 +101,13 @@ fn await_listener(address: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Says it and listens until the answer is whole, the other side closes, or the time is over.
+/// Sends the octets and reads until the answer is whole, the other side closes, or the time is over.
 fn converse(address: &str, octets: &[u8], responses: u64) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let deadline = Instant::now() + ANSWERED;
     let mut received = Vec::new();
-    // It may refuse before it has heard all.
+    // The other side may refuse before it has read everything.
     let _ = stream.write_all(octets);
     let mut buffer = [0; 4096];
     while !are_whole(&received, responses) {
@@ -127,7 +126,7 @@ fn converse(address: &str, octets: &[u8], responses: u64) -> Result<Vec<u8>, Box
     Ok(received)
 }
 
-/// Whether so many responses have come whole. One without a length is ended by its sender.
+/// Whether that many responses have been received whole. The end of the connection ends one without a length.
 fn are_whole(received: &[u8], responses: u64) -> bool {
     let mut rest = received;
     (0..responses).all(|_| {
@@ -137,7 +136,7 @@ fn are_whole(received: &[u8], responses: u64) -> bool {
     })
 }
 
-/// What follows the first response.
+/// Returns the octets after the first response.
 fn after_response(received: &[u8]) -> Option<&[u8]> {
     let end = received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
@@ -149,6 +148,6 @@ fn after_response(received: &[u8]) -> Option<&[u8]> {
         let last = body.windows(5).position(|five| five == b"0\r\n\r\n")?;
         return body.get(last + 5..);
     }
-    // An accepted tunnel has no body.
+    // A response that accepts a tunnel has no body.
     Some(body)
 }
