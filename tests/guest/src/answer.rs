@@ -1,4 +1,4 @@
-//! What became of a scenario, told by the guest in one line of its console:
+//! The result of a scenario, which the guest prints in one line of its console:
 //! `RESULT NUMBER CODE out:BASE64 err:BASE64`.
 
 use std::fmt;
@@ -8,16 +8,16 @@ use data_encoding::BASE64;
 /// How one scenario ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status as a shell tells it.
+    /// The exit status as a shell reports it.
     pub code: i32,
-    /// What it said.
+    /// The scenario's stdout.
     pub stdout: String,
-    /// What it complained of; the product speaks here too.
+    /// The scenario's stderr, which the product writes to as well.
     pub stderr: String,
 }
 
 impl Answer {
-    /// The number of the scenario and how it ended, where a line of the console tells that.
+    /// Parses a line of the console: the number of a scenario, and how it ended.
     pub(crate) fn parse(line: &str) -> Option<(usize, Self)> {
         let mut words = line.trim().strip_prefix("RESULT ")?.split(' ');
         let number = words.next()?.parse().ok()?;
@@ -29,17 +29,17 @@ impl Answer {
         Some((number, Self { code, stdout: text("out:")?, stderr: text("err:")? }))
     }
 
-    /// What was said of `key`, in a line `key=…`.
+    /// Returns the output for `key`, from a line `key=…`.
     ///
     /// # Panics
-    /// When nothing was said of it.
+    /// When there is no such line.
     #[must_use]
     pub fn said(&self, key: &str) -> &str {
         let found = self.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("nothing was said of {key}: {self}"))
     }
 
-    /// The JSON objects among the lines of its output: reports of the probe, and what `--json` gives.
+    /// Returns the JSON objects among the lines of the output: reports of the probe, and the output of `--json`.
     #[must_use]
     pub fn objects(&self) -> Vec<serde_json::Value> {
         self.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

@@ -1,4 +1,4 @@
-//! An archive that the kernel unpacks into its first root: cpio in the form called `newc`
+//! An archive that the kernel unpacks into its first root: cpio in the format `newc`
 //! (Documentation/driver-api/early-userspace/buffer-format.rst of the kernel).
 
 /// The kinds of entry, as in `st_mode`, inode(7).
@@ -8,7 +8,7 @@ const CHARACTER_DEVICE: u32 = 0o020_600;
 /// The name that ends an archive.
 const TRAILER: &str = "TRAILER!!!";
 
-/// An archive that grows entry by entry. A folder has to come before what lies in it.
+/// An archive that grows entry by entry. A folder must precede its contents.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     octets: Vec<u8>,
@@ -21,7 +21,7 @@ impl Archive {
         self.entry(name, DIRECTORY, [0, 0], &[]);
     }
 
-    /// Adds a file that everybody may read and execute.
+    /// Adds a file that every user may read and execute.
     pub(crate) fn file(&mut self, name: &str, octets: &[u8]) {
         self.entry(name, PROGRAM, [0, 0], octets);
     }
@@ -31,7 +31,7 @@ impl Archive {
         self.entry(name, CHARACTER_DEVICE, number, &[]);
     }
 
-    /// The finished archive.
+    /// Returns the finished archive.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry(TRAILER, 0, [0, 0], &[]);
         self.octets

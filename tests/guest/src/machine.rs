@@ -1,5 +1,5 @@
-//! The machine: its first root from the parts, its start, its console to the end. It never outlives its deadline, whatever
-//! becomes of the test that started it.
+//! The machine: builds its first root from the parts, starts it, and reads its console to the end. It never outlives its deadline, even if
+//! the test that started it dies.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,19 +15,19 @@ use crate::scenario::{Caller, Scenario};
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
 
-/// What the product's network needs of a kernel that has it in modules, and a file system whose owners can be mapped: the
-/// guest's own root is in memory, where Linux 6.1 cannot.
+/// The modules that the product's network needs of a modular kernel, and a file system that supports id mapping: the guest's own root is in
+/// memory, where Linux 6.1 supports none.
 const MODULES: [&str; 6] = ["nft_chain_nat", "nft_redir", "tcp_diag", "loop", "ext4", "overlay"];
 
-/// Seconds that the machine may run; below what the runner of tests grants a test.
+/// Seconds that the machine may run, fewer than the test runner grants a test.
 const LIMIT: &str = "150";
 
-/// Time in the guest is counted in instructions, eight nanoseconds each: its clocks, and so its limits and timeouts, are the same
-/// on a busy machine, and an idle guest waits for nothing. A kernel that measures its clock against a busy machine's hangs.
+/// The guest's time counts instructions, eight nanoseconds each: its clocks, and so its limits and timeouts, are the same on a busy
+/// machine, and an idle guest waits for nothing. A kernel that calibrates its clock on a busy machine hangs.
 const CLOCK: &str = "shift=3,sleep=off";
 
-/// No devices but a console. `microvm` starts the kernel without firmware; it is emulated, because a `/dev/kvm` that is there
-/// may still not run a guest.
+/// No devices but a console. `microvm` starts the kernel without firmware. The machine is emulated, because an existing `/dev/kvm` may
+/// still not run a guest.
 const FLAGS: &[&str] = &[
     "-machine",
     "microvm,pcie=on",
@@ -50,16 +50,16 @@ const FLAGS: &[&str] = &[
     "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off random.trust_cpu=on",
 ];
 
-/// Boots a guest, tries every scenario in order, and hands back how each ended.
+/// Boots a guest, runs every scenario in order, and returns how each ended.
 ///
 /// # Panics
-/// When the machine cannot be made, or it ended before every scenario had; the message has what its console said.
+/// When the machine cannot be made, or it ended before every scenario had; the message contains its console output.
 #[must_use]
 pub fn boot(parts: &Parts, scenarios: &[(Caller, Scenario)]) -> Vec<Answer> {
     let folder = tempfile::tempdir().expect("room for the guest's root");
     let root = folder.path().join("root.cpio");
     fs::write(&root, first_root(parts, scenarios)).expect("the guest's root");
-    // timeout(1) leads a process group of its own, and ends the machine even where this test is gone.
+    // timeout(1) leads a process group of its own, and ends the machine even when this test is gone.
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", LIMIT, QEMU]).args(FLAGS);
     command.arg("-kernel").arg(&parts.kernel).arg("-initrd").arg(&root);
@@ -79,7 +79,7 @@ pub fn boot(parts: &Parts, scenarios: &[(Caller, Scenario)]) -> Vec<Answer> {
     (0..scenarios.len()).map(told).collect()
 }
 
-/// The archive of everything in the guest.
+/// Returns the archive of everything in the guest.
 fn first_root(parts: &Parts, scenarios: &[(Caller, Scenario)]) -> Vec<u8> {
     let mut archive = Archive::default();
     for name in ["bin", "dev", "modules", "scenarios", "root"] {

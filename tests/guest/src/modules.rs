@@ -1,5 +1,5 @@
-//! Modules of the guest's kernel, in an order in which each can be inserted: every module says itself what it needs, so no
-//! `depmod` has to run for a kernel that is nowhere installed.
+//! Modules of the guest's kernel, in an order in which each can be inserted. Every module lists its dependencies, so no `depmod` has to run
+//! for a kernel that is not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// A module's name and its octets.
 pub(crate) type Module = (String, Vec<u8>);
 
-/// The modules called `names` beneath `folder`, each after those it depends on. One that is not there is built in.
+/// Returns the modules called `names` beneath `folder`, each after its dependencies. A module that is not there is built in.
 ///
 /// # Errors
-/// What could not be read, in words.
+/// A message that says what could not be read.
 pub(crate) fn in_order(folder: &Path, names: &[&str]) -> Result<Vec<Module>, String> {
     let mut files = Vec::new();
     gather(folder, &mut files)?;
@@ -38,7 +38,7 @@ fn add(name: &str, files: &[PathBuf], modules: &mut Vec<Module>) -> Result<(), S
     Ok(())
 }
 
-/// The names in the entry `depends=a,b` of a module's section `.modinfo`.
+/// Returns the names in the entry `depends=a,b` of a module's section `.modinfo`.
 fn needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };

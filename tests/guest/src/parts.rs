@@ -1,5 +1,5 @@
-//! What a guest is made of, and the one place where a test is skipped. A skip prints its reason, and is a failure where
-//! `LOCKGATE_TEST_REQUIRE` is `all`; nothing is skipped in silence.
+//! The parts of a guest, and the only place where a test is skipped. A skip prints its reason, and is a failure if `LOCKGATE_TEST_REQUIRE`
+//! is `all`; no skip is silent.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// All of them, where they are here. Otherwise the reason is printed, and the test is to return.
+    /// Returns all parts, if they are here. Otherwise it prints the reason, and the test must return.
     ///
     /// # Panics
-    /// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
+    /// When a part is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
     #[must_use]
     pub fn find() -> Option<Self> {
         let reason = match Self::look() {
@@ -45,7 +45,7 @@ impl Parts {
         if !asked.is_ok_and(|output| output.status.success()) {
             return Err(format!("{QEMU} does not start; `cargo xtask setup` installs it"));
         }
-        // Setup keeps them in the target directory, which this test lies in as well.
+        // Setup keeps them in the target directory, which contains this test as well.
         let own = own_path()?;
         let missing = || "no guest/kernel in the target directory; `cargo xtask setup` gets it".to_owned();
         let folder = own.ancestors().map(|above| above.join("guest")).find(|it| it.join("kernel").is_file());
@@ -55,7 +55,7 @@ impl Parts {
     }
 }
 
-/// One of our programs: from its variable, or from where this test was built.
+/// Returns the path of one of our programs: from its variable, or from where this test was built.
 fn program(name: &str) -> Result<PathBuf, String> {
     let variable = match name {
         "lockgate" => "LOCKGATE_BIN".to_owned(),

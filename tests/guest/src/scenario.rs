@@ -1,8 +1,8 @@
-//! One thing that is tried in a guest: who tries it, by which lines of shell, and what must come of it.
+//! One scenario in a guest: its user, its lines of shell, and the check of its answer.
 
 use crate::answer::Answer;
 
-/// Who tries, and in which control group. The groups are made by `init.sh`, owned as systemd makes them.
+/// The user, and the user's control group. `init.sh` makes the groups, owned as systemd makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// Root, in the scope of a session.
@@ -11,13 +11,13 @@ pub enum Caller {
     Delegated,
     /// An unprivileged user in a child of a delegated service: `Delegate=yes`, `DelegateSubgroup=`.
     Subgroup,
-    /// An unprivileged user in the delegated group itself, which so holds a process: `Delegate=yes` alone.
+    /// An unprivileged user in the delegated group itself, which therefore contains a process: `Delegate=yes` alone.
     Within,
     /// An unprivileged user with a delegation that leaves the processor out, as that of older systems does.
     NoProcessor,
-    /// An unprivileged user to whom somebody has given a group's directory and forgotten its files.
+    /// An unprivileged user who was given a group's directory, but not its files.
     HalfGiven,
-    /// An unprivileged user in the scope of a session, to whom nothing is delegated.
+    /// An unprivileged user in the scope of a session, without a delegation.
     Undelegated,
 }
 
@@ -30,7 +30,7 @@ impl Caller {
         }
     }
 
-    /// The control group, below where they are mounted.
+    /// The control group, below the mount point.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::Root => "user.slice/user-0.slice/session-1.scope",
@@ -47,11 +47,11 @@ impl Caller {
 /// One scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// What it is about.
+    /// What the scenario shows.
     pub name: &'static str,
     /// The lines of shell. The working directory is a project's; `groups` lists the product's control groups, `hold FLAGS…`
     /// starts a run that holds and leaves its process id in `$run`.
     pub script: &'static str,
-    /// What must hold of the answer. It panics otherwise.
+    /// Checks the answer, and panics if it is wrong.
     pub check: fn(&Answer),
 }

@@ -1,10 +1,10 @@
-//! Limits with control groups of version 2 alone, on a distribution's kernel: what `tests/conformance` shows with version 1
-//! (memory_limit, process_limit, processor_limit, leftovers, cgroups) for root, for an unprivileged user with a delegated
-//! group, and that without one nothing is promised. S1.30, S1.31, S2.9, S3.17; L01, L06, L09.
+//! Limits with control groups of version 2 alone, on a distribution's kernel: what `tests/conformance` shows with version 1 (memory_limit,
+//! process_limit, processor_limit, leftovers, cgroups) for root, for an unprivileged user with a delegated group, and that without one
+//! nothing is promised. S1.30, S1.31, S2.9, S3.17; L01, L06, L09.
 
 use lockgate_guest::{Answer, Caller, Parts, Scenario, boot};
 
-/// What holds for whoever may make a control group.
+/// What holds for a user who may make a control group.
 const ENFORCED: &[Scenario] = &[
     Scenario {
         name: "a run with version 2",
@@ -75,7 +75,7 @@ const ENFORCED: &[Scenario] = &[
             assert!(swap == "0" || swap.contains("No such file"), "{answer}");
             assert!(answer.said("cpu.max") == "25000 100000", "{answer}");
             assert!(answer.said("pids.max") == "10", "init is one more: {answer}");
-            // Init and the command: the sidecar is none of them.
+            // Init and the command: the sidecar is not counted.
             assert!(answer.said("processes") == "2", "{answer}");
             assert!(answer.said("left").is_empty(), "{answer}");
         },
@@ -91,7 +91,7 @@ const ENFORCED: &[Scenario] = &[
     },
     Scenario {
         name: "limits are out of the command's reach",
-        // The report of what can be written is long.
+        // The report of writable files is long.
         script: "outcome() { tail -c 60 | grep -o '\"outcome\":\"[a-z]*\"' | tr -d '\"'; }
             echo control $(probe cgroup-writable | outcome)
             echo inside $(lockgate run -- ./probe cgroup-writable | outcome)
@@ -130,7 +130,7 @@ const ENFORCED: &[Scenario] = &[
     Scenario { name: "nothing is left of all of them", script: "groups", check: nothing_is_left },
 ];
 
-/// That a delegation of another form is one.
+/// A delegation in another form counts as one.
 const MADE: &[Scenario] = &[Scenario {
     name: "a run in a group that was delegated otherwise",
     script: "lockgate run --memory 64MiB -- dd if=/dev/zero of=/dev/null bs=100M count=1; echo code=$?; groups",
@@ -140,7 +140,7 @@ const MADE: &[Scenario] = &[Scenario {
     },
 }];
 
-/// What holds for whoever may not.
+/// What holds for a user who may not.
 const REFUSED: &[Scenario] = &[
     Scenario {
         name: "a limit that cannot be held is refused",
@@ -178,7 +178,7 @@ const REFUSED: &[Scenario] = &[
     },
 ];
 
-/// What a delegation lacks is said by name.
+/// What a delegation lacks is named.
 const LACKS_PROCESSOR: &[Scenario] = &[Scenario {
     name: "the controller that is missing is named",
     script: "lockgate run --memory 64MiB -- true",
@@ -208,7 +208,7 @@ fn version_2_keeps_the_promises_of_version_1() {
         (Caller::HalfGiven, REFUSED),
         (Caller::Undelegated, REFUSED),
     ];
-    // One machine for all of them: to boot takes longer than to try.
+    // One machine for all of them: booting takes longer than running them.
     let scenarios: Vec<(Caller, Scenario)> = callers
         .into_iter()
         .flat_map(|(caller, scenarios)| scenarios.iter().map(move |scenario| (caller, *scenario)))

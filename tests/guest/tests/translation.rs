@@ -1,5 +1,5 @@
-//! A kernel whose nftables cannot hand a connection over as it is: addresses are translated there, and the sidecar sees the
-//! same ones. The guest's has no `nft_tproxy` among its modules. S2.13, S3.5
+//! A kernel whose nftables cannot redirect a connection unchanged: addresses are translated there, and the sidecar sees the same ones. The
+//! guest has no module `nft_tproxy`. S2.13, S3.5
 
 use lockgate_guest::{Caller, Parts, Scenario, boot};
 
@@ -12,7 +12,7 @@ const SCENARIOS: &[Scenario] = &[Scenario {
         echo code=$?",
     check: |answer| {
         assert!(answer.said("module").is_empty() && answer.said("translated") != "0", "{answer}");
-        // The guest has no link to anywhere: what is allowed cannot be dialled.
+        // The guest has no link to anywhere, so an allowed address cannot be dialled.
         assert!(answer.said("93.184.216.34") == "HTTP/1.1 502", "{answer}");
         assert!(answer.said("93.184.216.35") == "HTTP/1.1 403", "{answer}");
         assert!(answer.said("own") == "reached" && answer.said("code") == "0", "{answer}");
