@@ -1,5 +1,4 @@
-//! A certificate for a server of a test, and the authority that vouches for it and for nothing else. Files in a directory that
-//! goes with it.
+//! A certificate for a test server, and the authority that signs it and nothing else, in files of a temporary directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tempfile::TempDir;
 
-/// A server's certificate, its key, and who vouches for it.
+/// A server's certificate, its key, and its authority.
 #[derive(Debug)]
 pub struct Certificate {
     directory: TempDir,
@@ -19,7 +18,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// A certificate for one name, of a new authority.
+    /// Makes a certificate for one name, from a new authority.
     ///
     /// # Panics
     /// When it cannot be made or written.
@@ -48,23 +47,23 @@ impl Certificate {
         Self { directory, server: server.der().clone(), key: key.serialize_der() }
     }
 
-    /// The file of who vouches for it: what `SSL_CERT_FILE` is to name.
+    /// The path of the authority's certificate, for `SSL_CERT_FILE`.
     #[must_use]
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("authority.pem")
     }
 
-    /// The file of the certificate.
+    /// The path of the certificate.
     pub(crate) fn server(&self) -> PathBuf {
         self.directory.path().join("server.pem")
     }
 
-    /// The file of its key.
+    /// The path of its key.
     pub(crate) fn key(&self) -> PathBuf {
         self.directory.path().join("server.key")
     }
 
-    /// The server's side of TLS.
+    /// Returns the configuration of the server's side of TLS.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

@@ -1,5 +1,5 @@
-//! A server for what no real registry does: it answers each request as a script says, octet by octet if need be, in the clear or
-//! over TLS, and keeps what it was asked.
+//! A server that does what no real registry does: it answers each request as a script says, octet by octet if need be, in the clear or over
+//! TLS, and keeps the requests.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,12 +14,12 @@ use crate::image::Image;
 use crate::message::Head;
 use crate::relay::Seen;
 
-/// What "without end" means here: far beyond every bound, and a few times what sockets take unread.
+/// The length of an endless answer: far beyond every limit, and a few times what sockets buffer unread.
 const WITHOUT_END: u64 = 256 << 20;
 /// How long the rest of a connection may take.
 const REST: Duration = Duration::from_secs(5);
 
-/// What is answered to one request.
+/// The answer to one request.
 #[derive(Clone, Debug)]
 pub struct Reply {
     octets: Vec<u8>,
@@ -41,7 +41,7 @@ struct Told {
 }
 
 impl Reply {
-    /// An answer with a body and its length.
+    /// Returns an answer with a body and its length.
     #[must_use]
     pub fn new(status: u16, fields: &[(&str, &str)], body: &[u8]) -> Self {
         let mut all = fields.to_vec();
@@ -52,7 +52,7 @@ impl Reply {
         reply
     }
 
-    /// A head and nothing else: what belongs to it is added by [`Reply::then`] and [`Reply::endlessly`].
+    /// Returns a head alone; [`Reply::then`] and [`Reply::endlessly`] add to it.
     #[must_use]
     pub fn head(status: u16, fields: &[(&str, &str)]) -> Self {
         let mut text = format!("HTTP/1.1 {status} Status\r\nConnection: close\r\n");
@@ -62,20 +62,20 @@ impl Reply {
         Self::raw((text + "\r\n").as_bytes())
     }
 
-    /// These octets, whatever they mean.
+    /// Returns these octets, whatever they mean.
     #[must_use]
     pub fn raw(octets: &[u8]) -> Self {
         Self { octets: octets.to_vec(), endless: None }
     }
 
-    /// And these after it.
+    /// Appends these octets.
     #[must_use]
     pub fn then(mut self, octets: &[u8]) -> Self {
         self.octets.extend_from_slice(octets);
         self
     }
 
-    /// And these over and over, for as long as somebody takes them.
+    /// Appends these octets over and over, as long as the client reads.
     #[must_use]
     pub fn endlessly(mut self, octets: &[u8]) -> Self {
         let times = (64 << 10) / octets.len().max(1) + 1;
@@ -83,19 +83,19 @@ impl Reply {
         self
     }
 
-    /// Everything is well, and this is it.
+    /// Returns 200 with this body.
     #[must_use]
     pub fn ok(body: &[u8]) -> Self {
         Self::new(200, &[], body)
     }
 
-    /// Go there.
+    /// Returns a redirect to `location`.
     #[must_use]
     pub fn redirect(location: &str) -> Self {
         Self::new(307, &[("Location", location)], b"")
     }
 
-    /// What an honest registry answers that has one image.
+    /// Returns the answer of an honest registry that has one image.
     #[must_use]
     pub fn honest(head: &Head, image: &Image) -> Self {
         if head.path().contains("/manifests/") {
@@ -107,18 +107,18 @@ impl Reply {
 }
 
 impl Hostile {
-    /// Starts one in the clear. The script is told of each request and of how many there were before it for the same path.
+    /// Starts a server in the clear. The script receives each request and the number of earlier ones for the same path.
     ///
     /// # Panics
-    /// When there is no port for it.
+    /// When no port is free.
     pub fn start(script: impl Fn(&Head, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::begin(move |stream, seen, told| converse(stream, seen, told, &script))
     }
 
-    /// Starts one that speaks TLS.
+    /// Starts a server over TLS.
     ///
     /// # Panics
-    /// When there is no port for it.
+    /// When no port is free.
     pub fn start_tls(
         certificate: &Certificate,
         script: impl Fn(&Head, usize) -> Reply + Send + Sync + 'static,
@@ -135,7 +135,7 @@ impl Hostile {
         let (own, telling) = (Arc::clone(&seen), Arc::clone(&told));
         let address = seen.serve(move |mut stream| {
             let _ = each(&mut stream, &own, &telling);
-            // An end without unread octets is no reset, which would take with it what was sent.
+            // Closing with octets unread would reset the connection and lose what was sent.
             let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
             let begun = Instant::now();
@@ -145,25 +145,25 @@ impl Hostile {
         Self { address, seen, told }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it was asked until now.
+    /// Returns the heads of all requests until now.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
         self.seen.heads()
     }
 
-    /// How many octets of answers were taken from it, those in flight among them.
+    /// The number of answer octets that were accepted, those in flight included.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.told.sent.load(Ordering::Relaxed)
     }
 
-    /// How many octets of requests it heard; over TLS, those after the handshake.
+    /// The number of request octets received; over TLS, those after the handshake.
     #[must_use]
     pub fn heard(&self) -> u64 {
         self.told.heard.load(Ordering::Relaxed)
@@ -197,7 +197,7 @@ fn converse(
     stream.flush()
 }
 
-/// Counts what is read.
+/// Counts the octets that are read.
 struct Heard<'a, T>(&'a mut T, &'a Told);
 
 impl<T: Read> Read for Heard<'_, T> {

@@ -1,4 +1,4 @@
-//! Images made by hand, of layers made by hand: a configuration and a manifest each, and indexes of several.
+//! Hand-made images of hand-made layers: a configuration and a manifest each, and indexes of several.
 
 use serde_json::{Value, json};
 
@@ -16,18 +16,18 @@ pub struct Image {
     pub config: Blob,
     /// Its layers, bottom first.
     pub layers: Vec<Layer>,
-    /// What names them.
+    /// Its manifest.
     pub manifest: Blob,
 }
 
 impl Image {
-    /// An image of these layers, bottom first, for this machine.
+    /// Makes an image of these layers, bottom first, for this machine.
     #[must_use]
     pub fn new(layers: &[Layer]) -> Self {
         Self::of_machine("amd64", layers)
     }
 
-    /// An image for another one.
+    /// Makes an image for another architecture.
     #[must_use]
     pub fn of_machine(architecture: &str, layers: &[Layer]) -> Self {
         let plain: Vec<&str> = layers.iter().map(|layer| layer.plain.as_str()).collect();
@@ -42,7 +42,7 @@ impl Image {
         )
     }
 
-    /// An image with a configuration that may say anything.
+    /// Makes an image with an arbitrary configuration.
     #[must_use]
     pub fn configured(config: &Value, layers: &[Layer]) -> Self {
         let config = Blob::new(config.to_string().into_bytes());
@@ -57,10 +57,10 @@ impl Image {
         Self { config, layers: layers.to_vec(), manifest: Blob::new(manifest.to_string().into_bytes()) }
     }
 
-    /// The same with another manifest: what `change` makes of its own.
+    /// Replaces the manifest by what `change` makes of it.
     ///
     /// # Panics
-    /// Never: its own manifest is JSON.
+    /// Never: the manifest is JSON.
     #[must_use]
     pub fn with_manifest(mut self, change: impl FnOnce(&mut Value)) -> Self {
         let mut manifest = serde_json::from_slice(&self.manifest.octets).expect("it was made of JSON");
@@ -69,7 +69,7 @@ impl Image {
         self
     }
 
-    /// The same as Docker calls its parts.
+    /// Gives the parts Docker's media types.
     #[must_use]
     pub fn as_docker(self) -> Self {
         self.with_manifest(|manifest| {
@@ -81,13 +81,13 @@ impl Image {
         })
     }
 
-    /// Its blobs: what a registry must have before the manifest.
+    /// Returns its blobs, which a registry must have before the manifest.
     pub fn blobs(&self) -> impl Iterator<Item = &Blob> {
         self.layers.iter().map(|layer| &layer.blob).chain([&self.config])
     }
 }
 
-/// An index of images, each for a machine.
+/// Makes an index of images, each for an architecture.
 #[must_use]
 pub fn index(images: &[(&str, &Image)]) -> Blob {
     let entry = |(architecture, image): &(&str, &Image)| {

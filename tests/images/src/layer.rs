@@ -1,4 +1,4 @@
-//! Layers made by hand: a few files in a tar archive, packed as registries have them.
+//! Hand-made layers: a few files in a tar archive, compressed as in registries.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -7,18 +7,18 @@ use std::process::{Command, Stdio};
 use aws_lc_rs::digest::SHA256;
 use data_encoding::HEXLOWER;
 
-/// How a layer is packed.
+/// The compression of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed {
-    /// Not at all.
+    /// None.
     Plain,
-    /// By gzip, as nearly all are.
+    /// Gzip, as in nearly all layers.
     Gzip,
-    /// By Zstandard; the program `zstd` does it.
+    /// Zstandard, by the program `zstd`.
     Zstd,
 }
 
-/// Some octets and their digest.
+/// Octets and their digest.
 #[derive(Clone)]
 pub struct Blob {
     /// The octets.
@@ -27,25 +27,25 @@ pub struct Blob {
     pub digest: String,
 }
 
-/// A layer as it is sent.
+/// A layer as it is transferred.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// What is sent.
+    /// The transferred blob.
     pub blob: Blob,
-    /// The digest of the archive itself.
+    /// The digest of the uncompressed archive.
     pub plain: String,
-    /// How it is packed.
+    /// The compression.
     pub packed: Packed,
 }
 
-/// The digest of some octets.
+/// Returns the digest of octets.
 #[must_use]
 pub fn digest(octets: &[u8]) -> String {
     format!("sha256:{}", HEXLOWER.encode(aws_lc_rs::digest::digest(&SHA256, octets).as_ref()))
 }
 
 impl Blob {
-    /// These octets.
+    /// Returns a blob of these octets.
     #[must_use]
     pub fn new(octets: Vec<u8>) -> Self {
         Self { digest: digest(&octets), octets }
@@ -59,20 +59,20 @@ impl fmt::Debug for Blob {
 }
 
 impl Layer {
-    /// A layer of small files.
+    /// Makes a layer of small files.
     ///
     /// # Panics
-    /// When it cannot be packed.
+    /// When it cannot be compressed.
     #[must_use]
     pub fn files(files: &[(&str, &str)], packed: Packed) -> Self {
         let entries = files.iter().map(|(name, content)| (*name, content.as_bytes().to_vec()));
         Self::archive(archive(entries), packed)
     }
 
-    /// A layer of one file that cannot be made smaller: as many octets, different with every `seed`.
+    /// Makes a layer of one incompressible file of this size, different with every `seed`.
     ///
     /// # Panics
-    /// When it cannot be packed.
+    /// When it cannot be compressed.
     #[must_use]
     pub fn noise(seed: u64, octets: usize) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -86,10 +86,10 @@ impl Layer {
         Self::archive(archive([("noise", content)]), Packed::Plain)
     }
 
-    /// A layer of a whole archive.
+    /// Makes a layer of a whole archive.
     ///
     /// # Panics
-    /// When it cannot be packed.
+    /// When it cannot be compressed.
     #[must_use]
     pub fn archive(archive: Vec<u8>, packed: Packed) -> Self {
         let plain = digest(&archive);
@@ -105,7 +105,7 @@ impl Layer {
         Self { blob: Blob::new(octets), plain, packed }
     }
 
-    /// The media type: of the OCI, as of late everybody's.
+    /// Returns the OCI media type.
     pub(crate) fn media_type(&self) -> &'static str {
         match self.packed {
             Packed::Plain => "application/vnd.oci.image.layer.v1.tar",

@@ -1,8 +1,7 @@
-//! What `lockgate image pull` is tried against: Debian's own registry, a relay before it that sees and spoils, and a server that
-//! lies as no registry does.
+//! The counterparts for tests of `lockgate image pull`: Debian's own registry, a relay before it that watches and spoils, and a server that
+//! lies.
 //!
-//! The product is only ever used as a person would: by its command line, with a store of the test's own. Nothing here leaves
-//! this machine.
+//! Tests use the product as a person would: by its command line, with a store of the test's own. Nothing here leaves this machine.
 
 mod certificate;
 mod hostile;

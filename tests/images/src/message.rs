@@ -1,24 +1,23 @@
-//! HTTP/1.1 as far as these tests speak it: heads are read and kept, and one request at a time is sent. Strict about nothing:
-//! that is for the product.
+//! The HTTP/1.1 of these tests: reads and keeps heads, and sends one request at a time. It is not strict: the product must be.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// No head of a test is longer.
+/// The largest head of a test.
 const LARGEST_HEAD: usize = 64 << 10;
-/// The other side is on this machine.
+/// The time limit for the other side, which is on this machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The head of a request or an answer.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// Its first line.
+    /// The first line.
     pub line: String,
     fields: Vec<(String, String)>,
 }
 
-/// An answer to a request of ours.
+/// The answer to a request of the tests.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) head: Head,
@@ -26,14 +25,14 @@ pub(crate) struct Answer {
 }
 
 impl Head {
-    /// Reads one, and not an octet more.
+    /// Reads one head, and not an octet more.
     pub(crate) fn read(stream: &mut impl Read) -> Option<Self> {
         let mut octets = Vec::new();
         while !octets.ends_with(b"\r\n\r\n") && octets.len() < LARGEST_HEAD {
             let mut octet = [0];
             stream.read_exact(&mut octet).ok()?;
             octets.push(octet[0]);
-            // What speaks TLS where none is spoken need not wait for an answer.
+            // A client that speaks TLS to a server in the clear need not wait for an answer.
             if !octets[0].is_ascii_alphabetic() {
                 return None;
             }
@@ -46,25 +45,25 @@ impl Head {
         Some(Self { line, fields: fields.collect() })
     }
 
-    /// What a request asks for: the path and the query.
+    /// The path and the query of a request.
     #[must_use]
     pub fn target(&self) -> &str {
         self.line.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// The same without the query.
+    /// The path of a request, without the query.
     #[must_use]
     pub fn path(&self) -> &str {
         self.target().split('?').next().unwrap_or_default()
     }
 
-    /// A field, by its name in lower case.
+    /// Returns a field by its lower-case name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// As it is sent on, with the wish that the connection be closed after the answer.
+    /// Returns the head to forward, with a request to close the connection after the answer.
     pub(crate) fn closing(&self) -> Vec<u8> {
         let mut text = format!("{}\r\nconnection: close\r\n", self.line);
         for (name, value) in self.fields.iter().filter(|(name, _)| name != "connection") {

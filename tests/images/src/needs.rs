@@ -1,5 +1,5 @@
-//! What these tests need of this machine, and the one place where a test is skipped. A skip prints its reason; with
-//! `LOCKGATE_TEST_REQUIRE=all` it is a failure. Nothing is skipped in silence.
+//! The requirements of these tests, and the only place where a test is skipped. A skip prints its reason; with `LOCKGATE_TEST_REQUIRE=all`
+//! it is a failure. No skip is silent.
 
 use std::env;
 use std::fs;
@@ -8,25 +8,25 @@ use std::process::{Command, Stdio};
 
 use lockgate_conformance::{is_root, program_path};
 
-/// Something a test cannot do without.
+/// A requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Debian's `docker-registry`.
     Registry,
     /// The program `zstd`.
     Zstd,
-    /// A mount namespace, in which names mean this machine.
+    /// A mount namespace, in which names resolve to this machine.
     Names,
     /// The image of busybox that `cargo xtask setup` makes.
     Busybox,
-    /// To be root, and an account without rights to become.
+    /// Root, and an account without rights to become.
     Account,
 }
 
-/// Whether everything a test needs is there. Otherwise the reason is printed, and the test is to return.
+/// Returns whether all requirements of a test are met. Otherwise it prints the reason, and the test must return.
 ///
 /// # Panics
-/// When something is missing and `LOCKGATE_TEST_REQUIRE=all`.
+/// When a requirement is missing and `LOCKGATE_TEST_REQUIRE=all`.
 #[must_use]
 pub fn ready(needs: &[Needs]) -> bool {
     let missing = program_path("lockgate").and_then(|_| needs.iter().try_for_each(|need| have(*need)));
@@ -37,10 +37,10 @@ pub fn ready(needs: &[Needs]) -> bool {
     false
 }
 
-/// The archive of busybox, from above where this test was built.
+/// Returns the archive of busybox, from a folder above where this test was built.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no archive.
 pub fn busybox() -> Result<PathBuf, String> {
     let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
     let found = own.ancestors().map(|above| above.join("images/busybox.tar")).find(|path| path.is_file());
@@ -49,7 +49,7 @@ pub fn busybox() -> Result<PathBuf, String> {
     })
 }
 
-/// The account that `cargo xtask setup` makes, or one that every system has, and its id.
+/// Returns the account that `cargo xtask setup` makes, or one that every system has, and its id.
 #[must_use]
 pub fn account() -> Option<(&'static str, u32)> {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn account() -> Option<(&'static str, u32)> {
     })
 }
 
-/// What runs a command where `hosts` is the list of names: without root, in a user namespace.
+/// Returns a command with `hosts` as its list of names: without root, in a user namespace.
 pub(crate) fn with_names(hosts: &Path, program: &Path) -> Command {
     let mut command = Command::new("unshare");
     if !is_root() {

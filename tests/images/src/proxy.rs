@@ -1,5 +1,5 @@
-//! A proxy as offices have them: it opens tunnels by `CONNECT` for those who say who they are, and keeps the head of every request.
-//! Every name leads to this machine, at the port that was asked for.
+//! A proxy as in offices: it opens tunnels by `CONNECT` for authenticated clients, and keeps the head of every request.
+//! Every name leads to this machine, at the requested port.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -19,10 +19,10 @@ pub struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// Starts one that wants to hear this user and password.
+    /// Starts a proxy that requires this user and password.
     ///
     /// # Panics
-    /// When there is no port for it.
+    /// When no port is free.
     #[must_use]
     pub fn start(user: &str, password: &str) -> Self {
         let wanted = format!("Basic {}", BASE64.encode(format!("{user}:{password}").as_bytes()));
@@ -34,13 +34,13 @@ impl ForwardProxy {
         Self { address, seen }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was asked for until now.
+    /// Returns the heads of all requests until now.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
         self.seen.heads()

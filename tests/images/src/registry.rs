@@ -1,5 +1,5 @@
-//! Debian's `docker-registry`, started on a port of its own with storage of its own, and images pushed to it by its HTTP API.
-//! It is killed when it is dropped; its storage goes with the last registry over it.
+//! Debian's `docker-registry`, started on a new port with new storage, and images pushed to it by its HTTP API.
+//! It is killed when it is dropped; the storage goes with the last registry that uses it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,23 +17,23 @@ use crate::image::{INDEX, Image};
 use crate::layer::Blob;
 use crate::message::{Answer, send};
 
-/// Who may read a registry with [`Protection::Password`].
+/// The user who may read a registry with [`Protection::Password`].
 pub const USER: &str = "lockgate";
-/// And by which password.
+/// The user's password.
 pub const PASSWORD: &str = "tr0ub4dor-and-7-horses";
-/// The same as `htpasswd -B` writes it: the registry takes bcrypt alone.
+/// The user and password as `htpasswd -B` writes them: the registry accepts bcrypt alone.
 const HTPASSWD: &str = "lockgate:$2y$05$abcdefghijklmnopqrstuui05KdzSWqqjXUq5oTrJlqTS0HtKkm46\n";
-/// How long it may take to listen.
+/// The time limit until it listens.
 const START: Duration = Duration::from_secs(30);
 
-/// What a registry asks of who reads it.
+/// What a registry requires of its clients.
 #[derive(Clone, Copy, Debug)]
 pub enum Protection<'a> {
     /// Nothing.
     None,
     /// A user and a password.
     Password,
-    /// To speak TLS.
+    /// TLS.
     Tls(&'a Certificate),
 }
 
@@ -48,7 +48,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// An empty one that is open to everybody.
+    /// Starts an empty registry that is open to everybody.
     ///
     /// # Panics
     /// When it does not start.
@@ -58,7 +58,7 @@ impl Registry {
         Self::start(Arc::new(storage), Protection::None)
     }
 
-    /// Another one with the same images.
+    /// Starts another registry with the same images.
     ///
     /// # Panics
     /// When it does not start.
@@ -103,16 +103,16 @@ impl Registry {
         Self { storage, settings, child, address: address.expect("the registry does not listen") }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The file in which it keeps a blob.
+    /// The path of the file that contains a blob.
     ///
     /// # Panics
-    /// When that is no digest.
+    /// When `digest` is not a digest.
     #[must_use]
     pub fn file(&self, digest: &str) -> PathBuf {
         let hex = digest.strip_prefix("sha256:").expect("a digest");
@@ -120,19 +120,19 @@ impl Registry {
         self.storage.path().join(within)
     }
 
-    /// Gives it an image.
+    /// Pushes an image.
     ///
     /// # Panics
-    /// When it does not take it.
+    /// When the registry refuses it.
     pub fn push(&self, repository: &str, tag: &str, image: &Image) {
         image.blobs().for_each(|blob| self.push_blob(repository, blob));
         self.push_manifest(repository, tag, &image.manifest);
     }
 
-    /// Gives it an index of several, each known by its digest alone.
+    /// Pushes an index of several images, each known by its digest alone.
     ///
     /// # Panics
-    /// When it does not take it.
+    /// When the registry refuses it.
     pub fn push_index(&self, repository: &str, tag: &str, index: &Blob, images: &[&Image]) {
         for image in images {
             self.push(repository, &image.manifest.digest, image);
@@ -170,7 +170,7 @@ impl Drop for Registry {
     }
 }
 
-/// Reads its log to the end, and tells where it listens.
+/// Reads the log to the end, and sends the address it listens on.
 fn listen(log: impl BufRead, tell: &Sender<SocketAddr>) {
     for line in log.lines().map_while(Result::ok) {
         let address = line.split("listening on ").nth(1).and_then(|rest| rest.split(['"', ',']).next());

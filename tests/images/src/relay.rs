@@ -1,5 +1,5 @@
-//! A relay before a registry: it keeps the head of every request that passes, and spoils what a test wants spoilt. It takes one
-//! request a connection, as the product sends them.
+//! A relay before a registry: it keeps the head of every request, and spoils answers as a test wants. It serves one request per connection,
+//! as the product sends them.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 
 use crate::message::{Head, PATIENCE};
 
-/// How often what may end is looked at.
+/// The interval for checking whether something is over.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 
-/// What becomes of the answer to a request.
+/// What the relay does to the answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// It passes.
+    /// The answer passes.
     Pass,
-    /// The connection is closed after so many octets.
+    /// The connection is closed after this many octets.
     Cut(usize),
-    /// Nothing more comes after so many octets, for as long as the relay lives.
+    /// Nothing more comes after this many octets, for as long as the relay lives.
     Stall(usize),
-    /// After so many octets there is a pause.
+    /// There is a pause after this many octets.
     Pause(usize, Duration),
 }
 
@@ -34,7 +34,7 @@ pub struct Relay {
     seen: Arc<Seen>,
 }
 
-/// What connections have in common.
+/// The shared state of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     heads: Mutex<Vec<Head>>,
@@ -43,10 +43,10 @@ pub(crate) struct Seen {
 }
 
 impl Relay {
-    /// Starts one to a registry. `deed` is told of each request and of how many there were before it for the same path.
+    /// Starts a relay to a registry. `deed` receives each request and the number of earlier ones for the same path.
     ///
     /// # Panics
-    /// When there is no port for it.
+    /// When no port is free.
     pub fn start(to: SocketAddr, deed: impl Fn(&Head, usize) -> Deed + Send + Sync + 'static) -> Self {
         let seen = Arc::new(Seen::default());
         let own = Arc::clone(&seen);
@@ -56,19 +56,19 @@ impl Relay {
         Self { address, seen }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was asked for until now.
+    /// Returns the heads of all requests until now.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
         self.seen.heads()
     }
 
-    /// How many requests there were for a blob.
+    /// The number of requests for a blob.
     #[must_use]
     pub fn asked_for(&self, digest: &str) -> usize {
         self.heads().iter().filter(|head| head.path().ends_with(&format!("/blobs/{digest}"))).count()
@@ -94,7 +94,7 @@ impl Drop for Relay {
 }
 
 impl Seen {
-    /// Listens on a port of this machine and serves each connection in a thread of its own, until it is over.
+    /// Listens on a port of this machine, and serves each connection in a new thread until it is over.
     pub(crate) fn serve(self: &Arc<Self>, each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("a listener that does not wait");
@@ -116,7 +116,7 @@ impl Seen {
         address
     }
 
-    /// Keeps a head; how many there were before it for the same path.
+    /// Keeps a head, and returns the number of earlier ones for the same path.
     pub(crate) fn keep(&self, head: &Head) -> usize {
         self.heads.lock().expect("nobody panics with it").push(head.clone());
         let mut paths = self.paths.lock().expect("nobody panics with it");

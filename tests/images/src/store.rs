@@ -1,5 +1,5 @@
-//! A store of a test's own, and the product as a person would use it over that: pulls, lists, runs. Everything lies in one
-//! temporary directory that goes when the bench does; not under `/tmp`, because a sandbox has one of its own there.
+//! A store of a test's own, and the product with it as a person would use it: pulls, lists, runs. Everything lies in one temporary
+//! directory that is removed with the bench; not under `/tmp`, because a sandbox has its own there.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use crate::certificate::Certificate;
 use crate::needs::with_names;
 
-/// How `lockgate` ends when something is not to be had, and when it was asked for wrongly.
+/// The exit codes of `lockgate` when something cannot be had, and when the request was wrong.
 const FAILED: [i32; 2] = [125, 2];
 
-/// A place to try things.
+/// The directories of one test.
 #[derive(Debug)]
 pub struct Bench {
     root: TempDir,
@@ -28,7 +28,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// An empty one.
+    /// Makes an empty bench.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -44,10 +44,10 @@ impl Bench {
         bench
     }
 
-    /// The same where these names mean this machine.
+    /// Makes these names resolve to this machine.
     ///
     /// # Panics
-    /// When that cannot be written down.
+    /// When the list of names cannot be written.
     #[must_use]
     pub fn with_names(mut self, names: &[&str]) -> Self {
         let lines: Vec<String> = names.iter().map(|name| format!("127.0.0.1 {name}\n")).collect();
@@ -56,16 +56,16 @@ impl Bench {
         self
     }
 
-    /// The same for somebody without rights, whose it becomes.
+    /// Gives the bench to an account without rights.
     ///
     /// # Panics
-    /// When it cannot be given away.
+    /// When the files cannot be given away.
     #[must_use]
     pub fn of_account(mut self, (name, id): (&'static str, u32)) -> Self {
         for part in ["home", "data", "state", "workspace"] {
             chown(self.root.path().join(part), Some(id), None).expect("a directory to give away");
         }
-        // The program lies where that account may not look.
+        // The program is in a folder which that account may not read.
         let copy = self.root.path().join("lockgate");
         fs::copy(program_path("lockgate").expect("`ready` was asked first"), &copy).expect("a copy");
         open_to_all(&copy);
@@ -73,14 +73,14 @@ impl Bench {
         self
     }
 
-    /// The same where `SSL_CERT_FILE` names who vouches for a certificate.
+    /// Names the authority of a certificate in `SSL_CERT_FILE`.
     #[must_use]
     pub fn trusting(mut self, certificate: &Certificate) -> Self {
         self.authority = Some(certificate.authority());
         self
     }
 
-    /// The folder that runs work in.
+    /// The workspace of runs.
     #[must_use]
     pub fn workspace(&self) -> PathBuf {
         self.root.path().join("workspace")
@@ -92,10 +92,10 @@ impl Bench {
         self.root.path().join("data/lockgate/images")
     }
 
-    /// `lockgate` with these arguments, not yet started.
+    /// Returns `lockgate` with these arguments, not yet started.
     ///
     /// # Panics
-    /// When it is not built; `ready` says so first.
+    /// When it is not built; `ready` tells beforehand.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let program = program_path("lockgate").expect("`ready` was asked first");
@@ -141,7 +141,7 @@ impl Bench {
     /// Stores a user and a password under the name `registry`.
     ///
     /// # Panics
-    /// When they are not taken.
+    /// When the product refuses them.
     pub fn keep_credential(&self, user: &str, password: &str) {
         for (field, value) in [("username", user), ("password", password)] {
             let mut file = tempfile::tempfile().expect("a file");
@@ -153,10 +153,10 @@ impl Bench {
         }
     }
 
-    /// The images that are here, as `image ls --json` tells them.
+    /// Returns the local images, as `image ls --json` prints them.
     ///
     /// # Panics
-    /// When it does not.
+    /// When it fails.
     #[must_use]
     pub fn list(&self) -> Vec<Value> {
         let ended = self.lockgate(&["image", "ls", "--json"]);
@@ -170,13 +170,13 @@ impl Bench {
         self.lockgate(&[&["run", "--image", image, "--"], command].concat())
     }
 
-    /// How many there are in a directory of the store: `images`, `layers`, `blobs` or `staging`.
+    /// Returns the number of entries in a directory of the store: `images`, `layers`, `blobs` or `staging`.
     #[must_use]
     pub fn count(&self, part: &str) -> usize {
         fs::read_dir(self.images().join(part)).map_or(0, Iterator::count)
     }
 
-    /// Every file of it that holds a text, plainly or in base 64 at any offset.
+    /// Returns every file of the bench that contains a text, plainly or in base64 at any offset.
     ///
     /// # Panics
     /// When a file cannot be read.
@@ -195,11 +195,11 @@ impl Bench {
     }
 }
 
-/// Asserts what is the same for every refusal: it failed, did not panic, showed neither control characters nor `secret`, and
-/// nothing is in the store.
+/// Checks what every refusal has in common: it failed, did not panic, showed neither control characters nor `secret`, and left nothing in
+/// the store.
 ///
 /// # Panics
-/// When one of that is not so.
+/// When one of these does not hold.
 pub fn refused(bench: &Bench, ended: &Ended, secret: &str) {
     assert!(FAILED.contains(&ended.code), "it was not refused: {ended}");
     assert!(!ended.stderr.contains("panicked"), "{ended}");
@@ -212,13 +212,13 @@ pub fn refused(bench: &Bench, ended: &Ended, secret: &str) {
     assert_eq!(bench.count("staging"), 0, "{ended}");
 }
 
-/// Whether a program told a text, plainly or in base 64.
+/// Whether a program printed a text, plainly or in base64.
 #[must_use]
 pub fn told(ended: &Ended, text: &str) -> bool {
     forms(text).iter().any(|form| ended.stdout.contains(form) || ended.stderr.contains(form))
 }
 
-/// A text, and what of its base 64 does not depend on what stands beside it, at each of the three offsets.
+/// Returns a text, and the part of its base64 that does not depend on its neighbours, at each of the three offsets.
 fn forms(text: &str) -> Vec<String> {
     let encoded = (0..3).map(|before| {
         let octets = [vec![b' '; before], text.as_bytes().to_vec()].concat();

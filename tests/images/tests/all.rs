@@ -1,4 +1,4 @@
-//! Every test of pulling in one program: a module a matter. This file adds nothing.
+//! Every test of pulling in one program, one module per subject.
 
 mod blobs;
 mod broken;

@@ -1,10 +1,10 @@
-//! Blobs that are longer, shorter or other than a manifest says, and parts of them that nobody asked for.
+//! Blobs that are longer, shorter or other than a manifest says, and ranges that were not requested.
 
 use lockgate_images::{Bench, Head, Hostile, Image, Layer, Reply, ready, refused};
 
 const SIZE: usize = 1 << 20;
 
-/// A server with one image, whose layer it answers as it likes.
+/// Starts a server with one image, whose layer `reply` answers.
 fn serving(
     image: &Image,
     layer: impl Fn(&Head, usize, &[u8]) -> Reply + Send + Sync + 'static,
@@ -82,7 +82,7 @@ fn a_part_that_was_not_asked_for_is_refused() {
     ] {
         let (_server, name) = serving(&image(22), move |head, before, octets| {
             if before == 0 {
-                // It breaks off, so that the rest is asked for.
+                // It breaks off, so that the rest is requested.
                 let length = octets.len().to_string();
                 return Reply::head(200, &[("Content-Length", &length)]).then(&octets[..SIZE / 2]);
             }
@@ -152,7 +152,7 @@ fn a_blob_with_the_right_digest_and_the_wrong_content_is_refused() {
     if !ready(&[]) {
         return;
     }
-    // What was sent is what the manifest says; what it unpacks to is not what the configuration says.
+    // The blob is what the manifest says; the archive in it is not what the configuration says.
     let (real, claimed) = (Layer::noise(26, SIZE), Layer::noise(27, SIZE));
     let config = serde_json::json!({ "rootfs": { "diff_ids": [claimed.plain] } });
     let image = Image::configured(&config, &[real]);
@@ -185,7 +185,7 @@ fn a_layer_larger_than_was_allowed_is_not_even_downloaded() {
     if !ready(&[]) {
         return;
     }
-    // A manifest may say any size, and a disk has an end: what cannot fit unpacked is not fetched packed.
+    // A manifest may name any size, and a disk has an end: what cannot fit unpacked is not downloaded.
     let image = image(28).with_manifest(|manifest| manifest["layers"][0]["size"] = (1_u64 << 40).into());
     let (server, name) =
         serving(&image, |_, _, octets| Reply::head(200, &[]).then(octets).endlessly(b"more"));

@@ -1,4 +1,4 @@
-//! What breaks on the way is gone on with, and what is not what its digest says is not kept.
+//! A broken download is continued, and a blob that does not match its digest is not kept.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use lockgate_images::{Bench, Deed, Hostile, Image, Layer, Needs, Registry, Relay
 const SIZE: usize = 4 << 20;
 const HALF: usize = SIZE / 2;
 
-/// A registry with one image of one large layer, and a relay that does `deed` to the first answer with that layer.
+/// Starts a registry with one image of one large layer, and a relay that does `deed` to the first answer with that layer.
 fn large(seed: u64, deed: Deed) -> (Registry, Relay, Layer, String) {
     let registry = Registry::open();
     let layer = Layer::noise(seed, SIZE);
@@ -22,7 +22,7 @@ fn large(seed: u64, deed: Deed) -> (Registry, Relay, Layer, String) {
     (registry, relay, layer, name)
 }
 
-/// Where the requests for a blob wanted to begin.
+/// Returns the offsets that requests for a blob asked for.
 fn ranges(relay: &Relay, digest: &str) -> Vec<Option<usize>> {
     let heads = relay.heads();
     let asked = heads.iter().filter(|head| head.path().ends_with(digest));
@@ -30,11 +30,11 @@ fn ranges(relay: &Relay, digest: &str) -> Vec<Option<usize>> {
     asked.map(|head| head.field("range").and_then(from)).collect()
 }
 
-/// The one request after the first begins within the layer, where the first one ended.
+/// Checks that the second request begins within the layer, where the first one ended.
 fn assert_resumed(relay: &Relay, layer: &Layer) {
     let found = ranges(relay, &layer.blob.digest);
     let [None, Some(from)] = found[..] else { panic!("not one request and one for the rest: {found:?}") };
-    // The head of the answer counts among the octets after which the relay ends it.
+    // The head of the answer counts among the octets that the relay lets through.
     assert!(from > HALF - 4096 && from <= HALF, "it went on from {from}");
 }
 
@@ -102,7 +102,7 @@ fn a_download_that_always_breaks_off_is_given_up() {
         return;
     }
     let (registry, _relay, layer, _) = large(6, Deed::Pass);
-    // Less than the head of the answer: no attempt gets anywhere.
+    // Less than the head of the answer: no attempt makes progress.
     let wanted = layer.blob.digest.clone();
     let relay = Relay::start(registry.address(), move |head, _| {
         if head.path().ends_with(&wanted) { Deed::Cut(100) } else { Deed::Pass }
@@ -165,7 +165,7 @@ fn a_beginning_that_is_not_the_blobs_is_not_kept_for_ever() {
     let name = format!("{}/app", registry.address());
     assert!(bench.list().is_empty());
     let file = bench.images().join("blobs").join(&layer.blob.digest["sha256:".len()..]);
-    // Too little of something else; too much of it; and as much as there is to be.
+    // Too little of something else; too much of it; and exactly as much as expected.
     for length in [HALF, SIZE * 2, layer.blob.octets.len()] {
         fs::write(&file, vec![b'x'; length]).unwrap();
         let first = bench.pull(&name);
@@ -184,7 +184,7 @@ fn a_disk_that_is_full_is_not_blamed_on_the_registry() {
     let server = Hostile::start(move |head, _| Reply::honest(head, &image));
     let bench = Bench::new().with_names(&["unused.test"]);
     let command = bench.command(&["image", "pull", &format!("{}/app", server.address())]);
-    // A disk of its own over the data, in the same mount namespace.
+    // A separate small disk over the data, in the same mount namespace.
     let mut words: Vec<_> = command.get_args().map(std::ffi::OsStr::to_owned).collect();
     let script = words.iter_mut().find(|word| word.to_string_lossy().contains("mount --bind")).unwrap();
     *script = format!("mount -t tmpfs -o size=2m none \"$XDG_DATA_HOME\" && {}", script.display()).into();

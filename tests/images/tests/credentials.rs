@@ -1,4 +1,4 @@
-//! A registry that wants to know who asks, and a password that goes to it and nowhere else.
+//! A registry that requires a password, which goes to it and nowhere else.
 
 use lockgate_images::{
     Bench, Deed, Needs, PASSWORD, Protection, Registry, Relay, USER, ready, refused, told,
@@ -6,7 +6,7 @@ use lockgate_images::{
 
 use crate::pulled::small;
 
-/// A registry that wants a password, and has one image.
+/// Starts a registry that requires a password, and has one image.
 fn protected() -> (Registry, String) {
     let open = Registry::open();
     open.push("team/app", "1", &small("secret"));
@@ -39,7 +39,7 @@ fn with_a_credential_it_is_pulled_and_the_password_is_nowhere() {
     assert_eq!(bench.list().len(), 1);
     assert!(!told(&ended, PASSWORD), "{ended}");
     assert_eq!(bench.holding(PASSWORD), [""; 0].map(std::path::PathBuf::from));
-    // The search itself finds what there is.
+    // The control: the search finds what is there.
     assert!(!bench.holding("team/app").is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! Manifests, indexes and configurations that lie, that are too large, and that do not end.
+//! Manifests, indexes and configurations that lie, are too large, or never end.
 
 use lockgate_images::{
     Bench, Blob, Head, Hostile, Image, Layer, Packed, Reply, digest, index, ready, refused,
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::pulled::small;
 
-/// What documents may have, and what sockets on this machine take beyond that before somebody reads.
+/// The limit for documents, and what sockets on this machine buffer beyond it.
 const TAKEN: u64 = 32 << 20;
 
-/// Pulls `app` from such a server, which must fail; the server and what the product said.
+/// Pulls `app` from such a server, which must fail, and returns the server and the product's output.
 fn pull_from(
     suffix: &str,
     script: impl Fn(&Head, usize) -> Reply + Send + Sync + 'static,
@@ -52,7 +52,7 @@ fn a_document_without_end_is_not_read_to_it() {
         });
         assert!(told.contains("larger than 4194304 octets"), "{told}");
         assert!(server.sent() < TAKEN, "{} octets were taken", server.sent());
-        // The same of the configuration.
+        // The configuration likewise.
         let image = image.clone();
         let (server, told) = pull_from("", move |head, _| {
             if head.path().contains("/blobs/") { endless.clone() } else { Reply::honest(head, &image) }
@@ -128,7 +128,7 @@ fn a_manifest_that_is_not_the_one_that_was_asked_for_is_refused() {
     let (_, told) =
         pull_from(&format!("@{}", asked.manifest.digest), move |head, _| Reply::honest(head, &image));
     assert!(told.contains(&asked.manifest.digest) && told.contains(&given.manifest.digest), "{told}");
-    // The same where an index asks for it.
+    // Likewise when an index names it.
     let index = index(&[("amd64", &asked)]);
     let (_, told) = pull_from("", move |head, _| {
         if head.path().ends_with("/latest") { Reply::ok(&index.octets) } else { Reply::honest(head, &given) }
@@ -141,7 +141,7 @@ fn an_index_that_leads_to_itself_is_refused() {
     if !ready(&[]) {
         return;
     }
-    // Its own digest cannot be in it; that of another index is, which is answered by itself.
+    // It cannot contain its own digest; it contains that of another index, which the server answers with itself.
     let other = Blob::new(br#"{"manifests":[]}"#.to_vec());
     let itself =
         json!({ "schemaVersion": 2, "manifests": [{ "digest": other.digest, "size": 1 }] }).to_string();
@@ -215,7 +215,7 @@ fn sizes_that_cannot_be_added_up_are_refused_without_panic() {
             manifest["layers"][1]["size"] = size.clone();
         });
         let server = Hostile::start(move |head, _| match head.path().contains("/blobs/") {
-            // The layers are refused, so that this does not take what their sizes say.
+            // The layers are refused, so that this does not take as much as their sizes say.
             true if !head.path().ends_with(&image.config.digest) => Reply::new(404, &[], b""),
             _ => Reply::honest(head, &image),
         });
@@ -260,7 +260,7 @@ fn a_manifest_and_its_configuration_agree_on_the_layers() {
         let (server, _) = pull_from("", move |head, _| Reply::honest(head, &image));
         assert_eq!(server.heads().len(), 2, "a layer was asked for");
     }
-    // As many, but not those.
+    // The right number of layers, in the wrong order.
     let plain = [&layers[1].plain, &layers[0].plain];
     let image = Image::configured(&json!({ "rootfs": { "diff_ids": plain } }), &layers);
     let (_, told) = pull_from("", move |head, _| Reply::honest(head, &image));

@@ -1,4 +1,4 @@
-//! Images whose links lead where they should not: to what belongs to the run's own processes, to this machine, to the workspace.
+//! Images whose links lead where they must not: to the run's own processes, to this machine, to the workspace.
 
 use std::fs::{self, File};
 use std::io::Cursor;
@@ -9,10 +9,10 @@ use lockgate_images::{Bench, Needs, account, busybox, ready};
 use tar::{Archive, Builder, EntryType, Header};
 
 const CANARY: &str = "kanarienvogel-4711";
-/// A path in a rule opens TLS, and then the image's list of authorities is read.
+/// A path in a rule terminates TLS, which reads the image's list of authorities.
 const OPENS: &str = "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\n";
 
-/// The small image with entries of its own in place of those of the same names.
+/// Makes the small image, with some entries replaced.
 fn image(bench: &Bench, name: &str, entries: &[(&str, EntryType, u32, &str)]) {
     let mut layer = Builder::new(Vec::new());
     let path = busybox().expect("`ready` was asked first");
@@ -51,7 +51,7 @@ fn run(bench: &Bench, arguments: &[&str]) -> Ended {
     Live::start(bench.command(&all).env("CANARY", CANARY)).wait()
 }
 
-/// As whoever runs the tests, and, where that is root, as somebody else as well.
+/// For the user who runs the tests and, where that is root, for another user as well.
 fn everybody() -> Vec<Bench> {
     let mut benches = vec![Bench::new()];
     let root =

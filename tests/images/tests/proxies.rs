@@ -1,4 +1,4 @@
-//! A registry that is reached through a proxy of the environment's, as in offices.
+//! A registry that is reached through a proxy of the environment, as in offices.
 
 use lockgate_conformance::{Ended, Live};
 use lockgate_images::{Bench, Certificate, ForwardProxy, Needs, Protection, Registry, ready, refused};
@@ -8,7 +8,7 @@ use crate::pulled::small;
 /// A name that only the proxy can find.
 const NAME: &str = "registry.office.test";
 const USER: &str = "ann";
-/// As it stands in an address, and as it is.
+/// The password as written in an address, and decoded.
 const WRITTEN: &str = "p%40ss:w0rd";
 const PASSWORD: &str = "p@ss:w0rd";
 
@@ -53,7 +53,7 @@ fn a_proxy_that_refuses_is_named_and_its_password_is_not() {
     refused(&bench, &ended, PASSWORD);
     assert!(ended.stderr.contains("HTTPS_PROXY") && ended.stderr.contains("407"), "{ended}");
     assert!(!ended.stderr.contains(WRITTEN), "{ended}");
-    // One that cannot be read at all is refused before anything is sent.
+    // A proxy address that cannot be parsed is refused before anything is sent.
     let ended = pull(&bench, &format!("{NAME}:5000/app"), &[("PROXY_URL", "gopher://ann:s3cret@proxy")]);
     refused(&bench, &ended, "s3cret");
     assert!(ended.stderr.contains("PROXY_URL") && ended.stderr.contains("gopher"), "{ended}");

@@ -1,11 +1,11 @@
-//! Images come from a real registry by every kind of name and in every packing, run, and go again.
+//! Images are pulled from a real registry by every kind of name and in every compression, run, and are removed.
 
 use lockgate_images::Deed;
 use lockgate_images::{
     Bench, Image, Layer, Needs, Packed, Registry, Relay, account, busybox, digest, index, ready,
 };
 
-/// A small image, of one file.
+/// Makes a small image of one file.
 pub(crate) fn small(content: &str) -> Image {
     Image::new(&[Layer::files(&[("file", content)], Packed::Gzip)])
 }
@@ -80,7 +80,7 @@ fn an_index_gives_the_image_for_this_machine() {
         let asked = relay.heads();
         let asked = |digest: &str| asked.iter().any(|head| head.target().contains(digest));
         assert!(!foreign.iter().any(|blob| asked(&blob.digest)), "what is for another machine was asked for");
-        // By what the name stands for: the index.
+        // Removed by the name, which stands for the index.
         assert_eq!(bench.lockgate(&["image", "rm", &name]).code, 0);
     }
 }
@@ -97,7 +97,7 @@ fn an_index_without_an_image_for_this_machine_says_what_it_has() {
     let ended = bench.pull(&format!("{}/app", registry.address()));
     lockgate_images::refused(&bench, &ended, "");
     assert!(ended.stderr.contains("linux/amd64") && ended.stderr.contains("linux/arm64"), "{ended}");
-    // And the image itself, which its own configuration tells apart.
+    // By its digest the image is refused as well: its configuration names another machine.
     let ended = bench.pull(&format!("{}/app@{}", registry.address(), elsewhere.manifest.digest));
     lockgate_images::refused(&bench, &ended, "");
     assert!(ended.stderr.contains("arm64"), "{ended}");
@@ -149,7 +149,7 @@ fn what_the_registry_does_not_have_is_told_so() {
     let ended = bench.pull("app:1");
     lockgate_images::refused(&bench, &ended, "");
     assert!(ended.stderr.contains("names no registry"), "{ended}");
-    // A port at which nobody listens.
+    // A port that nobody listens on.
     let address = registry.address();
     drop(registry);
     let ended = bench.pull(&format!("{address}/app"));

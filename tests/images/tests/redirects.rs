@@ -1,4 +1,4 @@
-//! Where a registry sends its clients, and what does not go there with them.
+//! The targets of a registry's redirects, and what is not sent to them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -40,7 +40,7 @@ fn a_layer_whose_redirect_is_refused_is_not_asked_for_again() {
     if !ready(&[]) {
         return;
     }
-    // It would be refused again, and again: that is no download that broke off.
+    // It would be refused again and again: this is no broken download.
     let image = small("x");
     let layer = image.layers[0].blob.digest.clone();
     let server = Hostile::start(move |head, _| {
@@ -52,7 +52,7 @@ fn a_layer_whose_redirect_is_refused_is_not_asked_for_again() {
     assert_eq!(server.heads().len(), 3, "{ended}");
 }
 
-/// A registry that wants a password and has its blobs elsewhere, and that elsewhere.
+/// Starts a registry that requires a password and redirects to another server for its blobs, and that server.
 fn with_store_elsewhere() -> (Hostile, Hostile) {
     let image = small("elsewhere");
     let blobs = Hostile::start({
@@ -174,7 +174,7 @@ fn the_query_of_a_redirect_is_never_shown() {
     if !ready(&[]) {
         return;
     }
-    // Every way in which the other end of a redirect can fail.
+    // Every way in which the target of a redirect can fail.
     let replies = [
         Reply::new(403, &[], SIGNATURE.as_bytes()),
         Reply::new(500, &[], SIGNATURE.as_bytes()),

@@ -1,10 +1,10 @@
-//! A registry that is not well, or asks for patience: it is asked again, and not for ever.
+//! A registry that fails or asks for patience is asked again, and not forever.
 
 use std::time::Duration;
 
 use lockgate_images::{Bench, Hostile, Image, Layer, Packed, Reply, ready, refused};
 
-/// A server with one image, which answers requests for its layer by `sick` first.
+/// Starts a server with one image, which first answers `times` requests for its layer with `sick`.
 fn sick(times: usize, sick: Reply) -> (Hostile, String) {
     let image = Image::new(&[Layer::files(&[("a", "1")], Packed::Gzip)]);
     let server = Hostile::start(move |head, before| {

@@ -1,4 +1,4 @@
-//! What is here already is not fetched again: by the next pull, by another image, by another pull at the same time.
+//! What is present is not downloaded again: by the next pull, by another image, by another pull at the same time.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn an_image_that_shares_layers_with_another_fetches_only_the_new_one() {
     assert_eq!(ended.code, 0, "{ended}");
     assert_eq!((relay.asked_for(&base.blob.digest), relay.asked_for(&two.blob.digest)), (1, 1));
     assert_eq!((bench.list().len(), bench.count("layers")), (2, 3));
-    // What both have stays for the other one.
+    // Shared layers stay for the other image.
     assert_eq!(bench.lockgate(&["image", "rm", &format!("{}/one", relay.address())]).code, 0);
     assert_eq!((bench.list().len(), bench.count("layers")), (1, 2));
 }
@@ -60,7 +60,7 @@ fn a_layer_that_an_image_has_twice_comes_once() {
     assert_eq!(relay.asked_for(&layer.blob.digest), 1);
 }
 
-/// Two pulls of the same image, the second begun while the first is in the middle of its layer.
+/// Makes two pulls of one image, the second begun while the first is in the middle of its layer.
 fn two_at_once() -> (Bench, usize) {
     let (registry, bench) = (Registry::open(), Bench::new());
     let layer = Layer::noise(2, 4 << 20);

@@ -1,6 +1,6 @@
-//! A registry elsewhere is spoken to over TLS, and only one that is who it says it is.
+//! A registry elsewhere is spoken to over TLS, and only if it proves its name.
 //!
-//! Registries on this machine are spoken to in the clear, so these have a name that means this machine in the test alone.
+//! Registries on this machine are spoken to in the clear, so these have a name that resolves to this machine in the test alone.
 
 use lockgate_images::{
     Bench, Certificate, Hostile, Needs, PASSWORD, Protection, Registry, Reply, USER, ready, refused,
@@ -24,7 +24,7 @@ fn an_unknown_authority_is_refused_and_nothing_is_sent_after_the_handshake() {
     refused(&bench, &ended, PASSWORD);
     assert!(ended.stderr.to_lowercase().contains("certificate"), "{ended}");
     assert_eq!((server.heard(), server.heads().len()), (0, 0), "something was sent");
-    // The same is taken where somebody vouches for it.
+    // With a trusted authority it is accepted.
     let bench = bench.trusting(&certificate);
     let ended = bench.pull(&name);
     assert_eq!(ended.code, 0, "{ended}");
@@ -131,7 +131,7 @@ fn a_registry_of_this_machine_gets_no_password_sent_elsewhere_in_the_clear() {
     if !ready(&[Needs::Names]) {
         return;
     }
-    // What is said to this machine stays on it; what is said to another one can be read on the way.
+    // A request to this machine stays on it; one to another machine can be read on the way.
     let service = Hostile::start(|_, _| Reply::ok(br#"{"token":"x"}"#));
     let challenge = format!("Bearer realm=\"http://tokens.test:{}/token\"", service.address().port());
     let server = Hostile::start(move |_, _| Reply::new(401, &[("WWW-Authenticate", &challenge)], b""));

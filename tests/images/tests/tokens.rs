@@ -1,4 +1,4 @@
-//! Token services: what a registry names in its challenge, what is sent there, and what may come back.
+//! Token services: which one a registry names in its challenge, what is sent there, and what it may answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::pulled::small;
 
 const TOKEN: &str = "t0ken-of-3-owls";
 
-/// A token service that answers so, and a registry that names it and takes [`TOKEN`] alone.
+/// Starts a token service with this answer, and a registry that names it and accepts [`TOKEN`] alone.
 fn with_service(answer: Reply) -> (Hostile, Hostile, String) {
     let service = Hostile::start(move |_, _| answer.clone());
     let realm = format!("http://{}/token?account=test", service.address());
@@ -20,7 +20,7 @@ fn with_service(answer: Reply) -> (Hostile, Hostile, String) {
     (service, registry, name)
 }
 
-/// A registry that names a realm to whoever it does not know.
+/// Starts a registry that names a realm to unknown clients.
 fn registry(image: &Image, realm: &str, knows: impl Fn(&Head) -> bool + Send + Sync + 'static) -> Hostile {
     let (image, challenge) =
         (image.clone(), format!("Bearer realm=\"{realm}\",service=\"the test\",scope=\"x\""));
@@ -68,7 +68,7 @@ fn a_token_under_both_of_its_names_is_taken() {
     if !ready(&[]) {
         return;
     }
-    // As Docker Hub answers; the specification of the token has both "for compatibility with OAuth 2.0".
+    // As Docker Hub answers; the specification of the token has both fields "for compatibility with OAuth 2.0".
     let both = format!(r#"{{"token":"{TOKEN}","access_token":"{TOKEN}","expires_in":300,"issued_at":"x"}}"#);
     let (_service, _registry, name) = with_service(Reply::ok(both.as_bytes()));
     let bench = Bench::new();
@@ -108,7 +108,7 @@ fn a_token_that_is_not_enough_leads_to_the_flag_for_credentials() {
     if !ready(&[]) {
         return;
     }
-    // What registries do for a private image: anybody gets a token, and it opens nothing.
+    // As registries do for a private image: everybody gets a token, and it grants nothing.
     let (_service, _registry, name) = with_service(Reply::ok(br#"{"token":"for-nobody"}"#));
     let bench = Bench::new();
     let ended = bench.pull(&name);
