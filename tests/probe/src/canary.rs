@@ -1,7 +1,7 @@
-//! Looks for a secret wherever this process can look: environments, command lines, files, memory of others.
-//! The secret comes masked (each octet XOR 0x5a, in hex), so that the search does not put it where it searches;
-//! for the same reason the probe's own memory is left out. Every walk is bounded. Other processes are looked at
-//! only when asked, and never in the machine's own PID namespace: what runs there is nobody's test subject.
+//! Searches for a secret everywhere this process can look: environments, command lines, files, memory of others.
+//! The secret is passed masked (each octet XOR 0x5a, in hex), so that the search does not find its own argument; for the same reason the
+//! probe's own memory is left out. Every walk is bounded. Other processes are searched only on request, and never in the machine's own PID
+//! namespace: the processes there are not under test.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -61,7 +61,7 @@ pub(crate) fn unmask(hex: &str) -> Option<Vec<u8>> {
     bytes.filter(|bytes| bytes.len() >= 8)
 }
 
-/// The secret as it may appear: plain, hex, percent, and base64 at each of the three alignments.
+/// Returns the forms of the secret: plain, hex, percent, and base64 at each of the three alignments.
 pub(crate) fn forms(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let join = |form: fn(&u8) -> String| secret.iter().map(form).collect::<String>().into_bytes();
     let mut forms = vec![
@@ -79,7 +79,7 @@ pub(crate) fn forms(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     forms
 }
 
-/// The base64 of the secret behind `lead` unknown octets, without the characters those and what follows touch.
+/// Returns the base64 of the secret behind `lead` unknown octets, without the characters that depend on its neighbours.
 fn base64_core(secret: &[u8], lead: usize, last: &[u8; 2]) -> Vec<u8> {
     const FIRST: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let character = |value: u8| match value {
@@ -105,7 +105,7 @@ impl Search {
         }
     }
 
-    /// Environment and command line of this process or of every visible one; memory of those that are not this.
+    /// Searches environment and command line of this process or of every visible one, and the memory of the others.
     fn processes(&mut self, everyone: bool) {
         let own = std::process::id().to_string();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -131,7 +131,7 @@ impl Search {
             let length = (end - start).min(left);
             let mut bytes = Vec::new();
             if memory.seek(SeekFrom::Start(start)).is_ok() {
-                // A hole in the map ends the read early; what came before it is still searched.
+                // A hole in the map ends the read early; what was read before it is searched.
                 let _ = memory.by_ref().take(length).read_to_end(&mut bytes);
             }
             self.look(&process.join("mem").to_string_lossy(), &bytes);

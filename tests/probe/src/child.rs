@@ -1,5 +1,5 @@
-//! Runs one attempt in a forked child, so that what it changes or breaks stays there, and reads how it ended.
-//! The parent waits for a bounded time and never leaves the child behind.
+//! Runs one attempt in a forked child, so that its changes and crashes stay there, and reads how it ended.
+//! The parent waits for a limited time and never leaves the child behind.
 
 use std::io;
 use std::time::{Duration, Instant};

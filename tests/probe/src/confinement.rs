@@ -1,4 +1,4 @@
-//! What the walls look like from inside: mounts, descriptors, and the kernel's own files opened for writing.
+//! The walls from inside: mounts, descriptors, and the kernel's own files opened for writing.
 //! A kernel file is opened and closed; nothing is ever written to one.
 
 use std::fs::{self, OpenOptions};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::Probe;
 use crate::report::Report;
 
-/// The walk under a kernel directory stops here.
+/// The most entries walked under a kernel directory.
 const ENTRIES: usize = 20_000;
 
 pub(crate) const PROBES: &[Probe] = &[
@@ -88,7 +88,7 @@ fn verdict(open: Vec<String>, seen: usize) -> Report {
     if open.is_empty() { Report::refused(detail) } else { Report::done(detail) }
 }
 
-/// Adds what can be written under `root`: files that open, directories that take new entries.
+/// Adds the writable entries under `root`: files that open, directories that accept new entries.
 fn walk(root: &Path, depth: usize, open: &mut Vec<String>) -> usize {
     let mut waiting: Vec<(PathBuf, usize)> = vec![(root.to_owned(), depth)];
     let mut seen = 0;

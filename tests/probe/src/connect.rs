@@ -1,6 +1,6 @@
-//! TCP and UDP as an ordinary program would do it: names by the system's resolver, then connect, send, listen.
-//! A redirected connection opens even when it leads nowhere, so the report says what came back, not only that it
-//! opened. Every wait is bounded.
+//! TCP and UDP as an ordinary program uses them: names by the system's resolver, then connect, send, listen.
+//! A redirected connection opens even when it leads nowhere, so the report contains what came back, not only that it opened. Every wait is
+//! bounded.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -13,7 +13,7 @@ use crate::report::Report;
 
 /// How long a connect or an answer may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection that is going to be refused after it opened is refused within this.
+/// How long a connection that opened may take to be refused.
 const SETTLE: Duration = Duration::from_millis(700);
 const SHOWN: usize = 16 * 1024;
 
@@ -35,7 +35,7 @@ fn resolve(arguments: &[String]) -> Option<Report> {
             addresses.dedup();
             Report::done(json!({ "addresses": addresses, "ms": milliseconds }))
         }
-        // The resolver's own errors carry no errno; to an agent they are a refusal.
+        // The resolver's own errors have no errno; to an agent they are a refusal.
         Err(error) if error.raw_os_error().is_none() => {
             Report::refused(json!({ "error": error.to_string(), "ms": milliseconds }))
         }
@@ -47,7 +47,7 @@ fn tcp(arguments: &[String]) -> Option<Report> {
     exchange(arguments, |_| false)
 }
 
-/// Of one who keeps the connection open the whole answer is known when its line has ended.
+/// When the peer keeps the connection open, the answer is complete at the end of its line.
 fn tcp_line(arguments: &[String]) -> Option<Report> {
     let [_, _, _] = arguments else { return None };
     exchange(arguments, |answer| answer.contains(&b'\n'))
@@ -75,7 +75,7 @@ fn exchange(arguments: &[String], enough: impl Fn(&[u8]) -> bool) -> Option<Repo
     Some(match (sent, end) {
         (Some(Err(error)), _) => Report { detail, ..error.into() },
         _ if !received.is_empty() => Report::done(detail),
-        // Nothing was said and the connection stays open: as far as TCP goes, that worked.
+        // No octet came and the connection stays open: for TCP that is a success.
         (None, End::Open) => Report::done(detail),
         (Some(_), End::Open) => Report::error(detail),
         (_, End::Failed(errno)) => Report::errno(errno, detail),
@@ -141,7 +141,7 @@ impl End {
     }
 }
 
-/// Reads until the peer ends it, `enough` says so, or the time is up.
+/// Reads until the peer ends the connection, `enough` returns true, or the time is up.
 pub(crate) fn listen(
     stream: &mut TcpStream,
     patience: Duration,
@@ -167,7 +167,7 @@ pub(crate) fn listen(
     (received, End::Open)
 }
 
-/// `\r`, `\n`, `\0` and `\\` in an argument become the octets they name.
+/// Replaces `\r`, `\n`, `\0` and `\\` in an argument by the octets they name.
 pub(crate) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -1,5 +1,5 @@
-//! DNS questions written by hand (RFC 1035), to any server, over UDP or TCP, for types the system's resolver never
-//! asks. The answer's address is checked by the kernel: the UDP socket is connected.
+//! Hand-written DNS queries (RFC 1035), to any server, over UDP or TCP, for types that the system's resolver never queries. The kernel
+//! checks the address of the answer: the UDP socket is connected.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -137,7 +137,7 @@ fn verdict(answer: &[u8], server: SocketAddr, milliseconds: u64) -> Report {
     if found { Report::done(detail) } else { Report::refused(detail) }
 }
 
-/// The response code and the answer section.
+/// Parses the response code and the answer section.
 fn parse(answer: &[u8]) -> Option<(u8, Vec<Value>)> {
     let word = |at: usize| Some(usize::from(*answer.get(at)?) << 8 | usize::from(*answer.get(at + 1)?));
     let code = answer.get(3)? & 0xf;

@@ -1,5 +1,5 @@
-//! Sockets that are neither TCP nor UDP nor Unix: ICMP, raw, packet, vsock, SCTP and the rest.
-//! Opening one is already the attempt; the few that then send, send one small packet and wait two seconds.
+//! Sockets other than TCP, UDP and Unix: ICMP, raw, packet, vsock, SCTP and the rest.
+//! Opening one is already the attempt; a few then send one small packet and wait two seconds.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "vsock", usage: "CID PORT", run: vsock },
 ];
 
-/// IPPROTO_DCCP; the C library's headers have it, the `libc` crate not everywhere.
+/// IPPROTO_DCCP, which the `libc` crate does not define everywhere.
 const DCCP: i32 = 33;
 
 const FAMILIES: &[(&str, i32, i32, i32)] = &[

@@ -1,5 +1,5 @@
 //! Plain attempts on files and directories: read, write, list, make, rename, remove, link.
-//! Nothing is repaired or retried; a path is used exactly as it was given.
+//! Nothing is repaired or retried; a path is used exactly as given.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::Probe;
 use crate::report::Report;
 
-/// A report shows this much of a file.
+/// The number of octets of a file that a report shows.
 const SHOWN: usize = 512;
 
 pub(crate) const PROBES: &[Probe] = &[

@@ -1,10 +1,9 @@
-//! A hostile client: says prepared requests to the planes of a sidecar, reads each answer to its end, and looks for secrets in
-//! it. It makes up nothing itself, so what it was given can be said again; it keeps nothing but what it found and counted.
+//! A hostile client: sends prepared requests to the planes of a sidecar, reads each answer to its end, and searches it for secrets.
+//! It makes up nothing itself, so the same input can be sent again; it keeps only what it found and counted.
 //!
-//! The file is a line of JSON for all planes, `[{"name", "at", "opening", "lines"}, …]`, and one for each request,
-//! `{"to", "method", "wild", "send"}`. A tame request has one answer, on a connection that is kept; a wild one may have any
-//! number, and has a connection of its own. Characters are octets (ISO 8859-1). Placeholders have stand-ins of their length:
-//! the variable's name, filled up with dots.
+//! The file has one line of JSON for all planes, `[{"name", "at", "opening", "lines"}, …]`, and one for each request, `{"to", "method",
+//! "wild", "send"}`. A tame request has one answer, on a connection that is kept; a wild one may have any number, and has a new connection.
+//! Characters are octets (ISO 8859-1). A placeholder is written as text of its length: the variable's name, padded with dots.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,16 +25,16 @@ pub(crate) const PROBES: &[Probe] = &[Probe {
     run: fuzz,
 }];
 
-/// More than there are processors: an upstream takes its time.
+/// More than there are processors: an upstream is slow.
 const THREADS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A part of a secret of this length is a leak.
 const TELLING: usize = 8;
-/// How many of what was found or missed each thread shows.
+/// How many findings and missed answers each thread shows.
 const SHOWN: usize = 5;
-/// A credential that is masked.
+/// A masked credential.
 const STARS: &[u8] = b"****************";
-/// No answer that is asked for is larger.
+/// The largest answer.
 const LARGEST: usize = 8 << 20;
 
 fn fuzz(arguments: &[String]) -> Option<Report> {
@@ -67,7 +66,7 @@ fn fuzz(arguments: &[String]) -> Option<Report> {
 struct Plane {
     name: String,
     dial: Dial,
-    /// Said first on each connection, and answered.
+    /// Sent first on each connection, and answered.
     opening: Vec<u8>,
     /// Requests and answers are lines of JSON.
     lines: bool,
@@ -89,7 +88,7 @@ impl Plane {
     }
 }
 
-/// One thread's connections, and what it saw.
+/// One thread's connections and results.
 struct Client<'a> {
     planes: &'a [Plane],
     search: &'a Search,
@@ -134,7 +133,7 @@ impl<'a> Client<'a> {
         self.told
     }
 
-    /// One request with one answer. Gives all that came, and its body without framing.
+    /// Sends one request with one answer. Returns everything received, and the body without framing.
     fn tamely(&mut self, at: usize, method: &str, octets: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (plane, told, mut heard) = (&self.planes[at], &mut self.told[at], Vec::new());
         // A kept connection may have been closed meanwhile; a new one may not.
@@ -147,7 +146,7 @@ impl<'a> Client<'a> {
                     break;
                 }
             };
-            // What is refused early is not read to its end, and answered nevertheless.
+            // The sidecar refuses some requests before it has read them to the end, and still answers.
             let _ = wire.link.write_all(octets);
             let answer = wire.answer(method, plane.lines);
             while answer.as_ref().is_ok_and(|answer| answer.last) && wire.fill().is_ok() {}
@@ -171,7 +170,7 @@ impl<'a> Client<'a> {
         (heard, Vec::new())
     }
 
-    /// Octets, and whatever comes back until the end.
+    /// Sends octets, and returns everything until the end.
     fn wildly(&mut self, at: usize, method: &str, octets: &[u8]) -> (Vec<u8>, Vec<u8>) {
         let (plane, told, mut bodies) = (&self.planes[at], &mut self.told[at], Vec::new());
         let mut wire = match Wire::dial(plane) {
@@ -206,22 +205,22 @@ fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// A connection and all that came over it.
+/// A connection and everything received over it.
 struct Wire {
-    /// Of either family: what is asked of a stream is the same.
+    /// A socket of either family: the operations on the stream are the same.
     link: UnixStream,
     heard: Vec<u8>,
-    /// How far it is read.
+    /// How far it is parsed.
     at: usize,
 }
 
 struct Answer {
     status: u64,
-    /// An upstream said it, and not the sidecar.
+    /// The answer is an upstream's, and not the sidecar's.
     upstream: bool,
-    /// It came packed, so that a search in it finds nothing.
+    /// The answer is compressed, so a search in it finds nothing.
     packed: bool,
-    /// No other follows on this connection.
+    /// No other answer follows on this connection.
     last: bool,
     body: Vec<u8>,
 }
@@ -249,7 +248,7 @@ impl Wire {
         Ok(())
     }
 
-    /// What comes before `mark`; both are read then.
+    /// Returns the octets before `mark`, and consumes both.
     fn until(&mut self, mark: &[u8]) -> io::Result<Vec<u8>> {
         let mut from = self.at;
         loop {
@@ -281,7 +280,7 @@ impl Wire {
         let (status, head) = loop {
             let head = String::from_utf8_lossy(&self.until(b"\r\n\r\n")?).to_ascii_lowercase();
             let status: u64 = head.get(9..12).and_then(|digits| digits.parse().ok()).ok_or_else(odd)?;
-            // Interim answers are followed by another (RFC 9110 §15.2).
+            // Another answer follows an interim one (RFC 9110 §15.2).
             if status >= 200 || status == 101 {
                 break (status, head);
             }
@@ -295,7 +294,7 @@ impl Wire {
         let mut last = status == 101 || field("connection") == Some("close");
         let mut body = Vec::new();
         if bare {
-            // Its fields speak of a body that does not come.
+            // Its fields describe a body that does not come.
         } else if field("transfer-encoding").is_some() {
             let mut size = 1;
             while size > 0 {
@@ -327,7 +326,7 @@ impl Answer {
     }
 }
 
-/// What became of the requests to one plane: `sent`, `upstream STATUS`, `own STATUS`, `masked`, `packed`, `missed`, `found`.
+/// The results of one plane: `sent`, `upstream STATUS`, `own STATUS`, `masked`, `packed`, `missed`, `found`.
 #[derive(Default)]
 struct Tally {
     counts: BTreeMap<String, u64>,
@@ -345,7 +344,7 @@ impl Tally {
         self.add("packed", u64::from(answer.packed));
     }
 
-    /// A request that should have been answered, or a connection that should have ended.
+    /// Records a request without an answer, or a connection that did not end.
     fn missed(&mut self, error: &io::Error, octets: &[u8], heard: &[u8]) {
         self.add("missed", 1);
         let (sent, heard) = (String::from_utf8_lossy(octets), String::from_utf8_lossy(heard));
@@ -388,7 +387,7 @@ impl Search {
     }
 }
 
-/// The first two octets of a text that has them, as a number.
+/// Returns the first two octets of a text as a number.
 fn pair(text: &[u8]) -> usize {
     usize::from(text[0]) << 8 | usize::from(text[1])
 }

@@ -1,5 +1,5 @@
-//! HTTP by hand, so that nothing is normalised on the way: a GET to a server, a request or a CONNECT to a proxy.
-//! It reads the status, the headers and the start of the body, and follows nothing.
+//! Hand-written HTTP, so that nothing is normalised on the way: a GET to a server, a request or a CONNECT to a proxy.
+//! It reads the status, the headers and the start of the body, and follows no redirect.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -119,7 +119,7 @@ fn split(answer: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&answer[..at], &answer[at + 4..]))
 }
 
-/// Whether the head and, when its length is told, the whole body have come.
+/// Whether the head and, when its length is given, the whole body have been received.
 fn complete(answer: &[u8]) -> bool {
     parse(answer).is_some_and(|(_, headers, body)| {
         let length = headers.get("content-length").and_then(|value| value.as_str()?.parse::<usize>().ok());

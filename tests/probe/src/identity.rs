@@ -1,4 +1,4 @@
-//! Who this process is: ids, capabilities, seccomp, namespaces, limits, session, and whom it can see.
+//! The identity of this process: ids, capabilities, seccomp, namespaces, limits, session, and the processes it can see.
 //! It reads and reports; nothing is changed.
 
 use std::fs;
@@ -86,7 +86,7 @@ fn environment() -> Report {
     Report::done(variables)
 }
 
-/// Every process under `/proc`, with its state and command line.
+/// Returns every process under `/proc`, with its state and command line.
 fn visible() -> Vec<Value> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,5 +1,5 @@
-//! Eats: memory, disk, inodes, descriptors, pseudo-terminals, processor time. Each up to a given amount, never
-//! more, and gives back what it took. `refused` means a limit stopped it; the detail says where.
+//! Consumes memory, disk, inodes, descriptors, pseudo-terminals, processor time. Each up to a given amount, never more, and gives back what
+//! it took. `refused` means that a limit stopped it; the detail says where.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ fn memory(arguments: &[String]) -> Option<Report> {
         if piece.try_reserve_exact(MIB).is_err() {
             return Some(stopped(Some(io::Error::from_raw_os_error(libc::ENOMEM)), held.len(), wanted));
         }
-        // A value that is not zero, so that every page is really taken.
+        // A nonzero value, so that every page is really allocated.
         piece.resize(MIB, 0xa5);
         held.push(std::hint::black_box(piece));
     }
@@ -68,7 +68,7 @@ fn disk(arguments: &[String]) -> Option<Report> {
             Err(error) => failure = Some(error),
         }
     }
-    // A failed removal shows as what is left in the directory.
+    // A failed removal is visible in the directory.
     let _ = fs::remove_file(&path);
     Some(stopped(failure, got, wanted))
 }
@@ -88,7 +88,7 @@ fn inodes(arguments: &[String]) -> Option<Report> {
             Err(error) => failure = Some(error),
         }
     }
-    // As above: what cannot be removed shows in the directory.
+    // As above: what cannot be removed is visible in the directory.
     let _ = fs::remove_dir_all(&root);
     Some(stopped(failure, got, wanted))
 }

@@ -1,6 +1,6 @@
-//! `probe NAME [ARGS…]`: makes one attempt from wherever it runs and prints one JSON object about how it went.
-//! It runs inside sandboxes, and outside as the positive control. It judges nothing, keeps nothing, bounds every
-//! loop and wait, and exits 0 whenever it could report (2 when it was called wrongly).
+//! `probe NAME [ARGS…]`: makes one attempt from wherever it runs and prints one JSON object with its result.
+//! It runs inside sandboxes, and outside as the positive control. It judges nothing, keeps nothing, bounds every loop and wait, and exits 0
+//! whenever it could report (2 on a usage error).
 
 mod canary;
 mod child;
@@ -25,11 +25,11 @@ use std::process::ExitCode;
 
 use report::Report;
 
-/// One attempt by name. The function gets the arguments after the name; `None` means they are wrong.
+/// One attempt by name. The function receives the arguments after the name, and returns `None` if they are wrong.
 pub(crate) struct Probe {
-    /// The word on the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// Its arguments, for the list.
+    /// The arguments, for the list.
     pub(crate) usage: &'static str,
     /// The attempt.
     pub(crate) run: fn(&[String]) -> Option<Report>,

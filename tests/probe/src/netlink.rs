@@ -1,5 +1,5 @@
-//! Netlink messages that would change the network: an address, a route, a link going down, a firewall table.
-//! Meant for a network namespace of one's own: run anywhere else with rights, they do what they say.
+//! Netlink messages that change the network: an address, a route, a link going down, a firewall table.
+//! Meant for a separate network namespace: run with rights anywhere else, they take effect.
 
 use std::io;
 
@@ -80,7 +80,7 @@ fn table() -> io::Result<Value> {
 
 fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(16 + body.len());
-    // A handful of octets: the length fits.
+    // A few octets: the length fits.
     message.extend((16 + body.len() as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
@@ -98,7 +98,7 @@ fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// Sends and reads the acknowledgement: an error message whose code is 0 when all went well.
+/// Sends the message and reads the acknowledgement: an error message whose code is 0 on success.
 fn exchange(protocol: i32, bytes: &[u8]) -> io::Result<Value> {
     let socket = open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
     send(&socket, bytes)?;

@@ -1,4 +1,4 @@
-//! What can be done to other processes, and what becomes of orphans and zombies.
+//! Attempts on other processes, and on orphans and zombies.
 //! Signals go only where the arguments say; forks are counted and bounded.
 
 use std::io;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::Probe;
 use crate::report::Report;
 
-/// No probe makes more children than this, whatever it is asked for.
+/// The most children of a probe, whatever the arguments say.
 const FORKS: usize = 20_000;
 
 pub(crate) const PROBES: &[Probe] = &[
@@ -65,7 +65,7 @@ fn proc_read(arguments: &[String]) -> Option<Report> {
             "mem" => std::fs::File::open(&path).map(|_| "opened".to_owned()),
             _ => std::fs::read(&path).map(|bytes| format!("{} bytes", bytes.len())),
         };
-        // An empty answer is how the kernel hides `maps` and `auxv` of a process one may not look into.
+        // The kernel hides `maps` and `auxv` of a process by an empty answer.
         got |= result.as_ref().is_ok_and(|text| text != "0 bytes");
         detail.insert(part.to_owned(), result.unwrap_or_else(|error| format!("refused: {error}")).into());
     }
@@ -85,7 +85,7 @@ fn stop_init() -> Report {
     if matches!(state, 'T' | 't' | '?') { Report::done(detail) } else { Report::refused(detail) }
 }
 
-/// Forks children that wait, until `wanted` or a refusal; ends and reaps them all.
+/// Forks waiting children, until `wanted` or a refusal, then ends and reaps them all.
 fn forks(arguments: &[String]) -> Option<Report> {
     let [wanted] = arguments else { return None };
     let wanted: usize = wanted.parse::<usize>().ok()?.min(FORKS);
@@ -116,10 +116,10 @@ fn forks(arguments: &[String]) -> Option<Report> {
     })
 }
 
-/// The classic bomb with a fuse: every child forks too, up to `N` levels in all, and everything ends in 3 s.
+/// A fork bomb with a limit: every child forks too, up to `N` levels in all, and everything ends in 3 s.
 fn fork_bomb(arguments: &[String]) -> Option<Report> {
     let [levels] = arguments else { return None };
-    // 2^12 processes are a bomb to any sane limit and no danger to a machine without one.
+    // 2^12 processes exceed any sane limit, and are no danger to a machine without one.
     let levels: u32 = levels.parse::<u32>().ok()?.min(12);
     let own = std::process::id();
     let mut refused = 0u32;
@@ -171,7 +171,7 @@ fn orphan(arguments: &[String]) -> Option<Report> {
     }
     Some(match command.spawn() {
         Ok(mut child) => {
-            // The one in between has ended or is about to; reaping it makes the other one an orphan.
+            // The middle process has ended or is about to; reaping it makes the other one an orphan.
             let _ = child.wait();
             Report::done(json!({ "mark": mark }))
         }

@@ -1,5 +1,5 @@
-//! What one attempt came to: an outcome, the errno if there was one, and what was seen.
-//! It only describes; whether an outcome is right is for the conformance tests to say.
+//! The result of one attempt: an outcome, the errno if there was one, and what was seen.
+//! It only describes; the conformance tests judge.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 /// The four ways an attempt can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It worked, or (for a bare system call) the kernel's own code was reached.
+    /// It succeeded, or (for a bare system call) the kernel's own code was reached.
     Done,
-    /// Somebody said no.
+    /// It was refused.
     Refused,
-    /// The thing to be tried is not there.
+    /// The target is not there.
     Absent,
     /// It ended in some other way; the detail says how.
     Error,
@@ -29,7 +29,7 @@ impl Outcome {
         }
     }
 
-    /// Sorts an errno into refused, absent or plain error.
+    /// Sorts an errno into refused, absent or other error.
     pub(crate) fn of_errno(errno: i32) -> Self {
         match errno {
             libc::EPERM
@@ -58,7 +58,7 @@ impl Outcome {
     }
 }
 
-/// One attempt's result, before it has a name.
+/// One attempt's result, without its name.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) outcome: Outcome,
@@ -67,32 +67,32 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// It worked; `detail` is what was seen.
+    /// Success; `detail` is what was seen.
     pub(crate) fn done(detail: impl Into<Value>) -> Self {
         Self { outcome: Outcome::Done, errno: None, detail: detail.into() }
     }
 
-    /// Somebody said no without an errno.
+    /// A refusal without an errno.
     pub(crate) fn refused(detail: impl Into<Value>) -> Self {
         Self { outcome: Outcome::Refused, errno: None, detail: detail.into() }
     }
 
-    /// The thing is not there.
+    /// The target is not there.
     pub(crate) fn absent(detail: impl Into<Value>) -> Self {
         Self { outcome: Outcome::Absent, errno: None, detail: detail.into() }
     }
 
-    /// It ended in a way that is neither of the others.
+    /// Any other end.
     pub(crate) fn error(detail: impl Into<Value>) -> Self {
         Self { outcome: Outcome::Error, errno: None, detail: detail.into() }
     }
 
-    /// An errno, sorted, with `detail` beside it.
+    /// An errno, sorted, with `detail`.
     pub(crate) fn errno(errno: i32, detail: impl Into<Value>) -> Self {
         Self { outcome: Outcome::of_errno(errno), errno: Some(errno), detail: detail.into() }
     }
 
-    /// The one object that is printed.
+    /// Returns the object to print.
     pub(crate) fn object(&self, probe: &str) -> Value {
         let mut object = json!({ "probe": probe, "outcome": self.outcome.word(), "detail": self.detail });
         if let Some(errno) = self.errno {
@@ -121,7 +121,7 @@ impl From<io::Result<Value>> for Report {
     }
 }
 
-/// The errno's symbolic name, or its number for the rare ones.
+/// Returns the errno's symbolic name, or its number for rare ones.
 pub(crate) fn errno_name(errno: i32) -> String {
     macro_rules! names {
         ($($name:ident),* $(,)?) => {

@@ -15,27 +15,27 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "syscalls", usage: "(the whole escape table)", run: |_| Some(all()) },
 ];
 
-/// Who gets past the kernel's own permission check, and can serve as the positive control.
+/// Which processes pass the kernel's own permission check, and can serve as the positive control.
 #[derive(Clone, Copy)]
 enum Needs {
-    /// Any process: the arguments are judged before the capability.
+    /// Any process: the arguments are checked before the capability.
     Nobody,
-    /// A capability in one's own user namespace.
+    /// A capability in a new user namespace.
     Namespace,
-    /// A capability of the machine's.
+    /// A capability of the machine.
     Machine,
 }
 
-/// Name, number, who can be the control, arguments.
+/// Name, number, possible controls, arguments.
 type Row = (&'static str, i64, Needs, [i64; 6]);
 
 /// An address no process maps.
 const BAD: i64 = 1;
 const NO: i64 = -1;
 const NEW: i64 = libc::SIGCHLD as i64;
-/// `UFFD_USER_MODE_ONLY`, userfaultfd(2): what the kernel grants without a capability.
+/// `UFFD_USER_MODE_ONLY`, userfaultfd(2), which the kernel grants without a capability.
 const UFFD_USER: i64 = 1;
-/// `FAN_REPORT_FID`, fanotify_init(2): what the kernel grants without a capability.
+/// `FAN_REPORT_FID`, fanotify_init(2), which the kernel grants without a capability.
 const FAN_FID: i64 = 0x200;
 /// x32 calls carry this bit, `__X32_SYSCALL_BIT` in asm/unistd.h.
 const X32: i64 = 0x4000_0000;
@@ -112,7 +112,7 @@ fn one(arguments: &[String]) -> Option<Report> {
     Some(Report { outcome, errno, detail })
 }
 
-/// Every row in one object: name → what became of it. The outcome is `done` if any call got past the filter.
+/// Tries every row, and reports one object: name → result. The outcome is `done` if any call got past the filter.
 fn all() -> Report {
     let rows: Vec<_> = everything().collect();
     let any = rows.iter().any(|(_, outcome, ..)| *outcome == Outcome::Done);
@@ -124,7 +124,7 @@ fn all() -> Report {
     if any { Report::done(table) } else { Report::refused(table) }
 }
 
-/// One row's name, how it ended, the errno, and who may be its control.
+/// One row's name, its outcome, the errno, and its possible controls.
 type Tried = (&'static str, Outcome, Option<i32>, Value);
 
 fn everything() -> impl Iterator<Item = Tried> {
@@ -148,7 +148,7 @@ fn tried(name: &'static str, needs: Needs, end: End) -> Tried {
             let outcome = match errno {
                 libc::EPERM | libc::EACCES => Outcome::Refused,
                 libc::ENOSYS => Outcome::Absent,
-                // Every other answer is the kernel judging the arguments: the filter let the call through.
+                // Any other answer comes from the kernel's check of the arguments: the filter let the call through.
                 _ => Outcome::Done,
             };
             (outcome, Some(errno), json!(errno_name(errno)))

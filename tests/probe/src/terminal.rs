@@ -1,5 +1,5 @@
-//! Is there a terminal, how large is it, and can keystrokes be pushed into it?
-//! The push is one space, so that a success shows and does nothing.
+//! Reports whether there is a terminal, its size, and whether keystrokes can be pushed into it.
+//! The push is one space, so that a success shows and has no effect.
 
 use std::io;
 
@@ -48,7 +48,7 @@ fn terminal() -> Report {
 fn push(request: u64) -> Report {
     let tty = std::fs::File::open("/dev/tty");
     let tty = tty.as_ref().map_or(-1, std::os::fd::AsRawFd::as_raw_fd);
-    // For TIOCLINUX the first octet is the subcode: 0 is none of them, so nothing can be pasted.
+    // For TIOCLINUX the first octet is the subcode: 0 is not one, so nothing can be pasted.
     let octet = if request as u32 == libc::TIOCSTI as u32 { b' ' } else { 0 };
     let mut errno = libc::ENOTTY;
     for descriptor in [0, tty] {

@@ -1,4 +1,4 @@
-//! A ClientHello written by hand (RFC 8446 §4.1.2), so that its server name, its cuts and its records can be odd.
+//! A hand-written ClientHello (RFC 8446 §4.1.2) with unusual server names, cuts and records.
 //! It looks at the first record that comes back: a handshake is an answer from a server, an alert is a refusal.
 //! No session is ever completed.
 
@@ -61,7 +61,7 @@ fn send(stream: &mut TcpStream, hello: &[u8], cut: Cut) -> std::io::Result<()> {
         Cut::Whole => stream.write_all(&record(hello)),
         Cut::Segments => {
             let record = record(hello);
-            // The first octets alone, so that the name itself is in pieces; the rest would only take time.
+            // Only the first octets one by one, so that the name itself is in pieces: the rest would only take time.
             let (slow, rest) = record.split_at(record.len().min(160));
             for octet in slow {
                 stream.write_all(&[*octet])?;

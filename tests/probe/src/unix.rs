@@ -1,5 +1,5 @@
-//! Unix sockets of others: connecting by path, by abstract name, as a stream or by datagram.
-//! One short line is sent, and what comes back within two seconds is shown.
+//! Other processes' Unix sockets: connects by path or abstract name, as a stream or by datagram.
+//! It sends one short line, and shows what comes back within two seconds.
 
 use std::io;
 use std::mem::offset_of;

@@ -1,5 +1,5 @@
-//! The probe as its callers use it: a list, one JSON object an attempt, exit 2 when called wrongly.
-//! Only attempts that do no harm anywhere are made here.
+//! The probe as its callers use it: a list, one JSON object per attempt, exit 2 on a usage error.
+//! These tests make only harmless attempts.
 
 #![expect(clippy::expect_used, reason = "a test that cannot start the probe has failed")]
 
@@ -46,7 +46,7 @@ fn outcomes_follow_the_errno() {
 
 #[test]
 fn the_machines_own_processes_are_left_alone() {
-    // Inside a container of a build machine there is another PID namespace, and then there is nothing to protect.
+    // In a container of a build machine there is another PID namespace, and nothing to protect.
     let first = std::fs::read_link("/proc/self/ns/pid")
         .is_ok_and(|link| link.to_string_lossy() == "pid:[4026531836]");
     if first {
