@@ -1,12 +1,12 @@
-//! Every address of the world, with who answers there. It must never name an address of the machine.
+//! Every address of the world and its server. It must never contain an address of the machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The web server of the public internet, in both families.
 pub(crate) const WEB4: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 34);
 pub(crate) const WEB6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x2800, 0x220, 1, 0, 0, 0, 1);
-/// A certificate for another name, an expired one, one signed by itself, one of an authority that nobody trusts, and one
-/// for the address alone.
+/// Servers with a certificate for another name, an expired one, a self-signed one, one of an untrusted authority, and one for the address
+/// alone.
 pub(crate) const BAD_NAME: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 35);
 pub(crate) const EXPIRED: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 36);
 pub(crate) const SELF_SIGNED: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 37);
@@ -17,7 +17,7 @@ pub(crate) const SSH: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 40);
 /// Packets to these vanish, or are answered with "host unreachable".
 pub(crate) const BLACKHOLE: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 98);
 pub(crate) const UNREACHABLE: Ipv4Addr = Ipv4Addr::new(93, 184, 216, 99);
-/// The resolver the host is told of.
+/// The resolver that the host is configured with.
 pub(crate) const RESOLVER4: Ipv4Addr = Ipv4Addr::new(9, 9, 9, 9);
 pub(crate) const RESOLVER6: Ipv6Addr = Ipv6Addr::new(0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe);
 /// The host itself and its router, on the LAN side.
@@ -35,7 +35,7 @@ pub(crate) const METADATA6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 
 pub(crate) const PRIVATE4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
 pub(crate) const PRIVATE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
 
-/// Resolvers that answer, ours first: programs with a resolver of their own ask the others.
+/// Resolvers that answer, ours first: programs with a built-in resolver ask the others.
 pub(crate) const RESOLVERS: [IpAddr; 5] = [
     IpAddr::V4(RESOLVER4),
     IpAddr::V6(RESOLVER6),
@@ -44,14 +44,14 @@ pub(crate) const RESOLVERS: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888)),
 ];
 
-/// Addresses to which a socket binds by name. Every other one is answered by the sockets on the wildcard address.
+/// Returns the addresses that sockets bind individually. The sockets on the wildcard address answer for every other one.
 pub(crate) fn bound() -> Vec<IpAddr> {
     let mut bound: Vec<IpAddr> = RESOLVERS.to_vec();
     bound.extend([IpAddr::V4(WEB4), IpAddr::V6(WEB6), IpAddr::V4(SSH), IpAddr::V4(LAN)]);
     bound
 }
 
-/// The name under which what arrives at `address` is recorded.
+/// Returns the server name that traffic to `address` is recorded under.
 pub(crate) fn server_at(address: IpAddr) -> &'static str {
     match address {
         IpAddr::V4(WEB4) | IpAddr::V6(WEB6) => "web",

@@ -1,5 +1,4 @@
-//! The three archive forms that package indexes serve, written by hand: they hold a few lines of text each, and the clients
-//! that open them are the real ones.
+//! The three archive formats of package indexes, written by hand: they contain a few lines of text each, and real clients open them.
 
 use crate::forms::gzip;
 
@@ -30,7 +29,7 @@ pub(crate) fn zip(files: &[File<'_>]) -> Vec<u8> {
         archive.extend_from_slice(content);
 
         directory.extend_from_slice(b"PK\x01\x02");
-        // Made on Unix (3), so that the mode below is read.
+        // Made on Unix (3), so that clients read the mode below.
         directory.extend_from_slice(&[20, 3]);
         directory.extend_from_slice(&common);
         directory.extend_from_slice(&[0; 6]);
@@ -77,14 +76,14 @@ fn tar(files: &[File<'_>]) -> Vec<u8> {
     archive
 }
 
-/// CRC-32 of IEEE 802.3, bit by bit: a few kilobytes are summed once.
+/// CRC-32 of IEEE 802.3, bit by bit: it sums a few kilobytes once.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0xEDB8_8320 * (sum & 1)))
     })
 }
 
-/// Lengths here are those of our own few files.
+/// Converts a length, which is that of our own few files.
 fn size(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

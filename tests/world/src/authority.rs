@@ -1,5 +1,5 @@
-//! The world's own certificate authority: what the command is told to trust, and a certificate for any name a client asks
-//! for, in the states a client may meet. Keys live in memory only and die with the world.
+//! The world's own certificate authority, which the command is told to trust, and a certificate for any requested name, in the states a
+//! client may meet. Keys live in memory only and die with the world.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,40 +18,40 @@ use time::{Duration, OffsetDateTime};
 use crate::addresses::{IP_ONLY, WEB4, WEB6};
 use crate::error::Error;
 
-/// What a certificate looks like to a client that checks it.
+/// How a certificate looks to a client that checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Face {
-    /// Right for the name that was asked for.
+    /// Valid for the requested name.
     Honest,
-    /// Right in all but the name.
+    /// Valid but for the name.
     OtherName,
-    /// Ended years ago.
+    /// Expired years ago.
     Expired,
-    /// Signed by itself.
+    /// Self-signed.
     SelfSigned,
-    /// Signed by an authority that nobody was told of.
+    /// Signed by an authority that no client trusts.
     UnknownAuthority,
-    /// Right for the address, and for no name.
+    /// Valid for the address, and for no name.
     AddressOnly,
 }
 
-/// The one name that speaks HTTP/2 as well.
+/// The only name whose server speaks HTTP/2 as well.
 const PROTOCOLS: &str = "protocols.example";
 
-/// What makes two clients get the same certificate: the server's face and the name asked for, in lower case.
+/// The key of a certificate: the server's face and the requested name, in lower case.
 type Asked = (Face, Option<String>);
 
 /// The authority and the server settings it has made so far.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Nobody is told of this one.
+    /// The untrusted authority.
     stranger: Issuer<'static, KeyPair>,
     pem: String,
     offered: Mutex<HashMap<Asked, Arc<ServerConfig>>>,
 }
 
 impl Authority {
-    /// Makes a new authority with a key of its own.
+    /// Makes a new authority with a new key.
     pub(crate) fn new() -> Result<Self, Error> {
         let (issuer, pem) = new_issuer("Lockgate test world")?;
         let (stranger, _) = new_issuer("An authority that nobody knows")?;
@@ -69,7 +69,7 @@ impl Authority {
         fs::write(&path, &self.pem).map_err(Error::file(path))
     }
 
-    /// What to offer a client that asked for `name` at a server with this face.
+    /// Returns the configuration for a client that requested `name` at a server with this face.
     pub(crate) fn offer(&self, face: Face, name: Option<&str>) -> Result<Arc<ServerConfig>, Error> {
         let key = (face, name.map(str::to_ascii_lowercase));
         let mut offered = self.offered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -120,7 +120,7 @@ impl Authority {
     }
 }
 
-/// A new authority and its certificate.
+/// Makes a new authority and its certificate.
 fn new_issuer(name: &str) -> Result<(Issuer<'static, KeyPair>, String), Error> {
     let refused = |source| Error::Certificate { source };
     let key = KeyPair::generate().map_err(refused)?;
@@ -150,7 +150,7 @@ fn common_name(name: &str) -> DistinguishedName {
     distinguished
 }
 
-/// From yesterday for a month: some clients refuse a certificate that is valid for years.
+/// Returns a validity from yesterday for a month: some clients refuse a certificate that is valid for years.
 fn around_now() -> (OffsetDateTime, OffsetDateTime) {
     let now = OffsetDateTime::now_utc();
     (now - Duration::days(1), now + Duration::days(30))

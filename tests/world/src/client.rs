@@ -1,5 +1,5 @@
-//! The test's hand on a world: a command that runs in one, the names it resolves, and what its servers saw. It only ever
-//! starts the `world` program; it never makes a namespace or a socket in the test's own process.
+//! A test's handle on a world: runs commands in it, sets its names, and reads its servers' records. It only starts the `world` program; it
+//! never makes a namespace or a socket in the test's own process.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 
 use crate::record::Record;
 
-/// Names the `world` program, where it is not beside the test.
+/// Names the `world` program, if it is not beside the test.
 const BINARY: &str = "LOCKGATE_WORLD_BIN";
 /// `all` makes a skipped test a failed one.
 const REQUIRE: &str = "LOCKGATE_TEST_REQUIRE";
-/// Who a test of root's runs the world as, when it wants no privilege: the first of these accounts that exists.
+/// The unprivileged user of a world that root's test starts: the first of these accounts that exists.
 const ACCOUNTS: [&str; 2] = ["lockgate-test", "nobody"];
 
 /// A world that each [`World::command`] makes anew, with one records file, one table of names and one folder of keys.
@@ -37,10 +37,10 @@ struct Account {
 }
 
 impl World {
-    /// Whether a world can be made here, and if not, why not. The answer is found by making one, once.
+    /// Finds out whether a world can be made here, by making one, once.
     ///
     /// # Errors
-    /// The words of the `world` program, or that it was not found.
+    /// The error output of the `world` program, or that it was not found.
     pub fn available() -> Result<(), String> {
         static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
         let attempt = || {
@@ -53,17 +53,17 @@ impl World {
         ANSWER.get_or_init(attempt).clone()
     }
 
-    /// A world for a test, or nothing after saying why the test is skipped.
+    /// Returns a world for a test, or prints why the test is skipped and returns `None`.
     ///
     /// # Panics
-    /// Where `LOCKGATE_TEST_REQUIRE` is `all` and no world can be made.
+    /// When `LOCKGATE_TEST_REQUIRE` is `all` and no world can be made.
     #[must_use]
     pub fn for_test() -> Option<Self> {
         let world = Self::available().and_then(|()| Self::new().map_err(|error| error.to_string()));
         Self::or_skip(world)
     }
 
-    /// The same for an unprivileged user: the caller, or where that is root another account.
+    /// Returns such a world for an unprivileged user: the caller, or another account if that is root.
     ///
     /// # Panics
     /// As [`World::for_test`].
@@ -88,16 +88,16 @@ impl World {
         }
     }
 
-    /// A world for the caller.
+    /// Returns a world for the caller.
     ///
     /// # Errors
-    /// The program was not found, or there is no room for a folder.
+    /// When the program was not found, or a folder cannot be made.
     pub fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("lockgate-test-").tempdir()?;
         Ok(Self { binary: binary()?, folder, account: None })
     }
 
-    /// A world for a user without privilege, who owns [`World::folder`] and has its home in it.
+    /// Returns a world for an unprivileged user, who owns [`World::folder`] and has its home in it.
     ///
     /// # Errors
     /// As [`World::new`], or the caller is root and the machine has no other account.
@@ -116,7 +116,7 @@ impl World {
         Ok(world)
     }
 
-    /// A command that runs `program` inside. Its streams, arguments and environment are set as on any other command.
+    /// Returns a command that runs `program` inside. Its streams, arguments and environment are set as on any other command.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.binary);
@@ -131,10 +131,10 @@ impl World {
         command
     }
 
-    /// What the servers saw so far, in order.
+    /// Returns the servers' records so far, in order.
     ///
     /// # Panics
-    /// Where the file holds anything else: a test must not go on with half of the truth.
+    /// When a line of the file is not a record: a test must not go on with incomplete records.
     #[must_use]
     #[expect(clippy::panic, reason = "a test must not go on with half of the truth")]
     pub fn records(&self) -> Vec<Record> {
@@ -148,33 +148,33 @@ impl World {
         text.lines().map(read).collect()
     }
 
-    /// The records of one server.
+    /// Returns the records of one server.
     #[must_use]
     pub fn records_of(&self, server: &str) -> Vec<Record> {
         self.records().into_iter().filter(|record| record.server == server).collect()
     }
 
-    /// How many octets a server was sent, over TLS those inside it: nothing where every handshake was refused.
+    /// Returns how many octets a server received, over TLS those inside it: zero if every handshake was refused.
     #[must_use]
     pub fn received_by(&self, server: &str) -> u64 {
         let closed = self.records_of(server).into_iter().filter(|record| record.event == "closed");
         closed.filter_map(|record| record.detail["received"].as_u64()).sum()
     }
 
-    /// Sets what names resolve to, over the built-in names: an object of lists of addresses. The key `resolves_all`
-    /// answers for every name. A running world takes it up with the next question.
+    /// Sets the addresses of names, over the built-in names: an object of lists of addresses. The key `resolves_all` answers for every
+    /// name. A running world applies it with the next query.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// When the file cannot be written.
     pub fn resolve(&self, names: &Value) -> io::Result<()> {
         replace(&self.tables_path(), names)
     }
 
-    /// Sets the one key that `host` accepts, a model provider of the world: instead of its constant in this crate, or of
-    /// the key set before. A running world takes it up with the next request.
+    /// Sets the only key that `host`, a model provider of the world, accepts, in place of its constant in this crate or of the key set
+    /// before. A running world applies it with the next request.
     ///
     /// # Errors
-    /// The file cannot be read or written.
+    /// When the file cannot be read or written.
     pub fn expect_key(&self, host: &str, key: &str) -> io::Result<()> {
         let path = self.keys_path();
         let mut keys: Value = match fs::read_to_string(&path) {
@@ -192,7 +192,7 @@ impl World {
         self.folder.path()
     }
 
-    /// Where the world puts `ca.pem`, `ssh_key` and `known_hosts`.
+    /// The folder where the world puts `ca.pem`, `ssh_key` and `known_hosts`.
     #[must_use]
     pub fn ca_directory(&self) -> PathBuf {
         self.folder.path().join("ca")
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-/// Writes a file by renaming it into place, so that no half of it is ever read.
+/// Writes a file by renaming it into place, so that no reader sees half of it.
 fn replace(path: &Path, content: &Value) -> io::Result<()> {
     let whole = path.with_extension("new");
     fs::write(&whole, content.to_string())?;

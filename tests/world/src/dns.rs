@@ -1,5 +1,4 @@
-//! The resolvers: DNS over UDP and TCP, from [`Names`]. Every question is recorded, with what was said to it, before the
-//! answer leaves.
+//! The resolvers: DNS over UDP and TCP, from [`Names`]. Every query is recorded with its answer before the answer is sent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +15,14 @@ use tokio::time::timeout;
 use crate::names::{Answer, Names};
 use crate::recorder::{Recorder, Visit};
 
-/// Nothing is to be remembered: a test may change a name between two questions.
+/// Answers must not be cached: a test may change a name between two queries.
 const LIFETIME: u32 = 0;
-/// Aliases are followed no further than this.
+/// The longest chain of aliases that is followed.
 const ALIASES: usize = 8;
 /// How long a TCP client may stay idle.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// The resolver behind every address, with one table.
+/// The resolver behind every address, with one table of names.
 #[derive(Clone)]
 pub(crate) struct Resolver {
     pub(crate) names: Arc<Mutex<Names>>,
@@ -31,20 +30,20 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Answers datagrams on one socket, for ever. `server` is the name it records under.
+    /// Answers datagrams on one socket, forever. `server` is the name it records under.
     pub(crate) async fn serve_datagrams(self, socket: UdpSocket, local: SocketAddr, server: &'static str) {
         let mut buffer = [0; 65535];
         loop {
             let Ok((length, peer)) = socket.recv_from(&mut buffer).await else { continue };
             let visit = Visit { server, peer, local };
             if let Some(answer) = self.respond(&buffer[..length], &visit, "udp") {
-                // The peer may be gone by now; there is nobody to tell.
+                // The peer may be gone by now.
                 let _ = socket.send_to(&answer, peer).await;
             }
         }
     }
 
-    /// Answers the questions of one connection, each preceded by its length (RFC 1035 §4.2.2).
+    /// Answers the queries of one connection, each preceded by its length (RFC 1035 §4.2.2).
     pub(crate) async fn serve_connection(&self, mut stream: TcpStream, visit: &Visit) -> std::io::Result<()> {
         while let Ok(Ok(length)) = timeout(IDLE, stream.read_u16()).await {
             let mut question = vec![0; length.into()];
@@ -85,7 +84,7 @@ impl Resolver {
         response.add_query(query);
         response.add_answers(answers);
         let encoded = response.to_vec().ok()?;
-        // RFC 1035 §4.2.1 and RFC 6891 §6.2.3: what a client that says nothing can take is 512 octets.
+        // RFC 1035 §4.2.1 and RFC 6891 §6.2.3: a client that announces no size accepts 512 octets.
         let room = usize::from(message.max_payload().max(512));
         if transport == "udp" && encoded.len() > room {
             return response.truncate().to_vec().ok();
@@ -93,7 +92,7 @@ impl Resolver {
         Some(encoded)
     }
 
-    /// The code and records for a question; no code means no answer.
+    /// Returns the code and the records for a query; without a code there is no answer.
     fn look_up(&self, query: &Query) -> (Option<ResponseCode>, Vec<Record>) {
         let wanted = |address: &IpAddr| match query.query_type {
             RecordType::A => address.is_ipv4(),
@@ -130,7 +129,7 @@ impl Resolver {
     }
 }
 
-/// What a packet analyser calls the code (RFC 1035 §4.1.1).
+/// Returns a packet analyser's name for the code (RFC 1035 §4.1.1).
 fn mnemonic(code: Option<ResponseCode>) -> &'static str {
     match code {
         Some(ResponseCode::NoError) => "NOERROR",

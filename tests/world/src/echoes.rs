@@ -1,5 +1,5 @@
-//! What was asked, said back: the whole request, or its credential alone in each of the ways in which an upstream may leak
-//! one. Meant to be dangerous; it must never soften what it gives back.
+//! Answers that repeat a request, or its credential alone in each of the ways in which an upstream may leak one. Dangerous on purpose: it
+//! must never soften what it returns.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::paths::Query;
 use crate::response::{Content, Response};
 use crate::wire::{Body, Head, latin1};
 
-/// Where a request arrived.
+/// The place where a request arrived.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) server: &'a str,
     pub(crate) scheme: &'a str,
 }
 
-/// The request, but for its body.
+/// Returns the request without its body.
 pub(crate) fn echo(origin: Origin<'_>, head: &Head, body: &Body) -> Value {
     let mut headers = Map::new();
     for (name, value) in &head.headers {
@@ -37,13 +37,13 @@ pub(crate) fn echo(origin: Origin<'_>, head: &Head, body: &Body) -> Value {
     })
 }
 
-/// An echo with the body, one character a byte.
+/// Adds the body to an echo, one character per octet.
 pub(crate) fn with_body(mut echo: Value, body: &Body) -> Value {
     echo["body"] = latin1(&body.kept).into();
     echo
 }
 
-/// The `Authorization` header's value in the form that `as` names, under the status that `status` names.
+/// Returns the `Authorization` header's value in the form that `as` names, with the status that `status` names.
 pub(crate) fn echo_authorization(query: Query<'_>, head: &Head) -> Response {
     let value = head.header("authorization").unwrap_or_default();
     let octets = value.as_bytes();

@@ -1,5 +1,5 @@
-//! The forms in which an upstream may give a value back that no library writes: with everything escaped, and compressed for
-//! real, so that the value cannot be found in what travels without undoing it.
+//! Forms of a value that an upstream may return and no library writes: everything escaped, and really compressed, so that the value cannot
+//! be found in transit without decoding.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,22 +7,22 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-/// Every octet as `%XX` (RFC 3986 §2.1).
+/// Encodes every octet as `%XX` (RFC 3986 §2.1).
 pub(crate) fn percent(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("%{octet:02X}")).collect()
 }
 
-/// A JSON string with every character escaped (RFC 8259 §7).
+/// Encodes a JSON string with every character escaped (RFC 8259 §7).
 pub(crate) fn json_string(text: &str) -> String {
     let escaped = text.encode_utf16().fold(String::new(), |mut escaped, unit| {
-        // A String takes all that is written to it.
+        // Writing to a string cannot fail.
         let _ = write!(escaped, "\\u{unit:04x}");
         escaped
     });
     format!("\"{escaped}\"")
 }
 
-/// A text in which compression pays. Of the value alone an encoder would store the letters as they are.
+/// Returns a text that compresses well. An encoder would store the letters of the value alone as they are.
 pub(crate) fn lines_of(value: &[u8]) -> Vec<u8> {
     [value, b"\n"].concat().repeat(8)
 }
@@ -30,7 +30,7 @@ pub(crate) fn lines_of(value: &[u8]) -> Vec<u8> {
 /// RFC 1952.
 pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Only a writer that fails could fail here, and a vector does not.
+    // Only the writer could fail, and a vector does not.
     encoder.write_all(content).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 

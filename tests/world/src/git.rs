@@ -1,5 +1,5 @@
-//! A bare repository with one commit, and git's own CGI program in front of it: what `https://git.example.org/repo.git`
-//! and the SSH server hand out. The caller's git configuration is never read.
+//! A bare repository with one commit, served by git's own CGI program at `https://git.example.org/repo.git` and by the SSH server. The
+//! caller's git configuration is never read.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::response::Response;
 use crate::tools;
 use crate::wire::{Body, Head};
 
-/// A CGI run takes no longer than this.
+/// The time limit of a CGI run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The repository and the program that serves it.
@@ -27,7 +27,7 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// Makes the repository under `directory`; nothing where git or its CGI program is missing.
+    /// Makes the repository under `directory`; nothing if git or its CGI program is missing.
     pub(crate) fn create(directory: &Path) -> Result<Option<Self>, Error> {
         let Some(git) = tools::find("git") else { return Ok(None) };
         let folder = tools::output("git", &git, ["--exec-path"])?;
@@ -120,7 +120,7 @@ impl Repository {
         let stdin = child.stdin.take();
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A program that has read enough closes its end; what it then says is the answer.
+                // A program that has read enough closes its input, and its output is still the answer.
                 let _ = stdin.write_all(&body.kept).await;
             }
         };
@@ -129,7 +129,7 @@ impl Repository {
     }
 }
 
-/// Takes the CGI header apart: `Status` becomes the status, the rest goes through.
+/// Converts the CGI header: `Status` becomes the status, the rest is passed on.
 fn response_of(output: &[u8]) -> Response {
     let Some(end) = output.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Response::of(500, "text/plain", "git gave no header\n");

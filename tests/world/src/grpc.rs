@@ -1,5 +1,5 @@
-//! A gRPC method that repeats each message as it arrives ("gRPC over HTTP2" in the gRPC repository): any path, any message,
-//! over HTTP/2 alone. It never looks into a message.
+//! A gRPC method that repeats each message as it arrives ("gRPC over HTTP2" in the gRPC repository): any path, any message, over HTTP/2
+//! alone. It never looks into a message.
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::SendStream;
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use crate::http2::send_data;
 use crate::wire::Head;
 
-/// A flag and a length of four octets stand before each message.
+/// The length of the prefix of each message: a flag and a length of four octets.
 const PREFIX: usize = 5;
 
 /// A call that has been answered with headers and is still open.
@@ -29,7 +29,7 @@ impl Echo {
         Ok(Some(Self { stream: respond.send_response(start, false)?, pending: BytesMut::new() }))
     }
 
-    /// Takes what arrived and repeats the messages that are whole by now.
+    /// Reads what arrived and repeats the messages that are whole by now.
     pub(crate) async fn take(&mut self, data: &[u8]) -> Result<(), h2::Error> {
         self.pending.extend_from_slice(data);
         while let Some(length) = self.pending.get(1..PREFIX).map(|mut length| length.get_u32()) {
@@ -42,7 +42,7 @@ impl Echo {
         Ok(())
     }
 
-    /// Says that all went well.
+    /// Ends the call with success.
     pub(crate) fn end(mut self) -> Result<(), h2::Error> {
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from_static("0"));

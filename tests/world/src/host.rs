@@ -1,5 +1,5 @@
-//! What runs on the host itself and must be out of reach from inside a sandbox: a web server on loopback, one on every
-//! address of the host, and two Unix sockets. The sockets are made in the host's network and served from the internet's.
+//! The host's own servers, which must be out of reach from inside a sandbox: a web server on loopback, one on every address of the host,
+//! and two Unix sockets. The sockets are made in the host's network and served from the internet's.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ use crate::wire::latin1;
 
 /// The name of the abstract socket (unix(7)), without its leading NUL.
 const ABSTRACT: &str = "world-abstract";
-/// A web server on loopback, and one on all the host's addresses.
+/// The port of the web server on loopback, and of the one on all the host's addresses.
 const LOOPBACK_PORT: u16 = 8000;
 const ALL_PORT: u16 = 8001;
 
@@ -30,13 +30,13 @@ pub(crate) struct HostSockets {
     unix: Vec<(&'static str, String, UnixListener)>,
 }
 
-/// Where the host's pathname socket is.
+/// Returns the path of the host's pathname socket.
 pub(crate) fn socket_path(directory: &Path) -> PathBuf {
     directory.join("world.sock")
 }
 
 impl HostSockets {
-    /// Binds them; the caller is in the host's network.
+    /// Binds the sockets; the caller is in the host's network.
     pub(crate) fn bind(directory: &Path) -> Result<Self, Error> {
         let addresses = [
             ("host-loopback", SocketAddr::from((Ipv4Addr::LOCALHOST, LOOPBACK_PORT))),
@@ -62,12 +62,12 @@ impl HostSockets {
             listener.set_nonblocking(true).map_err(refused)?;
             unix.push((server, name, listener));
         }
-        // Whoever cannot connect is to be stopped by a sandbox and not by the mode of the file.
+        // A sandbox must stop a client from connecting, and not the mode of the file.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).map_err(Error::file(&path))?;
         Ok(Self { tcp, unix })
     }
 
-    /// Serves them from now on.
+    /// Serves the sockets from now on.
     pub(crate) fn serve(self, web: &Web) -> Result<(), Error> {
         for (server, listener) in self.tcp {
             let refused = |source| Error::Listen { address: server.to_owned(), source };
@@ -104,7 +104,7 @@ async fn serve_unix(
         let (name, recorder, open) = (name.clone(), recorder.clone(), recorder.open_connection());
         tokio::spawn(async move {
             let _open = open;
-            // The peer may leave at any time; what it brought until then is what counts.
+            // The peer may leave at any time; what it sent before counts.
             let _ = stream.write_all(b"hello from the host\n").await;
             let mut buffer = [0; 1024];
             if let Ok(Ok(length)) = timeout(Duration::from_secs(30), stream.read(&mut buffer)).await {

@@ -1,5 +1,5 @@
-//! One HTTP connection, from its first byte to its last: over TLS or not, in HTTP/1.1 or HTTP/2, and what is recorded of it.
-//! A request is recorded before it is answered.
+//! One HTTP connection from its first octet to its last: over TLS or not, in HTTP/1.1 or HTTP/2, and its records. A request is recorded
+//! before it is answered.
 
 use std::io;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::routes::Services;
 use crate::tap::Tap;
 use crate::wire::{Body, Head, latin1};
 
-/// How much of a body, or of a frame, goes into the record: the whole conversation of an agent, as a rule.
+/// The recorded part of a body or a frame: usually an agent's whole conversation.
 pub(crate) const RECORDED_BODY: usize = 256 * 1024;
-/// A handshake takes no longer than this.
+/// The time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long a peer may still send after the last answer.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
-/// `/hang` ends here at the latest.
+/// The time limit of `/hang`.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What every web server of the world has at hand.
+/// The shared parts of every web server of the world.
 #[derive(Clone)]
 pub(crate) struct Web {
     pub(crate) authority: Arc<Authority>,
@@ -43,23 +43,23 @@ pub(crate) struct Web {
 pub(crate) enum Opening {
     Plain,
     Tls,
-    /// By the first byte: 0x16 is a TLS handshake (RFC 8446 §5.1) and begins no request.
+    /// By the first octet: 0x16 is a TLS handshake (RFC 8446 §5.1) and begins no request.
     Either,
 }
 
-/// What the two sides have agreed to speak.
+/// The negotiated protocol.
 #[derive(Debug, Clone, Copy)]
 enum Protocol {
     Http1,
     Http2,
 }
 
-/// What the requests of one connection have in common.
+/// The shared properties of the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) visit: Visit,
     pub(crate) scheme: &'static str,
-    /// The name of the TLS handshake, or null.
+    /// The server name of the TLS handshake, or null.
     pub(crate) sni: Value,
 }
 
@@ -138,7 +138,7 @@ impl Web {
         }
     }
 
-    /// Talks to the peer in the protocol it chose, then records the connection as a whole.
+    /// Serves the peer in the protocol it chose, then records the connection as a whole.
     async fn converse<S>(&self, stream: S, protocol: Protocol, session: &Session) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -155,7 +155,7 @@ impl Web {
         ended
     }
 
-    /// Records a request, and says what becomes of it.
+    /// Records a request, and returns the reaction to it.
     pub(crate) async fn react(&self, session: &Session, head: &Head, body: &Body) -> Reaction {
         self.record_request(session, head, body);
         self.services.answer(session.visit.server, session.scheme, head, body).await
@@ -165,14 +165,14 @@ impl Web {
         self.recorder.visit(&session.visit, "request", detail(session, head, body));
     }
 
-    /// Records a request whose body did not come whole.
+    /// Records a request whose body did not arrive whole.
     pub(crate) fn record_cut(&self, session: &Session, head: &Head, why: String) {
         let mut detail = detail(session, head, &Body::default());
         detail["why"] = why.into();
         self.recorder.visit(&session.visit, "request-cut", detail);
     }
 
-    /// Records bytes that are no request.
+    /// Records octets that are no request.
     pub(crate) fn record_malformed(&self, session: &Session, why: &str) {
         let detail = json!({ "scheme": session.scheme, "sni": session.sni, "why": why });
         self.recorder.visit(&session.visit, "malformed", detail);

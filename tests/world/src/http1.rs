@@ -1,4 +1,4 @@
-//! HTTP/1.1 (RFC 9112) on one connection: takes each request, asks what becomes of it, writes the answer.
+//! HTTP/1.1 (RFC 9112) on one connection: reads each request, gets the reaction to it, writes the answer.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use crate::response::{Content, Reaction, Response};
 use crate::websocket;
 use crate::wire::{Arrived, Body, Head, Headers, Wire};
 
-/// Answers requests until one side has enough.
+/// Answers requests until one side ends the connection.
 pub(crate) async fn serve<S>(web: &Web, stream: S, session: &Session) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut wire = Wire::new(stream);
     let ended = requests(web, &mut wire, session).await;
-    // Closing with bytes unread would reset the connection and lose the answer; and all that comes is recorded.
+    // Closing with octets unread would reset the connection and lose the answer, and everything received is recorded.
     let closed = wire.stream.shutdown().await;
     let _ = timeout(LINGER, wire.drain()).await;
     ended.and(closed)
@@ -57,7 +57,7 @@ where
                     return Ok(());
                 }
             }
-            // Whichever comes first: the peer gives up, or the time is over.
+            // Until the peer gives up, or the time is over.
             Reaction::Hang => {
                 let _ = timeout(PATIENCE, wire.drain()).await;
                 return Ok(());
@@ -101,7 +101,7 @@ async fn write(response: Response, stream: &mut (impl AsyncWrite + Unpin), head:
     stream.flush().await
 }
 
-/// What tells the end of the content (RFC 9112 §6). The answer to HEAD has it too (RFC 9110 §9.3.2).
+/// Returns the header that delimits the content (RFC 9112 §6). The answer to HEAD has it too (RFC 9110 §9.3.2).
 fn framing(content: &Content) -> (String, String) {
     let length = match content {
         Content::Whole(body) => body.len() as u64,

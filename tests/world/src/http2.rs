@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113) on one connection, by the `h2` crate: each stream is a task that takes a request, asks what becomes of
-//! it, and answers. Pushes nothing. WebSocket is left to HTTP/1.1.
+//! HTTP/2 (RFC 9113) on one connection, by the `h2` crate: each stream is a task that reads a request, gets the reaction to it, and
+//! answers. It pushes nothing, and leaves WebSocket to HTTP/1.1.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,10 +25,10 @@ where
 {
     let mut streams = JoinSet::new();
     let ended = accept(web, stream, session, &mut streams).await;
-    // What the streams have still to record they record now: their connection is gone.
+    // The streams record the rest now: their connection is gone.
     let _ = timeout(LINGER, async { while streams.join_next().await.is_some() {} }).await;
     ended.map_err(|error| {
-        // Found by the crate, and not told by the peer or the socket.
+        // Errors that the crate found, and not the peer or the socket.
         if error.is_library() {
             web.record_malformed(session, &error.to_string());
         }
@@ -50,7 +50,7 @@ where
         let (request, respond) = accepted?;
         let (web, session) = (web.clone(), session.clone());
         streams.spawn(async move {
-            // A stream that fails ends alone; what it brought is in the records.
+            // A stream that fails ends alone; what it received is in the records.
             drop(exchange(&web, &session, request, respond).await);
         });
         while streams.try_join_next().is_some() {}
@@ -90,7 +90,7 @@ async fn exchange(
     }
 }
 
-/// The head as HTTP/1.1 would have it: `:authority` is its first header, `host` (RFC 9113 §8.3.1).
+/// Returns the head in the form of HTTP/1.1: `:authority` is its first header, `host` (RFC 9113 §8.3.1).
 fn head_of(parts: &http::request::Parts) -> Head {
     let authority = parts.uri.authority().map(|authority| ("host".to_owned(), authority.to_string()));
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str()).to_owned();
@@ -165,7 +165,7 @@ async fn send_pieces(
     Ok(())
 }
 
-/// Sends as fast as the peer gives room (RFC 9113 §5.2).
+/// Sends as fast as the peer's window allows (RFC 9113 §5.2).
 pub(crate) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -176,7 +176,7 @@ pub(crate) async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -
     Ok(())
 }
 
-/// A status and headers that HTTP cannot carry end the stream.
+/// Returns the start of an answer. A status or header that HTTP cannot carry ends the stream.
 fn start_of(status: u16, headers: &Headers) -> Result<http::Response<()>, h2::Error> {
     let mut start = http::Response::new(());
     *start.status_mut() = http::StatusCode::from_u16(status).map_err(|_| Reason::INTERNAL_ERROR)?;

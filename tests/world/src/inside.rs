@@ -1,5 +1,5 @@
-//! The first process of the world: lays the wires, starts the servers, dresses the host, runs the command. It never returns
-//! to its caller's code, which belongs to another process.
+//! The first process of the world: sets up the links, starts the servers, prepares the host, runs the command. It never returns to its
+//! caller's code, which belongs to another process.
 //!
 //! ```text
 //! settle ─► lend capabilities ─► wires ─► host sockets ─► servers (a child) ─► files ─► drop capabilities ─► command
@@ -26,8 +26,7 @@ use crate::recorder::Recorder;
 use crate::servers;
 use crate::supervise;
 
-/// Makes the world under `directory` and runs the command in it. `alive` is a pipe whose other end only the process outside
-/// holds.
+/// Makes the world under `directory` and runs the command in it. `alive` is a pipe whose other end only the process outside holds.
 pub(crate) fn run(
     options: Options,
     identity: Identity,
@@ -38,7 +37,7 @@ pub(crate) fn run(
     let refused = |source: rustix::io::Errno| Error::Fork { source: source.into() };
     set_parent_process_death_signal(Some(supervise::PARENT_DIED)).map_err(refused)?;
     if closed(alive) {
-        // The parent was gone before it could be watched.
+        // The parent ended before it could be watched.
         let _ = fs::remove_dir_all(directory);
         return Ok(128 + 9);
     }
@@ -81,7 +80,7 @@ pub(crate) fn run(
     Ok(status)
 }
 
-/// Paths the command is told of.
+/// Paths that the command's environment names.
 struct Given {
     records: PathBuf,
     authority: PathBuf,
@@ -116,7 +115,7 @@ fn start_servers(plan: servers::Plan) -> Result<(Pid, OwnedFd), Error> {
     }
 }
 
-/// Away from the terminal, the command's streams and its view of the files.
+/// Becomes the servers' process, detached from the terminal, the command's streams and its view of the files.
 fn become_servers(plan: servers::Plan, ready: OwnedFd, end: OwnedFd) -> Result<(), Error> {
     let refused = |source: rustix::io::Errno| Error::Fork { source: source.into() };
     crate::process::block(&[]);

@@ -1,7 +1,7 @@
 //! A small internet to test against: the test's side of the `world` program.
 //!
-//! [`World`] wraps a command so that it runs with a network whose every server is ours, and reads back what those
-//! servers saw. Nothing here touches the machine's own network.
+//! [`World`] wraps a command so that it runs in a network whose every server is ours, and reads the records of those servers. Nothing here
+//! touches the machine's own network.
 #![doc = ""]
 #![doc = include_str!("../README.md")]
 

@@ -1,6 +1,6 @@
-//! The wires: one veth pair between the host's network and the internet's, addresses and routes on both. The internet
-//! answers for every address there is, so that nothing which leaves the host goes unseen. It must work with no more than
-//! `CAP_NET_ADMIN` over the two namespaces, and never touches a network outside them.
+//! The links: one veth pair between the host's network and the internet's, with addresses and routes on both. The internet answers for
+//! every address, so that everything which leaves the host is recorded. It needs only `CAP_NET_ADMIN` over the two namespaces, and never
+//! touches a network outside them.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::namespaces::Network;
 use crate::tools;
 
-/// Makes both ends; called, and returns, in the host's network.
+/// Makes both ends. It is called, and returns, in the host's network.
 pub(crate) fn connect(host: &Network, internet: &Network) -> Result<(), Error> {
     prepare_families()?;
     let descriptor = internet.descriptor.as_raw_fd();
@@ -25,7 +25,7 @@ pub(crate) fn connect(host: &Network, internet: &Network) -> Result<(), Error> {
             .map_err(|source| Error::Enter { namespace: internet.name, source: source.into() })
     };
     inherited(FdFlags::empty())?;
-    // `ip` opens a namespace by path; its own descriptor table holds ours at the same number.
+    // `ip` opens a namespace by path; its own descriptor table has ours at the same number.
     let pair = format!("link add eth0 type veth peer name wan netns /proc/self/fd/{descriptor}\n");
     let made = ip(host.name, &pair);
     inherited(FdFlags::CLOEXEC)?;
@@ -35,7 +35,7 @@ pub(crate) fn connect(host: &Network, internet: &Network) -> Result<(), Error> {
     prepare_families()?;
     // Servers without privilege listen on 22, 53, 80 and 443 (ip-sysctl: ip_unprivileged_port_start).
     write_setting("net/ipv4/ip_unprivileged_port_start", "0")?;
-    // Only a router says that a host is unreachable.
+    // Only a router reports that a host is unreachable.
     write_setting("net/ipv4/ip_forward", "1")?;
     ip(internet.name, &internet_side())?;
 
@@ -52,7 +52,7 @@ fn internet_side() -> String {
         };
     }
     batch += &format!("addr add {ROUTER4}/24 dev wan\naddr add {ROUTER6}/64 dev wan nodad\n");
-    // A default route of type local (ip-route(8)) makes every address one's own, except the host's, which is nearer.
+    // A default route of type local (ip-route(8)) makes every address local, except the host's, whose route is more specific.
     batch += "route add local 0.0.0.0/0 dev lo table main\nroute add local ::/0 dev lo table main\n";
     batch += &format!("route add blackhole {BLACKHOLE}/32\nroute add unreachable {UNREACHABLE}/32\n");
     batch
@@ -65,7 +65,7 @@ fn host_side() -> String {
     )
 }
 
-/// A machine may have switched IPv6 off for new namespaces; duplicate address detection would delay the first packet by a second.
+/// Some machines disable IPv6 in new namespaces; duplicate address detection would delay the first packet by a second.
 fn prepare_families() -> Result<(), Error> {
     for scope in ["all", "default", "lo"] {
         write_setting(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "0")?;
@@ -79,7 +79,7 @@ fn write_setting(name: &str, value: &str) -> Result<(), Error> {
     fs::write(&path, value).map_err(Error::file(path))
 }
 
-/// Runs `ip -batch` in the current network. Failing lines stop it, and its words become ours.
+/// Runs `ip -batch` in the current network. A failing line stops it, and its message becomes ours.
 fn ip(namespace: &'static str, batch: &str) -> Result<(), Error> {
     let program = tools::find("ip").ok_or(Error::Missing { program: "ip", package: "iproute2" })?;
     let failed = |message: String| Error::Links { namespace, message };

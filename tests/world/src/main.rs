@@ -1,7 +1,7 @@
 //! `world`: a small internet in network namespaces, and a command that runs in it.
 //!
-//! Two networks are made without privilege: the internet's, full of servers of our own that record who reached them, and a
-//! host's, from which the command reaches them. Nothing of it touches the machine's network or outlives the command.
+//! It makes two networks without privilege: the internet's, whose servers are ours and record who reached them, and a host's, from which
+//! the command reaches them. Nothing of it touches the machine's network or outlives the command.
 
 mod addresses;
 mod archive;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     ExitCode::from(status_of(Options::parse(std::env::args_os().skip(1)).and_then(run)))
 }
 
-/// The process outside: makes the namespaces and a folder, and clears up.
+/// The process outside: makes the namespaces and a folder, and cleans up.
 fn run(options: Options) -> Result<u8, Error> {
     let parent = std::env::temp_dir();
     // Open to all: the command may start others as another user, and keys have modes of their own.
@@ -74,7 +74,7 @@ fn run(options: Options) -> Result<u8, Error> {
     }
 }
 
-/// Ends a forked process without unwinding into the code of its parent.
+/// Ends a forked process without unwinding into its parent's code.
 fn leave(result: Result<u8, Error>) -> ! {
     std::process::exit(status_of(result).into())
 }

@@ -1,5 +1,5 @@
-//! What the host's files say inside the world: its resolver, its certificates, its processes. Files are covered by bind
-//! mounts in a namespace of our own; nothing on the machine's disks may change.
+//! The host's files inside the world: its resolver, its certificates, its processes. Bind mounts in a separate namespace cover them;
+//! nothing on the machine's disks may change.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use crate::addresses::{RESOLVER4, RESOLVER6};
 use crate::error::Error;
 use crate::tools;
 
-/// Where distributions keep the certificates that programs trust; folders also hold one file for each, found by hash.
+/// The folder in which distributions keep trusted certificates: a bundle, and often one file each, found by hash.
 const TRUST_FOLDER: &str = "/etc/ssl/certs";
 const TRUST_BUNDLES: [&str; 3] =
     ["/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"];
 /// The bundle inside [`TRUST_FOLDER`], as Debian names it.
 const BUNDLE: &str = "ca-certificates.crt";
 
-/// Makes this mount namespace private and shows the processes of this process namespace under `/proc`.
+/// Makes this mount namespace private and shows this PID namespace's processes under `/proc`.
 pub(crate) fn settle() -> Result<(), Error> {
     let at = |what, target: &str, source: rustix::io::Errno| Error::Mount {
         what,
@@ -32,20 +32,20 @@ pub(crate) fn settle() -> Result<(), Error> {
     mount("proc", "/proc", "proc", flags, None).map_err(|source| at("proc", "/proc", source))
 }
 
-/// Covers `target` (followed, if it is a link) with `source`.
+/// Covers `target`, or the target of that link, with `source`.
 pub(crate) fn cover(what: &'static str, target: &Path, source: &Path) -> Result<(), Error> {
     let target = fs::canonicalize(target).map_err(Error::file(target))?;
     mount_bind(source, &target).map_err(|source| Error::Mount { what, target, source: source.into() })
 }
 
-/// Sends every look-up of a name to the world's resolver and nowhere else.
+/// Directs every lookup of a name to the world's resolver and nowhere else.
 pub(crate) fn point_to_resolver(directory: &Path) -> Result<(), Error> {
     let resolvers = directory.join("resolv.conf");
     let text = format!("nameserver {RESOLVER4}\nnameserver {RESOLVER6}\noptions timeout:2 attempts:2\n");
     fs::write(&resolvers, text).map_err(Error::file(&resolvers))?;
     cover("the resolver's address", Path::new("/etc/resolv.conf"), &resolvers)?;
 
-    // A switch that names other sources (nss-resolve(8), nss-mdns) would ask the machine's own daemons over a socket.
+    // A switch with other sources (nss-resolve(8), nss-mdns) would query the machine's own daemons over a socket.
     let switch = Path::new("/etc/nsswitch.conf");
     let Ok(current) = fs::read_to_string(switch) else { return Ok(()) };
     let lines = current.lines().filter(|line| !line.trim_start().starts_with("hosts:"));
@@ -55,7 +55,7 @@ pub(crate) fn point_to_resolver(directory: &Path) -> Result<(), Error> {
     cover("the name service switch", switch, &ours)
 }
 
-/// Adds the world's authority to all the places where programs look for trust, and returns the bundle's path.
+/// Adds the world's authority wherever programs look for trusted certificates, and returns the bundle's path.
 pub(crate) fn trust(directory: &Path, certificate: &Path, pem: &str) -> Result<PathBuf, Error> {
     let ours = directory.join("trust");
     fs::create_dir(&ours).map_err(Error::file(&ours))?;
@@ -69,7 +69,7 @@ pub(crate) fn trust(directory: &Path, certificate: &Path, pem: &str) -> Result<P
         link_by_hash(&ours, certificate, pem)?;
         cover("the trusted certificates", Path::new(TRUST_FOLDER), &ours)?;
     }
-    // A bundle that is a link to the one above is already ours.
+    // A bundle that is a link to the one above is already covered.
     bundles.retain(|path| fs::read_to_string(path).is_ok_and(|text| !text.contains(pem)));
     for (number, target) in bundles.iter().enumerate() {
         let text = fs::read_to_string(target).map_err(Error::file(target))?;
@@ -84,7 +84,7 @@ fn with(bundle: &str, pem: &str) -> String {
     format!("{}\n{pem}", bundle.trim_end())
 }
 
-/// Copies what stands beside the bundle: links as links, files as files.
+/// Copies the bundle's neighbours: links as links, files as files.
 fn copy_folder(to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(TRUST_FOLDER)? {
         let entry = entry?;
@@ -101,7 +101,7 @@ fn copy_folder(to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// OpenSSL finds a certificate in a folder by a hash of its subject (openssl-rehash(1)). Without the tool only bundles are served.
+/// Adds a link by which OpenSSL finds the certificate: a hash of its subject (openssl-rehash(1)). Without the tool only bundles are used.
 fn link_by_hash(folder: &Path, certificate: &Path, pem: &str) -> Result<(), Error> {
     let Some(openssl) = tools::find("openssl") else { return Ok(()) };
     let arguments = ["x509", "-noout", "-hash", "-in"].map(AsRef::<std::ffi::OsStr>::as_ref);

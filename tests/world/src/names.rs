@@ -1,5 +1,5 @@
-//! What each name answers: the built-in table, and the one a test supplies and may change while the world runs. It knows
-//! nothing of sockets or of the wire form of an answer.
+//! The answer for each name: from the built-in table, and from the one that a test supplies and may change while the world runs. It knows
+//! nothing of sockets or of the wire format.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -15,7 +15,7 @@ use crate::addresses::{
 };
 use crate::public::PUBLIC;
 
-/// What a resolver says about a name.
+/// A resolver's answer about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// These addresses, of both families; none means that the name exists without any.
@@ -24,14 +24,13 @@ pub(crate) enum Answer {
     Alias(String),
     /// The name does not exist.
     Unknown,
-    /// The resolver says that it failed.
+    /// The resolver reports a failure.
     Failure,
-    /// The resolver says nothing at all.
+    /// The resolver does not answer.
     Silence,
 }
 
-/// Names whose servers live at the web address: examples, and public services whose protocols the world speaks. Those of
-/// packages are in [`PUBLIC`].
+/// Names at the web address: examples, and public services whose protocols the world speaks. Those of packages are in [`PUBLIC`].
 const WEB_NAMES: [&str; 19] = [
     "example.com",
     "api.example.com",
@@ -54,10 +53,10 @@ const WEB_NAMES: [&str; 19] = [
     "openrouter.ai",
 ];
 
-/// Changes its answer: see [`Names::answer`].
+/// The name whose answer changes: see [`Names::answer`].
 const REBIND: &str = "rebind.example.com";
 
-/// The file a test supplies, as it was last read.
+/// The file that a test supplies, as last read.
 struct Supplied {
     path: PathBuf,
     seen: Option<(i64, i64, u64, u64)>,
@@ -65,7 +64,7 @@ struct Supplied {
     all: Option<Answer>,
 }
 
-/// All names, by their lower-case form without a final dot.
+/// All names, in lower case without a final dot.
 pub(crate) struct Names {
     built_in: BTreeMap<String, Answer>,
     supplied: Option<Supplied>,
@@ -73,14 +72,14 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The built-in names, under those of a tables file.
+    /// Returns the built-in names, overridden by those of a tables file.
     pub(crate) fn new(tables: Option<PathBuf>) -> Self {
         let supplied = tables.map(|path| Supplied { path, seen: None, names: HashMap::new(), all: None });
         Self { built_in: built_in(), supplied, rebind_answers: 0 }
     }
 
-    /// What to say about `name` when addresses of one family (`wanted`) are asked for. `rebind.example.com` is public the
-    /// first time and private from then on; a question it has no answer for does not count.
+    /// Returns the answer about `name` to a query for addresses of one family (`wanted`). `rebind.example.com` is public the first time and
+    /// private from then on; a query without an answer does not count.
     pub(crate) fn answer(&mut self, name: &str, wanted: impl Fn(&IpAddr) -> bool) -> Answer {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         if let Some(supplied) = &mut self.supplied {
@@ -100,7 +99,7 @@ impl Names {
 }
 
 impl Supplied {
-    /// Reads the file again if it is another one than last time. A file that is missing or being written changes nothing.
+    /// Reads the file again if it has changed. A file that is missing or being written changes nothing.
     fn refresh(&mut self) {
         let identity =
             |metadata: Metadata| (metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino());
@@ -115,8 +114,8 @@ impl Supplied {
     }
 }
 
-/// One JSON object or several, each of them names with lists of addresses (an alias is a name in the list, `null` a name
-/// that does not exist); the key `resolves_all` stands for every name.
+/// Parses one JSON object or several, each of names with lists of addresses (an alias is a name in the list, `null` a name that does not
+/// exist); the key `resolves_all` stands for every name.
 fn parse(text: &str) -> Option<(HashMap<String, Answer>, Option<Answer>)> {
     let (mut names, mut all) = (HashMap::new(), None);
     for map in serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>() {

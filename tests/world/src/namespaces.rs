@@ -1,6 +1,6 @@
-//! The namespaces of the world and the capabilities inside them. A caller without `CAP_SYS_ADMIN` gets a user namespace in
-//! which it is mapped to itself; a caller with it keeps the identities of the machine, so that the product can still choose
-//! an unprivileged one for its run. It must leave no capability to the command of an unprivileged caller.
+//! The namespaces of the world and the capabilities inside them. A caller without `CAP_SYS_ADMIN` gets a user namespace in which it is
+//! mapped to itself; a caller with it keeps the machine's ids, so that the product can still choose an unprivileged one for its run. The
+//! command of an unprivileged caller must get no capability.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,16 +15,16 @@ use rustix::thread::{
 use crate::error::Error;
 use crate::process::unshare;
 
-/// Whose user namespace the world lives in.
+/// The user namespace of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// The machine's own: the caller is privileged.
+    /// The machine's: the caller is privileged.
     Machine,
-    /// One of our own, with the caller mapped to itself.
+    /// A new one, with the caller mapped to itself.
     Mapped,
 }
 
-/// What `ip` and the mounts need.
+/// The capabilities that `ip` and the mounts need.
 const SET_UP: [CapabilitySet; 2] = [CapabilitySet::NET_ADMIN, CapabilitySet::SYS_ADMIN];
 
 /// Leaves the machine's mount, process (for children) and network namespaces. The new network is the internet's.
@@ -53,7 +53,7 @@ fn map(path: &'static str, text: String) -> Result<(), Error> {
     fs::write(path, text).map_err(|source| Error::MapIdentity { path, source })
 }
 
-/// Lets the programs this process starts set up links: without ambient capabilities an exec by a user other than 0 loses all.
+/// Lets the programs this process starts set up links: without ambient capabilities, exec by a user other than 0 loses them all.
 pub(crate) fn lend_capabilities(identity: Identity) -> Result<(), Error> {
     if identity == Identity::Machine {
         return Ok(());
@@ -70,7 +70,7 @@ pub(crate) fn lend_capabilities(identity: Identity) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives every capability of the user namespace up, for this process and all that it starts.
+/// Drops every capability of the user namespace, for this process and its descendants.
 pub(crate) fn drop_capabilities(identity: Identity) -> Result<(), Error> {
     if identity == Identity::Machine {
         return Ok(());
@@ -89,7 +89,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The network this process is in now.
+    /// Returns the network this process is in now.
     pub(crate) fn current(name: &'static str) -> Result<Self, Error> {
         let path = "/proc/self/ns/net";
         let descriptor = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -97,13 +97,13 @@ impl Network {
         Ok(Self { name, descriptor })
     }
 
-    /// A new and empty network, which this process is in from now on.
+    /// Makes a new and empty network, and enters it.
     pub(crate) fn fresh(name: &'static str) -> Result<Self, Error> {
         unshare(libc::CLONE_NEWNET).map_err(|source| Error::Unshare { what: "network", source })?;
         Self::current(name)
     }
 
-    /// Goes back to this network; sockets opened before stay where they were opened.
+    /// Enters this network again. Sockets opened before stay where they were opened.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         move_into_link_name_space(self.descriptor.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|source| Error::Enter { namespace: self.name, source: source.into() })

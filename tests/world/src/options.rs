@@ -1,11 +1,11 @@
-//! The command line, made into absolute paths. It must not create or open anything.
+//! Parses the command line into absolute paths. It must not create or open anything.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::error::Error;
 
-/// What the caller asked for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) records: Option<PathBuf>,

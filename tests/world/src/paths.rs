@@ -1,5 +1,5 @@
-//! The paths that every web server of the world knows, whatever name it was asked by: answers of every shape that a proxy may
-//! have to carry. It must not write to the wire.
+//! The paths that every web server of the world serves, under any name: answers of every shape that a proxy may have to carry. It must not
+//! write to the wire.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use crate::echoes::{Origin, echo, echo_authorization, with_body};
 use crate::response::{Reaction, Response};
 use crate::wire::{Body, Head, latin1};
 
-/// Waits, lengths and numbers of events go no further than this.
+/// The limit of waits, lengths and numbers of events.
 const MAX_WAIT: u64 = 120_000;
 const MAX_BYTES: u64 = 16 << 30;
 const MAX_EVENTS: u64 = 100_000;
 const MAX_HINTS: usize = 100;
 
-/// What follows the `?` of a target.
+/// The part of a target after `?`.
 #[derive(Clone, Copy)]
 pub(crate) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
-    /// The value as it stands.
+    /// Returns the value undecoded.
     pub(crate) fn text(self, name: &str) -> Option<&'a str> {
         let mut pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
-    /// The value as a number, if it is one.
+    /// Returns the value as a number, if it is one.
     pub(crate) fn number<T: std::str::FromStr>(self, name: &str) -> Option<T> {
         self.text(name)?.parse().ok()
     }
 
-    /// The value as a time in milliseconds.
+    /// Returns the value as a time in milliseconds.
     pub(crate) fn milliseconds(self, name: &str) -> Option<Duration> {
         self.number(name).map(|ms: u64| Duration::from_millis(ms.min(MAX_WAIT)))
     }
 }
 
-/// What becomes of a request for one of these paths, or nothing where it is none of them.
+/// Returns the reaction to a request for one of these paths, or nothing.
 pub(crate) fn answer(
     origin: Origin<'_>,
     path: &str,
@@ -95,7 +95,7 @@ pub(crate) fn answer(
     Some(response.into())
 }
 
-/// What is answered before any of the body has been read, and closes the connection: over HTTP/1.1 alone.
+/// Returns the answer to a request whose body is not read, which closes the connection: over HTTP/1.1 alone.
 pub(crate) fn unread(head: &Head) -> Option<Response> {
     let (path, query) = head.target.split_once('?')?;
     (path == "/unread").then(|| status(Query(query).number("code")))
@@ -106,18 +106,18 @@ fn filler(length: Option<u64>) -> Response {
 }
 
 fn status(code: Option<u16>) -> Response {
-    // Others end no exchange (RFC 9110 §15.2), or are none.
+    // Other codes end no exchange (RFC 9110 §15.2), or are invalid.
     let code = code.filter(|code| (200..600).contains(code)).unwrap_or(400);
     Response::of(code, "text/plain", "as you wish\n")
 }
 
-/// Server-sent events (HTML, "Server-sent events").
+/// Returns server-sent events (HTML, "Server-sent events").
 fn events(count: u64, pause: Duration) -> Response {
     let event = |number| format!("id: {number}\ndata: event {number}\n\n").into_bytes();
     Response::pieces("text/event-stream", (1..=count.min(MAX_EVENTS)).map(event).collect(), pause)
 }
 
-/// `%XX` as the byte it stands for; anything else as it is. Line ends are dropped: they would end the header they go into.
+/// Decodes `%XX`, and keeps anything else. Line ends are dropped: they would end the header that contains the text.
 fn percent_decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, tail @ ..] = rest {

@@ -1,5 +1,5 @@
-//! The only unsafe lines of this crate: fork, unshare, signal masks and the steps between fork and exec. Verbs only;
-//! what they are for is decided elsewhere. Nothing here may be called once a second thread exists.
+//! The only unsafe lines of this crate: fork, unshare, signal masks and the steps between fork and exec. Verbs only; their use is decided
+//! elsewhere. Nothing here may be called once a second thread exists.
 #![expect(
     unsafe_code,
     reason = "fork, unshare and signal masks have no safe form; each block says why it is sound"
@@ -13,7 +13,7 @@ use std::ptr;
 
 use rustix::process::Pid;
 
-/// Which side of a fork one is on.
+/// The two sides of a fork.
 pub(crate) enum Forked {
     Child,
     Parent(Pid),
@@ -29,7 +29,7 @@ pub(crate) fn fork() -> io::Result<Forked> {
     }
 }
 
-/// Moves this process (`flags`: `CLONE_NEW*`) into namespaces of its own.
+/// Moves this process (`flags`: `CLONE_NEW*`) into new namespaces.
 pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     // SAFETY: only `CLONE_NEW*` flags are passed, none of which changes memory or descriptors of this process.
     match unsafe { libc::unshare(flags) } {
@@ -38,7 +38,7 @@ pub(crate) fn unshare(flags: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Kills everything else in the process namespace whose first process this is; anywhere else it does nothing.
+/// Kills everything else in the PID namespace whose first process this is; anywhere else it does nothing.
 pub(crate) fn end_all_others() {
     if std::process::id() == 1 {
         // SAFETY: the call touches no memory; -1 spares the caller, and means this namespace only (pid_namespaces(7)).
@@ -58,7 +58,7 @@ fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// Makes `signals` the set this process does not receive until it asks for them; an empty set receives all.
+/// Sets the blocked signals, which this process receives only when it asks for them; an empty set receives all.
 pub(crate) fn block(signals: &[libc::c_int]) {
     let set = set_of(signals);
     // SAFETY: both pointers are valid for the call, null being allowed for the old mask.
@@ -77,8 +77,8 @@ pub(crate) fn next_signal(signals: &[libc::c_int]) -> libc::c_int {
     }
 }
 
-/// Gives the command a process group of its own, in front of the terminal if its standard input is one. A group from
-/// outside the process namespace would read as 0 inside, which breaks job control. It does not outlive this process.
+/// Gives the command a process group, in the foreground of the terminal if its standard input is one. A group from outside the PID
+/// namespace would read as 0 inside, which breaks job control. The command does not outlive this process.
 pub(crate) fn own_group(command: &mut Command) {
     // SAFETY: the closure runs between fork and exec and calls only async-signal-safe system calls.
     unsafe {
@@ -86,13 +86,13 @@ pub(crate) fn own_group(command: &mut Command) {
             if libc::setpgid(0, 0) != 0 || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // A background process that takes the terminal gets SIGTTOU; blocked, the call just succeeds.
+            // A background process that takes the terminal gets SIGTTOU; with it blocked, the call succeeds.
             let taking = set_of(&[libc::SIGTTOU]);
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const taking, ptr::null_mut());
             if libc::isatty(0) == 1 {
                 libc::tcsetpgrp(0, libc::getpid());
             }
-            // What the world itself blocks to read from a descriptor is not the command's affair.
+            // The command must not inherit the signals that the world blocks.
             let none = set_of(&[]);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
             Ok(())

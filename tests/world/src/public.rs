@@ -1,11 +1,11 @@
-//! The public names of the package services that the world speaks for, so that their clients work without being told of
-//! another index. They are put together from the product's own preset, the one file that names those services.
+//! The public names of the package services that the world serves, so that their clients work without another index configured. They come
+//! from the product's own preset, the only file that names those services.
 
 use std::sync::LazyLock;
 
 const PRESETS: &str = include_str!("../../../profiles/presets.toml");
 
-/// The names, one a service and one a file host where that is another.
+/// The names, one per service and one per file host where that differs.
 pub(crate) struct Public {
     pub(crate) node: String,
     pub(crate) python: String,
@@ -14,9 +14,9 @@ pub(crate) struct Public {
     pub(crate) rust_files: String,
 }
 
-/// Read once.
+/// The names, read once.
 pub(crate) static PUBLIC: LazyLock<Public> = LazyLock::new(|| {
-    // A preset in another order gives names that nobody asks for, and the tests of real clients say so.
+    // A preset in another order gives names that nobody requests, and the tests of real clients fail.
     let apex = |index: usize| apexes().get(index).copied().unwrap_or_default();
     let (node, python, python_files, rust) = (apex(0), apex(2), apex(3), apex(4));
     Public {
@@ -29,13 +29,13 @@ pub(crate) static PUBLIC: LazyLock<Public> = LazyLock::new(|| {
 });
 
 impl Public {
-    /// All of them.
+    /// Returns all names.
     pub(crate) fn all(&self) -> [&str; 5] {
         [&self.node, &self.python, &self.python_files, &self.rust_index, &self.rust_files]
     }
 }
 
-/// The hosts of the preset, in its order.
+/// Returns the hosts of the preset, in its order.
 fn apexes() -> &'static [&'static str] {
     static APEXES: LazyLock<Vec<&str>> = LazyLock::new(|| {
         let section = PRESETS.split("[preset.package-registries]").nth(1).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The one writer of the records file: a line for each event, whole and at once. An event that cannot be written ends the
-//! servers, because a test that reads an incomplete file would pass for the wrong reason.
+//! The only writer of the records file: a line per event, written at once. An event that cannot be written ends the servers, because a test
+//! that reads an incomplete file would pass for the wrong reason.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(crate) struct Recorder {
     open: Arc<AtomicUsize>,
 }
 
-/// Counts a connection for as long as it lives, because its end is recorded too.
+/// Counts a connection as long as it lives, because its end is recorded too.
 pub(crate) struct OpenConnection(Arc<AtomicUsize>);
 
 impl Drop for OpenConnection {
@@ -29,7 +29,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Where and by whom something was reached: what every record of one connection has in common.
+/// The common part of every record of one connection: where something was reached, and by whom.
 #[derive(Clone)]
 pub(crate) struct Visit {
     pub(crate) server: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct Visit {
 }
 
 impl Recorder {
-    /// Opens the file to append to it, making it if need be.
+    /// Opens the file for appending, and makes it if necessary.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(Error::file(path))?;
         Ok(Self { file: Arc::new(file), open: Arc::default() })
@@ -50,7 +50,7 @@ impl Recorder {
         OpenConnection(Arc::clone(&self.open))
     }
 
-    /// How many connections may still have something to record.
+    /// Returns how many connections may still have something to record.
     pub(crate) fn open_connections(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

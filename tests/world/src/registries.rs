@@ -1,5 +1,5 @@
-//! Package indexes for Python, Node and Rust, each with one tiny package, in the form their real clients ask for. The public
-//! names of the three services are served as well, so that a client works without being told of another index.
+//! Package indexes for Python, Node and Rust, each with one tiny package, in the form their real clients request. The public names of the
+//! three services are served as well, so that a client works without another index configured.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512, digest};
 use data_encoding::{BASE64, HEXLOWER};
@@ -25,7 +25,7 @@ impl Registries {
         Self { wheel: wheel(), tarball: tarball(), source: source() }
     }
 
-    /// The answer of an index, or nothing where `host` is none.
+    /// Returns the answer of an index, or nothing if `host` is none.
     pub(crate) fn answer(&self, host: &str, path: &str) -> Option<Response> {
         match host {
             "pypi.example.org" => Some(self.python(path, "pypi.example.org")),
@@ -46,7 +46,7 @@ impl Registries {
         }
     }
 
-    /// The simple repository interface (PEP 503).
+    /// Answers by the simple repository interface (PEP 503).
     fn python(&self, path: &str, files: &str) -> Response {
         let page = |link: String| {
             Response::of(200, "text/html", format!("<!DOCTYPE html><html><body>{link}</body></html>"))
@@ -87,7 +87,7 @@ impl Registries {
         }))
     }
 
-    /// A sparse registry index (the Cargo book, "Registry Index").
+    /// Answers as a sparse registry index (the Cargo book, "Registry Index").
     fn rust_index(&self, path: &str, downloads: &str) -> Response {
         if path == "/config.json" {
             return Response::json(&json!({ "dl": downloads }));

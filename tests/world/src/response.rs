@@ -1,5 +1,4 @@
-//! What a server of the world does about a request, in the words of no protocol. It decides nothing, which is for the routes,
-//! and writes nothing, which is for HTTP/1.1 and HTTP/2.
+//! A server's reaction to a request, independent of the protocol version. The routes decide on it, and HTTP/1.1 and HTTP/2 write it.
 
 use std::time::Duration;
 
@@ -7,14 +6,14 @@ use serde_json::Value;
 
 use crate::wire::Headers;
 
-/// What becomes of a request.
+/// The reaction to a request.
 #[derive(Debug)]
 pub(crate) enum Reaction {
     /// An answer.
     Answer(Response),
-    /// Nothing, for as long as the peer waits.
+    /// No answer, for as long as the peer waits.
     Hang,
-    /// The connection becomes a WebSocket that repeats each frame, after so many early hints and this frame of its own.
+    /// The connection becomes a WebSocket that repeats each frame, after this many early hints and a greeting frame.
     WebSocket { greeting: Option<String>, cut: Option<usize>, hints: usize },
 }
 
@@ -23,10 +22,10 @@ pub(crate) enum Reaction {
 pub(crate) struct Response {
     /// An answer before this one (RFC 9110 §15.2).
     pub(crate) interim: Option<Interim>,
-    /// How long it takes until this one begins.
+    /// How long it takes until this answer begins.
     pub(crate) wait: Duration,
     pub(crate) status: u16,
-    /// Headers beside those that frame the content.
+    /// Headers besides those that frame the content.
     pub(crate) headers: Headers,
     pub(crate) content: Content,
 }
@@ -38,14 +37,14 @@ pub(crate) struct Interim {
     pub(crate) headers: Headers,
 }
 
-/// What an answer carries.
+/// The content of an answer.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// All at once, its length said before.
+    /// All at once, with its length announced.
     Whole(Vec<u8>),
-    /// This many octets `x`, as fast as the peer takes them.
+    /// This many octets `x`, as fast as the peer accepts them.
     Filler(u64),
-    /// Piece by piece with a pause after each, its length not said before, and trailers (RFC 9110 §6.5).
+    /// Piece by piece with a pause after each, without an announced length, and trailers (RFC 9110 §6.5).
     Pieces { pieces: Vec<Vec<u8>>, pause: Duration, trailers: Headers },
 }
 
@@ -60,48 +59,48 @@ impl Response {
         Self { interim: None, wait: Duration::ZERO, status, headers: Headers::new(), content }
     }
 
-    /// A body that says nothing of its type.
+    /// Returns a body without a type.
     pub(crate) fn bare(status: u16, body: impl Into<Vec<u8>>) -> Self {
         Self::new(status, Content::Whole(body.into()))
     }
 
-    /// A body of one type.
+    /// Returns a body with a type.
     pub(crate) fn of(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Self {
         Self::bare(status, body).with("content-type", kind)
     }
 
-    /// A JSON body.
+    /// Returns a JSON body.
     pub(crate) fn json(value: &Value) -> Self {
         Self::of(200, "application/json", value.to_string())
     }
 
-    /// Pieces of one type.
+    /// Returns pieces with a type.
     pub(crate) fn pieces(kind: &str, pieces: Vec<Vec<u8>>, pause: Duration) -> Self {
         Self::new(200, Content::Pieces { pieces, pause, trailers: Headers::new() }).with("content-type", kind)
     }
 
-    /// This many octets.
+    /// Returns this many octets.
     pub(crate) fn filler(length: u64) -> Self {
         Self::new(200, Content::Filler(length)).with("content-type", "application/octet-stream")
     }
 
-    /// A plain answer that there is nothing here.
+    /// Returns a plain 404.
     pub(crate) fn not_found() -> Self {
         Self::of(404, "text/plain", "not found\n")
     }
 
-    /// Whether this status comes with content (RFC 9110 §15.3.5, §15.4.5) where the method does (§9.3.2).
+    /// Whether this status has content (RFC 9110 §15.3.5, §15.4.5) if the method has (§9.3.2).
     pub(crate) fn has_content(&self, method: &str) -> bool {
         method != "HEAD" && ![204, 304].contains(&self.status)
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
 
-    /// After another answer with this status and these headers.
+    /// Adds an interim answer with this status and these headers.
     pub(crate) fn after(mut self, status: u16, headers: Headers) -> Self {
         self.interim = Some(Interim { status, headers });
         self

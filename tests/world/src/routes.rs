@@ -1,5 +1,5 @@
-//! Which answer belongs to which host and path. The servers are told apart by the address they were reached at, the
-//! services on the web address by the host that was named. It must not write to the wire.
+//! Selects the answer by host and path. The servers are told apart by the address they were reached at, the services on the web address by
+//! the requested host. It must not write to the wire.
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// What `server` does about a request that came over `scheme`.
+    /// Returns the reaction of `server` to a request that came over `scheme`.
     pub(crate) async fn answer(&self, server: &str, scheme: &str, head: &Head, body: &Body) -> Reaction {
         let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
         if server == "metadata" {

@@ -1,5 +1,5 @@
-//! Everything that listens in the internet, and the process it runs in. Sockets are bound to the wildcard address wherever
-//! possible and tell their servers apart by the address that was dialled, so nothing that leaves the host goes unseen.
+//! Every listener of the internet, and the process it runs in. Sockets are bound to the wildcard address wherever possible and tell their
+//! servers apart by the dialled address, so everything that leaves the host is recorded.
 
 use std::future::Future;
 use std::io;
@@ -30,17 +30,17 @@ use crate::routes::Services;
 use crate::ssh;
 use crate::wire::latin1;
 
-/// A TCP echo, and a server that speaks first.
+/// The port of a TCP echo, and of a server that speaks first.
 const ECHO_PORT: u16 = 7777;
 const BANNER_PORT: u16 = 2525;
-/// Ports on which people leave services that answer HTTP: dashboards, container engines, orchestrators, search, proxies.
+/// Common ports of services that answer HTTP: dashboards, container engines, orchestrators, search, proxies.
 const OTHER_WEB_PORTS: [u16; 18] = [
     81, 853, 2375, 2376, 2379, 3000, 3128, 5000, 5985, 6443, 8000, 8080, 8081, 8443, 8888, 9000, 9200, 10250,
 ];
 /// Ports whose datagrams are recorded and dropped: QUIC, NTP, SNMP, SSDP, mDNS.
 const DATAGRAM_PORTS: [u16; 5] = [443, 123, 161, 1900, 5353];
 
-/// What the servers need to know.
+/// The servers' configuration.
 pub(crate) struct Plan {
     pub(crate) directory: PathBuf,
     pub(crate) ca_directory: PathBuf,
@@ -52,11 +52,11 @@ pub(crate) struct Plan {
     pub(crate) host: HostSockets,
 }
 
-/// How often the end looks whether all is recorded, and for how long.
+/// The interval of the final checks whether everything is recorded, and their number.
 const LAST_LOOK: Duration = Duration::from_millis(5);
 const LAST_LOOKS: u32 = 100;
 
-/// Runs the servers until the other end of `end` is closed; `ready` is told once all of them listen.
+/// Runs the servers until the other end of `end` is closed. It writes to `ready` once all of them listen.
 pub(crate) fn run(plan: Plan, ready: OwnedFd, end: OwnedFd) -> Result<(), Error> {
     let Plan { directory, ca_directory, tables, keys, identity, authority, recorder, host } = plan;
     let absent = |what: &str| {
@@ -89,7 +89,7 @@ pub(crate) fn run(plan: Plan, ready: OwnedFd, end: OwnedFd) -> Result<(), Error>
         rustix::io::write(&ready, b"1").map_err(|source| Error::Fork { source: source.into() })?;
         drop(ready);
         ended(end).await?;
-        // The command is gone and its connections are closing: what they still bring belongs to the records.
+        // The command is gone and its connections are closing: what they still send is recorded.
         for _ in 0..LAST_LOOKS {
             tokio::time::sleep(LAST_LOOK).await;
             if web.recorder.open_connections() == 0 {
@@ -165,7 +165,7 @@ where
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let refused = |source| Error::Listen { address: format!("TCP {address}"), source };
     let socket = TcpSocket::new_v6().map_err(refused)?;
-    // The SSH server binds beside us; a machine may have made IPv6 sockets serve IPv6 alone.
+    // The SSH server binds beside us; some machines make IPv6 sockets serve IPv6 alone.
     sockopt::set_ipv6_v6only(&socket, false).map_err(|error| refused(error.into()))?;
     socket.set_reuseaddr(true).map_err(refused)?;
     socket.bind(address).map_err(refused)?;
@@ -186,7 +186,7 @@ pub(crate) async fn serve_connections<Serve, Served>(
 {
     loop {
         let accepted = listener.accept().await.and_then(|(stream, peer)| {
-            // Small answers leave at once.
+            // Small answers are sent at once.
             stream.set_nodelay(true)?;
             Ok((stream.local_addr()?, stream, peer))
         });
@@ -201,7 +201,7 @@ pub(crate) async fn serve_connections<Serve, Served>(
         let open = recorder.open_connection();
         let served = serve(stream, visit);
         tokio::spawn(async move {
-            // A connection that fails ends alone; what it brought is in the records.
+            // A connection that fails ends alone; what it received is in the records.
             drop(served.await);
             drop(open);
         });
@@ -218,7 +218,7 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     writer.shutdown().await
 }
 
-/// Speaks first and then answers every line, as a mail server would.
+/// Speaks first and then answers every line, as a mail server does.
 async fn banner(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(b"220 ready\r\n").await?;
     let mut buffer = [0; 1024];
@@ -228,7 +228,7 @@ async fn banner(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Binds beside other sockets on the same port: a datagram goes to the most specific of them.
+/// Binds beside other sockets on the same port: a datagram goes to the most specific one.
 fn udp(local: SocketAddr) -> Result<UdpSocket, Error> {
     let refused = |source| Error::Listen { address: format!("UDP {local}"), source };
     let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -246,7 +246,7 @@ fn udp(local: SocketAddr) -> Result<UdpSocket, Error> {
     UdpSocket::from_std(std::net::UdpSocket::from(socket)).map_err(refused)
 }
 
-/// What happens to a datagram once it is recorded.
+/// The reaction to a datagram after it is recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Datagrams {
     Return,
@@ -271,7 +271,7 @@ async fn swallow(
             json!({ "length": length, "data": latin1(&data[..length.min(512)]) }),
         );
         if then == Datagrams::Return {
-            // The peer may be gone by now; there is nobody to tell.
+            // The peer may be gone by now.
             let _ = socket.send_to(data, peer).await;
         }
     }

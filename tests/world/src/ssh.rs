@@ -1,5 +1,5 @@
-//! An SSH server: the distribution's own, in the foreground, with keys made for this world. It hands out the same repository
-//! as the web server and greets everybody else. It must need no privilege and read no account or key of the machine.
+//! An SSH server: the distribution's own, in the foreground, with keys made for this world. It serves the web server's repository and
+//! greets everybody else. It must need no privilege and read no account or key of the machine.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::recorder::Recorder;
 use crate::tools;
 
 const DAEMON: &str = "/usr/sbin/sshd";
-/// The daemon listens by then or is counted as absent.
+/// The time limit for the daemon to listen; after it the daemon counts as absent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server that is ready to start.
@@ -33,7 +33,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Makes keys, the account `git` and the configuration; the caller is in a mount namespace that only servers see.
-    /// Nothing is made where the daemon or its key tool is missing.
+    /// Nothing is made if the daemon or its key tool is missing.
     pub(crate) fn prepare(
         directory: &Path,
         ca_directory: &Path,
@@ -64,7 +64,7 @@ impl Server {
         Ok(Some(Self { configuration }))
     }
 
-    /// Starts the daemon and returns when it listens; its log goes into the records from then on.
+    /// Starts the daemon and returns when it listens; from then on its log goes into the records.
     pub(crate) async fn start(self, recorder: Recorder) -> Result<(), Error> {
         let failed = |message: String| Error::Tool { program: "sshd", message };
         let mut child = Command::new(DAEMON)
@@ -95,14 +95,14 @@ impl Server {
         }
         tokio::spawn(async move {
             follow(lines, &recorder).await;
-            // The daemon is a child of this task for as long as it speaks.
+            // The daemon is a child of this task as long as it logs.
             let _ = child.wait().await;
         });
         Ok(())
     }
 }
 
-/// Turns the daemon's words into records: who came, and who was let in.
+/// Converts the daemon's log into records: who connected, and who was admitted.
 async fn follow(mut lines: Lines<BufReader<ChildStderr>>, recorder: &Recorder) {
     while let Ok(Some(line)) = lines.next_line().await {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -129,7 +129,7 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 
 fn make_key(keygen: &Path, path: &Path) -> Result<(), Error> {
     if path.exists() {
-        // A folder of keys may be used by one world after another.
+        // Several worlds in turn may use a folder of keys.
         return Ok(());
     }
     let name = path.display().to_string();
@@ -142,7 +142,7 @@ fn known_hosts(public: &str) -> String {
     format!("ssh.example.org,git.example.org,github.com,{SSH},{WEB4} {key}\n")
 }
 
-/// What a login runs, whatever it asked for: git over the one repository, or a greeting.
+/// Returns the script of every login: git with the one repository, or a greeting.
 fn session_script(repository: Option<&Repository>) -> String {
     let mut script = String::from("#!/bin/sh\ncase \"$SSH_ORIGINAL_COMMAND\" in\n");
     if let Some(Repository { git, path, .. }) = repository {
@@ -156,7 +156,7 @@ fn session_script(repository: Option<&Repository>) -> String {
     script + "*) echo 'hello from ssh.example.org' ;;\nesac\n"
 }
 
-/// The daemon asks the account database who may log in. Here it is `git`, who is whoever runs the world.
+/// Writes the account database that the daemon reads. It contains `git`, with the id of the user who runs the world.
 fn account(folder: &Path) -> Result<(), Error> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let machine = Path::new("/etc/passwd");
@@ -165,7 +165,7 @@ fn account(folder: &Path) -> Result<(), Error> {
     write(&ours, &format!("git:*:{user}:{group}:World:{}:/bin/sh\n{others}", folder.display()))?;
     cover("the account of the SSH server", machine, &ours)?;
     if user == 0 {
-        // As root the daemon wants an empty folder for its unprivileged half (sshd(8), FILES).
+        // As root the daemon requires an empty folder for its unprivileged process (sshd(8), FILES).
         let run = Path::new("/run");
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         mount("tmpfs", run, "tmpfs", flags, None).map_err(|source| Error::Mount {

@@ -1,6 +1,6 @@
-//! Waiting: the process outside waits for the world and passes signals in, the first process inside waits for the command
-//! and reaps what it leaves behind. Whichever of the two dies, everything inside dies with it: the inner one is told of its
-//! parent's death, and the kernel ends a process namespace with its first process (pid_namespaces(7)).
+//! Waiting: the process outside waits for the world and passes signals in, the first process inside waits for the command and reaps its
+//! orphans. If either dies, everything inside dies with it: the inner one is signalled when its parent dies, and the kernel ends a PID
+//! namespace with its first process (pid_namespaces(7)).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rustix::process::{
 use crate::error::Error;
 use crate::process::{block, end_all_others, next_signal};
 
-/// What is passed on: to the command alone, as `kill` does, or to its group, as a terminal does.
+/// The signals passed on: to the command alone, as `kill` sends them, or to its group, as a terminal does.
 const TO_COMMAND: [Signal; 2] = [Signal::TERM, Signal::HUP];
 const TO_GROUP: [Signal; 2] = [Signal::INT, Signal::QUIT];
 /// Sent by the kernel when the process outside is gone.
@@ -40,7 +40,7 @@ pub(crate) fn outside(world: Pid) -> Result<u8, Error> {
     }
 }
 
-/// Inside: waits for the command, which is a group of its own, and returns the status to exit with.
+/// Inside: waits for the command, which is a process group, and returns the status to exit with.
 pub(crate) fn inside(command: Pid, servers: Pid, directory: &Path) -> Result<u8, Error> {
     let watched = watched();
     loop {
@@ -49,7 +49,7 @@ pub(crate) fn inside(command: Pid, servers: Pid, directory: &Path) -> Result<u8,
         }
         let number = next_signal(&watched);
         if number == PARENT_DIED.as_raw() {
-            // Nobody is left to clear up, and nothing may write to the folder meanwhile.
+            // Nobody else cleans up, and nothing may write to the folder meanwhile.
             end_all_others();
             let _ = std::fs::remove_dir_all(directory);
             return Ok(128 + 9);
@@ -62,7 +62,7 @@ pub(crate) fn inside(command: Pid, servers: Pid, directory: &Path) -> Result<u8,
     }
 }
 
-/// Waits, for a moment, until the servers have recorded the last of it.
+/// Waits a moment for the servers to record the rest.
 pub(crate) fn servers_end(servers: Pid) {
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline && matches!(waitpid(Some(servers), WaitOptions::NOHANG), Ok(None)) {
@@ -70,17 +70,17 @@ pub(crate) fn servers_end(servers: Pid) {
     }
 }
 
-/// Holds back, from now on, the signals that this process will wait for.
+/// Blocks the signals that this process will wait for.
 pub(crate) fn hold_signals() {
     block(&watched());
 }
 
-/// A signal to a process that has just ended reaches nobody, which is as good.
+/// Sends a signal. A process that has just ended needs none.
 fn pass(send: impl FnOnce() -> rustix::io::Result<()>) {
     let _ = send();
 }
 
-/// Takes the status of everything that has ended; the one waited for decides.
+/// Reaps everything that has ended, and returns the status of the awaited process.
 fn reap(awaited: Pid, servers: Option<Pid>) -> Result<Option<u8>, Error> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -93,7 +93,7 @@ fn reap(awaited: Pid, servers: Option<Pid>) -> Result<Option<u8>, Error> {
     }
 }
 
-/// As a shell says it: the status itself, or 128 and the signal.
+/// Returns the status in a shell's form: the status itself, or 128 plus the signal.
 fn status_of(status: WaitStatus) -> u8 {
     let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

@@ -1,5 +1,5 @@
-//! Keeps what a peer sends aside on its way to whoever reads it: how many octets in all, and the first of them. It changes
-//! nothing, and what is sent to the peer does not concern it.
+//! Copies what a peer sends on its way to the reader: the number of octets, and the first of them. It changes nothing, and ignores what is
+//! sent to the peer.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::wire::latin1;
 
-/// How much of a whole connection is kept; the rest is counted.
+/// The octets kept of a whole connection; the rest is counted.
 const KEPT: usize = 64 * 1024;
 
-/// What one connection has brought so far, to be asked from beside the stream.
+/// What one connection has received so far, readable beside the stream.
 #[derive(Clone, Default)]
 pub(crate) struct Tap(Arc<Mutex<Received>>);
 
@@ -30,12 +30,12 @@ pub(crate) struct Tapped<S> {
 }
 
 impl Tap {
-    /// The same stream, with this tap on it.
+    /// Returns the stream with this tap on it.
     pub(crate) fn on<S>(&self, stream: S) -> Tapped<S> {
         Tapped { stream, tap: self.clone() }
     }
 
-    /// How many octets came in all, and the first of them, one character an octet (ISO 8859-1).
+    /// Returns the number of octets received, and the first of them, one character per octet (ISO 8859-1).
     pub(crate) fn received(&self) -> (u64, String) {
         let received = self.locked();
         (received.octets, latin1(&received.first))

@@ -1,5 +1,5 @@
-//! The programs of the distribution that the world leans on: where they are, and how one is run to its end. It must find
-//! the administrator's tools even where the caller's PATH has none of their folders.
+//! The distribution's programs that the world uses: finds them, and runs one to its end. It must find the administrator's tools even if the
+//! caller's PATH has none of their folders.
 
 use std::env;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// Runs a tool without input and returns what it said, without the last line break.
+/// Runs a tool without input and returns its output, without the last line break.
 pub(crate) fn output<A: AsRef<OsStr>>(
     name: &'static str,
     program: &Path,

@@ -1,4 +1,4 @@
-//! A WebSocket (RFC 6455) that repeats each frame and records it. No extension is agreed to, so a frame is what it says.
+//! A WebSocket (RFC 6455) that repeats each frame and records it. It negotiates no extension, so frames are not encoded.
 
 use std::io;
 
@@ -13,19 +13,19 @@ use crate::wire::{Head, Wire, latin1};
 
 /// RFC 6455 §1.3.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// RFC 6455 §5.2: this is the last frame of a message; the other bits of the first octet are its kind.
+/// RFC 6455 §5.2: this is the last frame of a message; the other bits of the first octet are the opcode.
 const FINAL: u8 = 0x80;
 const KIND: u8 = 0x0f;
 const TEXT: u8 = 1;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
-/// The second octet says whether the payload is masked, and its length or how that is told.
+/// The second octet says whether the payload is masked, and its length or how the length is encoded.
 const MASKED: u8 = 0x80;
 const LENGTH: u8 = 0x7f;
 const LENGTH_IN_TWO: u8 = 126;
 const LENGTH_IN_EIGHT: u8 = 127;
-/// A frame longer than this ends the connection.
+/// The largest payload; a longer frame ends the connection.
 const MAX_PAYLOAD: u64 = 16 << 20;
 
 /// A frame, its payload unmasked.
@@ -34,7 +34,7 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-/// The answer that opens the connection, or nothing where `head` is no opening handshake (RFC 6455 §4.2.1).
+/// Returns the answer that opens the connection, or nothing if `head` is no opening handshake (RFC 6455 §4.2.1).
 pub(crate) fn accept(head: &Head) -> Option<String> {
     let says = |name, word: &str| {
         head.header(name).is_some_and(|value| value.to_ascii_lowercase().split(", ").any(|one| one == word))
@@ -52,13 +52,13 @@ pub(crate) fn accept(head: &Head) -> Option<String> {
     ))
 }
 
-/// The answer to anything else (RFC 9110 §15.5.22).
+/// Returns the answer to any other request (RFC 9110 §15.5.22).
 pub(crate) fn required() -> Response {
     Response::of(426, "text/plain", "a WebSocket is wanted\n").with("upgrade", "websocket")
 }
 
-/// Sends `greeting`, with a `cut` in two frames and a ping between them, then repeats every frame until the peer closes. Each frame of
-/// the peer's is recorded.
+/// Sends `greeting`, with a `cut` in two frames and a ping between them, then repeats every frame until the peer closes. Each frame of the
+/// peer is recorded.
 pub(crate) async fn converse<S>(
     web: &Web,
     wire: &mut Wire<S>,

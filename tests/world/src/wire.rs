@@ -1,5 +1,5 @@
-//! HTTP/1.1 as it arrives: heads and bodies off a byte stream, exactly as sent. It repairs nothing and must never hide a byte:
-//! the peer under test is judged by what it sent.
+//! HTTP/1.1 as it arrives: reads heads and bodies from a byte stream, exactly as sent. It repairs nothing and must never hide an octet: the
+//! peer under test is judged by what it sent.
 
 use std::io;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 /// A head longer than this is malformed.
 const MAX_HEAD: usize = 64 * 1024;
-/// How much of a body is kept; the rest is counted.
+/// The octets kept of a body; the rest is counted.
 const KEPT_BODY: usize = 16 * 1024 * 1024;
-/// How long a peer may say nothing.
+/// How long a peer may be silent.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Names and values, in order.
@@ -27,7 +27,7 @@ pub(crate) struct Head {
     pub(crate) headers: Headers,
 }
 
-/// A body: its first bytes, its whole length, and what came after it (RFC 9110 §6.5).
+/// A body: its first octets, its whole length, and the trailers (RFC 9110 §6.5).
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) kept: Vec<u8>,
@@ -35,24 +35,24 @@ pub(crate) struct Body {
     pub(crate) trailers: Headers,
 }
 
-/// What came instead of, or as, a request.
+/// The result of reading a request.
 #[derive(Debug)]
 pub(crate) enum Arrived {
     Request(Head),
-    /// Bytes that are no request; the text says why.
+    /// Octets that are no request; the text says why.
     Malformed(String),
     /// The peer closed, failed or fell silent.
     Nothing,
 }
 
-/// A connection, with what was received and is not yet consumed.
+/// A connection, with the octets received and not yet consumed.
 pub(crate) struct Wire<S> {
     pub(crate) stream: S,
     pending: Vec<u8>,
 }
 
 impl Body {
-    /// Takes the next bytes of it.
+    /// Appends octets of the body.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         let room = bytes.len().min(KEPT_BODY.saturating_sub(self.kept.len()));
         self.kept.extend_from_slice(&bytes[..room]);
@@ -61,7 +61,7 @@ impl Body {
 }
 
 impl Head {
-    /// The first header called `name`, in any case.
+    /// Returns the first header called `name`, in any case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -74,7 +74,7 @@ impl Head {
         if self.minor_version == 0 { says("keep-alive") } else { !says("close") }
     }
 
-    /// The host that was asked for, in lower case and without a port.
+    /// Returns the requested host, in lower case and without a port.
     pub(crate) fn host(&self) -> String {
         let host = self.header("host").unwrap_or_default();
         let name =
@@ -88,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Self { stream, pending: Vec::new() }
     }
 
-    /// Takes one head off the stream.
+    /// Reads one head from the stream.
     pub(crate) async fn head(&mut self) -> Arrived {
         loop {
             let mut headers = [httparse::EMPTY_HEADER; 128];
@@ -112,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Takes the body that belongs to `head` (RFC 9112 §6.3) off the stream.
+    /// Reads the body that belongs to `head` (RFC 9112 §6.3) from the stream.
     pub(crate) async fn body(&mut self, head: &Head) -> io::Result<Body> {
         let mut body = Body::default();
         let chunked = head
@@ -148,21 +148,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// Reads and forgets until the peer closes or falls silent.
+    /// Reads and discards until the peer closes or falls silent.
     pub(crate) async fn drain(&mut self) {
         while matches!(self.fill().await, Ok(length) if length > 0) {
             self.pending.clear();
         }
     }
 
-    /// Takes this many bytes off the stream.
+    /// Reads this many octets from the stream.
     pub(crate) async fn exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
         let mut body = Body::default();
         self.take(length, &mut body).await?;
         Ok(body.kept)
     }
 
-    /// Takes a few bytes off the stream.
+    /// Reads a few octets from the stream.
     pub(crate) async fn octets<const COUNT: usize>(&mut self) -> io::Result<[u8; COUNT]> {
         let bytes = self.exactly(COUNT as u64).await?;
         bytes.try_into().map_err(|_| broken("the stream was cut"))
@@ -218,7 +218,7 @@ fn head_of(request: &httparse::Request<'_, '_>, bytes: &[u8]) -> Head {
     }
 }
 
-/// Each byte as the character of the same number, so that nothing is lost.
+/// Returns each octet as the character of the same number, so that nothing is lost.
 pub(crate) fn latin1(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }

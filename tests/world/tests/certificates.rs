@@ -1,5 +1,5 @@
-//! Certificates that a client must refuse, each at a name of its own. C04: no octet of a request may reach them, and each
-//! server would have recorded one.
+//! Certificates that a client must refuse, each at a name of its own. C04: no octet of a request may reach the servers, which would record
+//! one.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::process::Stdio;

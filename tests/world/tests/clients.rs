@@ -1,5 +1,5 @@
-//! Real clients work against the world without being told anything but an address: git over HTTPS and SSH, pip, npm, cargo.
-//! A client that is not installed is named and passed over.
+//! Real clients work in the world with nothing configured but an address: git over HTTPS and SSH, pip, npm, cargo.
+//! A client that is not installed is named and skipped.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::process::{Command, Output, Stdio};

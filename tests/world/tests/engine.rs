@@ -1,5 +1,5 @@
-//! What the engines of the `engine` program lend to their containers, and that nothing of one is left, however it ended. What is
-//! proven here of docker's networks is what a sandbox in containers stands on.
+//! What the engines of the `engine` program provide to their containers, and that nothing of one is left, however it ended. A sandbox in
+//! containers relies on the properties of docker's networks proven here.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 /// How long an engine may take to end.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The words before a command, or nothing after saying why the test is skipped.
+/// Returns the prefix of a command, or prints why the test is skipped and returns `None`.
 fn engine(flags: &[&str]) -> Option<Vec<PathBuf>> {
     let own = env::current_exe().unwrap();
     let archive = own.ancestors().map(|above| above.join("images/debian.tar")).find(|path| path.is_file());
@@ -51,7 +51,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether `there` becomes true in time.
+/// Returns whether `there` becomes true in time.
 fn in_time(mut there: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !there() {
@@ -87,7 +87,7 @@ fn containers_resolve_names_of_the_world_and_reach_its_servers() {
 #[test]
 fn an_internal_network_is_shut_but_for_a_resolver_that_is_in_it() {
     let Some(world) = World::for_test() else { return };
-    // The resolver answers each question with 192.0.2.1 (RFC 5737).
+    // The resolver answers each query with 192.0.2.1 (RFC 5737).
     let resolver = r#"import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("0.0.0.0", 53))
 while True:
@@ -111,13 +111,13 @@ for address in ("10.213.7.1", "192.168.77.2", "172.17.0.1", "93.184.216.34"):
     let Some(output) = in_world(&world, &line) else { return };
     let said = said(&output);
     assert!(said.contains("192.0.2.1") && !said.contains("reached"), "{output:?}");
-    // Nobody outside was asked.
+    // No resolver outside was queried.
     let asked = world.records().into_iter().filter(|record| record.event == "query");
     let asked: Vec<String> = asked.map(|record| record.detail["name"].to_string()).collect();
     assert!(!asked.iter().any(|name| name.contains("example.com")), "{asked:?}");
 }
 
-/// An engine with a container in it, and the folder of its files.
+/// Starts an engine with a container in it, and returns it with the folder of its files.
 fn started(words: &[PathBuf]) -> (Child, PathBuf) {
     let line = "docker run -d debian sleep 600 > /dev/null; echo \"$DOCKER_HOST\"; exec sleep 600";
     let mut command = Command::new(&words[0]);
@@ -129,7 +129,7 @@ fn started(words: &[PathBuf]) -> (Child, PathBuf) {
     (child, socket.parent().unwrap().to_owned())
 }
 
-/// What of the engine in `folder` is on the machine: files, processes, control groups.
+/// Returns what of the engine in `folder` is on the machine: files, processes, control groups.
 fn left(folder: &Path) -> Vec<String> {
     let name = folder.file_name().unwrap().to_string_lossy().into_owned();
     let mut left: Vec<String> = folder.exists().then(|| name.clone()).into_iter().collect();

@@ -1,5 +1,5 @@
-//! The world is a network that real programs can use, and its records say what they did. Each test has a control: what is
-//! refused here is refused by a server that others reach.
+//! The world is a network that real programs can use, and its records contain what they did. Each test has a control: a server that refuses
+//! here is one that other clients reach.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::process::{Command, Output, Stdio};

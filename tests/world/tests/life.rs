@@ -1,4 +1,4 @@
-//! How a world begins and ends: statuses, signals, capabilities, and that nothing of it is left, however it ended.
+//! How a world begins and ends: exit statuses, signals, capabilities, and that nothing of it is left, however it ended.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::fs;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use lockgate_world::World;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long the kernel may take to end what is left of a world.
+/// How long the kernel may take to end the rest of a world.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn status(world: &World, script: &str) -> Option<i32> {
     world.command("sh").args(["-c", script]).stdin(Stdio::null()).status().unwrap().code()
 }
 
-/// The processes of the machine whose arguments hold `mark`.
+/// Returns the machine's processes whose arguments contain `mark`.
 fn processes(mark: &str) -> Vec<String> {
     let folders = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = folders.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -39,7 +39,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a command that says its folder and then waits, and returns it with that folder.
+/// Starts a command that prints its folder and then waits, and returns it with that folder.
 fn waiting(world: &World, script: &str) -> (Child, String, BufReader<std::process::ChildStdout>) {
     let mut child =
         world.command("sh").args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -81,7 +81,7 @@ fn arguments_that_make_no_sense_are_refused() {
 fn nothing_is_left_after_the_end() {
     let Some(world) = World::for_test() else { return };
     let before = links();
-    // A daemon that outlives the command and has left its group.
+    // A daemon that outlives the command and has left its process group.
     let script = format!("setsid sh -c 'sleep 600; : {}' >/dev/null 2>&1 & echo $WORLD_DIR", mark(&world));
     let (mut child, folder, _lines) = waiting(&world, &script);
     assert!(child.wait().unwrap().success());

@@ -1,5 +1,5 @@
-//! The model providers of the world answer like real ones: whole and streamed, with tools, and with the key they refuse in
-//! their words. What they script is told by the conversation alone, so each turn is asked for here as an agent would.
+//! The model providers of the world answer like real ones: whole and streamed, with tools, and with their own error for a refused key. The
+//! script depends on the conversation alone, so each turn is requested here as an agent would.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::process::Stdio;
@@ -21,7 +21,7 @@ fn bearer(key: &str) -> String {
     format!("Authorization: Bearer {key}")
 }
 
-/// Asks with one more header, and with a body if there is one: the status and what was said.
+/// Sends a request with one more header, and with a body if there is one, and returns the status and the answer.
 fn ask(world: &World, url: &str, header: &str, body: &Value) -> (String, String) {
     let mut command = world.command("curl");
     command.args(["-sS", "--max-time", "10", "-w", "\n%{http_code}", "-H", header, url]);
@@ -41,7 +41,7 @@ fn whole(world: &World, url: &str, header: &str, body: &Value) -> Value {
     serde_json::from_str(&said).unwrap()
 }
 
-/// The data of each event, and the names of the events.
+/// Returns the data of each event, and the names of the events.
 fn events(world: &World, url: &str, header: &str, body: &Value) -> (Vec<Value>, Vec<String>) {
     let mut body = body.clone();
     body["stream"] = true.into();
@@ -54,7 +54,7 @@ fn events(world: &World, url: &str, header: &str, body: &Value) -> (Vec<Value>, 
     (data.map(|data| serde_json::from_str(&data).unwrap()).collect(), of_lines("event: "))
 }
 
-/// The texts under `path` of all events, put together.
+/// Returns the texts under `path` of all events, joined.
 fn joined(events: &[Value], path: &str) -> String {
     events.iter().filter_map(|event| event.pointer(path)?.as_str()).collect()
 }

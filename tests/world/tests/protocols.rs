@@ -1,5 +1,5 @@
-//! What a proxy has to carry besides plain requests: HTTP/2, gRPC, WebSocket, events, interim answers, trailers; and a
-//! credential that comes back in every form. HTTP/2 is asked for by the `h2` crate, the rest by curl and Node.
+//! What a proxy has to carry besides plain requests: HTTP/2, gRPC, WebSocket, events, interim answers, trailers; and a credential that is
+//! returned in every form. The `h2` crate makes the HTTP/2 requests, curl and Node the rest.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::io::Read;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const VALUE: &str = "Bearer sk-canary-t4WnC8zXk2VqJ6mLr9SgD3yPb7HfA1eGu5oEi0Kx";
 const BASE: &str = "https://protocols.example";
 
-/// What curl says about the answer, its heads and its content; it undoes no coding unless told to.
+/// Returns curl's output: the answer's heads and its content, decoded only on request.
 fn curl(world: &World, arguments: &[&str]) -> String {
     let mut command = world.command("curl");
     command.args(["-sS", "-i", "--max-time", "10"]).args(arguments).stdin(Stdio::null());
@@ -165,7 +165,7 @@ fn interim_answers_come_over_http2() {
 fn a_grpc_call_is_answered_message_by_message() {
     let Some(world) = World::for_test() else { return };
     let message = |text: &str| format!("\0\0\0\0{}{text}", char::from(u8::try_from(text.len()).unwrap()));
-    // Each frame waits for an answer to the one before; the last message is torn over two of them.
+    // Each frame waits for an answer to the one before; the last message is split over two of them.
     let two = message("second");
     let data = [message("first"), format!("{}{}", message("x"), &two[..3]), two[3..].to_owned()];
     let headers = json!({ "content-type": "application/grpc", "te": "trailers" });
@@ -180,7 +180,7 @@ fn a_grpc_call_is_answered_message_by_message() {
     assert_eq!((request.text("path"), request.text("body")), ("/pkg.Service/Echo", data.concat().as_str()));
 }
 
-/// Connects as Node's own client does, sends a text and some octets, and says what came back, one JSON a line.
+/// Connects as Node's own client does, sends a text and some octets, and prints each answer as a line of JSON.
 const NODE: &str = "const socket = new WebSocket(process.argv[1], { headers: { authorization: process.argv[2] } });
 socket.binaryType = 'arraybuffer'; let left = +process.argv[3];
 socket.onopen = () => { socket.send('caf\\u00e9'); socket.send(new Uint8Array(70000).fill(7)); };

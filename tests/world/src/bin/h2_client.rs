@@ -1,10 +1,9 @@
-//! `h2-client ADDRESS REQUEST`: one HTTP/2 request by the `h2` crate, and what came back, as JSON. It runs inside the world,
-//! trusts `$WORLD_CA` alone and judges nothing.
+//! `h2-client ADDRESS REQUEST`: makes one HTTP/2 request by the `h2` crate, and prints the answer as JSON. It runs inside the world, trusts
+//! `$WORLD_CA` alone and judges nothing.
 //!
-//! A request is `{"host", "method"?, "path", "headers"?, "data"?, "trailers"?}`: headers and trailers are objects, `data` a list
-//! of DATA frames, their octets as characters of the same number. Each frame but the first waits for an answer to the one
-//! before, so that an upstream that answers only at the end is found out. What came back is
-//! `{"alpn", "interim", "status", "headers", "data", "trailers"}`.
+//! A request is `{"host", "method"?, "path", "headers"?, "data"?, "trailers"?}`: headers and trailers are objects, `data` a list of DATA
+//! frames, their octets as characters of the same number. Each frame but the first waits for an answer to the one before, which exposes an
+//! upstream that answers only at the end. The answer is `{"alpn", "interim", "status", "headers", "data", "trailers"}`.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -26,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The whole exchange.
+/// The time limit of the whole exchange.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> Outcome<()> {
@@ -114,7 +113,7 @@ async fn receive(
     }))
 }
 
-/// All data is sent: so are the trailers, once.
+/// Ends the request after all data is sent, with the trailers, once.
 fn end(stream: &mut Option<SendStream<Bytes>>, trailers: &HeaderMap) -> Outcome<()> {
     if let Some(mut stream) = stream.take()
         && !trailers.is_empty()

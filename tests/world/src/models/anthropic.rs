@@ -34,7 +34,7 @@ pub(super) fn answer(asked: &Value) -> Response {
     if asked["stream"] == true { streamed(message, &block, reason) } else { whole(message, &block, reason) }
 }
 
-/// What a message is called by. In a thread a request has only what is new, and names the message before it: so that says what was before.
+/// Returns a message's id. In a thread a request has only what is new and names the message before it, so the id encodes the conversation.
 fn id(asked: &Value, messages: &[Value], conversation: &Conversation) -> String {
     match asked["thread"].is_object() {
         true => format!("{IN_THREAD}{}", HEXLOWER.encode(conversation.note().to_string().as_bytes())),
@@ -42,10 +42,10 @@ fn id(asked: &Value, messages: &[Value], conversation: &Conversation) -> String 
     }
 }
 
-/// How a message of a thread is called, before what was said until then.
+/// The prefix of a message's id in a thread, followed by the conversation.
 const IN_THREAD: &str = "msg_thread";
 
-/// The conversation before a request that goes on with a thread.
+/// Returns the conversation before a request that continues a thread.
 fn before(asked: &Value) -> Option<Conversation> {
     let note = asked["thread"]["previous_message_id"].as_str()?.strip_prefix(IN_THREAD)?;
     Conversation::of_note(&serde_json::from_slice(&HEXLOWER.decode(note.as_bytes()).ok()?).ok()?)

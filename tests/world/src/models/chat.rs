@@ -9,7 +9,7 @@ use super::{event, model_of, pieces, stream};
 use crate::response::Response;
 
 const MODELS: [&str; 3] = ["gpt-5", "gpt-5-codex", "gpt-4.1"];
-/// 1 January 2025, when every answer was made.
+/// 1 January 2025, the date of every answer.
 const CREATED: u64 = 1_735_689_600;
 
 pub(super) fn answer(asked: &Value) -> Response {

@@ -1,5 +1,5 @@
-//! The model providers of the world: who may ask, and which of their interfaces is meant. An answer that refuses a key repeats
-//! it, as real ones have done. What a model says is scripted, see [`script`].
+//! The model providers of the world: which keys they accept, and which of their interfaces a request is for. An answer that refuses a key
+//! repeats it, as real ones have done. What a model says is scripted, see [`script`].
 
 mod anthropic;
 mod chat;
@@ -17,17 +17,17 @@ use crate::response::Response;
 use crate::websocket;
 use crate::wire::{Body, Head};
 
-/// Between two events of a stream: enough to tell a stream from a whole.
+/// The pause between two events of a stream: enough to tell a stream from a whole answer.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How many characters of a text one event brings.
+/// The number of characters in one event.
 const PIECE: usize = 16;
 
-/// The providers, and the file that says which keys they accept.
+/// The providers, and the file with the keys they accept.
 pub(crate) struct Models {
     pub(crate) keys: Option<PathBuf>,
 }
 
-/// Who speaks for a host.
+/// The provider at a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Provider {
     Anthropic,
@@ -53,7 +53,7 @@ impl Provider {
         }
     }
 
-    /// The path below which its interface lies.
+    /// The path of its interface.
     fn root(self) -> &'static str {
         match self {
             Self::Anthropic | Self::OpenAi => "/v1/",
@@ -71,7 +71,7 @@ impl Provider {
         Response { status, ..Response::json(&body) }
     }
 
-    /// What it says to a key that it does not know.
+    /// Returns the refusal of an unknown key.
     fn refuse(self, key: &str) -> Response {
         match self {
             Self::Anthropic => self.error(401, "authentication_error", &format!("invalid x-api-key: {key}")),
@@ -83,7 +83,7 @@ impl Provider {
 }
 
 impl Models {
-    /// The answer of a provider, or nothing where `host` is none.
+    /// Returns the answer of a provider, or nothing if `host` is none.
     pub(crate) fn answer(&self, host: &str, path: &str, head: &Head, body: &Body) -> Option<Response> {
         let provider = Provider::of(host)?;
         let Some(method) = path.strip_prefix(provider.root()) else {
@@ -107,7 +107,7 @@ impl Models {
             (Provider::OpenAi | Provider::OpenRouter, "POST", "responses") => {
                 asked().map(|asked| responses::answer(&asked))
             }
-            // Codex asks for a WebSocket first, and takes this for a no.
+            // Codex tries a WebSocket first, and takes this for a no.
             (Provider::OpenAi, "GET", "responses") => Ok(websocket::required()),
             (Provider::OpenAi | Provider::OpenRouter, "GET", "models") => Ok(chat::models()),
             _ => Ok(provider.error(404, "not_found_error", "not found")),
@@ -118,7 +118,7 @@ impl Models {
         Some(answered.unwrap_or_else(unread))
     }
 
-    /// The key that the file names for this host, read anew for each request.
+    /// Returns the file's key for this host, read anew for each request.
     fn expected(&self, host: &str) -> Option<String> {
         let text = fs::read(self.keys.as_ref()?).ok()?;
         let keys: Value = serde_json::from_slice(&text).ok()?;
@@ -126,7 +126,7 @@ impl Models {
     }
 }
 
-/// Every key that a request brings.
+/// Returns every key in a request.
 fn keys_of(head: &Head) -> Vec<&str> {
     let own = head.header("x-api-key");
     let bearer = head.header("authorization").and_then(|value| value.split_once(' '));
@@ -134,7 +134,7 @@ fn keys_of(head: &Head) -> Vec<&str> {
     own.into_iter().chain(bearer).collect()
 }
 
-/// A server-sent event, with a name or without.
+/// Returns a server-sent event, with a name or without.
 fn event(name: Option<&str>, data: &Value) -> Vec<u8> {
     let name = name.map(|name| format!("event: {name}\n")).unwrap_or_default();
     format!("{name}data: {data}\n\n").into_bytes()
@@ -144,13 +144,13 @@ fn stream(events: Vec<Vec<u8>>) -> Response {
     Response::pieces("text/event-stream; charset=utf-8", events, PAUSE).with("cache-control", "no-cache")
 }
 
-/// A text as a model hands it out.
+/// Splits a text into the pieces of a stream.
 fn pieces(text: &str) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     letters.chunks(PIECE).map(|piece| piece.iter().collect()).collect()
 }
 
-/// The model that was asked for.
+/// Returns the requested model.
 fn model_of(asked: &Value) -> &str {
     asked["model"].as_str().unwrap_or("world-model")
 }

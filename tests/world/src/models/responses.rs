@@ -1,5 +1,5 @@
-//! OpenAI's Responses interface, as Codex uses it: whole answers and streams (platform.openai.com, "Responses", "Streaming
-//! events"). Each answer holds one item: a message or a call.
+//! OpenAI's Responses interface, as Codex uses it: whole answers and streams (platform.openai.com, "Responses", "Streaming events"). Each
+//! answer contains one item: a message or a call.
 
 use lockgate_world::{INPUT_TOKENS, OUTPUT_TOKENS};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::script::{Conversation, Form, Offer, Step};
 use super::{event, model_of, pieces, stream};
 use crate::response::Response;
 
-/// 1 January 2025, when every answer was made.
+/// 1 January 2025, the date of every answer.
 const CREATED: u64 = 1_735_689_600;
 
 pub(super) fn answer(asked: &Value) -> Response {
@@ -47,7 +47,7 @@ pub(super) fn answer(asked: &Value) -> Response {
 
 fn conversation(asked: &Value) -> Conversation {
     let items = asked["input"].as_array().map_or(&[][..], Vec::as_slice);
-    // Codex may bring its tools as an item of the input.
+    // Codex may send its tools as an item of the input.
     let more = items.iter().filter(|item| item["type"] == "additional_tools");
     let offers = more.chain([asked]).flat_map(|item| offers(&item["tools"])).collect();
     let mut conversation = Conversation::new(offers);
@@ -65,7 +65,7 @@ fn conversation(asked: &Value) -> Conversation {
     conversation
 }
 
-/// Each tool, those in a namespace too.
+/// Returns each tool, those in a namespace included.
 fn offers(tools: &Value) -> Vec<Offer> {
     let of_tool = |tool: &Value| {
         let form = match tool["type"].as_str() {
@@ -115,7 +115,7 @@ fn item_of(step: Step, turn: usize) -> Value {
     item
 }
 
-/// The item as it grows. What streams of it depends on its type; a shell call comes at once.
+/// Returns the events of a growing item. They depend on its type; a shell call comes at once.
 fn item_events(item: &Value) -> Vec<Value> {
     let id = &item["id"];
     let mut begun = item.clone();

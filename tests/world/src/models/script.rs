@@ -1,5 +1,5 @@
-//! What the models of the world do, whatever interface they are asked by. It keeps nothing: the conversation that comes with
-//! each request says how far the script is.
+//! The behaviour of the world's models, whatever interface is used. It has no state: the conversation in each request says how far the
+//! script is.
 //!
 //! ```text
 //! no task, or no tool to do it with ─► a plain answer
@@ -8,21 +8,21 @@
 //! two results                       ─► a last word
 //! ```
 //!
-//! A request that goes on with a thread has only what is new of it: the name of the message before says the rest.
+//! A request that continues a thread has only what is new in it: the id of the message before contains the rest.
 //!
 //! A task is a line of the user's: `LOCKGATE-TASK file=<absolute path> content=<word> command=<shell text to the line's end>`.
 
 use lockgate_world::{PLAIN_ANSWER, TASK_ANSWER};
 use serde_json::{Value, json};
 
-/// How a tool was offered, which decides how it is called.
+/// How a tool was declared, which decides how it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// With a JSON object.
     Function,
     /// With a text.
     Custom,
-    /// OpenAI's own: with a command line.
+    /// OpenAI's own, with a command line.
     LocalShell,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Offer {
     pub(super) form: Form,
 }
 
-/// What the model does next.
+/// The model's next step.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
     Say(&'static str),
-    /// Calls a tool. The input is what its form wants: an object, a text, or a list of words.
+    /// Calls a tool. The input has the form's type: an object, a text, or a list of words.
     Call {
         tool: Offer,
         input: Value,
@@ -51,7 +51,7 @@ struct Task {
     command: String,
 }
 
-/// A conversation, told from its beginning.
+/// A conversation, read from its beginning.
 pub(super) struct Conversation {
     offers: Vec<Offer>,
     task: Option<Task>,
@@ -63,14 +63,14 @@ impl Conversation {
         Self { offers, task: None, results: 0 }
     }
 
-    /// What there is to know of it, where tools are called as functions are.
+    /// Encodes the state of a conversation whose tools are functions.
     pub(super) fn note(&self) -> Value {
         let offers: Vec<&str> = self.offers.iter().map(|offer| offer.name.as_str()).collect();
         let task = self.task.as_ref().map(|task| [&task.file, &task.content, &task.command]);
         json!({ "offers": offers, "task": task, "results": self.results })
     }
 
-    /// The same back.
+    /// Decodes what [`Self::note`] encodes.
     pub(super) fn of_note(note: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let offer = |name: &Value| Some(Offer { name: text(name)?, form: Form::Function });
@@ -85,14 +85,14 @@ impl Conversation {
         })
     }
 
-    /// The user says something; a task in it begins anew.
+    /// Adds a text of the user's; a task in it starts the script anew.
     pub(super) fn user(&mut self, text: &str) {
         if let Some(task) = Task::of(text) {
             (self.task, self.results) = (Some(task), 0);
         }
     }
 
-    /// The user says several things at once: a text, or a list of parts with a `text`.
+    /// Adds several texts of the user's: a text, or a list of parts with a `text`.
     pub(super) fn user_content(&mut self, content: &Value) {
         match content {
             Value::String(text) => self.user(text),
@@ -103,7 +103,7 @@ impl Conversation {
         }
     }
 
-    /// A tool has given its result.
+    /// Adds the result of a tool.
     pub(super) fn result(&mut self) {
         self.results += 1;
     }
@@ -160,7 +160,7 @@ impl Conversation {
     }
 }
 
-/// A new file, in the form that Codex takes.
+/// Returns a patch in Codex's form that adds a file.
 fn patch(file: &str, content: &str) -> String {
     let lines: String = content.lines().map(|line| format!("+{line}\n")).collect();
     format!("*** Begin Patch\n*** Add File: {file}\n{lines}*** End Patch\n")

@@ -1,4 +1,4 @@
-//! Two requests of the engine's API, over its socket: whether it answers, and an archive taken in as an image.
+//! Two requests to the engine's API over its socket: a ping, and the import of an archive as an image.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// For an answer that says nothing but that it is one.
+/// The time limit of a ping.
 const SOON: Duration = Duration::from_secs(1);
-/// For an archive to be taken in.
+/// The time limit of an import.
 const LATE: Duration = Duration::from_secs(120);
 
 /// Whether the daemon answers.
@@ -23,7 +23,7 @@ pub(crate) fn answers(socket: &Path) -> bool {
     ask().is_ok_and(|answer| is_success(&answer))
 }
 
-/// Makes an image of an archive, named as its file: what `docker import` does.
+/// Makes an image of an archive, named as its file, as `docker import` does.
 pub(crate) fn take_in(socket: &Path, archive: &Path) -> Result<(), Error> {
     let name = archive.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut file = File::open(archive).map_err(Error::file(archive))?;
@@ -53,7 +53,7 @@ fn open(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// To the end, which is the end of the connection (HTTP/1.0).
+/// Reads to the end of the answer, which is the end of the connection (HTTP/1.0).
 fn said(stream: &mut UnixStream) -> io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -1,5 +1,5 @@
-//! The daemon, `dockerd` or Podman's service: how it is told to keep to its folder, whether it answers, and how it ends by itself. Its log is a file beside
-//! its data, whose last lines are the reason where it does not start.
+//! The daemon, `dockerd` or Podman's service: its arguments that keep it to its folder, whether it answers, and its orderly end. Its log is
+//! a file beside its data, whose last lines are the reason when it does not start.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,11 +16,11 @@ use crate::podman;
 use crate::rootless;
 use crate::stored::Stored;
 
-/// From its start to its first answer.
+/// The time limit from its start to its first answer.
 const READY: Duration = Duration::from_secs(30);
-/// Where distributions keep what dockerd starts (`containerd`, `iptables`), which an account's own list may lack.
+/// The folders of the programs that dockerd starts (`containerd`, `iptables`), which an account's own PATH may lack.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Of a log that is shown.
+/// The number of log lines in a message.
 const LINES: usize = 3;
 
 /// A daemon that was started.
@@ -62,7 +62,7 @@ impl<'a> Daemon<'a> {
         Ok(Self { folder, child, deadline: Instant::now() + READY })
     }
 
-    /// Whether it answers by now.
+    /// Whether it answers yet.
     pub(crate) fn answers(&mut self) -> Result<bool, Error> {
         let ended = !matches!(self.child.try_wait(), Ok(None));
         if ended || Instant::now() > self.deadline {
@@ -89,14 +89,14 @@ impl<'a> Daemon<'a> {
 fn dockerd(folder: &Folder) -> Result<Command, Error> {
     let mut command = Command::new("dockerd");
     command.env_clear().env("PATH", PATH).args(arguments(folder)?);
-    // Of the machine's init, groups would have to be named otherwise.
+    // Cgroup names of the systemd driver would have another form.
     let group = format!("--cgroup-parent=/{}", folder.group());
     command.args([&group, "--exec-opt=native.cgroupdriver=cgroupfs"]);
     Ok(command)
 }
 
-/// The same of somebody who is not root: as `dockerd-rootless.sh` starts it, in namespaces of its own, with a program that leads
-/// out of its network.
+/// Returns the rootless daemon, started as by `dockerd-rootless.sh`: in namespaces of its own, with a program that leads out of its
+/// network.
 fn dockerd_of(folder: &Folder, account: Account) -> Result<Command, Error> {
     let state = format!("--state-dir={}", folder.at("rootlesskit").display());
     let mut command = rootless::as_account(account, "rootlesskit");
@@ -104,14 +104,14 @@ fn dockerd_of(folder: &Folder, account: Account) -> Result<Command, Error> {
     rootless::give(&mut command, folder, account)?;
     command.args([&state, "--net=slirp4netns", "--mtu=65520", "--disable-host-loopback"]);
     command.args(["--port-driver=builtin", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"]);
-    // What is copied up is a link to the machine's, in which nothing may be made.
+    // What is copied up is a link to the machine's folder, in which nothing may be made.
     let start = "rm -f /run/docker /run/containerd /run/xtables.lock; exec dockerd \"$@\"";
     command.args(["sh", "-c", start, "sh"]);
     command.args(arguments(folder)?);
     Ok(command)
 }
 
-/// What it is told, and a file that keeps it from the machine's configuration.
+/// Returns its arguments, and writes a file that keeps it from the machine's configuration.
 fn arguments(folder: &Folder) -> Result<Vec<OsString>, Error> {
     let configuration = folder.at("daemon.json");
     fs::write(&configuration, "{}").map_err(Error::file(&configuration))?;

@@ -1,4 +1,4 @@
-//! The ways an engine can fail to be there, one variant for each operation.
+//! The ways an engine can fail to start, one variant per operation.
 
 use std::io;
 use std::path::PathBuf;
@@ -34,13 +34,13 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// A closure for `map_err` that names the file an operation was about.
+    /// Returns a closure for `map_err` that names the operation's file.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }
     }
 
-    /// The exit status: the shell's own words for a command that cannot run, and BSD's `EX_SOFTWARE` for the rest.
+    /// The exit status: a shell's for a command that cannot run, and BSD's `EX_SOFTWARE` for the rest.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Arguments(_) => 64,

@@ -1,5 +1,5 @@
-//! Where engines keep their files: one folder a user, in it one for each engine that runs. An engine holds a lock on its own
-//! for as long as one of its processes lives, so that what nobody holds can be removed by the next one to start.
+//! The files of engines: one folder per user, with a folder for each running engine. An engine holds a lock on its own as long as one of
+//! its processes lives, so the next engine to start can remove the unlocked ones.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use crate::error::Error;
 use crate::groups;
 
 const LOCK: &str = "lock";
-/// How the names of engines' folders begin; the rest is random.
+/// The prefix of engines' folder names; the rest is random.
 const ENGINE: &str = "test-engine-";
 
-/// The folder of all engines of this user, locked against the others.
+/// The folder of all engines of this user, locked against other processes.
 pub(crate) struct Base {
     path: PathBuf,
     _lock: File,
 }
 
 impl Base {
-    /// Waits for its turn: never longer than it takes another one to prepare the images.
+    /// Waits for the lock, at most as long as another process takes to prepare the images.
     pub(crate) fn lock() -> Result<Self, Error> {
         let user = rustix::process::geteuid().as_raw();
         let path = PathBuf::from(format!("/var/tmp/lockgate-test-engine-{user}"));
@@ -35,7 +35,7 @@ impl Base {
         &self.path
     }
 
-    /// Removes what engines left that were killed together with the process that would have done it.
+    /// Removes the folders of engines that were killed together with the process that would have removed them.
     pub(crate) fn sweep(&self) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -54,7 +54,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// A new and empty one, which stays until [`Folder::remove`].
+    /// Makes a new and empty folder, which stays until [`Folder::remove`].
     pub(crate) fn make(base: &Base) -> Result<Self, Error> {
         let made = tempfile::Builder::new().prefix(ENGINE).tempdir_in(&base.path);
         let path = made.map_err(Error::file(&base.path))?.keep();
@@ -66,12 +66,12 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What has all that the daemon writes but its log: in memory, if nobody wants it later.
+    /// The folder of everything the daemon writes except its log: in memory, unless it is kept.
     pub(crate) fn files(&self) -> PathBuf {
         self.at("files")
     }
@@ -91,24 +91,24 @@ impl Folder {
         self.at("docker.sock")
     }
 
-    /// The same, as `DOCKER_HOST` has it.
+    /// The daemon's socket in the form of `DOCKER_HOST`.
     pub(crate) fn host(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// The control group that all its containers' are in.
+    /// The control group that contains those of all containers.
     pub(crate) fn group(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Removes it and its control groups; all processes of the engine have ended.
+    /// Removes it and its control groups. All processes of the engine have ended.
     pub(crate) fn remove(&self) {
         groups::remove(&self.group());
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// The lock of a folder, which is not taken yet.
+/// Opens the lock of a folder without taking it.
 pub(crate) fn open_lock(folder: &Path) -> Result<File, Error> {
     let path = folder.join(LOCK);
     File::options().write(true).create(true).truncate(false).open(&path).map_err(Error::file(path))

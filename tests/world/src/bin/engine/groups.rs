@@ -1,5 +1,5 @@
-//! Removes the control groups that a killed daemon leaves: one of its own in every hierarchy, and its containers' in it. It
-//! only ever removes directories, and only beneath the name it is given.
+//! Removes the control groups that a killed daemon leaves: its own in every hierarchy, and its containers' in that. It removes only
+//! directories, and only beneath the given name.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// A group can be removed a moment after its last process has ended.
+/// How long a group may take to become removable after its last process has ended.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Removes `name` in the one hierarchy of version 2, or in each of version 1.
@@ -21,7 +21,7 @@ pub(crate) fn remove(name: &str) {
     }
 }
 
-/// Whether nothing of it is there any more.
+/// Removes a group's tree, and returns whether nothing of it is left.
 fn remove_tree(group: &Path) -> bool {
     let within = fs::read_dir(group).into_iter().flatten().flatten();
     for entry in within.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

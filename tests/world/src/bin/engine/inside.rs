@@ -1,5 +1,5 @@
-//! The namespaces of an engine and their first process: it mounts what the daemon needs, starts it, says when it answers,
-//! and waits for the pipe to close. Then it ends everything there and removes what is left on the machine.
+//! The namespaces of an engine and their first process: it mounts what the daemon needs, starts it, reports when it answers, and waits for
+//! the pipe to close. Then it ends everything there and removes what is left on the machine.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,25 +21,25 @@ use crate::process::{Forked, end_all_others, fork, unshare};
 use crate::rootless;
 use crate::stored::Stored;
 
-/// Written to the pipe: the data is wanted, so the daemon is to end by itself.
+/// Written to the pipe when the data is to be kept, so that the daemon ends in order.
 pub(crate) const SETTLE: u8 = b's';
 
-/// Folders of the machine in which a daemon makes files, whatever it is told, and one in which it looks for configuration.
+/// Folders of the machine in which a daemon makes files regardless of its arguments, and one in which it looks for configuration.
 const OF_THE_MACHINE: [&str; 3] = ["/run/containerd", "/run/docker", "/etc/docker"];
-/// Orphans of containers are taken as often.
+/// The interval for reaping orphans of containers.
 const PAUSE: Duration = Duration::from_millis(50);
-/// For a daemon to end by itself, and for killed processes to go.
+/// The time limit for a daemon to end in order, and for killed processes to go.
 const SETTLED: Duration = Duration::from_secs(15);
 const KILLED: Duration = Duration::from_secs(5);
 
-/// What came through the pipe.
+/// A message from the pipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     /// Nothing yet.
     None,
     /// [`SETTLE`].
     Settle,
-    /// It is closed: all is to end.
+    /// The pipe is closed: everything must end.
     End,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn run(
             if !kind.is_docker() {
                 podman::remove_groups(folder);
             }
-            // The folder is removed as the machine sees it: here, the containers' roots are still mounted in it.
+            // The folder is removed in the machine's mount namespace: here, the containers' roots are still mounted in it.
             let left = move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount));
             if left.is_ok() && !matches!(served, Ok(Word::Settle)) {
                 folder.remove();
@@ -81,7 +81,7 @@ pub(crate) fn run(
     }
 }
 
-/// From the first mount to the word that ends it.
+/// Serves from the first mount to the message that ends it.
 fn serve(
     folder: &Folder,
     kind: Kind,
@@ -101,7 +101,7 @@ fn serve(
         rootless::open_taps(folder)?;
     }
     if let Some(stored) = stored {
-        // Databases are synced to the disk with each change, which on a busy machine takes seconds.
+        // Databases are synced to the disk with each change, which takes seconds on a busy machine.
         mount_memory(&folder.files(), MountFlags::empty())?;
         stored.fill(folder, kind)?;
     }
@@ -114,7 +114,7 @@ fn serve(
             return Ok(Word::End);
         }
     }
-    // Without a reader the pipe says so below.
+    // A pipe without a reader is noticed below.
     let _ = rustix::io::write(&ready, b"r");
     drop(ready);
     loop {
@@ -129,7 +129,7 @@ fn serve(
     }
 }
 
-/// What the pipe says within `patience`.
+/// Reads a message from the pipe within `patience`.
 fn word(end: &OwnedFd, patience: Duration) -> Word {
     let mut watched = [PollFd::new(end, PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(patience.subsec_nanos()) };
@@ -144,7 +144,7 @@ fn word(end: &OwnedFd, patience: Duration) -> Word {
     }
 }
 
-/// The machine's mounts go on to arrive here, and none of ours arrives there.
+/// Receives the machine's mounts from now on, and sends it none.
 fn mount_all(kind: Kind) -> Result<(), Error> {
     let at = |what, target: &Path| {
         let target = target.to_owned();
@@ -171,7 +171,7 @@ fn mount_memory(folder: &Path, flags: MountFlags) -> Result<(), Error> {
     })
 }
 
-/// A control group is empty once its processes are gone.
+/// Waits for all processes: a control group is empty once they are gone.
 fn wait_for_all() {
     let deadline = Instant::now() + KILLED;
     while Instant::now() < deadline {

@@ -1,15 +1,15 @@
-//! `engine [--podman | --docker-of USER:GROUP | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…`: an engine of its
-//! own, Docker's or Podman's, root's or that of somebody who is not root, for as long as the command runs, which finds it by
-//! `DOCKER_HOST`. It needs root, and touches neither the machine's engine, if there is one, nor its network.
+//! `engine [--podman | --docker-of USER:GROUP | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…`: a separate engine, Docker
+//! or Podman, rootful or rootless, for as long as the command runs, which finds it by `DOCKER_HOST`. The program needs root, and touches
+//! neither the machine's engine, if there is one, nor its network.
 //!
 //! ```text
 //! engine ─┬─ command
 //!         └─ namespaces ── the first process of them ── dockerd ── containerd ── containers
 //! ```
 //!
-//! The daemon has mounts and processes of its own, and with `--here` the caller's network (that of `world -- engine …`),
-//! otherwise an empty one. Each archive is an image that it begins with, named as the file. However this program ends, a
-//! pipe closes, and the first process ends all the others and removes what they left.
+//! The daemon has separate mounts and processes, and with `--here` the caller's network (that of `world -- engine …`), otherwise an empty
+//! one. Each archive becomes an image named as the file. However this program ends, a pipe closes, and the first process ends all the
+//! others and removes what they left.
 
 mod archives;
 mod daemon;
@@ -37,7 +37,7 @@ use crate::options::Options;
 use crate::start::Engine;
 use crate::stored::Stored;
 
-/// Passed on to the command.
+/// Signals passed on to the command.
 const SIGNALS: [Signal; 4] = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
 
 fn main() -> ExitCode {
@@ -47,13 +47,13 @@ fn main() -> ExitCode {
 fn run(options: Options) -> Result<u8, Error> {
     let base = Base::lock()?;
     base.sweep();
-    // Files of root's are nobody's to an engine that maps ids: it takes its images in by itself.
+    // An engine that maps ids cannot use files of root's: it imports its images itself.
     let stored = match options.kind.account() {
         Some(_) => None,
         None => Some(Stored::of(&base, options.kind, &options.archives)?),
     };
     let folder = Folder::make(&base)?;
-    // Before anything forks: a copy of a descriptor holds its lock.
+    // Released before anything forks: a copy of a descriptor holds its lock.
     drop(base);
     let engine = Engine::start(&folder, options.kind, stored.as_ref(), options.network)?;
     let to_take_in = if stored.is_none() { &options.archives[..] } else { &[] };
@@ -63,7 +63,7 @@ fn run(options: Options) -> Result<u8, Error> {
     ended
 }
 
-/// Runs the command to its end, and returns what to exit with, as a shell says it.
+/// Runs the command to its end, and returns its exit status in a shell's form.
 fn command(options: &Options, folder: &Folder) -> Result<u8, Error> {
     let watched: Vec<_> = SIGNALS.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();
     process::block(&watched);
@@ -81,7 +81,7 @@ fn command(options: &Options, folder: &Folder) -> Result<u8, Error> {
         }
         let number = process::next_signal(&watched);
         if let Some(signal) = SIGNALS.into_iter().find(|signal| signal.as_raw() == number) {
-            // One that has just ended needs no signal.
+            // A command that has just ended needs no signal.
             let _ = kill_process(child, signal);
         }
     }
@@ -92,7 +92,7 @@ fn code(status: WaitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// Ends a forked process without unwinding into the code of its parent.
+/// Ends a forked process without unwinding into its parent's code.
 fn leave(result: Result<u8, Error>) -> ! {
     std::process::exit(status_of(result).into())
 }
@@ -105,7 +105,7 @@ fn status_of(result: Result<u8, Error>) -> u8 {
             message += &format!(": {source}");
             cause = source.source();
         }
-        // Whoever would read it may be gone.
+        // The reader may be gone.
         let _ = writeln!(std::io::stderr(), "{message}");
         error.status()
     })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 
-/// Which network the daemon is in.
+/// The daemon's network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
     /// The caller's.
@@ -14,26 +14,26 @@ pub(crate) enum Network {
     Own,
 }
 
-/// Which engine it is.
+/// The kind of engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Docker,
-    /// Of somebody who is not root, and has subordinate ids.
+    /// Rootless, for an account with subordinate ids.
     DockerOf(Account),
     /// Root's.
     Podman,
-    /// As with [`Kind::DockerOf`].
+    /// Rootless, as [`Kind::DockerOf`].
     PodmanOf(Account),
 }
 
-/// Who somebody is, by numbers.
+/// A user and a group, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Account {
     pub(crate) user: u32,
     pub(crate) group: u32,
 }
 
-/// What the caller asked for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) kind: Kind,
@@ -80,7 +80,7 @@ impl Kind {
         matches!(self, Self::Docker | Self::DockerOf(_))
     }
 
-    /// Whose it is, where that is not root.
+    /// The account of a rootless engine.
     pub(crate) fn account(self) -> Option<Account> {
         match self {
             Self::DockerOf(account) | Self::PodmanOf(account) => Some(account),

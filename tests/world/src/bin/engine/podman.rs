@@ -1,5 +1,5 @@
-//! Podman's service in the place of `dockerd`: how it is told to keep to its folder, and what it leaves elsewhere. The images it
-//! begins with are a store of others' that it reads.
+//! Podman's service in place of `dockerd`: its arguments that keep it to its folder, and what it leaves elsewhere. Its initial images are a
+//! read-only additional store.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::groups;
 use crate::options::Account;
 use crate::rootless;
 
-/// Folders of the machine in which it makes files, whatever it is told.
+/// Folders of the machine in which it makes files regardless of its arguments.
 pub(crate) const OF_THE_MACHINE: [&str; 4] = ["/run/netns", "/run/containers", "/run/libpod", "/dev/shm"];
-/// The control group that all containers of all its services are in.
+/// The control group of all containers of all its services.
 const GROUP: &str = "libpod_parent";
 
-/// The service of a folder, not yet started.
+/// Returns the service of a folder, not yet started.
 pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command, Error> {
     let mut command = Command::new("podman");
     keep_to(&mut command, folder, images)?;
@@ -25,7 +25,7 @@ pub(crate) fn service(folder: &Folder, images: Option<&Path>) -> Result<Command,
     Ok(command)
 }
 
-/// The same, of somebody who is not root.
+/// Returns the rootless service of a folder, not yet started.
 pub(crate) fn service_of(folder: &Folder, account: Account) -> Result<Command, Error> {
     let mut command = rootless::as_account(account, "podman");
     keep_to(&mut command, folder, None)?;
@@ -34,7 +34,7 @@ pub(crate) fn service_of(folder: &Folder, account: Account) -> Result<Command, E
     Ok(command)
 }
 
-/// Has it keep to its folder.
+/// Keeps it to its folder.
 fn keep_to(command: &mut Command, folder: &Folder, images: Option<&Path>) -> Result<(), Error> {
     // crun 1.8, which Debian 12 has, refuses a machine with control groups of both versions.
     let files = folder.files();
@@ -49,7 +49,7 @@ fn keep_to(command: &mut Command, folder: &Folder, images: Option<&Path>) -> Res
         folder.state().display(),
         images.map(|path| format!("\"{}\"", path.display())).unwrap_or_default()
     );
-    // Archives that it is given lie there for ever (its issue 28531), and go with the folder.
+    // Podman never removes the archives it is given (its issue 28531); here they go with the folder.
     let scratch = folder.at("scratch");
     fs::create_dir_all(&scratch).map_err(Error::file(&scratch))?;
     command.env_clear().env("TMPDIR", &scratch).env("PATH", PATH);
@@ -64,7 +64,7 @@ fn keep_to(command: &mut Command, folder: &Folder, images: Option<&Path>) -> Res
     Ok(())
 }
 
-/// Removes the control groups of the containers that were killed with the service. Only those: the one they are in is shared.
+/// Removes the control groups of the containers that were killed with the service, and no others: their parent is shared.
 pub(crate) fn remove_groups(folder: &Folder) {
     let containers = fs::read_dir(folder.data().join("overlay-containers"));
     for container in containers.into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {

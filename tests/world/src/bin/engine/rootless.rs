@@ -1,4 +1,4 @@
-//! What an engine of somebody who is not root needs beyond root's: the account, folders of its own, and taps.
+//! What a rootless engine needs in addition: the account, folders of its own, and taps.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::folder::Folder;
 use crate::options::Account;
 
-/// A program as that account.
+/// Returns a program as that account.
 pub(crate) fn as_account(account: Account, program: &str) -> Command {
     let mut command = Command::new("setpriv");
     let (user, group) = (account.user.to_string(), account.group.to_string());
@@ -19,7 +19,7 @@ pub(crate) fn as_account(account: Account, program: &str) -> Command {
     command
 }
 
-/// Makes an engine's folder that account's, with what an account has elsewhere.
+/// Gives an engine's folder to the account, with the folders that an account has elsewhere.
 pub(crate) fn give(command: &mut Command, folder: &Folder, account: Account) -> Result<(), Error> {
     for (variable, name) in [("HOME", "home"), ("XDG_RUNTIME_DIR", "run"), ("TMPDIR", "scratch")] {
         let path = folder.at(name);
@@ -33,8 +33,7 @@ pub(crate) fn give(command: &mut Command, folder: &Folder, account: Account) -> 
     Ok(())
 }
 
-/// Everybody may have a tap of their own here, as on a machine of somebody's: without root, what leads out of a network is a program
-/// at the end of one.
+/// Lets every user make a tap here, as on a personal machine: without root, a program at the end of a tap leads out of a network.
 pub(crate) fn open_taps(folder: &Folder) -> Result<(), Error> {
     let (path, device) = (folder.at("tun"), "/dev/net/tun");
     let number = fs::metadata(device).map_err(Error::file(device))?.rdev();

@@ -1,5 +1,5 @@
-//! The engine as seen from outside its namespaces: started, and ended by what is done with a pipe. Whoever holds the other
-//! end of it, and how that one ends, makes no difference.
+//! The engine as seen from outside its namespaces: it is started, and ended by closing a pipe, whoever holds the other end and however that
+//! process ends.
 
 use std::os::fd::OwnedFd;
 
@@ -15,13 +15,13 @@ use crate::stored::Stored;
 
 /// A daemon that answers.
 pub(crate) struct Engine {
-    /// The process that made the namespaces, and waits for the first one in them.
+    /// The process that made the namespaces and waits for the first one in them.
     outer: Pid,
     end: OwnedFd,
 }
 
 impl Engine {
-    /// Starts one in `folder`, and waits until it answers. What it begins with is in memory; what begins with nothing is kept.
+    /// Starts an engine in `folder`, and waits until it answers. With initial data its files are in memory; without any they are kept.
     pub(crate) fn start(
         folder: &Folder,
         kind: Kind,
@@ -53,14 +53,14 @@ impl Engine {
         wait(self.outer);
     }
 
-    /// Has it put its data in order and end. Its folder stays.
+    /// Makes it write its data and end. Its folder stays.
     pub(crate) fn settle(self) {
         let _ = rustix::io::write(&self.end, &[inside::SETTLE]);
         wait(self.outer);
     }
 }
 
-/// The first process has bounds of its own to all that it does.
+/// Waits without a limit: the first process limits everything it does.
 fn wait(outer: Pid) {
     let _ = rustix::io::retry_on_intr(|| waitpid(Some(outer), WaitOptions::empty()));
 }

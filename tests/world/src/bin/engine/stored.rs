@@ -1,5 +1,5 @@
-//! The data that engines begin with: made once a machine by an engine that takes the archives in, and kept. Each engine has
-//! copies of the databases, and links to the layers: those are thousands of files, and no daemon writes to the ones of an image.
+//! The initial data of engines: made once per machine by an engine that imports the archives, and kept. Each engine gets copies of the
+//! databases, and links to the layers: those are thousands of files, and no daemon writes to an image's.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,18 +16,18 @@ use crate::options::{Kind, Network};
 use crate::start::Engine;
 
 const DATA: &str = "data";
-/// The driver's folder, and in each layer's own the folder of its files.
+/// The folder of the storage driver, and in each layer's folder the one of its files.
 const DRIVER: &str = "overlay2";
 const FILES: &str = "diff";
 
-/// Data that stays for as long as this lives.
+/// Data that is kept while this value lives.
 pub(crate) struct Stored {
     path: PathBuf,
     _lock: File,
 }
 
 impl Stored {
-    /// The data with these archives in it, made if it has to be.
+    /// Returns the data with these archives in it, and makes it if necessary.
     pub(crate) fn of(base: &Base, kind: Kind, archives: &[PathBuf]) -> Result<Self, Error> {
         let path = base.path().join(format!("{}{:016x}", prefix(kind), key(kind, archives)?));
         if !path.join(DATA).is_dir() {
@@ -41,7 +41,7 @@ impl Stored {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where Podman reads the images.
+    /// The folder from which Podman reads the images.
     pub(crate) fn images(&self) -> PathBuf {
         self.path.join(DATA)
     }
@@ -56,12 +56,12 @@ impl Stored {
     }
 }
 
-/// How the names of these folders begin; the rest says which archives are in.
+/// The prefix of these folders' names; the rest identifies the archives.
 fn prefix(kind: Kind) -> &'static str {
     if kind == Kind::Docker { "stored-docker-" } else { "stored-podman-" }
 }
 
-/// What makes two engines begin with the same.
+/// Returns a key of the initial data: engines with the same key share it.
 fn key(kind: Kind, archives: &[PathBuf]) -> Result<u64, Error> {
     let mut hasher = DefaultHasher::new();
     kind.hash(&mut hasher);
@@ -73,7 +73,7 @@ fn key(kind: Kind, archives: &[PathBuf]) -> Result<u64, Error> {
     Ok(hasher.finish())
 }
 
-/// Removes what an engine of this kind made of other archives, and is in nobody's use.
+/// Removes unused data that an engine of this kind made of other archives.
 fn forget_others(base: &Base, kind: Kind) {
     for entry in fs::read_dir(base.path()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(prefix(kind)) && is_free(&entry.path()) {
@@ -92,7 +92,7 @@ fn make(base: &Base, kind: Kind, archives: &[PathBuf], data: &Path) -> Result<()
     moved
 }
 
-/// Copies files, folders and links, but for a layer's files.
+/// Copies files, folders and links, without a layer's files.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;
