@@ -145,7 +145,7 @@ fn one_name_does_not_cover_another() {
     ended.says("/upper");
 }
 
-/// A relay on the sandbox's own loopback: what is refused directly is refused through it, and what works, works.
+/// A relay on the sandbox's own loopback: it is refused whatever a direct connection is refused, and reaches whatever is allowed.
 const RELAY: &str = "import socket, sys, threading
 server = socket.create_server(('127.0.0.1', 7001))
 def pump(a, b):

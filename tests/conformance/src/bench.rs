@@ -279,7 +279,7 @@ impl Bench {
     }
 }
 
-/// Gives a workspace to the user inside: an engine's containers use the machine's own ids, and what root starts runs there as the first
+/// Gives a workspace to the user inside: containers of an engine use the machine's own ids, and a run of root's runs there as the first
 /// ordinary user.
 pub(crate) fn hand_over(workspace: &Path) {
     if !is_root() {

@@ -12,7 +12,7 @@ use crate::Backend;
 /// The outcome of a start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Came {
-    /// The run showed what was declared.
+    /// The run showed the declared file.
     In,
     /// The run was refused because of the other file.
     Refused,

@@ -24,8 +24,8 @@ pub enum Needs {
     Images,
     /// A Docker engine of the test's own, which only root can start.
     Engine,
-    /// That an engine which makes the runs belongs to root: Podman without root has no declared ports and no pool, and they are not tried
-    /// at Docker without root.
+    /// An engine of root's, if an engine makes the runs: Podman without root has no declared ports and no pool, and they are not tried at
+    /// Docker without root.
     RootsEngine,
     /// Room for the processes of many runs at once: at Docker's engine without root they all count as one run's.
     ManyRuns,

@@ -68,7 +68,7 @@ fn it_leads_to_the_sidecar_and_nowhere_else() {
     };
     assert!(!gateway(named(&sidecar), "lockgate-egress").is_empty(), "the control: that one leads outside");
 
-    // By what is inside.
+    // By the view from inside.
     let own_place = &named(&sidecar)["NetworkSettings"]["Networks"][&own];
     let neighbours = read(&bench, "neighbours");
     // proc(5): an entry that answered has the flag 2.

@@ -16,7 +16,7 @@ const ALONE: &str = "nobody";
 /// The accounts of the small image.
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\napp:x:999:998:app:/srv/app:/bin/sh\n";
 const GROUP: &str = "root:x:0:\napp:x:998:\n";
-/// What a run without root is told about an image of root's.
+/// The notice of a run without root about an image of root's.
 const ONE_ID: &str = "the one id there is";
 
 /// A user without root, with a folder, a store and records of their own.

@@ -192,7 +192,7 @@ impl<'a> Client<'a> {
             }
             method = "GET";
         };
-        // Where answers cannot be told apart, the rest is read as it is.
+        // If answers cannot be told apart, the rest is read undivided.
         while !is_silence(&error) && wire.fill().is_ok() {}
         if is_silence(&error) {
             told.missed(&error, octets, &wire.heard);

@@ -2,7 +2,7 @@
 //! caller's code, which belongs to another process.
 //!
 //! ```text
-//! settle ─► lend capabilities ─► wires ─► host sockets ─► servers (a child) ─► files ─► drop capabilities ─► command
+//! settle ─► lend capabilities ─► links ─► host sockets ─► servers (a child) ─► files ─► drop capabilities ─► command
 //! ```
 
 use std::fs;

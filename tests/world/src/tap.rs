@@ -1,5 +1,4 @@
-//! Copies what a peer sends on its way to the reader: the number of octets, and the first of them. It changes nothing, and ignores what is
-//! sent to the peer.
+//! Copies incoming octets on their way to the reader: their number, and the first of them. It changes nothing, and ignores outgoing ones.
 
 use std::io;
 use std::pin::Pin;

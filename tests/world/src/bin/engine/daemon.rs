@@ -104,7 +104,7 @@ fn dockerd_of(folder: &Folder, account: Account) -> Result<Command, Error> {
     rootless::give(&mut command, folder, account)?;
     command.args([&state, "--net=slirp4netns", "--mtu=65520", "--disable-host-loopback"]);
     command.args(["--port-driver=builtin", "--copy-up=/etc", "--copy-up=/run", "--propagation=rslave"]);
-    // What is copied up is a link to the machine's folder, in which nothing may be made.
+    // The copy consists of links to the machine's folders, in which nothing may be made.
     let start = "rm -f /run/docker /run/containerd /run/xtables.lock; exec dockerd \"$@\"";
     command.args(["sh", "-c", start, "sh"]);
     command.args(arguments(folder)?);

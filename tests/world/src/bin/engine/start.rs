@@ -1,5 +1,5 @@
-//! The engine as seen from outside its namespaces: it is started, and ended by closing a pipe, whoever holds the other end and however that
-//! process ends.
+//! The engine as seen from outside its namespaces: started, and ended through a pipe. It ends as well when the process that holds the
+//! other end dies.
 
 use std::os::fd::OwnedFd;
 
