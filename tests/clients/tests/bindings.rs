@@ -311,7 +311,7 @@ fn two_rules_for_one_host_never_cross() {
 
 #[test]
 fn a_provider_without_a_credential_is_no_silent_hole() {
-    // C18: without an authority a run refuses to start, and a sidecar refuses the request.
+    // C18: without the credential a run refuses to start, and a sidecar refuses requests until it is stored.
     let Some(site) = Site::for_test(CURLS) else { return };
     let canary = Canary::draw();
     site.keep("two", "access_token", Canary::draw().text());

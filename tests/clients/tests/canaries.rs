@@ -294,7 +294,7 @@ fn a_command_that_prints_a_credential_is_not_told_what_only_the_product_is() {
         let shown = set(name);
         assert!(shown.contains(" 1 octets"), "{name}: {shown}");
     }
-    // The control: its other variables.
+    // The control: any other variable is passed on.
     let shown = set("THEIRS");
     assert!(shown.contains(" 4 octets"), "{shown}");
 }

@@ -17,8 +17,8 @@ host = "www.example.org"
 host = "blackhole.example.com"
 "#;
 
-/// Sends heads, each on twenty connections, an octet per second; makes the file `begun` when each kind has been sent once, and prints how
-/// each ended: `NAME=SECONDS OCTETS`.
+/// Sends heads, each on twenty connections, an octet per second; makes the file `begun` after the first octet of each, and prints how each
+/// ended: `NAME=SECONDS OCTETS`.
 const SLOW: &str = r#"import select, socket, sys, time
 heads = {
     "proxy": (8081, b"GET http://www.example.org/slow HTTP/1.1\r\nHost: www.example.org\r\nX-A: "),

@@ -345,7 +345,7 @@ fn health_tells_whether_requests_can_be_recorded() {
     is(&left, "first", "200", "{\"status\":\"ok\"}");
     is(&left, "full", "503", "\"status\":\"degraded\"");
     assert!(left.said("denied").contains("audit_unavailable"), "{}", left.ended);
-    // Its end does not look complete.
+    // The exit of the sidecar reports the missing records.
     let end = left.said("small");
     assert!(end.starts_with("125 ") && end.contains("of the audit"), "{end}");
     assert!(site.requests().is_empty(), "{:?}", site.requests());

@@ -16,7 +16,7 @@ fn with_ssh<'a>(site: &'a Site, run: Run<'a>) -> Run<'a> {
     run.flags(["--copy", &copy("ssh_key"), "--copy", &copy("known_hosts"), "--env", ssh]).bare()
 }
 
-/// Whether the world has an SSH server; the world skips one that is absent.
+/// Whether the world has an SSH server; without one the test is skipped.
 fn has_ssh(site: &Site, ended: &Ended) -> bool {
     let absent = site.world().records_of("ssh").iter().any(|record| record.event == "absent");
     if absent {

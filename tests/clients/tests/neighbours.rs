@@ -14,7 +14,7 @@ const NEEDS: &[Need] = &[
     Need::Program("curl"),
     Need::Program("python3"),
 ];
-/// Numbers that need no account.
+/// User ids that need no account.
 const OWN: u32 = 61_001;
 const OTHER: u32 = 61_002;
 const POLICY: &str = r#"

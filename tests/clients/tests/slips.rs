@@ -308,7 +308,7 @@ fn a_policy_that_cannot_be_approved_is_not_written() {
     told(&site, "XDG_STATE_HOME=/proc/none $L policy approve < /dev/null", 125, &["/proc/none"]);
     assert_eq!(fs::read_to_string(&project).expect("the policy"), before);
     told(&site, "$L run -- true", 0, &[]);
-    // A URL without a path means the whole host.
+    // A URL without a path names the first page alone.
     told(
         &site,
         "$L policy allow HTTPS://pages.example.org",

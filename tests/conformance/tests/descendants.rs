@@ -69,7 +69,7 @@ fn nothing_outlives_who_kills_its_supervisor() {
     let mark = Canary::draw();
     let probe = bench.probe();
     let probe = probe.display();
-    // A process that hides in a new session, and the command itself, which runs on when the kill returns.
+    // A process that hides in a new session, and the command itself, which continues after the kill.
     let line = format!(
         "trap '' HUP TERM; '{probe}' orphan 60 {0} closed; kill -9 $PPID; exec '{probe}' hold 60 {0}",
         mark.text()

@@ -14,7 +14,7 @@ authorized_uris = ["https://api.example.com/*"]
 env = ["ONE_TOKEN", "ONE_KEY"]
 inject = { header = "authorization", value = "Bearer {{access_token}}" }
 "#;
-/// Names no secret on its own command line, which is recorded.
+/// Puts no secret on the command line, which is recorded.
 const TELL: &str = "printf '%s %s' \"$ONE_TOKEN\" \"$ONE_KEY\" > inside";
 
 /// Returns a bench with a credential, the path of its policy, and the credential.
