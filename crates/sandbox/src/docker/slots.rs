@@ -124,7 +124,7 @@ impl Slot {
         let until = Instant::now() + LONGEST_SLOT_WAIT;
         let mut kept_events = Vec::new();
         let slot = loop {
-            match slots.take_free("slot", SLOTS) {
+            match slots.take_free("turn", SLOTS) {
                 Ok(None) if Instant::now() <= until => {}
                 found => break found.unwrap_or_default(),
             }
@@ -164,32 +164,32 @@ mod tests {
     }
 
     fn all(slots: &Slots) -> Vec<OwnedFd> {
-        (0..SLOTS).map(|_| slots.take_free("slot", SLOTS).unwrap().unwrap()).collect()
+        (0..SLOTS).map(|_| slots.take_free("turn", SLOTS).unwrap().unwrap()).collect()
     }
 
     #[test]
     fn there_are_as_many_places_as_there_are_and_each_comes_back() {
         let (_directory, slots) = slots();
         let mut all = all(&slots);
-        assert!(slots.take_free("slot", SLOTS).unwrap().is_none());
+        assert!(slots.take_free("turn", SLOTS).unwrap().is_none());
         let elsewhere = Slots::of(&slots.folder, Path::new("/elsewhere/docker.sock"));
-        assert!(elsewhere.take_free("slot", SLOTS).unwrap().is_some(), "another engine has its own");
+        assert!(elsewhere.take_free("turn", SLOTS).unwrap().is_some(), "another engine has its own");
         all.pop();
-        assert!(slots.take_free("slot", SLOTS).unwrap().is_some());
+        assert!(slots.take_free("turn", SLOTS).unwrap().is_some());
     }
 
     #[test]
     fn what_another_user_could_open_is_not_used() {
         let (directory, slots) = slots();
-        drop(slots.take_free("slot", SLOTS).unwrap().unwrap());
+        drop(slots.take_free("turn", SLOTS).unwrap().unwrap());
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&slots.folder), 0o700);
         let linked = Slots { folder: directory.path().join("link"), ..slots.clone() };
         std::os::unix::fs::symlink(&slots.folder, &linked.folder).unwrap();
-        assert!(linked.take_free("slot", SLOTS).is_err());
+        assert!(linked.take_free("turn", SLOTS).is_err());
         for mode in [0o750, 0o701, 0o777] {
             std::fs::set_permissions(&slots.folder, PermissionsExt::from_mode(mode)).unwrap();
-            assert!(slots.take_free("slot", SLOTS).is_err(), "{mode:o}");
+            assert!(slots.take_free("turn", SLOTS).is_err(), "{mode:o}");
         }
     }
 
