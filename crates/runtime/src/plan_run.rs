@@ -1,4 +1,5 @@
-//! Plans a run. What can be refused is refused here, before the run is on record and before anything of it is made.
+//! Plans a run. What can be refused is refused here, before the run is on record. What is made already is given back when the plan is
+//! dropped: listening ports, claimed ids, the hold on an image.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;

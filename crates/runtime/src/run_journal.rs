@@ -84,7 +84,7 @@ impl RunJournal {
     /// Takes the lock of a run, and writes its first record.
     ///
     /// # Errors
-    /// When either cannot be written; nothing of the run is left then.
+    /// When either cannot be written. At most the file of the lock is left then, and the next run removes it.
     pub(crate) fn open(planned: &PlannedRun) -> Result<Self, Error> {
         let PlannedRun { spec, caller, plan, .. } = planned;
         let (state, run) = (planned.state.clone(), plan.run.clone());

@@ -200,13 +200,13 @@ impl Audit {
         self.append(&close);
     }
 
-    /// The records that could not be written, once the chain is closed: no more room is waited for.
+    /// Returns the records that could not be written, once the chain is closed. It waits for room no longer.
     pub(crate) fn unwritten(&mut self) -> Option<UnwrittenRecords> {
         self.write();
-        let (sheet, _) = self.sink.as_mut()?;
-        let full = sheet.give_up();
+        let (writer, _) = self.sink.as_mut()?;
+        let full = writer.give_up();
         let source = self.broken.take().or(full)?;
-        Some(UnwrittenRecords { records: sheet.lost(), source })
+        Some(UnwrittenRecords { records: writer.lost(), source })
     }
 }
 
