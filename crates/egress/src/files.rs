@@ -106,7 +106,7 @@ impl Files {
 /// Opens a named bundle, and checks that it holds an authority.
 fn named(path: &str) -> io::Result<File> {
     let mut file = File::open(path)?;
-    let mut pem = Vec::new();
+    let mut pem = Vec::with_capacity(BEGINNING as usize);
     // One authority is enough, and most bundles begin with one. To parse them all would cost a start a millisecond.
     let mut has_one = |most: u64| -> io::Result<bool> {
         (&file).take(most - pem.len() as u64).read_to_end(&mut pem)?;

@@ -14,6 +14,8 @@ use crate::error::Error;
 const ACCOUNTS: &str = "/etc/passwd";
 /// How much of the list is read.
 const MOST: u64 = 1 << 20;
+/// Larger than most lists, so that one read is enough.
+const USUAL: usize = 8192;
 
 /// Refuses a workspace that holds the home of the caller, or of the user who owns the folder.
 pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
@@ -21,7 +23,7 @@ pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
         return Ok(());
     }
     let owner = std::fs::metadata(&plan.workspace).map_or(caller.uid, |folder| folder.uid());
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(USUAL);
     // Without a list there are no homes. Accounts may have names in any encoding, which must not hide a home.
     let _ = File::open(ACCOUNTS).and_then(|file| file.take(MOST).read_to_end(&mut text));
     let Some(home) = home_in(&String::from_utf8_lossy(&text), &plan.workspace, &[caller.uid, owner]) else {

@@ -207,23 +207,15 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
     made.map_err(|source| state(path, source))
 }
 
-/// Resolves the links in as much of a path as exists.
-fn real(path: &Path) -> PathBuf {
-    path.ancestors()
-        .find_map(|there| Some((there.canonicalize().ok()?, path.strip_prefix(there).ok()?)))
-        .map_or_else(|| path.to_path_buf(), |(there, rest)| there.join(rest))
-}
-
 /// Returns the first path that contains one of the directories or is inside one, so that whoever sees the path sees some of the
 /// directory.
 pub(crate) fn overlapped<'a>(
     directories: &[PathBuf],
     mut paths: impl Iterator<Item = &'a Path>,
 ) -> Option<&'a Path> {
-    let own: Vec<PathIdentity> =
-        directories.iter().map(|directory| PathIdentity::of(&real(directory))).collect();
+    let own: Vec<PathIdentity> = directories.iter().map(|directory| PathIdentity::of(directory)).collect();
     paths.find(|path| {
-        let other = real(path);
+        let other = sandbox::resolved(path);
         own.iter().any(|own| other.starts_with(own.path()))
             || PathIdentity::any_in(&own, &other)
             || directories.iter().any(|directory| directory.starts_with(path))

@@ -87,6 +87,6 @@ fn real(path: PathBuf) -> PathBuf {
 
 /// Whether this user namespace is the machine's own, in which every id is mapped to itself.
 fn maps_every_id() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let map = sys::kernel_file::read("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }

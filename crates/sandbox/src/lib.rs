@@ -66,7 +66,7 @@ pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use launch::Stdio;
 pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
-pub use path_identity::PathIdentity;
+pub use path_identity::{PathIdentity, resolved};
 pub use plan::additions::Additions;
 pub use plan::companion::plan_companion;
 pub use plan::engine::{EngineAt, EngineImage, EngineRun};

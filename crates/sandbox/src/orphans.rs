@@ -63,6 +63,6 @@ fn end_children(is_meant: impl Fn(i32) -> bool) {
 
 fn children() -> Vec<i32> {
     let own = rustix::process::getpid().as_raw_nonzero();
-    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+    let list = sys::kernel_file::read(format!("/proc/self/task/{own}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|n| n.parse().ok()).collect()
 }

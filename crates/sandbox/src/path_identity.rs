@@ -14,12 +14,12 @@ impl PathIdentity {
     /// Returns the identity of a path, which need not exist.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let path = resolved(path);
         let on_the_way = path.ancestors().filter_map(identity).collect();
         Self { path, on_the_way }
     }
 
-    /// Returns the path with its links resolved.
+    /// Returns the path with its links resolved, as far as it exists.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -38,6 +38,16 @@ impl PathIdentity {
             place.path.starts_with(folder) || folders.is_some_and(|it| place.on_the_way.contains(&it))
         })
     }
+}
+
+/// Resolves the links in as much of a path as exists.
+#[must_use]
+pub fn resolved(path: &Path) -> PathBuf {
+    // `canonicalize` asks once for each component, so it is not tried with what does not exist.
+    path.ancestors()
+        .filter(|there| there.exists())
+        .find_map(|there| Some((there.canonicalize().ok()?, path.strip_prefix(there).ok()?)))
+        .map_or_else(|| path.to_path_buf(), |(there, rest)| there.join(rest))
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

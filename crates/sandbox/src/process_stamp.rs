@@ -99,7 +99,7 @@ impl ProcessStamp {
 
 /// Reads the start time: the twenty-second field of proc_pid_stat(5), counted from after the name, which can contain anything.
 fn started_at(pid: Pid) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    let stat = sys::kernel_file::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, LazyLock};
 
 use policy::MountMode;
 use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
 use self::elsewhere::refuse_repository_inside;
@@ -146,11 +147,27 @@ pub(crate) fn held_above(workspace: &Path, open: &[PathBuf], within: &Path) -> O
     held.find(|row| hold::is_free(root.as_fd(), row.path)).map(|row| row.path)
 }
 
-/// Returns the rows that may have something to cover. Of the rows of which one is held, only that one.
+/// Returns the rows that may have something to cover. Of the rows of which one is held, only that one; and none in a folder that is not
+/// there, or is a placeholder.
 fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Row> {
-    rows_in(root, open)
-        .into_iter()
-        .filter(move |row| row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, row.path))
+    let mut folders: Vec<(&Path, bool)> = Vec::new();
+    let mut is_within_something = move |path: &'static Path| {
+        let Some(folder) = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).last()
+        else {
+            return true;
+        };
+        if let Some((_, is_there)) = folders.iter().find(|(known, _)| *known == folder) {
+            return *is_there;
+        }
+        let found = rustix::fs::statat(root, folder, AtFlags::SYMLINK_NOFOLLOW);
+        let is_absent = found.is_err_and(|errno| errno == Errno::NOENT);
+        folders.push((folder, !(is_absent || is_placeholder(root, folder))));
+        folders.last().is_none_or(|(_, is_there)| *is_there)
+    };
+    rows_in(root, open).into_iter().filter(move |row| {
+        (row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, row.path))
+            && is_within_something(row.path)
+    })
 }
 
 /// Returns the rows that apply in one workspace. In a bare repository, the protected paths of a `.git` are at its top.

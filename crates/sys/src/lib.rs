@@ -10,6 +10,7 @@ pub mod descriptor;
 pub mod enter;
 pub mod environment;
 pub mod held;
+pub mod kernel_file;
 pub mod landlock;
 pub mod link;
 pub mod listener;

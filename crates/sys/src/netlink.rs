@@ -18,6 +18,8 @@ const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 /// Header: length, type, flags, sequence, port.
 const HEADER: usize = 16;
+/// Where the flags are in it.
+const FLAGS: usize = 6;
 /// The largest datagram that is read. An acknowledgement repeats the message it is for.
 pub(crate) const LARGEST: usize = 8192;
 
@@ -26,11 +28,13 @@ pub(crate) const LARGEST: usize = 8192;
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     sequence: u32,
-    expected: usize,
+    /// Where the message begins that asks for an acknowledgement.
+    acknowledged: Option<usize>,
 }
 
 impl Batch {
-    /// Adds a message: its fixed part, then the attributes that `body` writes.
+    /// Adds a message: its fixed part, then the attributes that `body` writes. Of several that ask for an acknowledgement only the last one
+    /// gets it: the kernel works them off in order, and reports an error of any of them unasked.
     pub(crate) fn message(
         &mut self,
         kind: u16,
@@ -40,8 +44,12 @@ impl Batch {
     ) {
         let start = self.bytes.len();
         self.sequence += 1;
-        if flags & ACK != 0 {
-            self.expected += 1;
+        if flags & ACK != 0
+            && let Some(earlier) = self.acknowledged.replace(start)
+        {
+            let at = earlier + FLAGS;
+            let asked = u16::from_ne_bytes([self.bytes[at], self.bytes[at + 1]]);
+            self.bytes[at..at + 2].copy_from_slice(&(asked & !ACK).to_ne_bytes());
         }
         self.bytes.extend(0u32.to_ne_bytes());
         self.bytes.extend(kind.to_ne_bytes());
@@ -61,7 +69,7 @@ impl Batch {
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut buffer = [0u8; LARGEST];
         let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-        read_acknowledgements(&buffer[..length])?;
+        has_acknowledgement(&buffer[..length])?;
         Ok(buffer[..length].get(HEADER..).unwrap_or_default().to_vec())
     }
 
@@ -71,14 +79,14 @@ impl Batch {
         &self.bytes
     }
 
-    /// Sends the batch and waits for its acknowledgements.
+    /// Sends the batch and waits until the kernel has carried it out.
     pub(crate) fn send(self, protocol: Protocol) -> io::Result<()> {
         self.to(protocol).send()
     }
 
     /// Returns the batch, ready to be sent.
     pub(crate) fn to(self, protocol: Protocol) -> Messages {
-        Messages { protocol, bytes: self.bytes, expected: self.expected }
+        Messages { protocol, bytes: self.bytes, is_acknowledged: self.acknowledged.is_some() }
     }
 }
 
@@ -86,11 +94,11 @@ impl Batch {
 pub struct Messages {
     protocol: Protocol,
     bytes: Vec<u8>,
-    expected: usize,
+    is_acknowledged: bool,
 }
 
 impl Messages {
-    /// Sends the messages as one datagram and reads an acknowledgement for each that asked for one.
+    /// Sends the messages as one datagram and waits until the kernel has carried them out, if one asks for an acknowledgement.
     ///
     /// # Errors
     /// The kernel's error for the first message that failed.
@@ -103,10 +111,10 @@ impl Messages {
         let socket = open(self.protocol)?;
         sendto(&socket, &self.bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut buffer = [0u8; LARGEST];
-        let mut acknowledged = 0;
-        while acknowledged < self.expected {
+        let mut is_done = !self.is_acknowledged;
+        while !is_done {
             let (length, _) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-            acknowledged += read_acknowledgements(&buffer[..length])?;
+            is_done = has_acknowledgement(&buffer[..length])?;
         }
         Ok(socket)
     }
@@ -129,21 +137,21 @@ fn open(protocol: Protocol) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?)
 }
 
-/// Counts the acknowledgements in a datagram. Returns the first error among them.
-fn read_acknowledgements(mut rest: &[u8]) -> io::Result<usize> {
-    let mut count = 0;
+/// Whether a datagram acknowledges a message. Returns the first error in it.
+fn has_acknowledgement(mut rest: &[u8]) -> io::Result<bool> {
+    let mut found = false;
     while rest.len() >= HEADER + 4 {
         let word = |at: usize| [rest[at], rest[at + 1], rest[at + 2], rest[at + 3]];
         let length = (u32::from_ne_bytes(word(0)) as usize).clamp(HEADER, rest.len());
         if u16::from_ne_bytes([rest[4], rest[5]]) == ERROR {
             match i32::from_ne_bytes(word(HEADER)) {
-                0 => count += 1,
+                0 => found = true,
                 errno => return Err(io::Error::from_raw_os_error(-errno)),
             }
         }
         rest = &rest[length.next_multiple_of(4).min(rest.len())..];
     }
-    Ok(count)
+    Ok(found)
 }
 
 fn pad(bytes: &mut Vec<u8>) {
@@ -185,5 +193,22 @@ impl Attributes<'_> {
         body(&mut Attributes(self.0));
         let length = (self.0.len() - start) as u16;
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_last_message_that_asks_is_acknowledged() {
+        let mut batch = Batch::default();
+        for flags in [0, ACK | CREATE, ACK, 0] {
+            batch.message(1, flags, &[0; 4], |_| {});
+        }
+        let length = HEADER + 4;
+        let flags = batch.bytes().chunks(length).map(|message| u16::from_ne_bytes([message[6], message[7]]));
+        assert_eq!(flags.collect::<Vec<_>>(), [REQUEST, REQUEST | CREATE, REQUEST | ACK, REQUEST]);
+        assert!(batch.to(Protocol::Route).is_acknowledged);
     }
 }

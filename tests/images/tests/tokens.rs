@@ -221,6 +221,7 @@ fn a_token_service_that_sends_elsewhere_does_not_send_the_password_there() {
     bench.keep_credential(USER, PASSWORD);
     let _ = bench.pull_with_credential(&name);
     let heads = elsewhere.heads();
+    assert_eq!(heads.len(), 1, "it is asked, without the password: {heads:?}");
     assert!(heads.iter().all(|head| head.field("authorization").is_none()), "{heads:?}");
 }
 

@@ -3,7 +3,7 @@
 //! An overlay would be one mount, but it refuses a folder with locked mounts below it, as `/etc` is in every container, and it would not
 //! show them.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use policy::Wiring;
 use rustix::fs::{AtFlags, OFlags};
 use sys::mount::{self, Depth, Flags};
 
-use super::root::{Root, relative};
+use super::root::{Root, create_in, relative};
 use crate::plan::Plan;
 use crate::plan::inside::HOME;
 use crate::source;
@@ -41,10 +41,10 @@ pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
         ("passwd", passwd(uid, gid)),
         ("group", format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n")),
     ];
+    let directory = root.open(Path::new(OURS))?;
     for (name, content) in files {
-        let ours = Path::new(OURS).join(name);
-        root.file(&ours, content.as_bytes())?;
-        lay_over(root, &ours, &Path::new("/etc").join(name))?;
+        create_in(directory.as_fd(), name.as_ref())?.write_all(content.as_bytes())?;
+        lay_over(root, &Path::new(OURS).join(name), &Path::new("/etc").join(name))?;
     }
     Ok(())
 }

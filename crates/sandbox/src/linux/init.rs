@@ -136,7 +136,7 @@ fn leave_room() {
     const WATCHERS: &str = "48";
     const SIGNALS: u64 = 8192;
     let _ = std::fs::write("/proc/sys/user/max_inotify_instances", WATCHERS);
-    let watched = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    let watched = sys::kernel_file::read("/proc/sys/fs/inotify/max_user_watches");
     if let Some(watched) = watched.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
         let _ = std::fs::write("/proc/sys/user/max_inotify_watches", (watched / 4 * 3).to_string());
     }
@@ -291,6 +291,9 @@ impl<'a> Maker<'a> {
             Step::JoinLink => {
                 let laid = self.laid.take().ok_or("the parent made no link")?;
                 link::join(&plan.run, laid, self.inherited.sidecar.as_fd())?;
+            }
+            Step::DropPrivileges if !self.root.is_entered() => {
+                return Err("the plan leaves the command in this machine's root".into());
             }
             Step::DropPrivileges => drop_privileges()?,
             Step::Landlock => self.landlock()?,

@@ -13,6 +13,7 @@
 
 pub(crate) mod ahead;
 mod block;
+mod devices;
 mod etc;
 mod handover;
 mod image;

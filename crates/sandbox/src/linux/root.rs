@@ -2,6 +2,7 @@
 //!
 //! Every path in it is opened relative to its descriptor and cannot leave it. No link is followed, except where a function says so.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,8 +19,6 @@ use crate::step::{PrivateFile, Source, Step, Visible};
 
 /// The mount point of the private root before it becomes the root. All sources are opened before, so covering this directory hides none.
 const BASE: &str = "/tmp";
-/// The devices inside.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// The most attempts at a path that concurrent renames disturb.
 const TRIES: usize = 10_000;
 /// The flags of every tree from the host.
@@ -33,6 +32,7 @@ pub(super) struct Root {
     pub(super) below: Option<OwnedFd>,
     /// The detached trees of sources, in the order of the steps that show them.
     trees: std::collections::VecDeque<OwnedFd>,
+    is_entered: bool,
 }
 
 impl Root {
@@ -168,9 +168,7 @@ impl Root {
     /// Makes a file and opens it for writing.
     pub(super) fn create(&self, path: &Path) -> io::Result<File> {
         let parent = self.open(path.parent().unwrap_or(path))?;
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))?.into())
+        create_in(parent.as_fd(), path.file_name().ok_or(io::ErrorKind::InvalidInput)?)
     }
 
     /// Writes a file of the sandbox's own and makes its directories. Replaces what an image has there.
@@ -223,9 +221,13 @@ impl Root {
 
     /// Makes a link.
     pub(super) fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
-        let parent = self.open(path.parent().unwrap_or(path))?;
+        let path = relative(path);
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(rustix::fs::symlinkat(to, &parent, name)?)
+        Ok(match path.parent() {
+            // The root itself need not be opened once more.
+            Some(parent) if parent.as_os_str().is_empty() => rustix::fs::symlinkat(to, self.fd()?, name),
+            parent => rustix::fs::symlinkat(to, &self.open(parent.unwrap_or(path))?, name),
+        }?)
     }
 
     /// Attaches a detached tree at a path, and makes a directory there if nothing exists.
@@ -330,46 +332,24 @@ impl Root {
         mount::attach(tree.as_fd(), switches.as_fd(), c"")
     }
 
-    /// Makes `/dev`: harmless devices, a devpts of its own, shared memory. Opens a terminal if one is wanted.
-    pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
-        self.own_directory(Path::new("/dev"), 0o755)?;
-        self.directory(Path::new("/dev/shm"), 0o1777)?;
-        let devices = self.open(Path::new("/dev"))?;
-        for device in DEVICES {
-            rustix::fs::mknodat(&devices, device, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)?;
-            let path = Path::new("/dev").join(device);
-            let tree = mount::clone_tree(CWD, &source::c_path(&path), Depth::One)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-            mount::set_flags(tree.as_fd(), Flags::NO_SUID.and(Flags::NO_EXEC))?;
-            mount::attach(tree.as_fd(), devices.as_fd(), &source::c_path(Path::new(device)))?;
-        }
-        let links = [
-            ("ptmx", "pts/ptmx"),
-            ("fd", "/proc/self/fd"),
-            ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"),
-        ];
-        for (name, to) in links {
-            rustix::fs::symlinkat(to, &devices, name)?;
-        }
-        let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"1024")];
-        let terminals = mount::make(c"devpts", &options, Flags::NO_SUID.and(Flags::NO_EXEC))?;
-        self.attach(terminals.as_fd(), Path::new("/dev/pts"))?;
-        if !terminal {
-            return Ok(None);
-        }
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let master = rustix::fs::openat(&terminals, c"ptmx", flags, Mode::empty())?;
-        rustix::pty::unlockpt(&master)?;
-        Ok(Some(master))
+    /// Makes the private root the root of this namespace.
+    pub(super) fn enter(&mut self) -> io::Result<()> {
+        rustix::process::fchdir(self.fd()?)?;
+        mount::pivot_to_current_directory()?;
+        self.is_entered = true;
+        Ok(())
     }
 
-    /// Makes the private root the root of this namespace.
-    pub(super) fn enter(&self) -> io::Result<()> {
-        rustix::process::fchdir(self.fd()?)?;
-        mount::pivot_to_current_directory()
+    /// Whether it is the root of this namespace, and nothing of the host's is reached any more.
+    pub(super) fn is_entered(&self) -> bool {
+        self.is_entered
     }
+}
+
+/// Makes a file in an open directory and opens it for writing.
+pub(super) fn create_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o644))?.into())
 }
 
 /// Returns a path of the private root in relative form, for `openat2(2)`.

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use policy::{ByteSize, RunId, RunSpec, Wiring};
 
+use super::Plan;
 use super::additions::Additions;
-use super::container::ImageRoot;
+use super::container::{ImageRoot, finish_image};
 use super::engine::{EngineImage, EngineRun};
 use super::identity::AGENT_ID;
 use super::ids::{Identity, MappedId};
 use super::inside::{GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
 use super::linux::trust_authority;
-use super::{Plan, linux};
 use crate::caller::Caller;
 use crate::environment::{EnvironmentInputs, Planes};
 use crate::error::Error;
@@ -48,7 +48,7 @@ pub fn plan_companion(
             let root = ImageRoot { image, home: &home, written: additions.written.as_deref() };
             let mut steps = root.steps(spec, host, &mut notices)?;
             // No veth pair, whatever the run has: only its own sidecar and the command's reach it.
-            linux::finish(&mut steps, Wiring::Redirect, host);
+            finish_image(&mut steps, Wiring::Redirect, host);
             (Identity::of(spec, run, caller, additions)?, steps)
         }
     };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::RunSpec;
+use policy::{RunSpec, Wiring};
 
 use super::ids::Identity;
 use super::inputs::PlanInputs;
@@ -22,8 +22,15 @@ pub(super) fn steps(
     let root = ImageRoot { image, home, written: additions.written.as_deref() };
     let mut steps = root.steps(spec, host, notices)?;
     show_places(&mut steps, inputs)?;
-    finish(&mut steps, spec.wiring, host);
+    finish_image(&mut steps, spec.wiring, host);
     Ok(steps)
+}
+
+/// Adds the last steps of a sandbox whose root is an image's. Only then is the root entered: overlays of what is shown are made in the
+/// private file system below it, which is left with the host's root.
+pub(super) fn finish_image(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
+    steps.extend([Step::EnterRoot, Step::SetHostname]);
+    finish(steps, wiring, host);
 }
 
 /// The root of an image, with nothing of the host in it.

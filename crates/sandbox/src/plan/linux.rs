@@ -25,7 +25,9 @@ pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Resul
     }
     let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
     steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
-    steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices]);
+    // The root is entered before anything of the caller's is shown: to leave the host's root takes long, and the parent, which hands over
+    // what is shown, does its own part meanwhile.
+    steps.extend([Step::ShowEtc, Step::MountProc, Step::MakeDevices, Step::EnterRoot, Step::SetHostname]);
     show_places(&mut steps, inputs)?;
     finish(&mut steps, spec.wiring, host);
     Ok(steps)
@@ -59,9 +61,8 @@ pub(super) fn show_places(steps: &mut Vec<Step>, inputs: &PlanInputs<'_>) -> Res
     Ok(())
 }
 
-/// Adds the last steps of every sandbox: its root, its network, its restrictions.
+/// Adds the last steps of every sandbox: its network and its restrictions.
 pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
-    steps.extend([Step::EnterRoot, Step::SetHostname]);
     match wiring {
         Wiring::Redirect => {
             // Early: it needs nothing from the parent, which does its own part meanwhile; and the sidecar is ready to serve

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::held_name::{self, HeldName};
 use super::links::refuse_links;
 use super::placeholder::{self, HeldPath, Kind, is_placeholder};
-use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows_in, rows_there};
+use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows_in};
 use crate::cover_watch::CoverWatch;
 use crate::error::Error;
 use crate::source;
@@ -29,7 +29,7 @@ pub(crate) struct Hold {
 /// Holds every absent name that must not appear. The undo log keeps the placeholders.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Hold, Error> {
     let root = Arc::new(source::open(workspace)?);
-    refuse_links(root.as_fd(), open)?;
+    let mut covered = refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
     let repositories = repositories_without_links(workspace, &root, open)?;
     let free = absent(root.as_fd(), open);
@@ -44,17 +44,16 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         let path = workspace.join(row.path);
         let locked = hold(&root, &row, owner, undo).map_err(|errno| unheld(&path, errno))?;
         undo.held.extend(locked.map(|(parent, opened)| HeldName { path, parent, opened }));
+        covered.push(row.path);
     }
-    let paths: Vec<PathBuf> = rows_there(root.as_fd(), open).map(|row| row.path.to_path_buf()).collect();
-    let cover_watch =
-        CoverWatch::begin(root.as_fd(), paths.iter().map(PathBuf::as_path)).map_err(|error| {
-            let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
-                true => "raise the limit of open files: `ulimit -n`",
-                false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
-            };
-            let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
-            Error::Refused { what, remedy: Some(remedy.into()) }
-        })?;
+    let cover_watch = CoverWatch::begin(root.as_fd(), covered).map_err(|error| {
+        let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
+            true => "raise the limit of open files: `ulimit -n`",
+            false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
+        };
+        let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
+        Error::Refused { what, remedy: Some(remedy.into()) }
+    })?;
     Ok(Hold { cover_watch, workspace: root })
 }
 

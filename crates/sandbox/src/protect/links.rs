@@ -23,8 +23,9 @@ const MOST: usize = 100_000;
 const REPOSITORIES: &str = "modules";
 const OBJECTS: &str = "objects";
 
-/// Refuses a workspace in which a protected path has an alias.
-pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(), Error> {
+/// Returns the protected paths that exist in a workspace, and refuses one in which such a path has an alias.
+pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec<&'static Path>, Error> {
+    let mut present = Vec::new();
     for Row { path, .. } in rows_there(root, open) {
         let refused = |why: String| Error::Refused {
             what: format!("`{}` cannot be protected: {why}", path.display()),
@@ -37,6 +38,7 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
         else {
             continue;
         };
+        present.push(path);
         // A repository as a whole is not covered: its protected paths have rows of their own.
         let whole = path == Path::new(".git") && super::is_directory(found.as_fd());
         if whole || is_placeholder(root, path) {
@@ -51,7 +53,7 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<(),
             Err(error) => return Err(refused(format!("it cannot be looked through: {error}"))),
         }
     }
-    Ok(())
+    Ok(present)
 }
 
 /// A protected file with an alias.
@@ -143,7 +145,7 @@ mod tests {
         match refuse_links(root.as_fd(), &[]) {
             Err(Error::Refused { what, .. }) => Some(what),
             Err(other) => panic!("{other}"),
-            Ok(()) => None,
+            Ok(_) => None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 
 use super::Limits;
+use crate::kernel_file;
 
 /// The version whose controllers limit memory, processors and processes on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Host {
     /// # Errors
     /// When there is none.
     pub fn detect() -> Result<Self, Unavailable> {
-        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = kernel_file::read("/proc/self/cgroup").unwrap_or_default();
         if Path::new(ROOT).join("cgroup.controllers").exists() {
             return Self::detect_v2(&own);
         }
@@ -107,7 +108,7 @@ impl Host {
 /// Returns the number of processors that this machine can have, hot-pluggable ones included.
 #[must_use]
 pub fn processors() -> Option<u32> {
-    last_processor(&std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?)?.checked_add(1)
+    last_processor(&kernel_file::read("/sys/devices/system/cpu/possible").ok()?)?.checked_add(1)
 }
 
 /// Returns the last processor of a kernel's list, such as `0-3`, `0` or `0,2-7`.
@@ -139,7 +140,7 @@ fn hand_down(directory: &Path) -> Result<(), Unavailable> {
 
 /// Returns the controllers that limits need and that a group's list does not name.
 fn lacking(directory: &Path, file: &str) -> Vec<&'static str> {
-    let named = std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+    let named = kernel_file::read(directory.join(file)).unwrap_or_default();
     CONTROLLERS.into_iter().filter(|c| named.split_whitespace().all(|name| name != *c)).collect()
 }
 

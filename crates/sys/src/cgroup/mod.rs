@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub use host::{Host, Unavailable, Version, processors};
 use rustix::fs::{Mode, OFlags};
 
+use crate::kernel_file;
+
 /// The limits of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -155,11 +157,11 @@ fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
 
 /// Reads a control file that holds one number.
 fn number(directory: &Path, file: &str) -> Option<u64> {
-    std::fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
+    kernel_file::read(directory.join(file)).ok()?.trim().parse().ok()
 }
 
 /// Reads the value of `key` in a control file of `key value` lines.
 fn row(directory: &Path, file: &str, key: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(directory.join(file)).ok()?;
+    let text = kernel_file::read(directory.join(file)).ok()?;
     text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
 }

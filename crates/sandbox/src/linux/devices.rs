@@ -1,0 +1,53 @@
+//! `/dev` inside: harmless devices of the host, a devpts of its own, shared memory.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use sys::mount::{self, Depth, Flags};
+
+use super::root::Root;
+use crate::source;
+
+/// The devices inside.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+impl Root {
+    /// Makes `/dev`: harmless devices, a devpts of its own, shared memory. Opens a terminal if one is wanted.
+    pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
+        self.own_directory(Path::new("/dev"), 0o755)?;
+        let devices = self.open(Path::new("/dev"))?;
+        for (directory, mode) in [(c"shm", 0o1777), (c"pts", 0o755)] {
+            rustix::fs::mkdirat(&devices, directory, Mode::from_raw_mode(mode))?;
+        }
+        for device in DEVICES {
+            rustix::fs::mknodat(&devices, device, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)?;
+            let path = Path::new("/dev").join(device);
+            let tree = mount::clone_tree(CWD, &source::c_path(&path), Depth::One)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            mount::set_flags(tree.as_fd(), Flags::NO_SUID.and(Flags::NO_EXEC))?;
+            mount::attach(tree.as_fd(), devices.as_fd(), &source::c_path(Path::new(device)))?;
+        }
+        let links = [
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ];
+        for (name, to) in links {
+            rustix::fs::symlinkat(to, &devices, name)?;
+        }
+        let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"1024")];
+        let terminals = mount::make(c"devpts", &options, Flags::NO_SUID.and(Flags::NO_EXEC))?;
+        mount::attach(terminals.as_fd(), devices.as_fd(), c"pts")?;
+        if !terminal {
+            return Ok(None);
+        }
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let master = rustix::fs::openat(&terminals, c"ptmx", flags, Mode::empty())?;
+        rustix::pty::unlockpt(&master)?;
+        Ok(Some(master))
+    }
+}
