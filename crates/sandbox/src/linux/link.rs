@@ -68,7 +68,7 @@ pub(super) fn lay(hand: &OwnedFd, run: &RunId, undo: &mut UndoLog) -> Result<(La
         proxy: at_proxy,
         names: (at_names_udp, at_names_tcp),
     };
-    let key = nftables::install(&firewall).map_err(fail("put up its wall"))?;
+    let key = nftables::install(&firewall).map_err(fail("install its firewall"))?;
     Ok((Laid { block, sockets: [proxy, names_udp, names_tcp] }, key))
 }
 
