@@ -161,8 +161,9 @@ fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf]) -> impl Iterator<Item = Ro
         }
         let found = rustix::fs::statat(root, folder, AtFlags::SYMLINK_NOFOLLOW);
         let is_absent = found.is_err_and(|errno| errno == Errno::NOENT);
-        folders.push((folder, !(is_absent || is_placeholder(root, folder))));
-        folders.last().is_none_or(|(_, is_there)| *is_there)
+        let is_there = !is_absent && !is_placeholder(root, folder);
+        folders.push((folder, is_there));
+        is_there
     };
     rows_in(root, open).into_iter().filter(move |row| {
         (row.when_absent != WhenAbsent::HoldOne || is_placeholder(root, row.path))

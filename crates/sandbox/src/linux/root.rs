@@ -223,11 +223,12 @@ impl Root {
     pub(super) fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
         let path = relative(path);
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(match path.parent() {
-            // The root itself need not be opened once more.
-            Some(parent) if parent.as_os_str().is_empty() => rustix::fs::symlinkat(to, self.fd()?, name),
-            parent => rustix::fs::symlinkat(to, &self.open(parent.unwrap_or(path))?, name),
-        }?)
+        // The root itself need not be opened once more.
+        match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => rustix::fs::symlinkat(to, &self.open(parent)?, name)?,
+            None => rustix::fs::symlinkat(to, self.fd()?, name)?,
+        }
+        Ok(())
     }
 
     /// Attaches a detached tree at a path, and makes a directory there if nothing exists.

@@ -129,6 +129,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::image::RootImage;
     use crate::plan::engine::{EngineAt, Maker};
 
     fn engine(ids: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
@@ -162,6 +163,28 @@ mod tests {
             "not in root's group either"
         );
         assert_eq!(who(None, 0), AGENT_ID);
+    }
+
+    #[test]
+    fn a_companion_leaves_this_machines_root_before_its_privileges() {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Flags, policy::RunConfig::default());
+        let spec = layers.compile().unwrap();
+        let missing = crate::host::LimitsUnavailable { why: "none".into(), remedy: "none".into() };
+        let host = Host {
+            system: Vec::new(),
+            limits: Err(missing),
+            landlock: None,
+            memory_attributes: true,
+            makes_links: true,
+            root_lacks: Vec::new(),
+            bundle: None,
+        };
+        let additions = Additions { image: Some(RootImage::default()), ..Additions::default() };
+        let (run, caller) = ("abcdefghjkmn".parse().unwrap(), Caller::new(1000, 1000, "/"));
+        let plan = plan_companion(&spec, &[], &run, &caller, &host, &additions).unwrap();
+        let last = [Step::EnterRoot, Step::SetHostname, Step::DropPrivileges, Step::Seccomp];
+        assert!(plan.steps.ends_with(&last), "{plan}");
     }
 
     #[test]
