@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use policy::agreed::CA_BUNDLES;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
@@ -42,15 +43,6 @@ pub struct BundleError {
     source: io::Error,
 }
 
-/// Where systems keep their bundle of certification authorities, most common first.
-const BUNDLES: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 impl Files {
     /// Reads the resolver's configuration and opens the bundle. `bundle` is the value of `SSL_CERT_FILE`, if it is set.
     ///
@@ -62,7 +54,7 @@ impl Files {
                 Bundle::Named(named(path).map_err(|source| BundleError { path: path.into(), source })?)
             }
             None => {
-                let usual = BUNDLES.iter().find_map(|path| File::open(path).ok());
+                let usual = CA_BUNDLES.iter().find_map(|path| File::open(path).ok());
                 usual.map_or(Bundle::BuiltIn, Bundle::Usual)
             }
         };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::agreed::TRANSPARENT_PORT;
 use crate::error::ConfigError;
 use crate::location::Location;
 use crate::pattern::Width;
@@ -74,7 +75,6 @@ impl Inbound {
 
 /// Refuses a port on which no program inside can listen: one below 1024, which takes a capability, or the sandbox's own.
 pub(crate) fn refuse_unservable(at: &Location<'_>, field: &str, port: Port) -> Result<(), ConfigError> {
-    const REDIRECTED: u16 = 41_999;
     match port.number() {
         ..1024 => Err(at
             .error(
@@ -84,7 +84,7 @@ pub(crate) fn refuse_unservable(at: &Location<'_>, field: &str, port: Port) -> R
                 ),
             )
             .with_hint("have the server listen on another, such as 8080")),
-        REDIRECTED => {
+        TRANSPARENT_PORT => {
             Err(at.error(field, format!("{port} is taken inside by what everything is redirected to")))
         }
         _ => Ok(()),

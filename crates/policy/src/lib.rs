@@ -5,6 +5,7 @@
 
 mod address;
 mod advice;
+pub mod agreed;
 mod apply;
 mod asked;
 mod backend;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use credential::Vault;
+use policy::agreed::GATEWAY_PORT;
 use policy::{Backend, Inbound, RunId, RunSpec, WorkspaceMode};
 use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Plan};
 
@@ -140,7 +141,7 @@ fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Resul
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
         if provider.llm().is_some() {
-            environment.push(("MODEL_BASE_URL".into(), "http://sidecar:8080/llm".into())); // S1.25
+            environment.push(("MODEL_BASE_URL".into(), format!("http://sidecar:{GATEWAY_PORT}/llm"))); // S1.25
         }
         let named = provider.environment().iter().map(|name| (name.clone(), placeholder.to_string()));
         environment.extend(named);

@@ -6,8 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
 use rustix::pipe::{PipeFlags, pipe_with};
+use sys::privilege;
 use sys::process::{self, Exit};
-use sys::{descriptor, privilege};
 
 use crate::error::Error;
 
@@ -21,10 +21,10 @@ const LARGEST: u64 = 32 << 20;
 pub fn apart(what: &'static str, work: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, Error> {
     let fail = |source| Error::Start { what, source };
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| fail(errno.into()))?;
-    let child = process::fork(|| {
+    let child = process::fork(|forked| {
         let shut = process::die_with_parent()
             .and_then(|()| privilege::undumpable())
-            .and_then(|()| descriptor::close_all_but(&[write.as_fd()]));
+            .and_then(|()| forked.close_all_but(&[write.as_fd()]));
         let told = shut.and_then(|()| File::from(write.try_clone()?).write_all(&work()));
         i32::from(told.is_err())
     })

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use sys::process::{self, Child, Exit};
-use sys::{descriptor, landlock, privilege};
+use sys::{landlock, privilege};
 
 use crate::error::Error;
 use crate::orphans;
@@ -65,8 +65,8 @@ impl Sidecar {
 /// # Errors
 /// When the fork fails.
 pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Result<Sidecar, Error> {
-    let child = process::fork(|| {
-        let tied = process::die_with_parent().and_then(|()| descriptor::close_all_but(keep));
+    let child = process::fork(|forked| {
+        let tied = process::die_with_parent().and_then(|()| forked.close_all_but(keep));
         // A process group of its own, so that a terminal's signals do not reach it. A session would cost a scheduler group.
         let _ = rustix::process::setpgid(None, None);
         match tied {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
 use policy::{RunId, RunSpec};
 
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::image::RootImage;
 use crate::plan::additions::Additions;
-use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
 use crate::tool::Brought;
 
 /// The default search path, appended to the system directories of the caller's own.

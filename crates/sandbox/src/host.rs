@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use policy::agreed::CA_BUNDLES;
 use sys::cgroup::Host as Cgroups;
 pub(crate) use sys::cgroup::Unavailable as LimitsUnavailable;
 
@@ -20,14 +21,6 @@ pub enum SystemPath {
 /// The directories of programs and libraries. `/etc` is handled separately, because some of its files are replaced.
 const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"];
-
-/// The usual paths of a CA bundle, most common first.
-pub(crate) const BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// What planning needs to know of the host.
 #[derive(Clone, Debug)]
@@ -78,7 +71,7 @@ impl Host {
             memory_attributes: sys::probe::memory_has_attributes(),
             makes_links: sys::privilege::may_configure_network(),
             root_lacks: sys::privilege::lacking_for_own_ids(),
-            bundle: BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
+            bundle: CA_BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
         }
     }
 }

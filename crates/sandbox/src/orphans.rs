@@ -3,11 +3,8 @@
 
 use std::io;
 
-use rustix::process::{Pid, WaitOptions};
-use sys::signal;
+use rustix::process::{Pid, Signal, WaitOptions};
 
-/// `SIGKILL`, signal(7).
-const SIGKILL: i32 = 9;
 /// The most rounds of killing. Each ends one generation.
 const ROUNDS: usize = 64;
 
@@ -16,7 +13,7 @@ const ROUNDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Orphans {
     /// The children from before the run.
-    others: Vec<i32>,
+    others: Vec<Pid>,
 }
 
 impl Orphans {
@@ -31,7 +28,7 @@ impl Orphans {
     pub(crate) fn end(&self) {
         let session = |pid: Option<Pid>| rustix::process::getsid(pid).ok();
         let own = session(None);
-        end_children(|child| !self.others.contains(&child) && session(Pid::from_raw(child)) != own);
+        end_children(|child| !self.others.contains(&child) && session(Some(child)) != own);
     }
 }
 
@@ -42,12 +39,12 @@ pub(crate) fn end_descendants() {
 
 /// Reaps every child that has ended, except `other`.
 pub(crate) fn bury_all_but(other: Pid) {
-    for child in children().into_iter().filter(|child| *child != other.as_raw_nonzero().get()) {
-        let _ = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::NOHANG);
+    for child in children().into_iter().filter(|child| *child != other) {
+        let _ = rustix::process::waitpid(Some(child), WaitOptions::NOHANG);
     }
 }
 
-fn end_children(is_meant: impl Fn(i32) -> bool) {
+fn end_children(is_meant: impl Fn(Pid) -> bool) {
     for _ in 0..ROUNDS {
         let mut found = children();
         found.retain(|child| is_meant(*child));
@@ -55,14 +52,14 @@ fn end_children(is_meant: impl Fn(i32) -> bool) {
             return;
         }
         for child in found {
-            let _ = signal::send(child, SIGKILL);
-            let _ = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::empty());
+            let _ = rustix::process::kill_process(child, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
         }
     }
 }
 
-fn children() -> Vec<i32> {
+fn children() -> Vec<Pid> {
     let own = rustix::process::getpid().as_raw_nonzero();
     let list = sys::kernel_file::read(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+    list.split_whitespace().filter_map(|n| Pid::from_raw(n.parse().ok()?)).collect()
 }

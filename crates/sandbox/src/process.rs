@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
+use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
 use sys::cgroup::Group;
-use sys::process::{self, Namespaces};
+use sys::process::{self, Forked, Namespaces};
 use sys::{descriptor, listener};
 
 use crate::environment::trusted;
@@ -21,7 +22,6 @@ use crate::host::Host;
 use crate::launch::{Launch, Stdio};
 use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
-use crate::plan::inside::{FORWARD_PORT, GATEWAY_PORT};
 use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::Step;
 use crate::supervise::{self, Ready};
@@ -63,7 +63,7 @@ pub fn start(
     let orphans = Orphans::adopt().map_err(handshake)?;
     // With control groups of version 2 init is born in its group; with version 1 it moves itself.
     let birthplace = group_inside.and_then(Group::birthplace);
-    let init = process::clone(Namespaces::NONE, birthplace, move || {
+    let init = process::clone(Namespaces::NONE, birthplace, move |forked| {
         let it = Supervised {
             launch: &launch,
             stdio: &stdio,
@@ -72,7 +72,7 @@ pub fn start(
             broker: None,
             end_rest: end_descendants,
         };
-        let status = supervise::run(&it, prepare(&it, group_inside));
+        let status = supervise::run(&it, prepare(&it, group_inside, forked));
         end_descendants();
         status
     })
@@ -131,7 +131,7 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
     Ok(plan)
 }
 
-fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure> {
+fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result<Ready, Failure> {
     let fail = |step: &str, error: io::Error| Failure::new(step, error);
     let control_files = group.map(Group::control_files).unwrap_or_default();
     sys::cgroup::enter(control_files).map_err(|e| fail("enter the control group", e))?;
@@ -139,7 +139,7 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>) -> Result<Ready, Failure>
     if let Stdio::Descriptors(list) = it.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));
     }
-    descriptor::close_all_but(&keep).map_err(|e| fail("close inherited descriptors", e))?;
+    forked.close_all_but(&keep).map_err(|e| fail("close inherited descriptors", e))?;
     // No parent-death signal: it would end this process before it could end the others. The control socket shows the
     // parent's end.
     let _ = rustix::process::setsid();

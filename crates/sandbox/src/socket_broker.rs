@@ -19,8 +19,8 @@ use std::time::Duration;
 use policy::IpFamily;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::process::Pid;
-use sys::{descriptor, signal};
+use rustix::process::{Pid, Signal};
+use sys::descriptor;
 
 use crate::run_network::RunNetwork;
 
@@ -28,7 +28,6 @@ use crate::run_network::RunNetwork;
 const MOST_LINES: usize = 64;
 /// How long a caller waits for init's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-const SIGKILL: i32 = 9;
 
 const V4: u8 = b'4';
 const V6: u8 = b'6';
@@ -234,8 +233,8 @@ impl SocketBrokers {
                 Err(_) => descriptor::send(&self.lines[line], &[PROBE, NOT_BEGUN], &[]),
             },
             STOP => {
-                if let Some((pid, _)) = self.probe {
-                    let _ = signal::send(-pid.as_raw_nonzero().get(), SIGKILL);
+                if let Some((pid, _)) = &self.probe {
+                    let _ = rustix::process::kill_process_group(*pid, Signal::KILL);
                 }
                 Ok(())
             }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use sys::poll;
 use sys::signal::{self, Signals};
 
@@ -14,14 +14,8 @@ use crate::launch::{Launch, Stdio};
 use crate::socket_broker::SocketBrokers;
 use crate::{handshake, spawn};
 
-/// `SIGKILL`, signal(7).
-const SIGKILL: i32 = 9;
-
-/// The signals from the parent that do not ask for an end: `SIGUSR1`, `SIGUSR2`, `SIGCONT` and `SIGWINCH`, signal(7).
-const NOTIFICATIONS: [i32; 4] = [10, 12, 18, 28];
-
-/// `SIGCHLD`, signal(7).
-const SIGCHLD: i32 = 17;
+/// The signals from the parent that do not ask for an end.
+const NOTIFICATIONS: [Signal; 4] = [Signal::USR1, Signal::USR2, Signal::CONT, Signal::WINCH];
 
 /// A command under supervision, and the sockets of its supervisor.
 pub(crate) struct Supervised<'a> {
@@ -66,7 +60,7 @@ impl<'a> Watch<'a> {
     /// # Errors
     /// When `SIGCHLD` cannot be watched.
     pub(crate) fn of(it: &'a Supervised<'a>) -> io::Result<Self> {
-        let signals = Signals::block(&[SIGCHLD])?;
+        let signals = Signals::block(&[Signal::CHILD.as_raw()])?;
         let brokers = SocketBrokers::of(it.broker.and_then(|line| line.try_clone().ok()));
         Ok(Self { it, signals, brokers, asked: None })
     }
@@ -115,10 +109,10 @@ impl<'a> Watch<'a> {
     /// Passes a signal of the parent's on to the process group of `pid`. Returns whether the parent is still there.
     fn pass_signal_on(&mut self, pid: Pid) -> bool {
         let Ok(Some(number)) = handshake::receive_signal(self.it.control) else { return false };
-        if !NOTIFICATIONS.contains(&number) {
+        if !NOTIFICATIONS.iter().any(|signal| signal.as_raw() == number) {
             self.asked = Some(number);
         }
-        let _ = signal::send(-pid.as_raw_nonzero().get(), number);
+        let _ = signal::send_to_group(pid, number);
         true
     }
 }
@@ -142,9 +136,11 @@ impl Ready {
     }
 }
 
-/// Kills and reaps every other process of the pid namespace. The caller must be its PID 1.
+/// Kills and reaps every other process of the pid namespace, of which the caller is the init.
 pub(crate) fn end_rest() {
-    let _ = signal::kill_all(SIGKILL);
+    if signal::kill_all_as_init().is_err() {
+        return; // what was not killed may never end
+    }
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}
 }
 

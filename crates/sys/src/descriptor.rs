@@ -76,29 +76,6 @@ pub fn close_on_exec_from_3() -> io::Result<()> {
     }
 }
 
-/// Closes every descriptor from 3 up except those in `keep`. Only for a forked child that no longer uses what it inherited.
-///
-/// # Errors
-/// When `close_range(2)` fails.
-pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    let mut kept: Vec<u32> =
-        keep.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).filter(|n| *n > 2).collect();
-    kept.sort_unstable();
-    let mut from = 3u32;
-    for fd in kept.into_iter().chain([u32::MAX]) {
-        if fd > from {
-            // SAFETY: the caller is a child that uses no owner of these descriptors any more: what it inherited is unused.
-            let result = unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
-            if result != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        from = fd.saturating_add(1);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

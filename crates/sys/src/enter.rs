@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::held::Held;
-use crate::process::{Child, CloneArgs, Namespaces, refuse_threads, run_and_exit};
+use crate::process::{Child, CloneArgs, Forked, Namespaces, refuse_threads, run_and_exit};
 
 /// The size of the child's stack, as large as that of a process's first thread. The kernel allocates pages as they are used.
 const STACK: usize = 8 << 20;
@@ -36,7 +36,7 @@ struct Errand<F> {
 /// # Errors
 /// When this process has more than one thread, the namespaces could not be made, or they cannot be entered. The error comes with
 /// `child`, which has not run.
-pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
+pub fn clone_into<F: FnOnce(Namespaces, Forked) -> i32>(
     held: &Held,
     cgroup: Option<BorrowedFd<'_>>,
     child: F,
@@ -53,8 +53,8 @@ pub fn clone_into<F: FnOnce(Namespaces) -> i32>(
     let entered = libc::CLONE_NEWUSER | Namespaces::AHEAD.bits();
     let mut errand = Errand { child: Some(child), namespaces, entered, args, answer: Err(libc::EIO) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
-    // SAFETY: this process waits until the go-between has ended; the go-between has a stack of its own and touches only the
-    // errand; the child has a copy of all memory, the stack included, and one thread as this process has.
+    // SAFETY: this process, which has one thread, waits until the go-between has ended; the go-between has a stack of its own and
+    // touches only the errand, and this thread's `errno`; the child has a copy of all memory, the stack included.
     let between = unsafe { libc::clone(go_between::<F>, stack.top(), flags, (&raw mut errand).cast()) };
     if let Some(between) = Pid::from_raw(between).filter(|_| between > 0) {
         wait_for(between);
@@ -86,7 +86,7 @@ fn wait_for(child: Pid) {
 }
 
 /// The go-between's main function, in which the child begins as well.
-extern "C" fn go_between<F: FnOnce(Namespaces) -> i32>(errand: *mut libc::c_void) -> libc::c_int {
+extern "C" fn go_between<F: FnOnce(Namespaces, Forked) -> i32>(errand: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the errand's owner waits for this process, and touches the errand only afterwards.
     let errand = unsafe { &mut *errand.cast::<Errand<F>>() };
     // SAFETY: the call takes a descriptor, and flags that name namespaces.
@@ -99,7 +99,7 @@ extern "C" fn go_between<F: FnOnce(Namespaces) -> i32>(errand: *mut libc::c_void
     match pid {
         -1 => errand.answer = Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
         0 => match errand.child.take() {
-            Some(child) => run_and_exit(|| child(Namespaces::MOUNTS)),
+            Some(child) => run_and_exit(|| child(Namespaces::MOUNTS, Forked(()))),
             None => return 1,
         },
         pid => errand.answer = i32::try_from(pid).map_err(|_| libc::EIO),
@@ -143,8 +143,8 @@ mod tests {
     fn a_threaded_process_is_refused_and_gets_its_child_back() {
         // The test harness runs this in a thread beside its main one.
         let held = Held::begin(Namespaces::AHEAD, Vec::new()).unwrap();
-        let Err((error, child)) = clone_into(&held, None, |_| 7) else { panic!("it was made") };
+        let Err((error, child)) = clone_into(&held, None, |_, _| 7) else { panic!("it was made") };
         assert!(error.to_string().contains("several threads"));
-        assert_eq!(child(Namespaces::NONE), 7);
+        assert_eq!(child(Namespaces::NONE, Forked(())), 7);
     }
 }

@@ -36,7 +36,7 @@ impl Feature {
 /// The kernel's error if the feature does not work.
 pub fn try_feature(feature: Feature) -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let child = process::clone(Namespaces::USER_AND_PID, None, || match attempt(feature, uid, gid) {
+    let child = process::clone(Namespaces::USER_AND_PID, None, |_| match attempt(feature, uid, gid) {
         Ok(()) => 0,
         Err(error) => error.raw_os_error().unwrap_or(libc::EIO).clamp(1, 255),
     })?;

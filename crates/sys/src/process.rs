@@ -162,6 +162,35 @@ impl CloneArgs {
     }
 }
 
+/// A process that was just forked, before its work has begun. It ends by `_exit`, so that owners among what it inherited are never
+/// dropped here: they are its parent's.
+#[derive(Debug)]
+pub struct Forked(pub(crate) ());
+
+impl Forked {
+    /// Closes every descriptor from 3 up except those in `keep`.
+    ///
+    /// # Errors
+    /// When `close_range(2)` fails.
+    pub fn close_all_but(self, keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut kept: Vec<u32> =
+            keep.iter().filter_map(|fd| u32::try_from(fd.as_raw_fd()).ok()).filter(|n| *n > 2).collect();
+        kept.sort_unstable();
+        let mut from = 3u32;
+        for fd in kept.into_iter().chain([u32::MAX]) {
+            if fd > from {
+                // SAFETY: the owners of these descriptors are the parent's. The work that follows has only what is kept to use.
+                let result = unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
+                if result != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            from = fd.saturating_add(1);
+        }
+        Ok(())
+    }
+}
+
 /// Starts a child in new namespaces, and in a cgroup of version 2 if one is given. The child runs `child` and exits with its result.
 ///
 /// # Errors
@@ -169,7 +198,7 @@ impl CloneArgs {
 pub fn clone(
     namespaces: Namespaces,
     cgroup: Option<BorrowedFd<'_>>,
-    child: impl FnOnce() -> i32,
+    child: impl FnOnce(Forked) -> i32,
 ) -> io::Result<Child> {
     refuse_threads()?;
     let mut pidfd: libc::c_int = -1;
@@ -182,7 +211,7 @@ pub fn clone(
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => run_and_exit(child),
+        0 => run_and_exit(|| child(Forked(()))),
         pid => {
             // SAFETY: the kernel has just opened this descriptor for us, close-on-exec, and nobody else owns it.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
@@ -196,13 +225,13 @@ pub fn clone(
 ///
 /// # Errors
 /// When this process has more than one thread, or the fork fails.
-pub fn fork(child: impl FnOnce() -> i32) -> io::Result<Child> {
+pub fn fork(child: impl FnOnce(Forked) -> i32) -> io::Result<Child> {
     refuse_threads()?;
     // SAFETY: there is one thread, so the C library's state is consistent in the copy, and its own fork keeps it so.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => run_and_exit(child),
+        0 => run_and_exit(|| child(Forked(()))),
         pid => {
             let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
             let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
@@ -255,7 +284,7 @@ mod tests {
     #[test]
     fn a_threaded_process_is_refused() {
         // The test harness runs this in a thread beside its main one.
-        let error = fork(|| 0).unwrap_err();
+        let error = fork(|_| 0).unwrap_err();
         assert!(error.to_string().contains("several threads"));
     }
 }

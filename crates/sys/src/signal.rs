@@ -4,6 +4,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::process::Pid;
+
 /// A signalfd(2) of blocked signals.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
@@ -131,20 +133,33 @@ pub fn ignore_sigxfsz() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Sends a signal, by its number, to every process of this pid namespace except the caller and its init.
+/// Kills every other process of the pid namespace of which this process is the init. Does nothing if there is none.
 ///
 /// # Errors
-/// When `kill(2)` fails.
-pub fn kill_all(signal: i32) -> io::Result<()> {
+/// When this process is no init, for it would kill all that its user may, or `kill(2)` fails.
+pub fn kill_all_as_init() -> io::Result<()> {
+    if rustix::process::getpid() != Pid::INIT {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "only an init may kill all other processes",
+        ));
+    }
     // SAFETY: `kill` touches no memory of ours.
-    if unsafe { libc::kill(-1, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if unsafe { libc::kill(-1, libc::SIGKILL) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }
 
-/// Sends a signal, by its number, to one process or, with a negative `pid`, to a process group.
+/// Sends a signal, by its number, which may be a real-time signal's, to the process group that `leader` leads.
 ///
 /// # Errors
 /// When `kill(2)` fails.
-pub fn send(pid: i32, signal: i32) -> io::Result<()> {
+pub fn send_to_group(leader: Pid, signal: i32) -> io::Result<()> {
     // SAFETY: `kill` touches no memory of ours.
-    if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    match unsafe { libc::kill(-leader.as_raw_nonzero().get(), signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

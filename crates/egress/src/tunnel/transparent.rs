@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
 use policy::{Carriage, Host, Plane, Port, Scheme, View};
 use rustix::io::Errno;
 use tokio::net::TcpStream;
@@ -19,10 +20,6 @@ use crate::http::{AgentStream, Buffered, Via, serve_requests};
 
 /// Ports whose clients speak first, so nothing is dialled before their first octets are judged.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
-
-/// The ports of the sidecar's own address. S0.15
-const GATEWAY_PORT: u16 = 8080;
-const FORWARD_PORT: u16 = 8081;
 
 /// Serves redirected connections until the listener fails.
 pub(crate) async fn serve_transparent(gate: Rc<Gate>, acceptor: Acceptor) -> io::Result<()> {

@@ -7,22 +7,24 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
-use sys::process::{self, Namespaces};
-use sys::{descriptor, privilege};
+use sys::privilege;
+use sys::process::{self, Forked, Namespaces};
 
 /// The machine's initial PID namespace, as its link reads: `PID_NS_INIT_INO` of linux/nsfs.h.
 const FIRST: &str = "pid:[4026531836]";
 
 /// Starts a process that runs `life`, from one with a single thread.
 pub(super) fn start(lines: &[BorrowedFd<'_>], life: impl FnOnce() -> Option<()>) -> io::Result<()> {
-    process::clone(Namespaces::NONE, None, || i32::from(shut_off(lines).is_err() || life().is_none()))
-        .map(drop)
+    process::clone(Namespaces::NONE, None, |forked| {
+        i32::from(shut_off(forked, lines).is_err() || life().is_none())
+    })
+    .map(drop)
 }
 
 /// Closes everything but `lines`, and leaves the run's directory.
-fn shut_off(lines: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn shut_off(forked: Forked, lines: &[BorrowedFd<'_>]) -> io::Result<()> {
     privilege::undumpable()?;
-    descriptor::close_all_but(lines)?;
+    forked.close_all_but(lines)?;
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&nothing)?;
     dup2_stdout(&nothing)?;

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use policy::agreed::CA_BUNDLES;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 use sys::landlock::{self, Right};
@@ -20,7 +21,6 @@ use super::mux::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::relay::{AfterEnd, CommandPipes, Relay, ShimStreams, SupervisorLinks};
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::failure::Failure;
-use crate::host::BUNDLES;
 use crate::launch::Stdio;
 use crate::spawn::open_terminal;
 use crate::supervise::{self, Ready};
@@ -202,7 +202,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 fn trust(authority: &[u8]) -> io::Result<()> {
     std::fs::write(AUTHORITY, authority)?;
     let readable = |path: &&&str| std::fs::metadata(path).is_ok_and(|m| m.len() <= LARGEST_BUNDLE);
-    let theirs = BUNDLES.iter().find(readable).and_then(|path| std::fs::read(path).ok());
+    let theirs = CA_BUNDLES.iter().find(readable).and_then(|path| std::fs::read(path).ok());
     let mut all = theirs.unwrap_or_default();
     all.push(b'\n');
     all.extend(authority);

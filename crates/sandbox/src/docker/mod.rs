@@ -218,14 +218,14 @@ pub fn start(
         run_lock: mark_inside,
     };
     // No parent-death signal: the shim would end before it could remove anything. It sees this process's end on the socket.
-    let init = process::clone(Namespaces::NONE, None, move || {
+    let init = process::clone(Namespaces::NONE, None, move |forked| {
         let _ = rustix::process::setsid();
         let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
         keep.extend([&given.broker, &given.run_lock].into_iter().flatten().map(AsFd::as_fd));
         if let Stdio::Descriptors(list) = &given.stdio {
             keep.extend(list.iter().map(AsFd::as_fd));
         }
-        match descriptor::close_all_but(&keep) {
+        match forked.close_all_but(&keep) {
             Ok(()) => shim::live(given),
             Err(_) => 1,
         }

@@ -5,10 +5,10 @@
 use std::io;
 use std::net::SocketAddr;
 
+use policy::agreed::{DNS_PORT, TRANSPARENT_PORT};
 use sys::{listener, network, nftables};
 
 use crate::handshake::ListenerSet;
-use crate::plan::inside::{DNS_PORT, TRANSPARENT_PORT};
 use crate::run_network::RunNetwork;
 
 /// Wires the network of the calling process, and binds the sidecar's sockets.

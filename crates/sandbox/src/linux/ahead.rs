@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use sys::enter;
 use sys::held::Held;
-use sys::process::{self, Child, Namespaces};
+use sys::process::{self, Child, Forked, Namespaces};
 
 use super::wire;
 
@@ -33,12 +33,14 @@ impl fmt::Debug for Ahead {
 pub(super) fn clone_init(
     ahead: Option<&Ahead>,
     cgroup: Option<BorrowedFd<'_>>,
-    init: impl FnOnce(Namespaces) -> i32,
+    init: impl FnOnce(Namespaces, Forked) -> i32,
 ) -> io::Result<Child> {
     let Some(Ahead(held)) = ahead else {
-        return process::clone(Namespaces::USER_AND_PID, cgroup, || init(Namespaces::REST));
+        return process::clone(Namespaces::USER_AND_PID, cgroup, |forked| init(Namespaces::REST, forked));
     };
     enter::clone_into(held, cgroup, init)
-        .or_else(|(_, init)| process::clone(Namespaces::USER_AND_PID, cgroup, || init(Namespaces::REST)))
+        .or_else(|(_, init)| {
+            process::clone(Namespaces::USER_AND_PID, cgroup, |forked| init(Namespaces::REST, forked))
+        })
         .inspect(|_| held.let_go())
 }

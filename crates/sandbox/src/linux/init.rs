@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use policy::{MountMode, Wiring};
 use sys::landlock::Right;
 use sys::privilege;
-use sys::process::{self, Namespaces};
-use sys::{descriptor, landlock, mount};
+use sys::process::{self, Forked, Namespaces};
+use sys::{landlock, mount};
 
 use super::handover::Laid;
 use super::image::Written;
@@ -38,7 +38,7 @@ const TERMINAL: &CStr = c"/dev/pts/0";
 const OWN_PROCESSES: u64 = 1;
 
 /// Runs init to its end. Returns the exit status of init's process, which nobody reads.
-pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
+pub(super) fn run(inherited: Inherited<'_>, left: Namespaces, forked: Forked) -> i32 {
     let launch = Launch::of(inherited.plan, inherited.command);
     let supervised = Supervised {
         launch: &launch,
@@ -48,10 +48,10 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces) -> i32 {
         broker: inherited.broker.as_ref(),
         end_rest: watch::end_rest,
     };
-    supervise::run(&supervised, prepare(&inherited, left))
+    supervise::run(&supervised, prepare(&inherited, left, forked))
 }
 
-fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure> {
+fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Result<Ready, Failure> {
     let fail = |step: &str| {
         let step = step.to_owned();
         move |error: io::Error| Failure::new(step, error)
@@ -59,7 +59,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
     let namespaces = |failure: Failure| failure.needing(Need::UserNamespaces);
     // Everybody inside may read init's arguments. They are a copy of the caller's command line.
     sys::arguments::replace("lockgate-init").map_err(fail("hide the caller's arguments"))?;
-    close_foreign(inherited).map_err(fail("close inherited descriptors"))?;
+    close_foreign(forked, inherited).map_err(fail("close inherited descriptors"))?;
     // Init leads a process group, as the sidecar does. The command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
     let alone = take_identity(inherited).map_err(fail("map the identity")).map_err(namespaces)?;
@@ -101,13 +101,13 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces) -> Result<Ready, Failure
 }
 
 /// Closes every descriptor that the parent had open and did not hand over.
-fn close_foreign(inherited: &Inherited<'_>) -> io::Result<()> {
+fn close_foreign(forked: Forked, inherited: &Inherited<'_>) -> io::Result<()> {
     let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
     keep.extend(inherited.broker.as_ref().map(AsFd::as_fd));
     if let Stdio::Descriptors(list) = &inherited.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));
     }
-    descriptor::close_all_but(&keep)
+    forked.close_all_but(&keep)
 }
 
 /// Takes on the identity of the sandbox. For an unprivileged caller init maps the ids itself; for root the parent maps them from

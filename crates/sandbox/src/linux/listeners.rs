@@ -5,12 +5,13 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use policy::agreed::{DNS_PORT, TRANSPARENT_PORT};
 use rustix::fs::{Mode, OFlags};
 use sys::listener;
 
 use super::root::Root;
 use crate::handshake::ListenerSet;
-use crate::plan::inside::{DNS_PORT, GATEWAY_SOCKET, TRANSPARENT_PORT};
+use crate::plan::inside::GATEWAY_SOCKET;
 
 /// Binds the listeners, one of them in the root, and hands them to the sidecar, with a descriptor that keeps the mounts: the kernel takes
 /// half a millisecond to tear them down, which would delay init's end, for which the parent may wait.

@@ -96,8 +96,9 @@ pub fn start(
         Inherited { plan, command, stdio, control: control_inside, sidecar: link, broker, hand: hand_inside };
     // The closure owns the child's ends of every socket. Dropping it closes them in this process.
     let birthplace = group.as_ref().and_then(Group::birthplace);
-    let init = ahead::clone_init(ahead.as_ref(), birthplace, move |left| init::run(inherited, left))
-        .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
+    let init =
+        ahead::clone_init(ahead.as_ref(), birthplace, move |left, forked| init::run(inherited, left, forked))
+            .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Process));
     let mut started = Started::of(init, control, group, Ending::Kill);
     match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {

@@ -72,7 +72,7 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<Result<(), String>> {
 /// When the ids cannot be mapped. `work` has not run then.
 pub fn within_subordinate_ids(ids: SubordinateIds, work: impl FnOnce() -> i32) -> io::Result<Exit> {
     let (ours, theirs) = descriptor::message_pair()?;
-    let child = process::clone(Namespaces::USER, None, move || {
+    let child = process::clone(Namespaces::USER, None, move |_| {
         // A process with credentials is undumpable, so its ids cannot be mapped from outside. This copy is dumpable for the moment.
         let ready = process::die_with_parent().and_then(|()| privilege::dumpable());
         let told =

@@ -7,13 +7,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use policy::agreed::CA_BUNDLES;
 use sys::mount::{self, Flags};
 
 use super::etc::{OURS, lay_over};
 use super::java::{self, Store};
 use super::root::Root;
 use crate::environment::{AUTHORITY, BUNDLE};
-use crate::host::BUNDLES;
 
 /// OpenSSL's directory of authorities, indexed by a hash of their names.
 const DIRECTORY: &str = "/etc/ssl/certs";
@@ -39,7 +39,7 @@ impl<'a> Trust<'a> {
     /// names.
     pub(super) fn prepare(root: &Root, bundle: Option<&'a Path>, java: Option<&Path>) -> io::Result<Self> {
         // In an image, the first of the usual bundles that exists.
-        let of_image = || BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
+        let of_image = || CA_BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
         let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });
         // Without a bundle, a runtime's own store is better than one made here.
         let stores = bundle.map_or_else(Vec::new, |_| java::stores(root, java));

@@ -3,10 +3,9 @@
 
 use std::io;
 
+use policy::agreed::TRANSPARENT_PORT;
 use sys::network::{self, Messages};
 use sys::nftables;
-
-use crate::plan::inside::TRANSPARENT_PORT;
 
 /// Returns the messages that wire a network namespace, on a kernel with all the features in use.
 pub(super) fn messages() -> [Messages; 2] {

@@ -1,4 +1,4 @@
-//! Paths and ports that are the same in every sandbox.
+//! Paths that are the same in every sandbox.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,16 +9,8 @@ use crate::image::RootImage;
 
 /// The sandbox's own home.
 pub(crate) const HOME: &str = "/home/agent";
-/// The port of the redirect, which no program asks for. (S2's 9999 belongs to the literal wiring, and one of the agent's programs may
-/// want it.)
-pub(crate) const TRANSPARENT_PORT: u16 = 41999;
-/// The port of the explicit proxy (S0.15).
-pub(crate) const FORWARD_PORT: u16 = 8081;
-/// The port of the gateway.
-pub(crate) const GATEWAY_PORT: u16 = 8080;
 /// The gateway's Unix socket.
 pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
-pub(crate) const DNS_PORT: u16 = 53;
 
 /// Returns the home inside: the sandbox's own, or that of the image's user if it is not root.
 pub(super) fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>) -> PathBuf {
