@@ -76,7 +76,7 @@ pub use plan_run::RunRequest;
 pub use policy_file::read_policy_if_there;
 pub use proxy_url::unheeded_no_proxy;
 pub use random_ids::new_run_id;
-pub use record::{Outcome, RunRecord, RunState, SetUpRecord};
+pub use record::{Leftover, Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::run;
 pub use run_lock::{Reaped, reap_dead};

@@ -231,7 +231,10 @@ impl Platform {
                 proxy.as_ref().filter(|_| id == proxy_url::CREDENTIAL).and_then(proxy_url::credential);
             Ok(proxys.or_else(|| system_proxies::credential(proxies.as_ref()?, id)))
         } else {
-            self.vault().and_then(|vault| Ok(vault.get(id)?))
+            self.vault().and_then(|vault| match vault {
+                Some(vault) => Ok(vault.get(id)?),
+                None => Ok(None),
+            })
         };
         match found {
             Ok(Some(credential)) => {
@@ -271,12 +274,12 @@ impl Platform {
         Some(fault)
     }
 
-    fn vault(&mut self) -> Result<&Vault, Error> {
+    fn vault(&mut self) -> Result<Option<&Vault>, Error> {
         if self.vault.is_none() {
             let later = self.sources.as_ref().and_then(|sources| sources.vault.as_ref());
             self.vault = later.map(VaultLater::open).transpose()?;
         }
-        self.vault.as_ref().ok_or(Error::SidecarLost)
+        Ok(self.vault.as_ref())
     }
 
     fn send(&self, answer: &Answer) -> io::Result<()> {

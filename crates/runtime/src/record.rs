@@ -1,6 +1,7 @@
 //! The record of a run: what it was, and how it ended.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -63,6 +64,22 @@ pub struct SetUpRecord {
     pub milliseconds: u64,
 }
 
+/// What could not be taken away at the end of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftover {
+    /// What it is, and why it could not be taken away then.
+    pub why: String,
+    /// Whether it was taken away later.
+    pub is_gone: bool,
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = if self.is_gone { "it is gone now" } else { "the next run tries again" };
+        write!(f, "after its end something of it could not be taken away: {}; {now}", self.why)
+    }
+}
+
 /// The record of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -109,6 +126,9 @@ pub struct RunRecord {
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
+    /// What could not be taken away at its end, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leftover: Option<Leftover>,
     /// Why its command never ran, if it did not: one line that reads on after "failed to".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -135,6 +155,16 @@ pub(crate) fn failure(error: &Error) -> String {
 }
 
 impl RunRecord {
+    /// Notes how it stands with what could not be taken away at the end of the run: `why` is the first reason, and `problems` are what
+    /// is still there.
+    pub(crate) fn note_leftover(&mut self, why: Option<String>, problems: &[String]) {
+        let known = self.leftover.as_ref().filter(|left| !left.is_gone).map(|left| left.why.clone());
+        let found = (!problems.is_empty()).then(|| problems.join("; "));
+        if let Some(why) = why.or(known).or(found) {
+            self.leftover = Some(Leftover { why, is_gone: problems.is_empty() });
+        }
+    }
+
     /// Appends the record as it is now to the run's file. The last whole line counts: for a reader this is as safe as replacing the
     /// file, and the disk makes no new file.
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
@@ -252,6 +282,7 @@ impl RunRecord {
             plan: Vec::new(),
             setup: Vec::new(),
             outcome: None,
+            leftover: None,
             failure: None,
         }
     }
@@ -265,6 +296,26 @@ mod tests {
 
     fn record() -> RunRecord {
         RunRecord::for_test("abcdefghjkmn")
+    }
+
+    #[test]
+    fn what_is_left_of_a_run_is_told_once_and_as_it_stands_now() {
+        let mut record = record();
+        record.note_leftover(None, &[]);
+        assert_eq!(record.leftover, None);
+        let problems = ["links /w/.git: shut".to_owned()];
+        for _ in 0..2 {
+            record.note_leftover(None, &problems);
+            let told = record.leftover.as_ref().unwrap().to_string();
+            assert!(told.ends_with("taken away: links /w/.git: shut; the next run tries again"), "{told}");
+        }
+        for _ in 0..2 {
+            record.note_leftover(None, &[]);
+            let told = record.leftover.as_ref().unwrap().to_string();
+            assert!(told.ends_with("taken away: links /w/.git: shut; it is gone now"), "{told}");
+        }
+        record.note_leftover(Some("another".into()), &problems);
+        assert_eq!(record.leftover, Some(Leftover { why: "another".into(), is_gone: false }));
     }
 
     fn directory(folder: &std::path::Path) -> StateDirectory {

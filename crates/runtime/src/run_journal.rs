@@ -13,7 +13,7 @@ use crate::permission::permissions;
 use crate::plan_run::PlannedRun;
 use crate::record::{Outcome, RunRecord, RunState, failure, now};
 use crate::report::{End, ExecutedRun, Finished, Report};
-use crate::run_lock::{Reaped, RunLock, all, are_dead, reap_dead, tell_left};
+use crate::run_lock::{Reaped, RunLock, are_dead, reap_dead};
 use crate::set_up_log::SetUpLog;
 use crate::state::StateDirectory;
 
@@ -66,6 +66,7 @@ fn first_record(PlannedRun { spec, command, plan, .. }: &PlannedRun) -> RunRecor
         plan: plan.steps.iter().map(ToString::to_string).collect(),
         setup: Vec::new(),
         outcome: None,
+        leftover: None,
         failure: None,
     }
 }
@@ -161,9 +162,7 @@ impl RunJournal {
             return Ok(());
         }
         self.record.notices.extend(told);
-        if let Some(why) = all(problems) {
-            tell_left(&mut self.record.notices, &why, problems);
-        }
+        self.record.note_leftover(None, problems);
         self.record.write(&self.state, &self.run)
     }
 
@@ -195,17 +194,18 @@ impl RunJournal {
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<Finished, Error> {
         self.record.ended = Some(now());
-        let came_to = executed.as_ref().ok().map(|executed| {
+        let executed = executed.map(|executed| {
             let command = self.record.command.first().map_or("", String::as_str);
-            let ending = ending(executed, command, &self.searched, &self.bounds);
-            let outcome = outcome(executed, &ending);
-            (ending, outcome)
+            let ending = ending(&executed, command, &self.searched, &self.bounds);
+            let outcome = outcome(&executed, &ending);
+            (executed, ending, outcome)
         });
-        self.record.state = if came_to.is_some() { RunState::Ended } else { RunState::Failed };
-        self.record.outcome = came_to.as_ref().map(|(_, outcome)| outcome.clone());
+        self.record.state = if executed.is_ok() { RunState::Ended } else { RunState::Failed };
+        self.record.outcome = executed.as_ref().ok().map(|(_, _, outcome)| outcome.clone());
         self.record.failure = executed.as_ref().err().map(failure);
         let written = self.record.write(&self.state, &self.run);
-        let executed = executed.map(|executed| self.end_sandbox(executed));
+        let executed =
+            executed.map(|(executed, ending, outcome)| (self.end_sandbox(executed), ending, outcome));
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         // Told even where the record could not be written.
@@ -216,16 +216,15 @@ impl RunJournal {
         match &executed {
             // The next run sees to what is left, and to a record that could not be written.
             _ if !problems.is_empty() || written.is_err() => {}
-            Ok(Some(sandbox)) => self.lock.hand_over(sandbox),
+            Ok((Some(sandbox), ..)) => self.lock.hand_over(sandbox),
             _ => self.lock.remove(),
         }
         if self.are_dead != Some(false) {
             self.reaped.extend(reap_dead(&self.state));
         }
         tell_reaped(&self.reaped, report);
-        executed?;
+        let (_, ending, outcome) = executed?;
         written?;
-        let (ending, outcome) = came_to.ok_or(Error::SidecarLost)?;
         Ok(Finished { run: self.run, ending, outcome })
     }
 }

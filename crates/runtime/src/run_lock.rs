@@ -154,9 +154,7 @@ fn reap(directory: &StateDirectory, path: &Path) -> Option<Reaped> {
             record.ended = Some(now());
         }
         record.notices.extend(told.iter().cloned());
-        if let Some(why) = why_left.or_else(|| left_before(&record.notices)).or_else(|| all(&problems)) {
-            tell_left(&mut record.notices, &why, &problems);
-        }
+        record.note_leftover(why_left, &problems);
         if record != was && record.write(directory, &run).is_err() {
             // The disk is full, say: the next process tries again.
             return Some(Reaped { run, problems, told });
@@ -170,28 +168,6 @@ fn reap(directory: &StateDirectory, path: &Path) -> Option<Reaped> {
         let _ = std::fs::remove_file(path);
     }
     Some(Reaped { run, problems, told })
-}
-
-/// How a notice begins that something was still there after the run, and how it ends.
-const LEFT: &str = "after its end something of it could not be taken away: ";
-const GONE: &str = "; it is gone now";
-const STAYS: &str = "; the next run tries again";
-
-/// Replaces the notice of what was still there after the run by one that says how it stands now.
-pub(crate) fn tell_left(notices: &mut Vec<String>, why: &str, problems: &[String]) {
-    notices.retain(|notice| !notice.starts_with(LEFT));
-    let now = if problems.is_empty() { GONE } else { STAYS };
-    notices.push(format!("{LEFT}{why}{now}"));
-}
-
-/// Returns the reason that an earlier notice gave for what is still there.
-fn left_before(notices: &[String]) -> Option<String> {
-    notices.iter().find_map(|notice| notice.strip_prefix(LEFT)?.strip_suffix(STAYS)).map(str::to_owned)
-}
-
-/// Joins all problems into one text; `None` where there are none.
-pub(crate) fn all(problems: &[String]) -> Option<String> {
-    (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 #[cfg(test)]
@@ -268,22 +244,6 @@ mod tests {
         });
         assert!(reap_dead(&directory).is_empty());
         assert!(std::fs::read_dir(directory.live()).unwrap().next().is_none());
-    }
-
-    #[test]
-    fn what_is_left_of_a_run_is_told_once_and_as_it_stands_now() {
-        let mut notices = vec!["other".to_owned()];
-        let problems = ["links /w/.git: shut".to_owned()];
-        for _ in 0..2 {
-            let why = left_before(&notices).or_else(|| all(&problems)).unwrap();
-            tell_left(&mut notices, &why, &problems);
-            assert_eq!(notices.len(), 2);
-            assert!(notices[1].ends_with("links /w/.git: shut; the next run tries again"), "{notices:?}");
-        }
-        let why = left_before(&notices).unwrap();
-        tell_left(&mut notices, &why, &[]);
-        assert!(notices.len() == 2 && notices[1].ends_with("links /w/.git: shut; it is gone now"));
-        assert_eq!(left_before(&notices), None);
     }
 
     #[test]

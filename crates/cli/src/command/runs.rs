@@ -179,13 +179,18 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
         }
         None => output::data(&format!("outcome    {}", came_to(&record)))?,
     }
-    for notice in &record.notices {
-        output::data(&format!("note       {}", output::plain(notice)))?;
+    for notice in notes(&record) {
+        output::data(&format!("note       {}", output::plain(&notice)))?;
     }
     for permission in &record.permissions {
         output::data(&format!("rule       {}", output::plain(&rule(permission))))?;
     }
     Ok(0)
+}
+
+/// Returns what was weaker in a run than it could have been, and what could not be taken away at its end.
+fn notes(record: &RunRecord) -> impl Iterator<Item = String> {
+    record.notices.iter().cloned().chain(record.leftover.iter().map(ToString::to_string))
 }
 
 /// Lists what a run or one of its companions was allowed or denied, and by which rule.
@@ -203,8 +208,8 @@ fn logs(state: &StateDirectory, run: &str) -> Done {
     for (number, step) in (1..).zip(&record.plan) {
         output::data(&format!("    {number:2}. {}", output::plain(step)))?;
     }
-    for notice in &record.notices {
-        output::data(&format!("    note: {}", output::plain(notice)))?;
+    for notice in notes(&record) {
+        output::data(&format!("    note: {}", output::plain(&notice)))?;
     }
     for setup in &record.setup {
         output::data(&format!("    set-up: {}", set_up(setup)))?;
