@@ -10,6 +10,7 @@ pub(crate) struct Ending {
     under_way: Cell<usize>,
     stage: Cell<Stage>,
     none_left: Notify,
+    begun: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +49,14 @@ impl Ending {
         self.stage.get() != Stage::Serving
     }
 
+    /// Waits until no exchange may begin any more.
+    pub(crate) async fn begun(&self) {
+        let begun = self.begun.notified();
+        if !self.has_begun() {
+            begun.await;
+        }
+    }
+
     /// Whether exchanges under way are cut.
     pub(crate) fn is_over(&self) -> bool {
         self.stage.get() == Stage::Over
@@ -56,6 +65,7 @@ impl Ending {
     /// Lets no exchange begin, and waits until none is under way.
     pub(crate) async fn drain(&self) {
         self.stage.set(Stage::Draining);
+        self.begun.notify_waiters();
         while self.under_way.get() > 0 {
             self.none_left.notified().await;
         }

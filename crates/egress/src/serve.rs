@@ -224,7 +224,8 @@ async fn read_message(socket: &UnixStream) -> io::Result<usize> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-    use std::os::unix::net::UnixStream;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
     use std::sync::mpsc::{Receiver, channel};
     use std::thread::JoinHandle;
     use std::time::Duration;
@@ -258,6 +259,8 @@ mod tests {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (forward, gateway) = (bind(at).unwrap(), bind(at).unwrap());
         let [proxy_at, gateway_at] = [&forward, &gateway].map(|listener| bound(listener).unwrap());
+        let name = UnixAddr::from_abstract_name(format!("lockgate-serve-{gateway_at}")).unwrap();
+        let socket = UnixListener::bind_addr(&name).unwrap();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let (ready, is_ready) = channel();
         let (accepts, accepted) = channel();
@@ -265,9 +268,10 @@ mod tests {
         let audit = tempfile::tempfile().unwrap();
         let records = audit.try_clone().unwrap();
         let thread = std::thread::spawn(move || {
-            let shut = forward.try_clone().unwrap();
+            let (shut, shut_socket) = (forward.try_clone().unwrap(), socket.try_clone().unwrap());
             let drain = move || {
                 rustix::net::shutdown(&shut, Shutdown::Both).unwrap();
+                rustix::net::shutdown(&shut_socket, Shutdown::Both).unwrap();
                 let _ = drains.send(());
             };
             let peer_filter = PeerFilter::new(move |_, local| {
@@ -277,6 +281,7 @@ mod tests {
             let listeners = Listeners {
                 forward: Some(forward),
                 gateway: Some(gateway),
+                gateway_socket: Some(socket.into()),
                 peer_filter: Some(peer_filter),
                 ..Listeners::default()
             };

@@ -6,6 +6,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use data_encoding::BASE64;
 use policy::{Denial, Guard, Plane};
 use serde::Deserialize;
@@ -15,7 +16,9 @@ use tokio::net::UnixStream;
 
 use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
+use crate::http::gateway::{NO_ROOM, ReservedMemory};
 use crate::http::head::Buffered;
+use crate::http::outgoing::within_stall_limit;
 use crate::http::request::Via;
 use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
@@ -44,28 +47,44 @@ struct JsonRequest {
 /// Serves lines until the agent ends the connection.
 pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io::Result<()> {
     loop {
-        let end = loop {
-            let end = agent.ahead.iter().position(|b| *b == b'\n');
-            if end.unwrap_or(agent.ahead.len()) > LARGEST {
-                let denial = unreadable("the line is longer than 1 MiB".into());
-                return write_line(&mut agent, &refused(&gate, UNREAD, denial, 413)).await;
+        let (line, reserved) = match next_line(&mut agent).await? {
+            Some(Ok(line)) => line,
+            Some(Err((status, why))) => {
+                let answer = refused(&gate, UNREAD, unreadable(why.into()), status);
+                return write_line(&mut agent, &answer).await;
             }
-            if let Some(end) = end {
-                break end;
-            }
-            if agent.fill(IDLE).await? == 0 {
-                match agent.ahead.is_empty() {
-                    true => return Ok(()),
-                    false => break agent.ahead.len(),
-                }
-            }
+            None => return Ok(()),
         };
-        let line = agent.ahead.split_to((end + 1).min(agent.ahead.len()));
-        let answer = match parse(&line) {
-            Ok(wire) => send(&gate, &wire).await?,
-            Err(Unreadable { target, denial }) => refused(&gate, &target, denial, 400),
+        let (answer, _reserved) = match parse(&line) {
+            Ok(wire) => send(&gate, &wire, reserved).await?,
+            Err(Unreadable { target, denial }) => (refused(&gate, &target, denial, 400), reserved),
         };
+        drop(line);
         write_line(&mut agent, &answer).await?;
+    }
+}
+
+/// A line with the memory that it takes, or the status and the reason with which it is refused.
+type Line = Result<(BytesMut, ReservedMemory), (u16, &'static str)>;
+
+/// Reads the next line. `None` at the end of the connection.
+async fn next_line(agent: &mut Buffered<UnixStream>) -> io::Result<Option<Line>> {
+    let Some(mut reserved) = ReservedMemory::for_octets(0) else { return Ok(Some(Err((429, NO_ROOM)))) };
+    loop {
+        let end = agent.ahead.iter().position(|b| *b == b'\n');
+        let length = end.map_or(agent.ahead.len(), |end| end + 1);
+        if length > LARGEST {
+            return Ok(Some(Err((413, "the line is longer than 1 MiB"))));
+        }
+        if reserved.grow_to(length).is_none() {
+            return Ok(Some(Err((429, NO_ROOM))));
+        }
+        if end.is_some() {
+            return Ok(Some(Ok((agent.ahead.split_to(length), reserved))));
+        }
+        if agent.fill(IDLE).await? == 0 {
+            return Ok((length > 0).then(|| Ok((agent.ahead.split(), reserved))));
+        }
     }
 }
 
@@ -99,7 +118,7 @@ fn refused(gate: &Rc<Gate>, target: &str, denial: Denial, status: u16) -> serde_
 }
 
 async fn write_line(agent: &mut Buffered<UnixStream>, answer: &serde_json::Value) -> io::Result<()> {
-    agent.reader.write_all(format!("{answer}\n").as_bytes()).await
+    within_stall_limit(agent.reader.write_all(format!("{answer}\n").as_bytes())).await
 }
 
 /// Writes a request as HTTP/1. Refuses what could break lines; the rest is left for the parser of heads to refuse.
@@ -134,8 +153,12 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     Ok(out.into_bytes())
 }
 
-/// Sends a request to the gateway, and converts the response to JSON.
-async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
+/// Sends a request to the gateway, and converts the response to JSON. Returns it with the memory that it takes.
+async fn send(
+    gate: &Rc<Gate>,
+    wire: &[u8],
+    reserved: ReservedMemory,
+) -> io::Result<(serde_json::Value, ReservedMemory)> {
     let (ours, theirs) = UnixStream::pair()?;
     let served = serve_requests(Rc::clone(gate), Via::Gateway, AgentStream::Unix(theirs), wire.into());
     // Dropping the reading end once there is enough makes the writer fail instead of waiting for a reader.
@@ -145,16 +168,22 @@ async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<serde_json::Value> {
     };
     let (_, answer) = tokio::join!(Box::pin(served), read);
     let mut answer = answer?;
+    drop(reserved); // the request's
+    // What is read, its body as text, and the line that it becomes.
+    let Some(reserved) = ReservedMemory::for_octets(3 * answer.len()) else {
+        let denial = json!({"error": NO_ROOM, "status": 429, "guard": Guard::Framing.code()});
+        return Ok((denial, ReservedMemory::for_octets(0).ok_or(io::ErrorKind::OutOfMemory)?));
+    };
     let is_cut = answer.len() as u64 > LARGEST_ANSWER;
     answer.truncate(LARGEST_ANSWER as usize);
     let mut told = as_json(&answer);
     if is_cut {
         told["truncated"] = true.into();
     }
-    Ok(told)
+    Ok((told, reserved))
 }
 
-/// Converts a response to JSON; a body that is not text is in base64.
+/// Converts a response to JSON; a body that is not text, or hardly any, is in base64.
 fn as_json(mut answer: &[u8]) -> serde_json::Value {
     // Interim responses are left out.
     while answer.starts_with(b"HTTP/1.1 1") {
@@ -174,11 +203,19 @@ fn as_json(mut answer: &[u8]) -> serde_json::Value {
     let chunked = headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked");
     let body = if chunked { dechunk(&answer[head..]) } else { answer[head..].to_vec() };
     match String::from_utf8(body) {
-        Ok(text) => json!({"status": response.code, "headers": headers, "body": text}),
-        Err(other) => {
-            json!({"status": response.code, "headers": headers, "body": BASE64.encode(other.as_bytes()), "encoding": "base64"})
+        Ok(text) if !grows_by_escapes(&text) => {
+            json!({"status": response.code, "headers": headers, "body": text})
+        }
+        other => {
+            let body = other.map_or_else(|error| error.into_bytes(), String::into_bytes);
+            json!({"status": response.code, "headers": headers, "body": BASE64.encode(&body), "encoding": "base64"})
         }
     }
+}
+
+/// Whether a text would be longer in JSON, where a control octet takes six, than in base64.
+fn grows_by_escapes(text: &str) -> bool {
+    text.bytes().filter(u8::is_ascii_control).count() > text.len() / 4
 }
 
 /// Returns the data of a chunked body, as far as it is well-formed.

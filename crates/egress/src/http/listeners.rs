@@ -31,10 +31,16 @@ pub(crate) async fn serve_http(gate: Rc<Gate>, acceptor: Acceptor, via: Via) -> 
     }
 }
 
-/// Serves the gateway's Unix socket until its listener fails: HTTP, or the JSON form of S2 if the first octet is a brace.
+/// Serves the gateway's Unix socket until its listener fails, or the sidecar ends: HTTP, or the JSON form of S2 if the first octet is a
+/// brace.
 pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener) -> io::Result<()> {
     loop {
-        let (stream, permit) = accept_unix(&listener).await?;
+        let (stream, permit) = tokio::select! {
+            biased;
+            // A listener that was shut down does not fail as one of TCP does: Linux says for ever that there is nobody yet.
+            () = gate.ending().begun() => return Ok(()),
+            accepted = accept_unix(&listener) => accepted?,
+        };
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
             let mut agent = Buffered::new(stream);

@@ -63,7 +63,7 @@ pub(super) async fn carry_both(
     plane: Plane,
     exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
-    upstream: Dialled,
+    mut upstream: Dialled,
     idle: Duration,
 ) -> io::Result<()> {
     if exchange.grant().is_companion() {
@@ -75,7 +75,10 @@ pub(super) async fn carry_both(
         biased;
         carried = sniff::sniff(&mut agent, idle) => carried,
         // The upstream speaks first: SSH, SMTP, MySQL. A rule for TLS waits for the agent.
-        _ = upstream.readable(), if !only_tls => Carried::Other,
+        spoken = upstream.has_spoken(), if !only_tls => match spoken {
+            Ok(true) => Carried::Other,
+            Ok(false) | Err(_) => Carried::Nothing,
+        },
     };
     let checked = match carried {
         Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, RefuseBy::TlsAlert)),

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use policy::Port;
+use tokio::io::AsyncBufReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
@@ -85,11 +86,13 @@ impl Dialled {
         }
     }
 
-    /// Waits until the peer has sent something.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
+    /// Waits until the peer has said something, or has ended. Returns whether it has said something.
+    ///
+    /// It looks at the octets: that a socket is ready may be said of octets that were read long ago, or of a TLS message without data.
+    pub(crate) async fn has_spoken(&mut self) -> io::Result<bool> {
         match self {
-            Self::Tcp(stream) => stream.readable().await,
-            Self::Tls(stream) => stream.get_ref().0.readable().await,
+            Self::Tcp(stream) => Ok(stream.peek(&mut [0]).await? > 0),
+            Self::Tls(stream) => Ok(!stream.fill_buf().await?.is_empty()),
         }
     }
 }

@@ -21,6 +21,7 @@ use super::problem::{After, Reply};
 use super::request::Request;
 use crate::gate::Gate;
 use refused::{after_unread, recorded, refusal};
+pub(super) use whole_body::{NO_ROOM, ReservedMemory};
 
 /// The longest query of a question about earlier runs, in octets.
 const LONGEST_QUERY: usize = 1024;

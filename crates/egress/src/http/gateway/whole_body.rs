@@ -30,7 +30,7 @@ pub(super) struct WholeBody {
 }
 
 /// The gateway's memory that one body takes. Dropping it gives the memory back.
-pub(super) struct ReservedMemory {
+pub(in crate::http) struct ReservedMemory {
     permit: OwnedSemaphorePermit,
     octets: usize,
 }
@@ -43,11 +43,16 @@ impl ReservedMemory {
             BodyLength::Sized(size) => usize::try_from(size).unwrap_or(usize::MAX).min(limit),
             BodyLength::Chunked => STEP.min(limit),
         };
+        Self::for_octets(octets)
+    }
+
+    /// Reserves room for this many octets.
+    pub(in crate::http) fn for_octets(octets: usize) -> Option<Self> {
         Some(Self { permit: permit(octets)?, octets })
     }
 
     /// Reserves more steps until `octets` fit.
-    fn grow_to(&mut self, octets: usize) -> Option<()> {
+    pub(in crate::http) fn grow_to(&mut self, octets: usize) -> Option<()> {
         while self.octets < octets {
             self.permit.merge(permit(STEP)?);
             self.octets += STEP;
@@ -61,9 +66,12 @@ fn permit(octets: usize) -> Option<OwnedSemaphorePermit> {
     MEMORY.with(Arc::clone).try_acquire_many_owned(kibibytes).ok()
 }
 
+/// Why a request is refused for which there is no memory.
+pub(in crate::http) const NO_ROOM: &str = "the gateway holds as many requests as it has room for; try again";
+
 /// The reply to a body for which there is no memory.
 fn no_room() -> Reply {
-    refusal(429, "http_framing", "the gateway holds as many requests as it has room for; try again")
+    refusal(429, "http_framing", NO_ROOM)
 }
 
 /// The reply to a body above its limit.
