@@ -6,7 +6,8 @@
 use credential::{Credential, Position, RenderError, Secret, Template, Value, substitute};
 use libfuzzer_sys::fuzz_target;
 
-const PLACES: [Position; 6] = [Position::Header, Position::Path, Position::Query, Position::Json, Position::Form, Position::Text];
+const PLACES: [Position; 6] =
+    [Position::Header, Position::Path, Position::Query, Position::Json, Position::Form, Position::Text];
 
 fuzz_target!(|input: &[u8]| {
     let end = input.windows(2).position(|pair| pair == b"\n\n").unwrap_or(input.len());

@@ -52,7 +52,10 @@ fn read_as_file(record: &[u8]) -> Option<Credential> {
     assert_eq!(Vault::ids(&DIRECTORY).expect("the directory can be listed"), ["@good/one", ID]);
     let listing = both.list().expect("the directory can be listed");
     let told = listing.entries.iter().map(|entry| entry.id.as_str());
-    assert!(told.chain(listing.failed.iter().map(|(id, _)| id.as_str())).eq(["@good/one", ID]), "{listing:?}");
+    assert!(
+        told.chain(listing.failed.iter().map(|(id, _)| id.as_str())).eq(["@good/one", ID]),
+        "{listing:?}"
+    );
     assert!(listing.failed.is_empty() || before.is_err(), "it opens and cannot be listed");
     let rotation = both.rotate().expect("the directory is writable");
     assert_eq!(rotation.rewrapped + rotation.already + rotation.failed.len(), 2);

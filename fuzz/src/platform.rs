@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use credential::Secret;
 use data_encoding::{BASE64_NOPAD, HEXLOWER};
-use egress::{PlatformPlace, SigningKey, CredentialConfig};
+use egress::{CredentialConfig, PlatformPlace, SigningKey};
 
 use crate::agent::contains;
 use crate::strict::{Reading, end_of_request};

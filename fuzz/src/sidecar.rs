@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
 use std::sync::mpsc;
 
-use egress::{Answers, Files, Gate, GateOptions, Listeners, SigningKey, CredentialConfig};
+use egress::{Answers, CredentialConfig, Files, Gate, GateOptions, Listeners, SigningKey};
 use policy::{Layers, Origin, RunId};
 
 use crate::agent::{PATIENCE, survive_broken_pipes};
