@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 
 /// A chain that a run wrote, and the public half of its signing key. The private half is gone.
-const WRITTEN: &str = include_str!("../seeds/audit_verify/written.jsonl");
-const KEY: &str = include_str!("../seeds/audit_verify.pub");
+const WRITTEN: &str = include_str!("../../../../fuzz/seeds/audit_verify/written.jsonl");
+const KEY: &str = include_str!("../../../../fuzz/seeds/audit_verify.pub");
 
 fuzz_target!(|bytes: &[u8]| {
     check(bytes);
