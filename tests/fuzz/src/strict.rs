@@ -67,7 +67,8 @@ pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Finds the end of a request that the sidecar sent to `host`: one `host` field of that value, one statement of length.
+/// Finds the end of a request that the sidecar sent to `host`: one `host` field of that value, one statement of length, and
+/// `connection: close` if there is a body.
 #[must_use]
 pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
     let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -88,7 +89,7 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
         return Reading::Bad("the request line");
     }
     let (mut hosts, mut length, mut chunked) = (0, None, false);
-    let (mut connections, mut upgrades) = (0, 0);
+    let (mut connections, mut upgrades, mut closes) = (0, 0, 0);
     for line in lines {
         let Some(colon) = line.iter().position(|b| *b == b':') else {
             return Reading::Bad("a field without a colon");
@@ -113,6 +114,7 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
             b"transfer-encoding" if value == b"chunked" && length.is_none() && !chunked => chunked = true,
             b"content-length" | b"transfer-encoding" => return Reading::Bad("two statements of length"),
             b"connection" if value == b"upgrade" => connections += 1,
+            b"connection" if value == b"close" => closes += 1,
             b"upgrade" if value == b"websocket" => upgrades += 1,
             b"connection"
             | b"upgrade"
@@ -136,6 +138,12 @@ pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
     let websocket = *method == b"GET" && length.is_none() && !chunked;
     if !matches!((connections, upgrades, websocket), (0, 0, _) | (1, 1, true)) {
         return Reading::Bad("an upgrade of something else");
+    }
+    // No request follows one with a body, and its head says so. It may say so of an empty body that has a length.
+    let (has_length, has_body) =
+        (length.is_some() || chunked, length.is_some_and(|size| size > 0) || chunked);
+    if !(usize::from(has_body)..=usize::from(has_length)).contains(&closes) {
+        return Reading::Bad("the end of the connection");
     }
     if chunked {
         return match end_of_chunked(&bytes[body..]) {
