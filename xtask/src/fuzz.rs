@@ -52,7 +52,7 @@ fn cargo_fuzz(args: &[&str], limit: Duration, folder: &Path) -> Result<()> {
 
 /// Returns the names of the targets. Each is a file and must have a folder of seeds.
 fn targets(folder: &Path) -> Result<Vec<String>> {
-    let listed = fs::read_dir(folder.join("../tests/fuzz/src/checks")).context("failed to list the fuzz targets")?;
+    let listed = fs::read_dir(folder.join("fuzz_targets")).context("failed to list the fuzz targets")?;
     let mut names: Vec<String> = listed
         .flatten()
         .filter_map(|entry| entry.path().file_stem().map(|stem| stem.to_string_lossy().into_owned()))

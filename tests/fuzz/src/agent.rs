@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// # Panics
 /// When the sidecar hangs, and does not end the connection.
 #[must_use]
-pub fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(proxy);
     // A refusal may come before everything was sent, and then resets the connection.
     let sent = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
@@ -28,7 +28,7 @@ pub fn converse(proxy: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 /// # Panics
 /// When the sidecar hangs, and does not end the connection.
 #[must_use]
-pub fn converse_locally(name: &str, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn converse_locally(name: &str, bytes: &[u8]) -> Vec<u8> {
     let address = LocalAddr::from_abstract_name(name).expect("a short name");
     let mut stream = UnixStream::connect_addr(&address).expect("the gateway listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
@@ -65,7 +65,7 @@ pub(crate) fn to_end(stream: &mut impl Read, sent: &str) -> Vec<u8> {
 
 /// Opens a socket that talks to the resolver.
 #[must_use]
-pub fn dns_socket(dns: SocketAddr) -> UdpSocket {
+pub(crate) fn dns_socket(dns: SocketAddr) -> UdpSocket {
     let unspecified: IpAddr = Ipv6Addr::LOCALHOST.into();
     let socket = UdpSocket::bind((unspecified, 0)).expect("a free port");
     socket.connect(dns).expect("a datagram socket connects");
@@ -77,7 +77,7 @@ pub fn dns_socket(dns: SocketAddr) -> UdpSocket {
 ///
 /// # Panics
 /// When one of these does not hold.
-pub fn assert_clean(answer: &[u8]) {
+pub(crate) fn assert_clean(answer: &[u8]) {
     assert!(answer.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(answer));
     let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
         panic!("a head was begun and not ended: {:?}", String::from_utf8_lossy(answer));
@@ -92,10 +92,4 @@ pub fn assert_clean(answer: &[u8]) {
     let fields: Vec<Vec<u8>> = head.split(|b| *b == b'\n').skip(1).map(<[u8]>::to_ascii_lowercase).collect();
     let has = |name: &[u8]| fields.iter().any(|field| field.starts_with(name));
     assert!(!(has(b"content-length:") && has(b"transfer-encoding:")), "{:?}", String::from_utf8_lossy(head));
-}
-
-/// Whether a text contains a part.
-#[must_use]
-pub fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }

@@ -16,7 +16,7 @@ const LARGEST: usize = 16 * 1024;
 /// Returns the octets that an input stands for. `h` and lines of `name: value`, an empty line and a body is a request; `s` and
 /// groups of type, flags, stream, length and so many octets are frames; anything else is itself.
 #[must_use]
-pub fn frames_of(input: &[u8]) -> Vec<u8> {
+pub(crate) fn frames_of(input: &[u8]) -> Vec<u8> {
     match input.split_first() {
         Some((b'h', text)) => request(text),
         Some((b's', groups)) => frames(groups),
@@ -82,7 +82,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
 
 /// Whether an answer is whole HTTP/2 frames, SETTINGS first.
 #[must_use]
-pub fn well_framed(answer: &[u8]) -> bool {
+pub(crate) fn well_framed(answer: &[u8]) -> bool {
     let mut first = true;
     let mut good = true;
     let rest = each(answer, |kind, _, length| {

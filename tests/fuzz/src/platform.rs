@@ -9,18 +9,18 @@ use credential::Secret;
 use data_encoding::{BASE64_NOPAD, HEXLOWER};
 use egress::{CredentialConfig, PlatformPlace, SigningKey};
 
-use crate::agent::contains;
+use crate::octets::contains;
 use crate::strict::{Reading, end_of_request};
 
 /// The fewest octets of a secret that are a leak: fewer may stand in an answer by chance.
-const TELLING: usize = 12;
+const SHORTEST_LEAK: usize = 12;
 
 /// The placeholders of its two providers. Each ends with the letter that placeholders begin with, so two may overlap.
 const ANY: &str = "lgph_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaal";
 pub(crate) const MODEL: &str = "lgph_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbl";
 
 /// The platform: its secret, and the parts of it that are a leak.
-pub struct Platform {
+pub(crate) struct Platform {
     secret: String,
     parts: HashSet<Vec<u8>>,
 }
@@ -28,7 +28,7 @@ pub struct Platform {
 impl Platform {
     /// Makes a platform with a secret that no input can hold: it differs in each process.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (_, random) = SigningKey::generate().expect("there is randomness");
         let secret = egress::digest(random.expose())[..48].to_owned();
         Self { parts: parts(secret.as_bytes()), secret }
@@ -55,30 +55,31 @@ impl Platform {
 
     /// Returns the secret, for checks that it arrived.
     #[must_use]
-    pub fn secret(&self) -> &str {
+    pub(crate) fn secret(&self) -> &str {
         &self.secret
     }
 
     /// Returns a text in which the octets 0 to 31 are replaced by the secret in some form.
     #[must_use]
-    pub fn tells(&self, text: &[u8]) -> Vec<u8> {
+    pub(crate) fn put_secrets_into(&self, text: &[u8]) -> Vec<u8> {
         let secret = self.secret.as_bytes();
-        let tell = |octet: &u8| match octet {
+        let replaced = |octet: &u8| match octet {
             0..8 => secret.to_vec(),
             8..16 => HEXLOWER.encode(secret).into_bytes(),
             16..32 => BASE64_NOPAD.encode(secret).into_bytes(),
             octet => vec![*octet],
         };
-        text.iter().flat_map(tell).collect()
+        text.iter().flat_map(replaced).collect()
     }
 
     /// Panics if an answer holds a part of the secret that was not in the question.
     ///
     /// # Panics
     /// When an answer does.
-    pub fn assert_hidden(&self, question: &[u8], answer: &[u8]) {
-        let part =
-            answer.windows(TELLING).find(|part| self.parts.contains(*part) && !contains(question, part));
+    pub(crate) fn assert_hidden(&self, question: &[u8], answer: &[u8]) {
+        let part = answer
+            .windows(SHORTEST_LEAK)
+            .find(|part| self.parts.contains(*part) && !contains(question, part));
         assert!(
             part.is_none(),
             "the answer holds {part:?} of the secret: {:?}",
@@ -95,13 +96,7 @@ fn parts(secret: &[u8]) -> HashSet<Vec<u8>> {
         text.as_bytes()[(before * 8).div_ceil(6)..(before + secret.len()) * 8 / 6].to_vec()
     });
     let forms = [secret.to_vec(), HEXLOWER.encode(secret).into_bytes()].into_iter().chain(encoded);
-    forms.flat_map(|form| form.windows(TELLING).map(<[u8]>::to_vec).collect::<Vec<_>>()).collect()
-}
-
-impl Default for Platform {
-    fn default() -> Self {
-        Self::new()
-    }
+    forms.flat_map(|form| form.windows(SHORTEST_LEAK).map(<[u8]>::to_vec).collect::<Vec<_>>()).collect()
 }
 
 /// Answers the sidecar's questions, one after the other.

@@ -16,40 +16,37 @@ const MOST: usize = 32;
 const BETWEEN: u8 = 0xff;
 
 /// One connection, and what was sent over it.
-pub struct Asked {
+pub(crate) struct RecordedConnection {
     /// The host it went to.
-    pub host: String,
+    pub(crate) host: String,
     /// The port it went to.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Whether it uses TLS.
-    pub secure: bool,
+    pub(crate) secure: bool,
     /// The answer it got.
-    pub answer: Vec<u8>,
-    said: Arc<Mutex<Vec<u8>>>,
+    pub(crate) answer: Vec<u8>,
+    sent: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Asked {
+impl RecordedConnection {
     /// Returns what the puller sent.
-    ///
-    /// # Panics
-    /// Never.
     #[must_use]
-    pub fn said(&self) -> Vec<u8> {
-        self.said.lock().expect("nobody panics with it").clone()
+    pub(crate) fn sent(&self) -> Vec<u8> {
+        self.sent.lock().expect("nobody panics with it").clone()
     }
 }
 
 /// The answers that are left, and the connections so far.
-pub struct Registry {
+pub(crate) struct Registry {
     answers: RefCell<std::vec::IntoIter<Vec<u8>>>,
-    asked: RefCell<Vec<Asked>>,
+    connections: RefCell<Vec<RecordedConnection>>,
 }
 
 impl Registry {
     /// Parses an input into answers, which the octet 255 separates. In an answer, the octets 1 to 8 stand for the digest of the
     /// body of the answer so many further on, and 17 to 24 for its length.
     #[must_use]
-    pub fn of(input: &[u8]) -> Self {
+    pub(crate) fn of(input: &[u8]) -> Self {
         let parts: Vec<&[u8]> = input.split(|octet| *octet == BETWEEN).take(MOST).collect();
         let mut answers: Vec<Vec<u8>> = vec![Vec::new(); parts.len()];
         for at in (0..parts.len()).rev() {
@@ -64,13 +61,13 @@ impl Registry {
             }
             answers[at] = answer;
         }
-        Self { answers: RefCell::new(answers.into_iter()), asked: RefCell::default() }
+        Self { answers: RefCell::new(answers.into_iter()), connections: RefCell::default() }
     }
 
     /// Returns the connections, in order.
     #[must_use]
-    pub fn asked(self) -> Vec<Asked> {
-        self.asked.into_inner()
+    pub(crate) fn connections(self) -> Vec<RecordedConnection> {
+        self.connections.into_inner()
     }
 }
 
@@ -83,34 +80,41 @@ fn body(answer: &[u8]) -> &[u8] {
 impl Connect for Registry {
     fn connect<'a>(&'a self, host: &'a str, port: u16, transport: Transport) -> Connecting<'a> {
         Box::pin(async move {
-            if self.asked.borrow().is_empty() {
+            if self.connections.borrow().is_empty() {
                 tokio::time::pause();
             }
             // The puller does not retry after this error.
             let answer = self.answers.borrow_mut().next().ok_or(io::ErrorKind::PermissionDenied)?;
-            let said = Arc::default();
-            let told = Told { left: answer.clone(), said: Arc::clone(&said), waits: None };
+            let sent = Arc::default();
+            let connection =
+                ScriptedConnection { left: answer.clone(), sent: Arc::clone(&sent), waits: None };
             let secure = transport == Transport::Tls;
-            self.asked.borrow_mut().push(Asked { host: host.to_owned(), port, secure, answer, said });
-            Ok(Box::new(told) as Box<dyn Stream>)
+            self.connections.borrow_mut().push(RecordedConnection {
+                host: host.to_owned(),
+                port,
+                secure,
+                answer,
+                sent,
+            });
+            Ok(Box::new(connection) as Box<dyn Stream>)
         })
     }
 }
 
 /// A connection that is silent until a request has come, then answers and ends.
-struct Told {
+struct ScriptedConnection {
     left: Vec<u8>,
-    said: Arc<Mutex<Vec<u8>>>,
+    sent: Arc<Mutex<Vec<u8>>>,
     waits: Option<Waker>,
 }
 
-impl AsyncRead for Told {
+impl AsyncRead for ScriptedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.said.lock().expect("nobody panics with it").ends_with(b"\r\n\r\n") {
+        if !self.sent.lock().expect("nobody panics with it").ends_with(b"\r\n\r\n") {
             self.waits = Some(context.waker().clone());
             return Poll::Pending;
         }
@@ -120,9 +124,9 @@ impl AsyncRead for Told {
     }
 }
 
-impl AsyncWrite for Told {
+impl AsyncWrite for ScriptedConnection {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        self.said.lock().expect("nobody panics with it").extend(octets);
+        self.sent.lock().expect("nobody panics with it").extend(octets);
         self.waits.take().into_iter().for_each(Waker::wake);
         Poll::Ready(Ok(octets.len()))
     }

@@ -13,11 +13,11 @@ use crate::agent::{PATIENCE, survive_broken_pipes};
 use crate::platform::Platform;
 
 /// The one host that the sidecar lets requests go to.
-pub const HOST: &str = "up.example.com";
+pub(crate) const HOST: &str = "up.example.com";
 /// The port of that host.
-pub const PORT: u16 = 8080;
+pub(crate) const PORT: u16 = 8080;
 /// A name that the sidecar resolves.
-pub const DNS_NAME: &str = "ok.example.com";
+pub(crate) const DNS_NAME: &str = "ok.example.com";
 
 /// Returns a loopback address that no other process of the fuzzer uses.
 #[must_use]
@@ -65,7 +65,7 @@ pub(crate) fn rules_of_gateway() -> String {
 
 /// Starts the sidecar, waits until it serves, and returns the addresses of its proxy and its resolver.
 #[must_use]
-pub fn start() -> (SocketAddr, SocketAddr) {
+pub(crate) fn start() -> (SocketAddr, SocketAddr) {
     let forward = egress::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
     let dns = egress::bind_udp(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).expect("a free port");
     // As in a sandbox, where the socket reports the address that was asked.
@@ -79,7 +79,7 @@ pub fn start() -> (SocketAddr, SocketAddr) {
 
 /// Starts a sidecar with a gateway on a Unix socket, and returns that socket's abstract name.
 #[must_use]
-pub fn start_gateway(platform: &Platform) -> String {
+pub(crate) fn start_gateway(platform: &Platform) -> String {
     let name = format!("lockgate-fuzz-{}", std::process::id());
     let address = LocalAddr::from_abstract_name(&name).expect("a short name");
     let socket = UnixListener::bind_addr(&address).expect("the name is this process's own");

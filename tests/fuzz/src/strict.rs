@@ -2,7 +2,7 @@
 
 /// The result of a strict reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub(crate) enum Reading {
     /// The message ends after so many octets.
     Ends(usize),
     /// The message is good so far, and incomplete.
@@ -13,7 +13,7 @@ pub enum Reading {
 
 /// Finds the end of a chunked body: digits of either case, extensions ignored, no trailers.
 #[must_use]
-pub fn end_of_chunked(bytes: &[u8]) -> Reading {
+pub(crate) fn end_of_chunked(bytes: &[u8]) -> Reading {
     let mut at = 0;
     loop {
         let Some(line) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
@@ -56,7 +56,7 @@ const LONGEST_LINE: usize = 256;
 
 /// Returns the data of a chunked body that [`end_of_chunked`] has found whole.
 #[must_use]
-pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
     let mut data = Vec::new();
     while let Some(line) = bytes.windows(2).position(|pair| pair == b"\r\n") {
         let size = size_of(&bytes[..line]).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -70,7 +70,7 @@ pub fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
 /// Finds the end of a request that the sidecar sent to `host`: one `host` field of that value, one statement of length, and
 /// `connection: close` if there is a body.
 #[must_use]
-pub fn end_of_request(bytes: &[u8], host: &str) -> Reading {
+pub(crate) fn end_of_request(bytes: &[u8], host: &str) -> Reading {
     let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return if bytes.len() > 64 * 1024 { Reading::Bad("the head does not end") } else { Reading::Open };
     };

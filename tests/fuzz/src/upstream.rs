@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::agent::survive_broken_pipes;
+use crate::octets::contains;
 use crate::sidecar::{HOST, PORT, upstream_address};
 use crate::strict::{Reading, end_of_request};
 
@@ -15,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONGEST_ECHO: usize = 2048;
 
 /// The shortest answer.
-pub const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
+pub(crate) const NO_CONTENT: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 
 pub(crate) fn listen(port: u16, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
     survive_broken_pipes();
@@ -33,7 +34,7 @@ pub(crate) fn listen(port: u16, serve: impl Fn(TcpStream) + Clone + Send + 'stat
 }
 
 /// Answers every whole request with the result of `answer`, and ends the process at the first octet that a strict reader refuses.
-pub fn answer_requests(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) {
+pub(crate) fn answer_requests(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) {
     listen(PORT, move |stream| {
         let _ = read_requests(stream, PORT, &answer);
     });
@@ -75,9 +76,9 @@ pub(crate) fn read_requests(
 /// Returns an answer that echoes all of a request, in a header and in its body, as some debugging services do. If the request's
 /// target asks for it, the answer refuses the credential.
 #[must_use]
-pub fn echo(request: &[u8]) -> Vec<u8> {
+pub(crate) fn echo(request: &[u8]) -> Vec<u8> {
     let line = request.split(|b| *b == b'\r').next().unwrap_or_default();
-    let status = if crate::contains(line, b"/401") { "401 Unauthorized" } else { "200 OK" };
+    let status = if contains(line, b"/401") { "401 Unauthorized" } else { "200 OK" };
     let told: Vec<u8> =
         request.iter().take(LONGEST_ECHO).map(|b| if b.is_ascii_control() { b' ' } else { *b }).collect();
     let mut out = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nx-echo: ", request.len()).into_bytes();
@@ -90,7 +91,7 @@ pub fn echo(request: &[u8]) -> Vec<u8> {
 }
 
 /// Answers each connection's first request with what the cell holds then, and ends.
-pub fn answer_with(answer: Arc<Mutex<Vec<u8>>>) {
+pub(crate) fn answer_with(answer: Arc<Mutex<Vec<u8>>>) {
     listen(PORT, move |mut stream| {
         let answer = answer.lock().map(|held| held.clone()).unwrap_or_default();
         let mut head = [0; 4096];

@@ -2,21 +2,20 @@
 //! between them; in the texts the octets 1 and 2 stand for credentials. Neither credential enters the sandbox or appears in a
 //! notice. What enters parses again, and stays the same.
 
-#![no_main]
-
 use std::path::Path;
 use std::sync::LazyLock;
 
 use credential::Placeholder;
-use libfuzzer_sys::fuzz_target;
 use policy::{Layers, Origin, Policy, ProviderId};
 use runtime::BuiltinTool;
+
+use crate::octets;
 
 /// A random credential, and one of a known form: a text for people may contain the first, as it may contain any hash.
 const RANDOM: &str = "q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js";
 const KNOWN: &str = "ghp_q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js6Q";
 /// A run of so many letters and digits is no word.
-const TELLING: usize = 24;
+const SHORTEST_LEAK: usize = 24;
 /// A run of so many letters of the credential is no accident.
 const LEARNT: usize = 5;
 
@@ -52,9 +51,11 @@ static TOOLS: LazyLock<Vec<(&str, BuiltinTool)>> = LazyLock::new(|| {
     FILES.iter().map(|(name, _)| tool(*name)).collect()
 });
 
-fuzz_target!(|input: &str| {
+/// Takes the input for files of a built-in tool, and brings them into a sandbox twice.
+pub fn builtin_config(input: &[u8]) {
+    let input = octets::text_of(input);
     // The fuzzer has learnt a piece of the credential and could put it where no credential stands.
-    if RANDOM.as_bytes().windows(LEARNT).any(|piece| world::contains(input.as_bytes(), piece)) {
+    if RANDOM.as_bytes().windows(LEARNT).any(|piece| octets::contains(input.as_bytes(), piece)) {
         return;
     }
     let Some(first) = input.chars().next().filter(char::is_ascii) else { return };
@@ -79,7 +80,7 @@ fuzz_target!(|input: &str| {
         entered.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let (same, notices) = brought(tool, &again);
     assert_eq!(same, entered, "{notices:?}");
-});
+}
 
 /// Returns a text with the credentials in it. Nothing before one may make it a placeholder; in a text for people it stands by
 /// itself.
@@ -99,6 +100,6 @@ fn brought(tool: &str, files: &[(&str, &str)]) -> (Vec<(String, String)>, Vec<St
 }
 
 fn hides(told: &str) {
-    let part = RANDOM.as_bytes().windows(TELLING).find(|part| world::contains(told.as_bytes(), part));
+    let part = RANDOM.as_bytes().windows(SHORTEST_LEAK).find(|part| octets::contains(told.as_bytes(), part));
     assert!(part.is_none(), "a credential is told: {told}");
 }

@@ -1,16 +1,13 @@
 //! ClientHellos. If a server name is found, it is the only one in the message, at the place where RFC 6066 puts it.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
+/// Looks for a server name in the input, with the product and with a simple reader.
+pub fn client_hello(bytes: &[u8]) {
     let Some(name) = egress::server_name_of(bytes) else { return };
     let names = names(&message(bytes)).expect("a message with a name can be walked");
     assert_eq!(names.len(), 1, "there are several names");
     assert!(names[0].eq_ignore_ascii_case(name.as_bytes()), "{:?} is not {name:?}", names[0]);
     assert!(name.is_ascii() && !name.contains(['\0', '\r', '\n', ' ']), "{name:?}");
-});
+}
 
 /// Returns the content of the handshake records at the start, joined (RFC 8446 §5.1).
 fn message(mut bytes: &[u8]) -> Vec<u8> {

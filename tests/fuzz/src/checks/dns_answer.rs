@@ -1,21 +1,20 @@
 //! DNS questions to a real sidecar over UDP. Every answer is small and well formed, and gives only addresses of the sidecar's own
 //! choosing, for names that the rules allow.
 
-#![no_main]
-
 use std::cell::Cell;
 use std::net::UdpSocket;
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
+use crate::{agent, sidecar};
 
-static SOCKET: LazyLock<UdpSocket> = LazyLock::new(|| world::dns_socket(world::start().1));
+static SOCKET: LazyLock<UdpSocket> = LazyLock::new(|| agent::dns_socket(sidecar::start().1));
 
 thread_local! {
     static NEXT: Cell<u16> = const { Cell::new(0) };
 }
 
-fuzz_target!(|question: &[u8]| {
+/// Asks the sidecar the input over UDP, and judges its answer.
+pub fn dns_answer(question: &[u8]) {
     if question.len() > 1500 {
         return; // longer than any datagram the sidecar reads
     }
@@ -36,11 +35,11 @@ fuzz_target!(|question: &[u8]| {
     if answers.len() > 1 {
         judge(question, &answers[0]);
     }
-});
+}
 
 fn sentinel(id: u16) -> Vec<u8> {
     let mut message = [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat();
-    for label in world::DNS_NAME.split('.') {
+    for label in sidecar::DNS_NAME.split('.') {
         message.push(label.len() as u8);
         message.extend(label.bytes());
     }
@@ -67,7 +66,7 @@ fn judge(question: &[u8], answer: &[u8]) {
     }
     assert_eq!((questions, code), (1, 0));
     let (name, mut at) = name(answer);
-    let allowed = [world::DNS_NAME, world::HOST, "localhost", "sidecar"].contains(&name.as_str())
+    let allowed = [sidecar::DNS_NAME, sidecar::HOST, "localhost", "sidecar"].contains(&name.as_str())
         || name.ends_with(".allowed.example.com");
     assert!(allowed, "{name}");
     at += 4; // the question's type and class

@@ -1,12 +1,13 @@
 //! Host patterns. An accepted pattern prints and parses to itself. A wildcard covers only names below its suffix, never a whole
 //! public suffix, and never this machine.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use policy::{Host, HostPattern};
 
-fuzz_target!(|text: &str| {
+use crate::octets;
+
+/// Takes the first line for a pattern of hosts, and compares it with names made of the rest.
+pub fn host_pattern(input: &[u8]) {
+    let text = octets::text_of(input);
     let (pattern, candidate) = text.split_once('\n').unwrap_or((text, "a.example.com"));
     let Ok(parsed) = HostPattern::parse(pattern) else { return };
     let printed = parsed.to_string();
@@ -37,4 +38,4 @@ fuzz_target!(|text: &str| {
                 || suffix == "notexample.com"
         );
     }
-});
+}

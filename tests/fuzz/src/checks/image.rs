@@ -1,13 +1,11 @@
 //! Images, imported from a file of any octets. Nothing beside the store changes.
 
-#![no_main]
-
 use std::path::Path;
 
 use image::{Bounds, Command, ImageConfig, Overrides, Owners, Reference, Store};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|octets: &[u8]| {
+/// Imports the input as an image, and reads it as a configuration and as a name of one.
+pub fn image(octets: &[u8]) {
     let _ = ImageConfig::parse(octets);
     let _ = Command::parse(octets);
     if let Ok(text) = std::str::from_utf8(octets)
@@ -31,7 +29,7 @@ fuzz_target!(|octets: &[u8]| {
     let mut beside: Vec<_> = names(folder.path());
     beside.sort();
     assert_eq!(beside, ["source", "store"]);
-});
+}
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("the directory").flatten();

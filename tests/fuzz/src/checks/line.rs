@@ -1,16 +1,14 @@
 //! The multiplexed line to a container. Frames are the same however they are cut, and nothing else is taken for a frame.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use sandbox::{Frames, LONGEST_FRAME, frame};
 
-fuzz_target!(|octets: &[u8]| {
+/// Reads the input as frames, cut in several ways.
+pub fn line(octets: &[u8]) {
     let whole = read(octets, octets.len().max(1));
     for at_once in [1, 3, 7, 64] {
         assert_eq!(whole, read(octets, at_once));
     }
-});
+}
 
 /// Returns the frames in the octets, fed `at_once` at a time; each encodes to what was read.
 fn read(octets: &[u8], at_once: usize) -> (Vec<(u8, Vec<u8>)>, bool) {

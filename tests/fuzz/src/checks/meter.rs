@@ -2,14 +2,13 @@
 //! how it is cut; the rest is the answer. The charge is the same however the answer is cut, and an answer that reports no usage
 //! ends a budget. The rest is also the text of a good answer, and then does not change what that reports.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
 use egress::{AnswerEnd, ModelUse, use_of_answer};
-use libfuzzer_sys::fuzz_target;
 use policy::{Denial, Layers, LlmFormat, Origin, Spending};
 use serde_json::json;
+
+use crate::octets;
 
 /// A budget that no honest answer uses up: a refusal means that an answer's usage is not known.
 const RULES: &str = "[llm.budget]\ntokens = 9223372036854775807\n";
@@ -24,7 +23,8 @@ static SPENDING: LazyLock<Spending> = LazyLock::new(|| {
     layers.compile().expect("the rules compile").spending
 });
 
-fuzz_target!(|input: &[u8]| {
+/// Charges for the input as the answer of a model.
+pub fn meter(input: &[u8]) {
     let [way, cut, body @ ..] = input else { return };
     let format = if way & 1 == 0 { LlmFormat::Anthropic } else { LlmFormat::OpenAi };
     let kind = if way & 2 == 0 { STREAM } else { WHOLE };
@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(used.unpriced.as_ref().is_none_or(|name| name.chars().count() <= LONGEST_NAME));
     let tokens = [used.input_tokens, used.cached_tokens, used.output_tokens];
     assert!(
-        tokens != [0; 3] || refused.is_some() || world::contains(body, b"\"usage\""),
+        tokens != [0; 3] || refused.is_some() || octets::contains(body, b"\"usage\""),
         "it was for nothing"
     );
     if kind == STREAM {
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(other_refused, refused);
     }
     good(format, body, usize::from(*cut));
-});
+}
 
 fn charge(
     format: LlmFormat,

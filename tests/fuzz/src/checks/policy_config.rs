@@ -1,15 +1,14 @@
 //! Policy files. A file that was not approved never widens a run, no file widens a managed one, and a configuration survives being
 //! written and read again.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use policy::{
     Asked, Budget, Carriage, Grant, Host, Layers, Method, Origin, Plane, Policy, Port, RunConfig, RunSpec,
     Scrub, Target, View,
 };
+
+use crate::octets;
 
 /// What a user's own flags ask for beside the file under test.
 const WISHES: &str = r#"
@@ -68,7 +67,9 @@ fn compile(layers: &[(Origin, &RunConfig)]) -> Option<RunSpec> {
     stack.compile().ok()
 }
 
-fuzz_target!(|text: &str| {
+/// Reads the input as a policy file, and compiles it as each layer of a run.
+pub fn policy_config(input: &[u8]) {
+    let text = octets::text_of(input);
     let Ok(config) = toml::from_str::<RunConfig>(text) else { return };
     let written = toml::to_string(&config).expect("a configuration can be written");
     let again: RunConfig = toml::from_str(&written).expect("what was written can be read");
@@ -92,7 +93,7 @@ fuzz_target!(|text: &str| {
         assert!(within(budget, most), "flags over a managed budget: {budget:?}, {most:?}");
         assert!(config.egress.scrub != Some(Scrub::Strict) || both.policy.scrub() == Scrub::Strict);
     }
-});
+}
 
 /// Whether a budget has every limit of another, none of them larger.
 fn within(budget: &Budget, most: &Budget) -> bool {

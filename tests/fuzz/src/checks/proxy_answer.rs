@@ -2,8 +2,6 @@
 //! rest is sent whatever the proxy is asked. Exactly the answers that agree yield a connection, whose first octets are what follows
 //! them. The password goes only where it was asked for, and into no error.
 
-#![no_main]
-
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener};
@@ -14,9 +12,10 @@ use std::time::Duration;
 use credential::{Credential, Secret, Value};
 use data_encoding::BASE64;
 use egress::{Detour, Files, Outside};
-use libfuzzer_sys::fuzz_target;
 use policy::Proxy;
 use tokio::io::AsyncReadExt;
+
+use crate::platform::Platform;
 
 const HOST: &str = "up.example.com";
 const PORT: u16 = 8080;
@@ -27,21 +26,21 @@ const LARGEST: usize = 16 * 1024;
 /// The length that an error, of one line, must stay below.
 const LINE: usize = 200;
 
-static SECRET: LazyLock<String> = LazyLock::new(|| world::Platform::new().secret().to_owned());
+static SECRET: LazyLock<String> = LazyLock::new(|| Platform::new().secret().to_owned());
 
 thread_local! {
     static OUTSIDE: Outside = Outside::new(Files::default());
-    static STAND: RefCell<Stand> = RefCell::new(Stand::open());
+    static PROXY: RefCell<ScriptedProxy> = RefCell::new(ScriptedProxy::open());
 }
 
-/// The proxy: what it answers, and what it was sent.
-struct Stand {
+/// A proxy that gives each connection the next of its answers, whatever it is asked, and tells what it was sent.
+struct ScriptedProxy {
     port: u16,
     answers: Sender<Vec<u8>>,
     sent: Receiver<Vec<u8>>,
 }
 
-impl Stand {
+impl ScriptedProxy {
     fn open() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -62,13 +61,14 @@ impl Stand {
     }
 }
 
-fuzz_target!(|input: &[u8]| {
+/// Connects through an upstream proxy that answers with the input.
+pub fn proxy_answer(input: &[u8]) {
     let Some((way, answer)) = input.split_first() else { return };
     let (socks, known) = (way & 1 == 1, way & 2 == 2);
-    STAND.with_borrow(|stand| {
-        stand.answers.send(answer.to_vec()).expect("it listens");
-        let outcome = OUTSIDE.with(|outside| reach(outside, stand.port, socks, known));
-        let sent = stand.sent.recv_timeout(PATIENCE).expect("the connection ends");
+    PROXY.with_borrow(|proxy| {
+        proxy.answers.send(answer.to_vec()).expect("it listens");
+        let outcome = OUTSIDE.with(|outside| reach(outside, proxy.port, socks, known));
+        let sent = proxy.sent.recv_timeout(PATIENCE).expect("the connection ends");
         let (agreed, expected) = if socks { read_socks(answer, known) } else { read_connect(answer, known) };
         match &outcome {
             Ok(rest) => {
@@ -86,7 +86,7 @@ fuzz_target!(|input: &[u8]| {
         assert!(expected.starts_with(&sent), "{} was sent, not {}", show(&sent), show(&expected));
         assert!(outcome.is_err() || sent == expected, "{} was sent, not {}", show(&sent), show(&expected));
     });
-});
+}
 
 /// Opens a connection through the proxy, and reads it to its end.
 fn reach(outside: &Outside, port: u16, socks: bool, known: bool) -> Result<Vec<u8>, String> {

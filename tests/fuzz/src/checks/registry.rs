@@ -2,26 +2,23 @@
 //! the registry and to the token service that it names, and never in the clear; a token goes to the registry alone; and no error
 //! reveals either, or is longer than a screen.
 
-#![no_main]
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 
 use data_encoding::BASE64;
 use image::{Bounds, Login, Owners, PullRequest, Reference, Store, Transport, pull};
-use libfuzzer_sys::fuzz_target;
-use world::{Asked, Platform, Reading, Registry};
+
+use crate::platform::Platform;
+use crate::registry::{RecordedConnection, Registry};
+use crate::strict::Reading;
+use crate::{octets, scratch, strict};
 
 static PLATFORM: LazyLock<Platform> = LazyLock::new(Platform::new);
 /// How many characters a screen has.
 const SCREEN: usize = 80 * 25;
 
-static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let memory = PathBuf::from("/dev/shm");
-    if memory.is_dir() { memory } else { std::env::temp_dir() }
-});
-
-fuzz_target!(|input: &[u8]| {
+/// Pulls an image from a registry that answers with the input.
+pub fn registry(input: &[u8]) {
     let Some((way, answers)) = input.split_first() else { return };
     let (name, plain_http) = match way % 4 {
         0 | 1 => ("registry.example/it", false),
@@ -37,13 +34,13 @@ fuzz_target!(|input: &[u8]| {
         bounds: Bounds { octets: 1 << 20, entries: 1000 },
         owners: Owners::Caller,
     };
-    let folder = tempfile::tempdir_in(&*DIRECTORY).expect("a directory");
+    let folder = scratch::folder();
     let store = Store::open(&folder.path().join("store")).expect("a store");
     let registry = Registry::of(answers);
     let pulled = pull(&store, &registry, &request, &mut |_| {});
-    let asked = registry.asked();
+    let connections = registry.connections();
     let place = reference.registry().expect("it names one");
-    (0..asked.len()).for_each(|at| judge(&asked, at, place, plain_http));
+    (0..connections.len()).for_each(|at| judge(&connections, at, place, plain_http));
     assert_eq!(names(folder.path()), ["store"]);
     let listed = store.list().expect("the store can be read");
     match pulled {
@@ -59,54 +56,54 @@ fuzz_target!(|input: &[u8]| {
             PLATFORM.assert_hidden(answers, told.as_bytes());
             assert!(told.chars().count() <= SCREEN, "{} octets: {told:.200}", told.len());
             assert!(!told.contains('\n'), "{told}");
-            for token in asked.iter().filter_map(bearer) {
+            for token in connections.iter().filter_map(bearer) {
                 assert!(token.len() < 8 || !told.contains(&token), "{token} in {told}");
             }
         }
     }
-});
+}
 
 /// Checks one of the requests that were sent.
-fn judge(asked: &[Asked], at: usize, place: &str, plain_http: bool) {
-    let one = &asked[at];
-    let said = one.said();
+fn judge(connections: &[RecordedConnection], at: usize, place: &str, plain_http: bool) {
+    let one = &connections[at];
+    let sent = one.sent();
     let authority = authority(one);
     let here = one.host == "localhost" || one.host.starts_with("127.");
-    if !said.is_empty() {
-        let reading = world::end_of_request(&said, &authority);
-        assert_eq!(reading, Reading::Ends(said.len()), "{}", String::from_utf8_lossy(&said));
-        assert!(said.starts_with(b"GET /"));
+    if !sent.is_empty() {
+        let reading = strict::end_of_request(&sent, &authority);
+        assert_eq!(reading, Reading::Ends(sent.len()), "{}", String::from_utf8_lossy(&sent));
+        assert!(sent.starts_with(b"GET /"));
     }
     if !plain_http && place == "registry.example" {
         assert!(one.secure, "TLS was left for {authority}");
     }
-    let is_registry = |one: &Asked| self::authority(one) == place;
+    let is_registry = |one: &RecordedConnection| self::authority(one) == place;
     if bearer(one).is_some() {
         assert!(is_registry(one), "a token goes to {authority}");
     }
     let basic = BASE64.encode(format!("me:{}", PLATFORM.secret()).as_bytes());
-    if world::contains(&said, basic.as_bytes()) {
+    if octets::contains(&sent, basic.as_bytes()) {
         assert!(one.secure || here || plain_http, "a password in the clear goes to {authority}");
-        let names = |earlier: &Asked| {
+        let names = |earlier: &RecordedConnection| {
             let answer = earlier.answer.to_ascii_lowercase();
             is_registry(earlier)
                 && answer.get(9..12) == Some(b"401")
-                && world::contains(&answer, one.host.as_bytes())
+                && octets::contains(&answer, one.host.as_bytes())
         };
-        assert!(is_registry(one) || asked[..at].iter().any(names), "a password goes to {authority}");
+        assert!(is_registry(one) || connections[..at].iter().any(names), "a password goes to {authority}");
     }
-    PLATFORM.assert_hidden(basic.as_bytes(), &said);
+    PLATFORM.assert_hidden(basic.as_bytes(), &sent);
 }
 
-fn authority(one: &Asked) -> String {
+fn authority(one: &RecordedConnection) -> String {
     let usual = if one.secure { 443 } else { 80 };
     if one.port == usual { one.host.clone() } else { format!("{}:{}", one.host, one.port) }
 }
 
 /// Returns the token in a request.
-fn bearer(one: &Asked) -> Option<String> {
-    let said = one.said();
-    let text = String::from_utf8_lossy(&said);
+fn bearer(one: &RecordedConnection) -> Option<String> {
+    let sent = one.sent();
+    let text = String::from_utf8_lossy(&sent);
     text.lines().find_map(|line| line.strip_prefix("authorization: Bearer ").map(str::to_owned))
 }
 

@@ -1,11 +1,9 @@
 //! Request heads. An accepted head has one reading: another parser finds the same method, target, fields and length of the body.
 
-#![no_main]
-
 use egress::{BodyLength, parse_request_head};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
+/// Parses the input as the head of a request, with the product and with another parser.
+pub fn request_head(bytes: &[u8]) {
     let Ok(head) = parse_request_head(bytes) else { return };
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut request = httparse::Request::new(&mut headers);
@@ -20,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(Some(head.target()), request.path);
     assert_eq!(head.body(), body_length(&fields));
     assert_eq!(head.keeps_alive(), request.version == Some(1) && !closes(&fields));
-});
+}
 
 /// Reads the length of the body independently, by RFC 9112 §6: at most one field states it.
 fn body_length(fields: &[(String, Vec<u8>)]) -> BodyLength {

@@ -1,27 +1,28 @@
 //! `SYSTEM_PROVIDER_KEYS`. The octet 1 stands for a key. No error shows it, whatever stands around it. The parser finds what a
 //! simple reader finds, with each key once for each owner.
 
-#![no_main]
-
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use libfuzzer_sys::fuzz_target;
 use nix::sys::prctl::set_dumpable;
 use runtime::SystemKeys;
 use sandbox::Caller;
 use serde_json::Value;
 
+use crate::octets;
+
 /// An example of a key.
 const KEY: &str = "sk-ant-q7Fh2Kd93LmXz81PwRtYbN4cVgTaE5Js";
 /// How many of its octets in an error are a leak.
-const TELLING: usize = 12;
+const SHORTEST_LEAK: usize = 12;
 /// How many octets an error may have.
 const LONGEST: usize = 500;
 const MOST_KEYS: usize = 256;
 const MOST_ORGANISATIONS: usize = 64;
 
-fuzz_target!(|text: &str| {
+/// Reads the input as the value of `SYSTEM_PROVIDER_KEYS`.
+pub fn system_keys(input: &[u8]) {
+    let text = octets::text_of(input);
     if text.is_empty() || text.contains('\0') {
         return;
     }
@@ -50,7 +51,7 @@ fuzz_target!(|text: &str| {
             assert!(told.len() <= LONGEST && !told.contains(char::is_control), "{told}");
         }
     }
-});
+}
 
 /// Compares the keys that were read with what a simple reader finds.
 fn judge(text: &str, keys: &SystemKeys) {
@@ -83,6 +84,6 @@ fn judge(text: &str, keys: &SystemKeys) {
 
 fn hides(told: &str) {
     let random = &KEY["sk-ant-".len()..];
-    let part = random.as_bytes().windows(TELLING).find(|part| world::contains(told.as_bytes(), part));
+    let part = random.as_bytes().windows(SHORTEST_LEAK).find(|part| octets::contains(told.as_bytes(), part));
     assert!(part.is_none(), "a key is told: {told}");
 }

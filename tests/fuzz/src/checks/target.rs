@@ -1,12 +1,11 @@
 //! Request targets and the decision about them. An accepted target prints and parses to itself, and a path that a prefix rule
 //! accepts never climbs, however often a later reader decodes it.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use policy::{Asked, Authority, Host, Layers, Method, Origin, Plane, Policy, Scheme, Target};
+
+use crate::octets;
 
 const RULES: &str = r#"
 [egress]
@@ -26,7 +25,9 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| {
     layers.compile().expect("the rules above compile").policy
 });
 
-fuzz_target!(|text: &str| {
+/// Parses the input as each form of a request target, and decides about what is accepted.
+pub fn target(input: &[u8]) {
+    let text = octets::text_of(input);
     if let Ok(target) = Target::parse(text) {
         let printed = target.to_string();
         let again = Target::parse(&printed).expect("what was accepted is accepted again");
@@ -46,7 +47,7 @@ fuzz_target!(|text: &str| {
     if let Ok(Authority { host, .. }) = Authority::parse(text) {
         assert_eq!(Host::parse(&host.to_string()).expect("a parsed host parses"), host);
     }
-});
+}
 
 /// Decides a request, and reads a granted path as a careless server would.
 fn judge(target: &Target) {

@@ -1,15 +1,13 @@
 //! Templates. The input is lines of `name=value`, an empty line, and a text. In every position the text is filled as a simple
 //! reader fills it, once and from left to right, or not at all.
 
-#![no_main]
-
 use credential::{Credential, Position, RenderError, Secret, Template, Value, substitute};
-use libfuzzer_sys::fuzz_target;
 
 const PLACES: [Position; 6] =
     [Position::Header, Position::Path, Position::Query, Position::Json, Position::Form, Position::Text];
 
-fuzz_target!(|input: &[u8]| {
+/// Fills the template of the input in each position.
+pub fn template(input: &[u8]) {
     let end = input.windows(2).position(|pair| pair == b"\n\n").unwrap_or(input.len());
     let text = input.get(end + 2..).unwrap_or_default();
     let mut credential = Credential::default();
@@ -37,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
         let rendered = template.render(&credential, place).map(|secret| secret.expose().to_vec());
         assert_eq!(rendered, substitute(text.as_bytes(), &credential, place).map(|filled| filled.to_vec()));
     }
-});
+}
 
 /// Splits a text into literals, each with the name in the placeholder after it.
 fn pieces(text: &[u8]) -> Vec<(&[u8], Option<&str>)> {
@@ -118,7 +116,7 @@ fn written(value: &[u8], place: Position) -> Option<Vec<u8>> {
         Position::Query | Position::Form => Some(percent().into_bytes()),
         Position::Json => {
             let text = serde_json::to_string(std::str::from_utf8(value).ok()?).ok()?;
-            Some(text[1..text.len() - 1].as_bytes().to_vec())
+            Some(text.as_bytes()[1..text.len() - 1].to_vec())
         }
         Position::Text => Some(value.to_vec()),
     }

@@ -1,14 +1,12 @@
 //! Records of the vault: the input as a record's file, and as the plaintext of one. An unreadable record is named, stays as it is,
 //! and hides no other record; a readable one has the fields that a simple reader finds.
 
-#![no_main]
-
 use std::fs;
-use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::path::Path;
 
 use credential::{Credential, Keyring, Secret, Value, Vault};
-use libfuzzer_sys::fuzz_target;
+
+use crate::scratch;
 
 /// The key that sealed the seeds, and the newer key that replaces it.
 const OLD: &str = "1111111111111111111111111111111111111111111111111111111111111111";
@@ -17,31 +15,28 @@ const ID: &str = "gmail";
 /// The context that a record's seal is bound to.
 const CONTEXT: &[u8] = b"lockgate vault record\0gmail";
 
-static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let memory = PathBuf::from("/dev/shm");
-    let root = if memory.is_dir() { memory } else { std::env::temp_dir() };
-    let directory = root.join(format!("lockgate-fuzz-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("there is a folder for what is temporary");
-    directory
-});
+/// The fields of a record: a name, and its value.
+type Fields = Vec<(String, Vec<u8>)>;
 
-fn vault(keys: &str) -> Vault {
+fn vault(directory: &Path, keys: &str) -> Vault {
     let keyring = Keyring::parse(keys).expect("constant keys");
-    Vault::open(DIRECTORY.clone(), keyring).expect("the directory is there")
+    Vault::open(directory.to_owned(), keyring).expect("the directory is there")
 }
 
-fuzz_target!(|bytes: &[u8]| {
-    read_as_file(bytes);
+/// Reads the input as the file of a record, and as what is sealed in one.
+pub fn vault_record(bytes: &[u8]) {
+    let folder = scratch::folder();
+    read_as_file(folder.path(), bytes);
     let (record, expected) = sealed(bytes);
-    let read = read_as_file(&record).map(|credential| fields(&credential));
+    let read = read_as_file(folder.path(), &record).map(|credential| fields(&credential));
     assert_eq!(read, expected, "{:?}", bytes.escape_ascii().to_string());
-});
+}
 
 /// Puts a record beside a good one, and runs every operation of the vault on it.
-fn read_as_file(record: &[u8]) -> Option<Credential> {
-    let file = DIRECTORY.join(format!("{ID}.json"));
+fn read_as_file(directory: &Path, record: &[u8]) -> Option<Credential> {
+    let file = directory.join(format!("{ID}.json"));
     let good = Value::new(Secret::from_text("value".into())).expect("a constant value");
-    let both = vault(&format!("{NEW},{OLD}"));
+    let both = vault(directory, &format!("{NEW},{OLD}"));
     let _ = both.remove(ID).expect("a record is removed whatever it is");
     both.set_field("@good/one", "user".parse().expect("a name"), good.clone())
         .expect("the vault is writable");
@@ -49,7 +44,7 @@ fn read_as_file(record: &[u8]) -> Option<Credential> {
 
     let before = both.get(ID);
     assert!(both.contains(ID).expect("it can be read"));
-    assert_eq!(Vault::ids(&DIRECTORY).expect("the directory can be listed"), ["@good/one", ID]);
+    assert_eq!(Vault::ids(directory).expect("the directory can be listed"), ["@good/one", ID]);
     let listing = both.list().expect("the directory can be listed");
     let told = listing.entries.iter().map(|entry| entry.id.as_str());
     assert!(
@@ -62,7 +57,7 @@ fn read_as_file(record: &[u8]) -> Option<Credential> {
     assert!(rotation.failed.iter().all(|(id, _)| id == ID), "{rotation:?}");
     if rotation.failed.is_empty() {
         // What could be read before can be read now, without the old key.
-        let after = vault(NEW).get(ID).map(|credential| credential.map(|c| fields(&c)));
+        let after = vault(directory, NEW).get(ID).map(|credential| credential.map(|c| fields(&c)));
         if let Ok(before) = &before {
             assert_eq!(after.expect("it was rotated"), before.as_ref().map(fields));
         }
@@ -78,13 +73,13 @@ fn read_as_file(record: &[u8]) -> Option<Credential> {
     before.ok().flatten()
 }
 
-fn fields(credential: &Credential) -> Vec<(String, Vec<u8>)> {
+fn fields(credential: &Credential) -> Fields {
     let value = |name: &str| credential.field(name).map_or(Vec::new(), |secret| secret.expose().to_vec());
     credential.names().map(|name| (name.to_string(), value(name.as_str()))).collect()
 }
 
 /// Seals the input into a record, and returns it with the fields a simple reader finds.
-fn sealed(payload: &[u8]) -> (Vec<u8>, Option<Vec<(String, Vec<u8>)>>) {
+fn sealed(payload: &[u8]) -> (Vec<u8>, Option<Fields>) {
     let keyring = Keyring::parse(OLD).expect("a constant key");
     let sealed = keyring.seal(&Secret::new(payload.to_vec()), CONTEXT).expect("there is randomness");
     let fields = unpacked(payload);
@@ -96,7 +91,7 @@ fn sealed(payload: &[u8]) -> (Vec<u8>, Option<Vec<(String, Vec<u8>)>>) {
 }
 
 /// Parses names and values, each with its length before it; the last value of a name counts.
-fn unpacked(mut payload: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
+fn unpacked(mut payload: &[u8]) -> Option<Fields> {
     let mut fields = std::collections::BTreeMap::new();
     while let [length, rest @ ..] = payload {
         let (name, rest) = rest.split_at_checked(usize::from(*length))?;

@@ -2,22 +2,21 @@
 //! 255, in which the octets 0 to 31 stand for the credential in some form; an input that begins with `r` is sent as it is. Every
 //! frame header reaches the agent where it was, and no message holds the credential, however it is spread over frames.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
-use world::{Platform, Socket};
+use crate::platform::Platform;
+use crate::web_socket_sidecar::WebSocketSidecar;
 
 static PLATFORM: LazyLock<Platform> = LazyLock::new(Platform::new);
-static SOCKET: LazyLock<Socket> = LazyLock::new(|| Socket::start(&PLATFORM));
+static SIDECAR: LazyLock<WebSocketSidecar> = LazyLock::new(|| WebSocketSidecar::start(&PLATFORM));
 
 /// The most parts of one message: more than may wait for the end of a secret.
 const MOST_PARTS: usize = 200;
 
-fuzz_target!(|input: &[u8]| {
+/// Carries the input over a WebSocket from the upstream to the agent.
+pub fn websocket(input: &[u8]) {
     if let Some(raw) = input.strip_prefix(b"r") {
-        let got = SOCKET.carry(raw);
+        let got = SIDECAR.carry(raw);
         assert!(same_but_masks(raw, &got), "{}", got.escape_ascii());
         return;
     }
@@ -25,15 +24,15 @@ fuzz_target!(|input: &[u8]| {
     let (Some(cuts), Some(text)) = (lines.next(), lines.next()) else { return };
     let mut sent = Vec::new();
     for message in text.split(|b| *b == 255) {
-        frames(&PLATFORM.tells(message), cuts, &mut sent);
+        frames(&PLATFORM.put_secrets_into(message), cuts, &mut sent);
     }
-    let got = SOCKET.carry(&sent);
+    let got = SIDECAR.carry(&sent);
     assert_eq!(got.len(), sent.len(), "not all came");
     assert!(same_but_masks(&sent, &got), "{}", got.escape_ascii());
     for text in messages(&got) {
         PLATFORM.assert_hidden(input, &text);
     }
-});
+}
 
 /// Whether the octets that came are those that were sent, up to where they ended, except for masks.
 fn same_but_masks(sent: &[u8], got: &[u8]) -> bool {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use egress::Listeners;
 
-use crate::agent::{PATIENCE, connect, contains, survive_broken_pipes, to_end};
+use crate::agent::{PATIENCE, connect, survive_broken_pipes, to_end};
+use crate::octets::contains;
 use crate::platform::{MODEL, Platform};
 use crate::sidecar::{HOST, PORT, launch, local_tcp, rules_of_gateway, upstream_address};
 
@@ -14,16 +15,16 @@ use crate::sidecar::{HOST, PORT, launch, local_tcp, rules_of_gateway, upstream_a
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// A sidecar, and the upstream behind it.
-pub struct Socket {
+/// A sidecar whose upstream speaks WebSocket, and that upstream.
+pub(crate) struct WebSocketSidecar {
     proxy: SocketAddr,
     stream: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Socket {
+impl WebSocketSidecar {
     /// Starts both.
     #[must_use]
-    pub fn start(platform: &Platform) -> Self {
+    pub(crate) fn start(platform: &Platform) -> Self {
         survive_broken_pipes();
         let stream = Arc::new(Mutex::new(Vec::new()));
         let (sends, secret) = (Arc::clone(&stream), platform.secret().to_owned());
@@ -49,7 +50,7 @@ impl Socket {
     /// # Panics
     /// When the sidecar does not open the WebSocket, or does not end the connection after the upstream has.
     #[must_use]
-    pub fn carry(&self, stream: &[u8]) -> Vec<u8> {
+    pub(crate) fn carry(&self, stream: &[u8]) -> Vec<u8> {
         *self.stream.lock().expect("nobody panics with it") = stream.to_vec();
         let mut connection = connect(self.proxy);
         let asks = format!(

@@ -20,15 +20,15 @@ const PORT: u16 = 8443;
 const QUIET: Duration = Duration::from_millis(25);
 
 /// A sidecar that terminates TLS for the one host its rules know.
-pub struct Opened {
+pub(crate) struct TerminatingSidecar {
     proxy: SocketAddr,
     config: Arc<ClientConfig>,
 }
 
-impl Opened {
+impl TerminatingSidecar {
     /// Starts the sidecar, and the upstream behind it.
     #[must_use]
-    pub fn start(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) -> Self {
+    pub(crate) fn start(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) -> Self {
         let (host, certificate) = authority::host(HOST);
         listen(PORT, move |stream| {
             let connection = ServerConnection::new(Arc::clone(&host)).expect("a good configuration");
@@ -56,24 +56,25 @@ impl Opened {
         Self { proxy, config }
     }
 
-    /// Sends octets after the preface of HTTP/2, reads until the answers have ended, ends the connection, and reads to its end.
+    /// Sends octets after the preface of HTTP/2, reads until the time that is asked for, ends the connection, and reads to its
+    /// end.
     ///
     /// # Panics
     /// When the sidecar does not terminate the TLS, or does not end the connection.
     #[must_use]
-    pub fn converse(&self, bytes: &[u8], answers: Answers) -> Vec<u8> {
+    pub(crate) fn converse(&self, bytes: &[u8], until: Until) -> Vec<u8> {
         let mut stream = StreamOwned::new(self.connection(), self.connected());
         let sent = stream.write_all(&[frames::PREFACE, bytes].concat());
         assert_eq!(stream.conn.alpn_protocol(), Some(b"h2".as_slice()), "{sent:?}");
         let mut answer = Vec::new();
         stream.sock.set_read_timeout(Some(QUIET)).expect("a read timeout");
-        for _ in 0..answers.patience() {
+        for _ in 0..until.patience() {
             match read_some(&mut stream, &mut answer) {
                 Ok(0) => return answer,
                 Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     return answer;
                 }
-                _ if answers == Answers::One && frames::has_ended(&answer) => break,
+                _ if until == Until::FirstAnswer && frames::has_ended(&answer) => break,
                 _ => {}
             }
         }
@@ -103,21 +104,21 @@ impl Opened {
     }
 }
 
-/// How many answers the agent waits for before it ends the connection.
+/// When the agent ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answers {
-    /// One.
-    One,
-    /// As many as come before it is quiet.
-    Any,
+pub(crate) enum Until {
+    /// After the first answer has ended.
+    FirstAnswer,
+    /// After nothing more comes.
+    Quiet,
 }
 
-impl Answers {
+impl Until {
     /// How often it may be quiet.
     fn patience(self) -> usize {
         match self {
-            Self::One => 40,
-            Self::Any => 2,
+            Self::FirstAnswer => 40,
+            Self::Quiet => 2,
         }
     }
 }

@@ -1,0 +1,52 @@
+//! What each target checks: a file for each, with a function of its name. It returns if what its file promises holds for the input,
+//! and panics, in this thread or in one of a peer, if not.
+
+mod audit_verify;
+mod builtin_config;
+mod chunked_body;
+mod client_hello;
+mod dns_answer;
+mod forward;
+mod gateway;
+mod host_pattern;
+mod http2;
+mod image;
+mod line;
+mod meter;
+mod placeholder;
+mod policy_config;
+mod proxy_answer;
+mod registry;
+mod request_head;
+mod response;
+mod scrub;
+mod system_keys;
+mod target;
+mod template;
+mod vault_record;
+mod websocket;
+
+pub use audit_verify::audit_verify;
+pub use builtin_config::builtin_config;
+pub use chunked_body::chunked_body;
+pub use client_hello::client_hello;
+pub use dns_answer::dns_answer;
+pub use forward::forward;
+pub use gateway::gateway;
+pub use host_pattern::host_pattern;
+pub use http2::http2;
+pub use image::image;
+pub use line::line;
+pub use meter::meter;
+pub use placeholder::placeholder;
+pub use policy_config::policy_config;
+pub use proxy_answer::proxy_answer;
+pub use registry::registry;
+pub use request_head::request_head;
+pub use response::response;
+pub use scrub::scrub;
+pub use system_keys::system_keys;
+pub use target::target;
+pub use template::template;
+pub use vault_record::vault_record;
+pub use websocket::websocket;
