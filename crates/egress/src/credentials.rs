@@ -8,6 +8,7 @@ use credential::{Credential, Needles, Placeholder, Position, RenderError, Secret
 use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 
 use crate::credential_config::{CredentialConfig, Generation, PlatformPlace};
+use crate::live_needles::LiveNeedles;
 use crate::platform::{FetchError, Platform};
 
 /// How many values responses are searched for. Values in use are kept beyond this number.
@@ -72,7 +73,9 @@ pub(crate) struct Credentials {
     own: Option<Rc<Platform>>,
     generation: Generation,
     cache: RefCell<Cache>,
-    searched: RefCell<SearchedValues>,
+    /// Every value that was ever held here, to be searched for in every response that can be read.
+    searched: RefCell<Vec<Secret>>,
+    needles: LiveNeedles,
     placeholders: HashMap<Placeholder, ProviderId>,
     exposed: ExposedValues,
     organisation: Option<OrganisationName>,
@@ -84,13 +87,6 @@ pub(crate) struct Credentials {
 struct Cache {
     generation: u64,
     credentials: HashMap<ProviderId, Rc<FetchedCredential>>,
-}
-
-/// Every value that was ever held here, to be searched for in every response that can be read.
-#[derive(Debug)]
-struct SearchedValues {
-    values: Vec<Secret>,
-    needles: Needles,
 }
 
 /// The values that the command was given, and what to mask where text is written down.
@@ -136,7 +132,8 @@ impl Credentials {
             own: own.map(|(socket, token)| Rc::new(Platform::inherited(socket, token))),
             generation,
             cache: RefCell::default(),
-            searched: RefCell::new(SearchedValues { values, needles: needles.clone() }),
+            searched: RefCell::new(values),
+            needles: needles.clone().into(),
             placeholders: placeholders.into_iter().collect(),
             exposed: ExposedValues { values: exposed, needles },
             organisation,
@@ -287,8 +284,8 @@ impl Credentials {
     }
 
     /// Returns what to search responses for: a value that one request wrote at an upstream can be read with another.
-    pub(crate) fn needles(&self) -> Needles {
-        self.searched.borrow().needles.clone()
+    pub(crate) fn needles(&self) -> &LiveNeedles {
+        &self.needles
     }
 
     /// Adds a credential's values to those that responses are searched for.
@@ -297,13 +294,13 @@ impl Credentials {
         let known = |new: &Secret, all: &[Secret]| all.iter().any(|old| old.matches(new.expose()));
         let mut news = false;
         for secret in credential.secrets() {
-            if !known(secret, &searched.values) {
-                searched.values.push(secret.clone());
+            if !known(secret, &searched) {
+                searched.push(secret.clone());
                 news = true;
             }
         }
         // The values that were rotated away first make room; those in use never do.
-        let mut surplus = searched.values.len().saturating_sub(MOST_LOOKED_FOR);
+        let mut surplus = searched.len().saturating_sub(MOST_LOOKED_FOR);
         if surplus > 0 {
             let cache = self.cache.borrow();
             let in_use = |value: &Secret| {
@@ -311,14 +308,14 @@ impl Credentials {
                 let exposed = self.exposed.values.iter().map(|(_, value)| value);
                 current.chain(exposed).chain(credential.secrets()).any(|one| one.matches(value.expose()))
             };
-            searched.values.retain(|value| {
+            searched.retain(|value| {
                 let goes = surplus > 0 && !in_use(value);
                 surplus -= usize::from(goes);
                 !goes
             });
         }
         if news {
-            searched.needles = Needles::of(&searched.values);
+            self.needles.replace(Needles::of(&*searched));
         }
     }
 
@@ -375,7 +372,7 @@ mod tests {
         let exposed = ("one".parse().unwrap(), Secret::from_text("exposed-value".into()));
         let credential_config = CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() };
         let credentials = Credentials::new(credential_config);
-        let is_found = |text: &str| credentials.needles().scrub_text(text.as_bytes()).is_some();
+        let is_found = |text: &str| credentials.needles().now().scrub_text(text.as_bytes()).is_some();
         let value = |kind: &str, number: usize| format!("{kind}-value-{number:04}");
         // A credential with more fields than rotated values are kept.
         credentials.search_for(&credential((0..MOST_LOOKED_FOR + 6).map(|n| value("wide", n))));
@@ -385,8 +382,6 @@ mod tests {
             credentials.search_for(&credential([value("narrow", number)]));
         }
         assert!(is_found("exposed-value") && is_found(&value("narrow", MOST_LOOKED_FOR - 1)));
-        assert!(
-            !is_found(&value("wide", 0)) && credentials.searched.borrow().values.len() <= MOST_LOOKED_FOR
-        );
+        assert!(!is_found(&value("wide", 0)) && credentials.searched.borrow().len() <= MOST_LOOKED_FOR);
     }
 }

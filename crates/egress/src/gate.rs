@@ -18,6 +18,7 @@ use crate::dns::{NameRange, Names};
 use crate::ending::Ending;
 use crate::files::Files;
 use crate::http::Unsearchable;
+use crate::live_needles::LiveNeedles;
 use crate::llm::Ledger;
 use crate::local_addresses::{comes_to, is_own};
 use crate::notice::{Notices, Summary};
@@ -260,6 +261,14 @@ impl Gate {
 
     pub(crate) fn credentials(&self) -> &Credentials {
         &self.credentials
+    }
+
+    /// Returns what responses are searched for; `None` if no credential can ever be held here.
+    pub(crate) fn searched(&self) -> Option<&LiveNeedles> {
+        let needles = self.credentials.needles();
+        let may_hold = self.policy.providers().next().is_some()
+            || self.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
+        (may_hold || !needles.now().is_empty()).then_some(needles)
     }
 
     pub(crate) fn rates(&self) -> &Rates {

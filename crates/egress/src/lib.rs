@@ -30,6 +30,7 @@ mod idle;
 mod inbound_ports;
 mod inject;
 mod listen;
+mod live_needles;
 mod llm;
 mod local_addresses;
 mod notice;

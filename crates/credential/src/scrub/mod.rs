@@ -82,6 +82,11 @@ impl Scrubber {
         }
     }
 
+    /// Searches for other needles from here on, also in what is held back.
+    pub fn search_for(&mut self, needles: &Needles) {
+        self.needles = needles.clone();
+    }
+
     /// Takes the next piece of the stream, and appends the settled octets to `out`: as many octets as came in, less those
     /// held back.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) {
@@ -140,7 +145,7 @@ impl Scrubber {
     }
 
     fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>, then: Then) {
-        if self.needles.is_empty() {
+        if self.needles.is_empty() && self.held.is_empty() && self.carried == MaskEnd::default() {
             out.extend_from_slice(piece);
             return;
         }

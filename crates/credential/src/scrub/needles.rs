@@ -67,6 +67,12 @@ impl Needles {
         Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), reach, separators, shortest }))
     }
 
+    /// Returns whether one is a clone of the other.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns whether there is nothing to search for.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -124,7 +124,7 @@ impl Record {
     fn masked(&self, text: &str) -> String {
         let credentials = self.gate.credentials();
         let text = credentials.veiled(text.into());
-        let masked = credentials.needles().scrub_text(text.as_bytes());
+        let masked = credentials.needles().now().scrub_text(text.as_bytes());
         let masked = masked.map(|(masked, _)| String::from_utf8_lossy(&masked).into_owned());
         masked.unwrap_or(text).chars().take(LONGEST_REASON).collect()
     }

@@ -15,6 +15,7 @@ use super::media_type::MediaType;
 use super::messages::MessageScrubber;
 use super::response::{ResponseBody, ResponseHead};
 use super::unpack::{PACKED_PIECE, Unpack};
+use crate::live_needles::LiveNeedles;
 use crate::llm::Account;
 
 /// The filter of one response.
@@ -22,6 +23,7 @@ pub(super) struct Filter<'a> {
     unpack: Unpack,
     scrubber: Option<Scrubber>,
     needles: Option<Needles>,
+    live: Option<LiveNeedles>,
     account: Option<Account<'a>>,
     messages: MessageStream,
     masked: u64,
@@ -53,6 +55,7 @@ impl<'a> Filter<'a> {
             unpack: Unpack::Plain,
             scrubber: None,
             needles: None,
+            live: None,
             account: None,
             messages: MessageStream::No,
             masked: 0,
@@ -64,14 +67,16 @@ impl<'a> Filter<'a> {
     /// # Errors
     /// The body is compressed in a way that cannot be searched.
     pub(super) fn scrubbing(
-        needles: &Needles,
+        live: &LiveNeedles,
         head: &mut ResponseHead,
         length: &mut ResponseBody,
     ) -> Result<Self, Denial> {
+        let needles = live.now();
         let mut filter = Self {
             unpack: Unpack::Plain,
-            scrubber: Some(Scrubber::new(needles)),
+            scrubber: Some(Scrubber::new(&needles)),
             needles: Some(needles.clone()),
+            live: Some(live.clone()),
             account: None,
             messages: match is_stream(&head.fields) {
                 true => MessageStream::Whole(FrameParser::of(FrameFormat::LengthPrefixed)),
@@ -97,9 +102,9 @@ impl<'a> Filter<'a> {
     /// Passes each message on as it ends, if the response is a stream of messages. This is for hosts without a
     /// credential, and for services that speak gRPC or Connect themselves and let nobody choose where a message ends.
     pub(super) fn release_messages(&mut self) {
-        if let (MessageStream::Whole(_), Some(needles)) = (&self.messages, &self.needles) {
+        if let (MessageStream::Whole(_), Some(live)) = (&self.messages, &self.live) {
             self.messages =
-                MessageStream::Each(MessageScrubber::of(FrameFormat::LengthPrefixed, needles).into());
+                MessageStream::Each(MessageScrubber::of(FrameFormat::LengthPrefixed, live).into());
         }
     }
 
@@ -114,15 +119,33 @@ impl<'a> Filter<'a> {
     }
 
     /// Creates a filter for a response whose compression is unknown: masks what can be seen of it.
-    pub(super) fn scrubbing_blindly(needles: &Needles, head: &mut ResponseHead) -> Self {
-        let mut filter =
-            Self { scrubber: Some(Scrubber::new(needles)), needles: Some(needles.clone()), ..Self::none() };
+    pub(super) fn scrubbing_blindly(live: &LiveNeedles, head: &mut ResponseHead) -> Self {
+        let needles = live.now();
+        let mut filter = Self {
+            scrubber: Some(Scrubber::new(&needles)),
+            needles: Some(needles),
+            live: Some(live.clone()),
+            ..Self::none()
+        };
         filter.fields(&mut head.fields);
         filter
     }
 
+    /// Searches from here on for what has been added since.
+    fn refresh(&mut self) {
+        let (Some(live), Some(needles), Some(scrubber)) = (&self.live, &mut self.needles, &mut self.scrubber)
+        else {
+            return;
+        };
+        if let Some(newer) = live.newer_than(needles) {
+            scrubber.search_for(&newer);
+            *needles = newer;
+        }
+    }
+
     /// Masks the values of fields, of a head or of trailers. Removes a field whose name holds a needle.
     pub(super) fn fields(&mut self, fields: &mut Fields) {
+        self.refresh();
         let Some(needles) = &self.needles else { return };
         if !needles.are_in(fields.all_text()) {
             return;
@@ -142,6 +165,7 @@ impl<'a> Filter<'a> {
     /// Filters a piece of the body. Returns what had been held back before it, if that goes on by itself, and what of the piece is
     /// settled.
     pub(super) fn piece(&mut self, mut piece: Bytes) -> io::Result<[Bytes; 2]> {
+        self.refresh();
         let Some(scrubber) = &mut self.scrubber else { return Ok([Bytes::new(), piece]) };
         let mut before = Vec::new();
         if matches!(self.unpack, Unpack::Plain)
@@ -172,6 +196,7 @@ impl<'a> Filter<'a> {
 
     /// Filters the last piece of the body, and returns it behind what was held back.
     pub(super) fn last(&mut self, piece: Bytes) -> io::Result<Bytes> {
+        self.refresh();
         if matches!(self.unpack, Unpack::Plain)
             && matches!(self.messages, MessageStream::No)
             && self.scrubber.as_mut().is_some_and(|scrubber| scrubber.settles_last(&piece))
@@ -196,6 +221,7 @@ impl<'a> Filter<'a> {
 
     /// Ends the body, and returns what was held back.
     pub(super) fn end(&mut self) -> io::Result<Bytes> {
+        self.refresh();
         let Some(scrubber) = &mut self.scrubber else { return Ok(Bytes::new()) };
         let mut out = Vec::new();
         let rest = self.unpack.end()?.unwrap_or_default();
@@ -249,7 +275,7 @@ mod tests {
 
     /// An answer of gRPC's that a filter was given in two pieces, and whether it came to its end.
     fn filtered(pieces: [&[u8]; 2], message_wise: bool) -> (Vec<u8>, bool) {
-        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]).into();
         let mut head = head_of("application/grpc");
         let mut filter =
             Filter::scrubbing(&needles, &mut head, &mut ResponseBody::Framed(BodyLength::Chunked)).unwrap();
@@ -266,6 +292,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_fetched_after_an_answer_began_is_masked_in_it() {
+        for (media_type, message_wise) in
+            [("text/event-stream", false), ("application/grpc", false), ("application/grpc", true)]
+        {
+            let message = |text: &[u8]| match media_type {
+                "application/grpc" => [&[0, 0, 0, 0, text.len() as u8], text].concat(),
+                _ => text.to_vec(),
+            };
+            let live = LiveNeedles::from(Needles::of([]));
+            let mut head = head_of(media_type);
+            let mut length = ResponseBody::Framed(BodyLength::Chunked);
+            let mut filter = Filter::scrubbing(&live, &mut head, &mut length).unwrap();
+            if message_wise {
+                filter.release_messages();
+            }
+            let mut out = filter.piece(message(b"one\n").into()).unwrap().concat();
+            live.replace(Needles::of([&Secret::new(SECRET.to_vec())]));
+            out.extend(filter.piece(message(SECRET).into()).unwrap().concat());
+            out.extend(filter.end().unwrap());
+            assert!(!out.windows(4).any(|four| SECRET.windows(4).any(|part| part == four)), "{media_type}");
+            assert_eq!((out.len(), filter.masked()), (message(b"one\n").len() + message(SECRET).len(), 1));
+        }
+    }
+
+    #[test]
     fn a_border_of_messages_inside_a_secret_shows_nothing_of_it() {
         for shown in 1..SECRET.len() {
             let (before, after) = SECRET.split_at(shown);
@@ -277,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_message_goes_on_as_it_ends_where_the_policy_says_so() {
-        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let needles = Needles::of([&Secret::new(SECRET.to_vec())]).into();
         let message = b"\0\0\0\0\x03one";
         let (out, whole) = filtered([message, message], true);
         assert_eq!((out, whole), ([&message[..], message].concat(), true));

@@ -138,9 +138,8 @@ impl Forwarding<'_> {
         sent: SentRequest,
         answer: Answer<'r>,
     ) -> io::Result<Relayed<'r>> {
-        let needles = self.gate.credentials().needles();
         let held = exchange.held().cloned();
-        let handling = self.handling(&exchange, attempt, &needles, held.as_deref());
+        let handling = self.handling(&exchange, attempt, held.as_deref());
         let provider = exchange.grant().provider().cloned();
         let flow = Flow::of(exchange.record(), 0);
         let mut connection = None;

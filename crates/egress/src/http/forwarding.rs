@@ -4,7 +4,6 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use credential::Needles;
 use policy::Target;
 use tokio::time::Instant;
 
@@ -100,13 +99,12 @@ impl<'a> Forwarding<'a> {
         &'h self,
         exchange: &Exchange<Ready>,
         attempt: Attempt<'h>,
-        needles: &'h Needles,
         held: Option<&'h FetchedCredential>,
     ) -> Handling<'h> {
         let format = exchange.grant().provider().and_then(|provider| provider.llm());
         Handling {
             method: attempt.sending.method.as_str(),
-            needles: (!needles.is_empty()).then_some(needles),
+            needles: self.gate.searched(),
             // A response to a request without a credential can hardly hold one: it is not refused for its coding.
             unsearchable: if held.is_some() { self.gate.unsearchable() } else { Unsearchable::Note },
             bound: held.is_some(),

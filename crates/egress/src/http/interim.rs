@@ -2,7 +2,6 @@
 
 use std::io;
 
-use credential::Needles;
 use tokio::io::AsyncRead;
 
 use super::abandoned::Abandoned;
@@ -10,6 +9,7 @@ use super::answer::Answer;
 use super::filter::Filter;
 use super::head::{BodyLength, Buffered};
 use super::response::{ResponseBody, ResponseHead};
+use crate::live_needles::LiveNeedles;
 
 /// How many interim responses may come before the final one.
 pub(super) const MOST_INTERIM: usize = 16;
@@ -18,7 +18,7 @@ pub(super) const MOST_INTERIM: usize = 16;
 pub(super) struct InterimAnswers<'a, 'b> {
     /// The agent's answer; without it they are dropped.
     answer: Option<&'b mut Answer<'a>>,
-    needles: Option<&'b Needles>,
+    needles: Option<&'b LiveNeedles>,
 }
 
 /// What an upstream sends next.
@@ -36,7 +36,7 @@ impl Next<ResponseHead> {
 
 impl<'a, 'b> InterimAnswers<'a, 'b> {
     /// Passes interim responses on to the agent, with `needles` masked.
-    pub(super) fn passed_on(answer: &'b mut Answer<'a>, needles: Option<&'b Needles>) -> Self {
+    pub(super) fn passed_on(answer: &'b mut Answer<'a>, needles: Option<&'b LiveNeedles>) -> Self {
         Self { answer: Some(answer), needles }
     }
 

@@ -17,6 +17,7 @@ use std::io;
 use credential::{Needles, Scrubber};
 
 use super::frames::{FrameFormat, FrameParser, Part, Run};
+use crate::live_needles::LiveNeedles;
 
 /// How many octets of headers and control frames may wait behind octets that are held back, beside two for each of those: each may be
 /// a frame of its own.
@@ -35,6 +36,7 @@ pub(super) struct MessageScrubber {
     /// How many octets of a gRPC header have come.
     header: usize,
     needles: Needles,
+    live: LiveNeedles,
     /// Searches the payload of the messages.
     scrubber: Scrubber,
     /// Parts that the scrubber is still to be given.
@@ -60,13 +62,15 @@ enum Waiting {
 }
 
 impl MessageScrubber {
-    pub(super) fn of(format: FrameFormat, needles: &Needles) -> Self {
+    pub(super) fn of(format: FrameFormat, live: &LiveNeedles) -> Self {
+        let needles = live.now();
         Self {
             frames: FrameParser::of(format),
             format,
             header: 0,
-            needles: needles.clone(),
-            scrubber: Scrubber::new(needles),
+            scrubber: Scrubber::new(&needles),
+            needles,
+            live: live.clone(),
             collected: Vec::new(),
             waiting: VecDeque::new(),
             aside: VecDeque::new(),
@@ -80,6 +84,10 @@ impl MessageScrubber {
     /// # Errors
     /// The stream is malformed, a header may hold part of a secret, or too much is held back.
     pub(super) fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        if let Some(newer) = self.live.newer_than(&self.needles) {
+            self.scrubber.search_for(&newer);
+            self.needles = newer;
+        }
         let mut rest = piece;
         while !rest.is_empty() {
             let Run { length, part, ends } = self.frames.next(rest)?;
@@ -234,7 +242,7 @@ mod tests {
     const SECRET: &[u8] = b"sk-SECRETVALUE-0123456789abcdef";
 
     fn masked(format: FrameFormat, stream: &[u8], piece: usize) -> Vec<u8> {
-        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let needles = LiveNeedles::from(Needles::of([&Secret::new(SECRET.to_vec())]));
         let (mut messages, mut out) = (MessageScrubber::of(format, &needles), Vec::new());
         for part in stream.chunks(piece) {
             messages.push(part, &mut out).unwrap();
@@ -286,7 +294,7 @@ mod tests {
     fn what_controls_is_a_text_of_its_own_and_a_message_ends_what_is_held() {
         let ping = [&[0x89, SECRET.len() as u8][..], SECRET].concat();
         assert!(!masked(FrameFormat::WebSocket, &ping, 3).windows(4).any(|four| four == b"SECR"));
-        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let needles = LiveNeedles::from(Needles::of([&Secret::new(SECRET.to_vec())]));
         for (format, message) in
             [(FrameFormat::WebSocket, &b"\x81\x03sk-"[..]), (FrameFormat::LengthPrefixed, b"\0\0\0\0\x03sk-")]
         {
@@ -298,8 +306,10 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_hidden_by_what_calls_itself_a_header() {
-        let needles =
-            Needles::of([&Secret::new(SECRET.to_vec()), &Secret::new(b"\x80\x80\x80\x80".to_vec())]);
+        let needles = LiveNeedles::from(Needles::of([
+            &Secret::new(SECRET.to_vec()),
+            &Secret::new(b"\x80\x80\x80\x80".to_vec()),
+        ]));
         // Secrets that begin in the flags, in each octet of the length, and after an empty message.
         let streams = (0..5).map(|before| [&vec![0; before][..], SECRET].concat());
         for (number, stream) in streams.chain([[&[0; 8][..], SECRET].concat()]).enumerate() {
@@ -327,7 +337,7 @@ mod tests {
     fn as_many_parts_wait_as_a_secret_may_have_octets() {
         for length in [31, 164, 1500, 4000] {
             let secret = b"Ab3dEf9hIjKlMn0pQrStUvWxYz".repeat(1 + length / 26)[..length].to_vec();
-            let needles = Needles::of([&Secret::new(secret.clone())]);
+            let needles = LiveNeedles::from(Needles::of([&Secret::new(secret.clone())]));
             let message = [b"x".repeat(2 * length), secret.clone(), b"y".repeat(30_000)].concat();
             let frame = |(number, octet): (usize, &u8)| [u8::from(number == 0), 1, *octet];
             let mut stream: Vec<u8> = message.iter().enumerate().flat_map(frame).collect();
@@ -359,7 +369,7 @@ mod tests {
 
     #[test]
     fn parts_without_an_end_are_not_kept() {
-        let needles = Needles::of([&Secret::new(SECRET.to_vec())]);
+        let needles = LiveNeedles::from(Needles::of([&Secret::new(SECRET.to_vec())]));
         let (mut messages, mut out) = (MessageScrubber::of(FrameFormat::WebSocket, &needles), Vec::new());
         messages.push(b"\x01\x03sk-", &mut out).unwrap();
         let mut parts = (0..1_000_000).map(|_| messages.push(b"\x00\x00", &mut out));

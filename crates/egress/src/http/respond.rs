@@ -5,7 +5,6 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use credential::Needles;
 use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
@@ -25,6 +24,7 @@ use super::unpack::is_packed;
 use super::upstream::{self, PendingResponse, UpstreamResponse};
 use crate::credentials::FetchedCredential;
 use crate::gate::Gate;
+use crate::live_needles::LiveNeedles;
 use crate::llm::{Account, Ledger, Usage};
 use crate::upstream::UpstreamReader;
 
@@ -37,7 +37,7 @@ pub(super) struct Handling<'a> {
     /// The method of the request.
     pub(super) method: &'a str,
     /// What to mask.
-    pub(super) needles: Option<&'a Needles>,
+    pub(super) needles: Option<&'a LiveNeedles>,
     pub(super) unsearchable: Unsearchable,
     /// Whether a credential was part of the request.
     pub(super) bound: bool,
@@ -354,7 +354,7 @@ mod tests {
 
     /// The status and the octets that an agent gets for a handshake that was answered with this head and body.
     async fn answered(head: ResponseHead, body: &str) -> (u16, String) {
-        let needles = Needles::of([&credential::Secret::new(SECRET.into())]);
+        let needles = credential::Needles::of([&credential::Secret::new(SECRET.into())]).into();
         let replay = ReplayBuffer::disabled();
         let handling = Handling {
             method: "GET",

@@ -74,12 +74,11 @@ impl Forwarding<'_> {
         Answered { mut reader, head, .. }: Answered,
         answer: Answer<'_>,
     ) -> io::Result<After> {
-        let needles = self.gate.credentials().needles();
         let held = exchange.held().cloned();
         let replay = ReplayBuffer::disabled();
         let (renewal, unread) = (Retry::Allowed, Retry::Used);
         let attempt = Attempt { sending, length: BodyLength::None, replay: &replay, renewal, unread };
-        let handling = self.handling(&exchange, attempt, &needles, held.as_deref());
+        let handling = self.handling(&exchange, attempt, held.as_deref());
         let flow = Flow::of(exchange.record(), 0);
         let outcome = match UpstreamResponse::of_version_1(head, &mut reader, handling.method) {
             Ok(response) => respond_to_handshake(response, handling, answer, &flow.received).await,
@@ -103,9 +102,12 @@ impl Forwarding<'_> {
     ) -> io::Result<After> {
         let head = &mut answered.head;
         exchange.record().status(head.status);
-        let needles = self.gate.credentials().needles();
-        let mut length = ResponseBody::Framed(BodyLength::None);
-        Filter::scrubbing(&needles, head, &mut length).map_err(|denial| io::Error::other(denial.reason))?;
+        let searched = self.gate.searched();
+        if let Some(needles) = searched {
+            let mut length = ResponseBody::Framed(BodyLength::None);
+            Filter::scrubbing(needles, head, &mut length)
+                .map_err(|denial| io::Error::other(denial.reason))?;
+        }
         if !agrees(head, sending) {
             let why = "the upstream switched protocols, and not to a WebSocket of this handshake";
             exchange.record().fail(why);
@@ -120,7 +122,7 @@ impl Forwarding<'_> {
         // An extension is agreed on only if no credential was put in; compressed messages are then not searched, as in any response.
         let extended = head.fields.has("sec-websocket-extensions");
         let format = if extended { FrameFormat::ExtendedWebSocket } else { FrameFormat::WebSocket };
-        let messages = (!needles.is_empty()).then(|| MessageScrubber::of(format, &needles));
+        let messages = searched.map(|needles| MessageScrubber::of(format, needles));
         let ended = tunnel(&mut exchange, answered, messages, agent, to_agent).await;
         if let Err(error) = &ended
             && matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut)
@@ -226,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_held_back_is_passed_on_at_the_end() {
-        let needles = credential::Needles::of([&credential::Secret::new(b"sk-0123456789".to_vec())]);
+        let needles = credential::Needles::of([&credential::Secret::new(b"sk-0123456789".to_vec())]).into();
         let mut messages = MessageScrubber::of(FrameFormat::WebSocket, &needles);
         let (mut upstream, theirs) = tokio::io::duplex(1 << 16);
         let (mut to, mut agent) = tokio::io::duplex(1 << 16);

@@ -64,7 +64,7 @@ async fn run_history(gate: &Gate, query: &str) -> Reply {
         true => match gate.credentials().run_history(query).await {
             Ok((status, body)) => {
                 // No platform should put a credential here; one that does is masked.
-                let needles = gate.credentials().needles();
+                let needles = gate.credentials().needles().now();
                 let body = needles.scrub_text(&body).map_or(body, |(masked, _)| masked);
                 let fields = super::Fields::from_iter([("content-type", &b"application/json"[..])]);
                 Reply { status, fields, body }
