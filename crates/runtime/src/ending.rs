@@ -13,7 +13,7 @@ const NOT_FOUND: i32 = 127;
 /// The number that a shell adds to the signal that ended a command.
 const OF_A_SIGNAL: i32 = 128;
 /// signal(7)
-const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = 9;
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use policy::{Backend, Inbound};
-use sandbox::{InitChannels, Sidecar, Signals, Started, UndoLog};
+use sandbox::{Ended, InitChannels, Sidecar, Signals, Started, UndoLog};
 
 use crate::companion::{Companions, RunContext};
 use crate::end_signals::SIGTERM;
+use crate::ending::SIGKILL;
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
@@ -187,6 +188,10 @@ impl EndedRun {
         let usage = sandbox.usage();
         let Seen { end, summary, used } = match end {
             Ok(seen) => seen,
+            // The kernel chose init when it had to kill a process for its memory, and all others went with it.
+            Err(Error::SandboxLost) if usage.is_some_and(|usage| usage.out_of_memory > 0) => {
+                Seen { end: End::Ended(Ended::Signal(SIGKILL)), summary: None, used: None }
+            }
             Err(error) => {
                 sandbox.wait();
                 sandbox.release();

@@ -309,6 +309,43 @@ impl Platform {
 mod tests {
     use super::*;
 
+    fn pair() -> (Platform, PlatformLink) {
+        let policy = policy::Layers::default().compile().unwrap().policy;
+        let (mut platform, link) = Platform::pair(None, &policy, None).unwrap();
+        platform.sources = Some(Sources { vault: None, proxy: None, proxies: None });
+        platform.providers = vec![proxy_url::CREDENTIAL.parse().unwrap()];
+        (platform, link)
+    }
+
+    /// C15: the token of another run, a part of the right one, and none are refused, and so is what no policy declares.
+    #[test]
+    fn only_the_run_s_own_token_gets_an_answer_and_only_for_what_is_declared() {
+        let (mut platform, link) = pair();
+        let (_other, others_link) = pair();
+        let token = link.token.expose();
+        let bearer = |token: &[u8]| [b"Authorization: Bearer ", token, b"\r\n"].concat();
+        let (declared, undeclared) = (proxy_url::CREDENTIAL, "@lockgate/system-proxy-1");
+        for (head, id, status) in [
+            (Vec::new(), declared, 401),
+            (bearer(b""), declared, 401),
+            (bearer(&token[1..]), declared, 401),
+            (bearer(others_link.token.expose()), declared, 401),
+            ([b"Authorization: ", token, b"\r\n"].concat(), declared, 401),
+            (bearer(token), undeclared, 403),
+            (bearer(token), "anthropic", 403),
+            (bearer(token), declared, 404), // there is none
+        ] {
+            let question =
+                [format!("GET /internal/credentials/{id} HTTP/1.1\r\n").as_bytes(), &head, b"\r\n"].concat();
+            rustix::net::send(&link.socket, &question, SendFlags::NOSIGNAL).unwrap();
+            assert!(platform.answer());
+            let mut answer = [0; 64];
+            let (length, _) = rustix::net::recv(&link.socket, &mut answer[..], RecvFlags::empty()).unwrap();
+            let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{id}: {answer}");
+        }
+    }
+
     #[test]
     fn a_fault_says_its_cause_once() {
         let error = Error::KeyFile { path: "/keys/vault.key".into(), source: io::Error::other("no key") };

@@ -6,7 +6,7 @@ use egress::Summary;
 use policy::{Backend, ByteSize, RunId, Setup, Span};
 use sandbox::{Ended, Plan, ProcessStamp, Started, Taken, UndoLog};
 
-use crate::ending::{Ending, Shortage};
+use crate::ending::{Ending, SIGKILL, Shortage};
 use crate::error::Error;
 use crate::missing::SearchedPlaces;
 use crate::permission::permissions;
@@ -19,8 +19,9 @@ use crate::state::StateDirectory;
 
 /// errno(3)
 const ENOENT: i32 = 2;
-/// signal(7)
-const SIGKILL: i32 = 9;
+
+/// What is said where the sidecar ended without its last word.
+const UNTOLD: &str = "the sidecar did not say how it ended: requests are not counted, and the last records may be missing from the audit";
 
 /// The record, the undo log and the lock of one run.
 pub(crate) struct RunJournal {
@@ -130,7 +131,11 @@ impl RunJournal {
         summary: Option<&Summary>,
         report: &mut dyn FnMut(Report<'_>),
     ) {
-        for missing in summary.into_iter().flat_map(Summary::missing_records) {
+        let missing = match summary {
+            Some(summary) => summary.missing_records().collect(),
+            None => vec![UNTOLD.to_owned()],
+        };
+        for missing in missing {
             report(Report::Notice(&missing));
             self.record.notices.push(missing);
         }

@@ -18,22 +18,31 @@ const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/co
 /// The usual sockets of rootless engines, below the session's runtime directory.
 const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
 
-/// Whether a path is, or is in, a directory from which the machine is run or configured. In `/usr` and `/usr/local` that is everything but
-/// what lies there for users: sources, documents, games.
+/// The directories from which the machine is run or configured. What lies in `/usr/share` is read and executed by programs of root's as
+/// well.
+const OBEYED: [&str; 14] = [
+    "/usr",
+    "/etc",
+    "/boot",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/libexec",
+    "/var/spool/cron",
+    "/var/lib/apt",
+    "/var/lib/dpkg",
+    "/var/lib/systemd",
+];
+/// What of them is there for users.
+const FOR_USERS: [&str; 2] = ["/usr/src", "/usr/local/src"];
+
+/// Whether a path is, or is in, a directory from which the machine is run or configured.
 pub(super) fn is_obeyed_by_the_system(path: &Path) -> bool {
-    let is_program =
-        |name: &str| matches!(name, "bin" | "sbin" | "lib" | "lib32" | "lib64" | "libx32" | "libexec");
-    let mut parts = path.iter().skip(1).filter_map(|part| part.to_str()).peekable();
-    match parts.next() {
-        Some("usr") => {
-            if parts.next_if_eq(&"local").is_some() && parts.peek().is_none() {
-                return true; // it contains the system's programs
-            }
-            parts.next().is_some_and(|name| is_program(name) || name == "etc")
-        }
-        Some(name) => is_program(name) || name == "etc" || name == "boot",
-        None => true,
-    }
+    let is_below = |directory: &&str| path.starts_with(directory);
+    path == Path::new("/") || OBEYED.iter().any(is_below) && !FOR_USERS.iter().any(is_below)
 }
 
 /// Refuses a plan that shows an engine's socket, or could show a second name of it.

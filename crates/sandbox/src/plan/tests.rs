@@ -342,6 +342,9 @@ fn what_the_machine_is_run_from_is_no_writable_workspace() {
         "/usr/bin",
         "/usr/lib/systemd/system",
         "/usr/libexec",
+        "/usr",
+        "/usr/share/x",
+        "/var/spool/cron/crontabs",
         "/usr/local",
         "/usr/local/bin",
         "/usr/local/etc/x",
@@ -362,6 +365,7 @@ fn what_the_machine_is_run_from_is_no_writable_workspace() {
         "/srv/bin",
         "/data/etc",
         "/library",
+        "/var/spool/x",
         "/home/me/lib",
     ] {
         at(path, "rw").unwrap();
