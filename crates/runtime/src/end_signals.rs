@@ -1,4 +1,4 @@
-//! The signals that ask for an end. Others, such as that of a terminal that changes its size, do not.
+//! The signals that a run hears, and which of them ask for an end.
 
 use sandbox::Signals;
 
@@ -6,6 +6,8 @@ pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGQUIT: i32 = 3;
 pub(crate) const SIGTERM: i32 = 15;
+pub(crate) const SIGTSTP: i32 = 20;
+pub(crate) const SIGWINCH: i32 = 28;
 
 /// Takes the pending signals, and returns whether one asks for an end.
 pub(crate) fn is_end_asked(signals: &Signals) -> bool {

@@ -8,7 +8,7 @@ use policy::{Backend, Inbound};
 use sandbox::{Ended, InitChannels, Sidecar, Signals, Started, UndoLog};
 
 use crate::companion::{Companions, RunContext};
-use crate::end_signals::SIGTERM;
+use crate::end_signals::{SIGTERM, SIGTSTP};
 use crate::ending::SIGKILL;
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
@@ -40,7 +40,7 @@ pub(crate) fn execute(
 ) -> Result<ExecutedRun, Error> {
     let PlannedRun { spec, caller, state, host, plan, .. } = planned;
     let RunInputs { mut credentials, platform_data, exposed, proxy, companions, ports, ahead } = inputs;
-    let signals = Signals::block_forwarded().map_err(plumbing("watch for signals"))?;
+    let signals = Signals::block_forwarded(&[SIGTSTP]).map_err(plumbing("watch for signals"))?;
     let context = RunContext { run: &plan.run, caller, state, host };
     // Dropped, and so ended, when this function returns: before anything that held them is taken away.
     let mut companions = Companions::start(companions, &context, &signals, &mut journal.undo, report)?;

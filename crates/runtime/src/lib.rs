@@ -51,6 +51,7 @@ mod stash;
 mod state;
 mod stop;
 mod streams;
+mod suspend;
 mod system_keys;
 mod system_proxies;
 mod taken_image;

@@ -34,7 +34,7 @@ pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Cop
     let own = match wanted {
         Terminal::Always => true,
         // In the background, this process would be stopped for changing how the terminal behaves.
-        Terminal::Auto => both && !is_behind(io::stdin().as_fd()),
+        Terminal::Auto => both && !is_behind(io::stdin()),
         Terminal::Never => false,
     };
     let mut copiers = Copiers::default();
@@ -59,6 +59,7 @@ pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Cop
 
 fn given_in(stdin: BorrowedFd<'_>, copiers: &mut Copiers) -> io::Result<OwnedFd> {
     if let Some(input) = handed_in(stdin)? {
+        copiers.reads_terminal = input.is_terminal();
         return Ok(input);
     }
     let (input, theirs) = Input::from(stdin)?;
@@ -103,7 +104,7 @@ fn handed_in(fd: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Whether another process group is in the foreground of the terminal.
-fn is_behind(terminal: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_behind(terminal: impl AsFd) -> bool {
     rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 

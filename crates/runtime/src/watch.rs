@@ -8,13 +8,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::{Event, Failure, Sidecar, Signals, Started, Usage, wait_for};
 
 use crate::companion::Companions;
-use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use crate::error::{Error, plumbing};
 use crate::platform::Platform;
 use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
 use crate::set_up_log::SetUpLog;
 use crate::streams::RunningCopiers;
+use crate::suspend::suspend;
 use crate::terminal_relay::Relay;
 
 /// How long a command that was asked to end may take before it is killed.
@@ -25,8 +26,6 @@ const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How many denials are held back while the command has the whole screen.
 const MOST_HELD: usize = 1000;
-
-const SIGWINCH: i32 = 28;
 
 /// What was seen of the run.
 pub(crate) struct Seen {
@@ -342,6 +341,13 @@ impl Watch<'_> {
                     if let Some(relay) = &state.relay {
                         relay.follow_size();
                     }
+                }
+                // The keys of its own terminal go to the command.
+                SIGTSTP if state.relay.is_some() => {}
+                SIGTSTP => {
+                    let took = suspend(self.sandbox, self.streams.reads_terminal());
+                    self.deadline += took;
+                    state.kill_at.iter_mut().for_each(|(at, _)| *at += took);
                 }
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.kill_at {
                     Some((_, before)) if before == signal => self.sandbox.kill(),

@@ -15,7 +15,10 @@ use crate::socket_broker::SocketBrokers;
 use crate::{handshake, spawn};
 
 /// The signals from the parent that do not ask for an end.
-const NOTIFICATIONS: [Signal; 4] = [Signal::USR1, Signal::USR2, Signal::CONT, Signal::WINCH];
+const NOTIFICATIONS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::STOP, Signal::CONT, Signal::WINCH];
+
+/// The signals from the parent that are for all processes, whatever group they are in: a suspended run is.
+const FOR_ALL: [Signal; 2] = [Signal::STOP, Signal::CONT];
 
 /// A command under supervision, and the sockets of its supervisor.
 pub(crate) struct Supervised<'a> {
@@ -106,13 +109,16 @@ impl<'a> Watch<'a> {
         poll::wait(&sources, patience)
     }
 
-    /// Passes a signal of the parent's on to the process group of `pid`. Returns whether the parent is still there.
+    /// Passes a signal of the parent's on, to all processes or to the process group of `pid`. Returns whether the parent is still there.
     fn pass_signal_on(&mut self, pid: Pid) -> bool {
         let Ok(Some(number)) = handshake::receive_signal(self.it.control) else { return false };
         if !NOTIFICATIONS.iter().any(|signal| signal.as_raw() == number) {
             self.asked = Some(number);
         }
-        let _ = signal::send_to_group(pid, number);
+        let for_all = FOR_ALL.into_iter().find(|signal| signal.as_raw() == number);
+        if for_all.is_none_or(|signal| signal::send_to_all_as_init(signal).is_err()) {
+            let _ = signal::send_to_group(pid, number);
+        }
         true
     }
 }
@@ -138,7 +144,7 @@ impl Ready {
 
 /// Kills and reaps every other process of the pid namespace, of which the caller is the init.
 pub(crate) fn end_rest() {
-    if signal::kill_all_as_init().is_err() {
+    if signal::send_to_all_as_init(Signal::KILL).is_err() {
         return; // what was not killed may never end
     }
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 /// A signalfd(2) of blocked signals.
 #[derive(Debug)]
@@ -47,13 +47,14 @@ impl Signals {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Blocks the signals of [`FORWARDED`]. A signal that was ignored when this program began, as under `nohup`, stays ignored.
+    /// Blocks the signals of [`FORWARDED`] and `more`. A signal that was ignored when this program began, as under `nohup`, stays ignored.
     ///
     /// # Errors
     /// When `sigprocmask(2)` or `signalfd(2)` fails.
-    pub fn block_forwarded() -> io::Result<Self> {
+    pub fn block_forwarded(more: &[i32]) -> io::Result<Self> {
         ignore_sigpipe();
-        let heard: Vec<i32> = FORWARDED.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+        let heard: Vec<i32> =
+            FORWARDED.iter().chain(more).copied().filter(|signal| !is_ignored(*signal)).collect();
         Self::block(&heard)
     }
 
@@ -133,19 +134,19 @@ pub fn ignore_sigxfsz() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Kills every other process of the pid namespace of which this process is the init. Does nothing if there is none.
+/// Sends a signal to every other process of the pid namespace of which this process is the init. Does nothing if there is none.
 ///
 /// # Errors
-/// When this process is no init, for it would kill all that its user may, or `kill(2)` fails.
-pub fn kill_all_as_init() -> io::Result<()> {
+/// When this process is no init, for it would reach all that its user may, or `kill(2)` fails.
+pub fn send_to_all_as_init(signal: Signal) -> io::Result<()> {
     if rustix::process::getpid() != Pid::INIT {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "only an init may kill all other processes",
+            "only an init may signal all other processes",
         ));
     }
     // SAFETY: `kill` touches no memory of ours.
-    if unsafe { libc::kill(-1, libc::SIGKILL) } == 0 {
+    if unsafe { libc::kill(-1, signal.as_raw()) } == 0 {
         return Ok(());
     }
     let error = io::Error::last_os_error();

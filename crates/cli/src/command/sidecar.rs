@@ -190,7 +190,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
         grace: arguments.grace,
     };
     let mut denials = Denials { told: 0, faults: HashSet::new() };
-    let signals = Signals::block_forwarded()?;
+    let signals = Signals::block_forwarded(&[])?;
     let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| {
         let BoundAddresses { forward, gateway, dns, transparent } = match heard {
             SidecarEvent::Fault(_) | SidecarEvent::Denied(_) if arguments.quiet => return,

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Copiers {
     pub(super) input: Option<Input>,
     pub(super) outputs: Vec<Output>,
+    /// Whether the command has the caller's terminal to read from.
+    pub(super) reads_terminal: bool,
 }
 
 /// The streams that are being copied.
@@ -31,6 +33,7 @@ pub(crate) struct RunningCopiers {
     /// closed once no thread is left.
     going_on: Option<(OwnedFd, OwnedFd)>,
     threads: Vec<JoinHandle<()>>,
+    reads_terminal: bool,
     unwritten: Receiver<Unwritten>,
 }
 
@@ -38,8 +41,9 @@ impl Copiers {
     /// Starts the threads. The run must have begun: its processes are forked from this one, and a fork has one thread.
     pub(crate) fn start(self) -> io::Result<RunningCopiers> {
         let (tell, unwritten) = mpsc::channel();
+        let reads_terminal = self.reads_terminal;
         if self.input.is_none() && self.outputs.is_empty() {
-            return Ok(RunningCopiers { going_on: None, threads: Vec::new(), unwritten });
+            return Ok(RunningCopiers { going_on: None, threads: Vec::new(), reads_terminal, unwritten });
         }
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -60,7 +64,7 @@ impl Copiers {
                 drop(busy);
             })?);
         }
-        Ok(RunningCopiers { going_on: Some((going_on, done)), threads, unwritten })
+        Ok(RunningCopiers { going_on: Some((going_on, done)), threads, reads_terminal, unwritten })
     }
 }
 
@@ -83,6 +87,11 @@ impl RunningCopiers {
         }
         // This process may be forked again from here on.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+
+    /// Whether the command has the caller's terminal to read from.
+    pub(crate) fn reads_terminal(&self) -> bool {
+        self.reads_terminal
     }
 
     /// Returns an output of the command that could not be written.
