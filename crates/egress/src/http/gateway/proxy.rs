@@ -12,7 +12,7 @@ use policy::{Denial, Guard, Method, Placeholders, Plane, ProviderId, Target};
 use super::control_headers::ControlHeaders;
 use super::refused::{Refused, after_unread, refusal};
 use super::template;
-use super::whole_body::{ReservedMemory, read_whole};
+use super::whole_body::{NO_ROOM, ReservedMemory, WholeBody, read_whole};
 use crate::credentials::unfit;
 use crate::exchange::{Asked, Exchange, Pinned, Ready};
 use crate::gate::Gate;
@@ -21,7 +21,7 @@ use crate::http::forward::{Terms, forward};
 use crate::http::head::{BodyLength, RequestHead};
 use crate::http::incoming::Incoming;
 use crate::http::media_type::MediaType;
-use crate::http::problem::After;
+use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
 use crate::inject::{Form, Sending, inject, stands_elsewhere};
 
@@ -128,24 +128,33 @@ async fn fill_body(
     answer: &mut Answer<'_>,
     shown: &str,
 ) -> Result<Prepared, Refused> {
-    let body = match read_whole(request, answer, LARGEST_BODY).await? {
+    let WholeBody { octets, mut reserved } = match read_whole(request, answer, LARGEST_BODY).await? {
         Ok(body) => body,
         Err(reply) => {
             let why = if reply.status == 413 { "Request body too large" } else { "the gateway has no room" };
-            prepared.exchange.refuse(Denial::new(Guard::Framing, why));
-            return Err(Refused::Answered { reply, after: After::Close });
+            return Err(refuse(prepared, why, reply));
         }
     };
-    prepared.terms.filled = is_template(&body.octets);
-    let filled = match filled(&prepared.exchange, &prepared.sending, body.octets) {
+    prepared.terms.filled = is_template(&octets);
+    let filled = match filled(&prepared.exchange, &prepared.sending, octets) {
         Ok(filled) => filled,
         Err(denial) => return Err(Refused::denied(prepared.exchange.refuse(denial), shown)),
     };
+    // A short placeholder may stand for a long value, many times over.
+    if reserved.grow_to(filled.len()).is_none() {
+        return Err(refuse(prepared, "the gateway has no room", refusal(429, "http_framing", NO_ROOM)));
+    }
     request.head.body = BodyLength::Sized(filled.len() as u64);
     request.body = Incoming::Whole(Some(filled));
     prepared.sending.fields.remove("expect"); // it has been met
-    prepared.reserved = Some(body.reserved);
+    prepared.reserved = Some(reserved);
     Ok(prepared)
+}
+
+/// Records why a body is not taken, and refuses its request with this reply.
+fn refuse(prepared: Prepared, why: &str, reply: Reply) -> Refused {
+    prepared.exchange.refuse(Denial::new(Guard::Framing, why));
+    Refused::Answered { reply, after: After::Close }
 }
 
 /// Replaces each `{{field}}` of a body. A provider that says where its credential goes gets none in a body, because a service keeps and
@@ -159,7 +168,8 @@ fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Resu
         Some(provider) if provider.placeholders() == Placeholders::InPlace => {
             Err(stands_elsewhere(provider, "the body"))
         }
-        _ => Ok(Bytes::copy_from_slice(&filled)),
+        // Not copied: it holds the credential, and is wiped when the last of it has been sent.
+        _ => Ok(Bytes::from_owner(filled)),
     }
 }
 
@@ -196,5 +206,82 @@ fn place_of(kind: &MediaType) -> Position {
         Position::Form
     } else {
         Position::Text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+    use std::os::unix::net::UnixStream as StdUnixStream;
+
+    use bytes::BytesMut;
+    use credential::Secret;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UnixStream};
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::http::request::Via;
+    use crate::http::serve1::serve_requests;
+    use crate::http::stream::AgentStream;
+    use crate::{CredentialConfig, GateOptions, PlatformPlace};
+
+    /// Answers questions for a credential with this value.
+    fn platform(value: &str) -> StdUnixStream {
+        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
+        let body = format!(r#"{{"fields":{{"access_token":"{value}"}}}}"#);
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        std::thread::spawn(move || {
+            while theirs.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
+                theirs.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        ours
+    }
+
+    #[tokio::test]
+    async fn what_a_body_becomes_counts_and_not_what_it_was() {
+        // Each body is filled to 16,000,000 octets, of which four have room.
+        const VALUE: usize = 2000;
+        const PLACEHOLDERS: usize = 8000;
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let policy = format!(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://{at}/*\"]\nplaceholders = \"anywhere\"\n"
+        );
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(&policy).unwrap());
+        let spec = layers.compile().unwrap();
+        let place = PlatformPlace::Inherited(platform(&"v".repeat(VALUE)), Secret::from_text("t".into()));
+        let gate = Gate::open(GateOptions {
+            credential_config: CredentialConfig { platform: Some(place), ..CredentialConfig::default() },
+            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
+        })
+        .unwrap();
+        let body = "{{access_token}}".repeat(PLACEHOLDERS);
+        let question = format!(
+            "POST /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\nX-Target: https://{at}/\r\n\
+             X-Substitute-Body: true\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let ask = async || {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let stream = AgentStream::Unix(ours);
+            tokio::task::spawn_local(serve_requests(Rc::clone(&gate), Via::Gateway, stream, BytesMut::new()));
+            theirs.write_all(question.as_bytes()).await.unwrap();
+            theirs
+        };
+        let asked = async {
+            let mut held = Vec::new();
+            for _ in 0..4 {
+                // It has its room once it is on its way to the upstream, which stays silent.
+                held.push((ask().await, upstream.accept().await.unwrap()));
+            }
+            let mut answer = String::new();
+            ask().await.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+        };
+        LocalSet::new().run_until(asked).await;
     }
 }
