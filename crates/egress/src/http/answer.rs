@@ -6,11 +6,10 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::StatusCode;
 use policy::Method;
-use tokio::io::AsyncWriteExt;
 
 use super::fields::Fields;
 use super::head::{BodyLength, Version};
-use super::outgoing::{Outgoing, TransferCoding};
+use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
 use super::problem::{After, Reply};
 use super::response::{ResponseBody, ResponseHead};
 use super::stream::AgentWriter;
@@ -54,9 +53,9 @@ impl<'a> Answer<'a> {
                 if *version == Version::Http10 {
                     return Ok(()); // HTTP/1.0 has none (RFC 9110 §15.2)
                 }
-                writer.write_all(&status_and_fields(head)).await?;
-                writer.write_all(b"\r\n").await?;
-                writer.flush().await
+                let mut out = status_and_fields(head);
+                out.extend(b"\r\n");
+                write_within_limit(*writer, &out).await
             }
             Self::Version2 { stream, .. } => {
                 let mut response =
@@ -136,8 +135,7 @@ impl<'a> Answer<'a> {
         let Self::Version1 { writer, .. } = self else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut out = status_and_fields(head);
         out.extend(b"\r\n");
-        writer.write_all(&out).await?;
-        writer.flush().await
+        write_within_limit(writer, &out).await
     }
 
     /// Sends a reply of the sidecar's own.
@@ -149,8 +147,7 @@ impl<'a> Answer<'a> {
                     Extent::Whole => reply.to_version_1(after),
                     Extent::HeadOnly => reply.head_1(after),
                 };
-                writer.write_all(&octets).await?;
-                writer.flush().await?;
+                write_within_limit(writer, &octets).await?;
                 Ok(after)
             }
             Self::Version2 { mut stream, extent } => {
@@ -175,4 +172,37 @@ fn status_and_fields(head: &ResponseHead) -> Vec<u8> {
     let fields: &Fields = &head.fields;
     fields.write(&mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::http::stream::AgentStream;
+
+    /// Waits far longer than a reader may take.
+    async fn patiently<T>(work: impl Future<Output = io::Result<T>>) -> Option<io::ErrorKind> {
+        let ended = tokio::time::timeout(Duration::from_secs(600), work).await;
+        ended.ok().and_then(|ended| ended.err().map(|error| error.kind()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_reads_is_given_up() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        while ours.writable().await.is_ok() && ours.try_write(&[0; 4096]).is_ok() {}
+        let (_reader, mut writer) = AgentStream::Unix(ours).split();
+        let timed_out = Some(io::ErrorKind::TimedOut);
+        assert_eq!(patiently(answer_to(&mut writer).go_on()).await, timed_out);
+        let head = ResponseHead::go_on();
+        assert_eq!(patiently(answer_to(&mut writer).switch(&head)).await, timed_out);
+        let reply = Reply { status: 403, fields: Fields::default(), body: Vec::new() };
+        assert_eq!(patiently(answer_to(&mut writer).reply(reply, After::KeepAlive)).await, timed_out);
+    }
+
+    fn answer_to(writer: &mut AgentWriter) -> Answer<'_> {
+        Answer::Version1 { writer, version: Version::Http11, keep_alive: true, extent: Extent::Whole }
+    }
 }

@@ -152,6 +152,30 @@ pub(super) async fn within_stall_limit<T>(work: impl Future<Output = io::Result<
     tokio::time::timeout(STALLED, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
+/// Writes a short text of the sidecar's own, and flushes it. Whoever asks and never reads would hold a connection for ever.
+pub(crate) async fn write_within_limit(
+    writer: &mut (impl AsyncWrite + Unpin),
+    octets: &[u8],
+) -> io::Result<()> {
+    within_stall_limit(async {
+        writer.write_all(octets).await?;
+        writer.flush().await
+    })
+    .await
+}
+
+/// As [`write_within_limit`], and ends the connection's writing side.
+pub(crate) async fn write_last_within_limit(
+    writer: &mut (impl AsyncWrite + Unpin),
+    octets: &[u8],
+) -> io::Result<()> {
+    within_stall_limit(async {
+        writer.write_all(octets).await?;
+        writer.shutdown().await
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;

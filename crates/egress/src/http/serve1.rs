@@ -14,6 +14,7 @@ use super::chunk::{ChunkScanner, ChunkSyntax};
 use super::handle::{handle, refuse_other_host};
 use super::head::{BodyLength, Buffered, RequestHead, has_broken_line, parse_request_head};
 use super::incoming::{Framing, Incoming};
+use super::outgoing::{within_stall_limit, write_last_within_limit};
 use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::{AgentReader, AgentStream, AgentWriter};
@@ -69,7 +70,7 @@ pub(crate) async fn serve_requests(
         match Box::pin(handle(&gate, &via, Request { head, body }, answer)).await? {
             After::KeepAlive => drop(under_way),
             After::Close => {
-                writer.shutdown().await?;
+                within_stall_limit(writer.shutdown()).await?;
                 if head_body != BodyLength::None {
                     linger(&mut agent).await;
                 }
@@ -112,8 +113,7 @@ async fn refuse(
     let recorded = target.unwrap_or("unreadable request");
     let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), recorded, denial);
     let reply = problem::denied(&denial, target.unwrap_or_default(), gate.run(), 400);
-    writer.write_all(&reply.to_version_1(After::Close)).await?;
-    writer.shutdown().await
+    write_last_within_limit(writer, &reply.to_version_1(After::Close)).await
 }
 
 /// Serves `CONNECT` on a connection in the clear to the proxy or the gateway; refuses it elsewhere. The connection ends with it.
@@ -167,8 +167,7 @@ async fn connect(
         Err(denial) => {
             let status = if denial.guard == Guard::NoAddress { 502 } else { gate.policy().denied_status() };
             let reply = problem::denied(&denial, &head.target, gate.run(), status);
-            agent.reader.write_all(&reply.to_version_1(After::Close)).await?;
-            agent.reader.shutdown().await
+            write_last_within_limit(&mut agent.reader, &reply.to_version_1(After::Close)).await
         }
     }
 }
@@ -211,6 +210,59 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
             Ok(1..) => {}
             Ok(0) => return Err("the body ended before it began"),
             Err(_) => return Err("the body did not begin in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::local_addresses::tests::gate_for;
+
+    /// Both ends of a connection, the agent's first.
+    #[expect(clippy::disallowed_methods, reason = "the agent's side, to a listener of the test's")]
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let agent = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (agent, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_reads_no_answer_holds_no_connection() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let closed = connection().await.0.local_addr().unwrap();
+        let rules = format!(
+            "[egress]\nallow = [{{ host = \"{}\", ports = [{}, {}] }}]\n",
+            at.ip(),
+            at.port(),
+            closed.port()
+        );
+        let judged = format!("[egress]\nallow = [{{ url = \"https://{at}/x/*\" }}]\n");
+        for (policy, request) in [
+            (&rules, "GET / HTTP/1.1\r\nHost : x\r\n\r\n".to_owned()), // unreadable
+            (&rules, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n".to_owned()), // denied
+            (&rules, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n".to_owned()), // denied
+            (&rules, format!("CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n")), // granted
+            (&rules, format!("CONNECT {closed} HTTP/1.1\r\nHost: {closed}\r\n\r\n")), // unreachable
+            (&judged, format!("CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n")), // its requests are judged
+        ] {
+            let gate = gate_for(policy, Vec::new(), None);
+            let (mut agent, ours) = connection().await;
+            agent.write_all(request.as_bytes()).await.unwrap();
+            // What it asked before has filled the connection.
+            while tokio::time::timeout(IDLE, ours.writable()).await.is_ok() {
+                let _ = ours.try_write(&[0; 65536]);
+            }
+            let served = serve_requests(gate, Via::Proxy, AgentStream::Tcp(ours), BytesMut::new());
+            let served = LocalSet::new().run_until(tokio::time::timeout(3 * IDLE, served)).await;
+            let error = served.expect(&request).expect_err(&request);
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{request}");
         }
     }
 }

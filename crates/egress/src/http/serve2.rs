@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::handle::handle;
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
+use super::outgoing::within_stall_limit;
 use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::AgentStream;
@@ -38,7 +39,8 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
             Err(_) if Rc::strong_count(&going) > 1 => continue,
             Err(_) => {
                 connection.graceful_shutdown();
-                return std::future::poll_fn(|cx| connection.poll_closed(cx)).await.map_err(version2::broken);
+                let closed = std::future::poll_fn(|cx| connection.poll_closed(cx));
+                return within_stall_limit(async { closed.await.map_err(version2::broken) }).await;
             }
         };
         // A stream that the agent resets leaves the library's count but is still served here: both counts are bounded (CVE-2023-44487).
@@ -116,5 +118,25 @@ fn join_cookies(fields: &mut Fields) {
     if crumbs.len() > 1 {
         let joined = crumbs.join(&b"; "[..]);
         fields.set("cookie", &joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::local_addresses::tests::gate_for;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_does_not_hear_that_its_connection_ends_loses_it() {
+        let (ours, mut agent) = UnixStream::pair().unwrap();
+        // The preface and an empty SETTINGS (RFC 9113 §3.4).
+        agent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
+        let served = LocalSet::new().run_until(tokio::time::timeout(3 * IDLE, served)).await;
+        assert_eq!(served.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

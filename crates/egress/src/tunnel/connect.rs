@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use policy::Plane;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::carry::carry_both;
@@ -13,7 +12,7 @@ use super::sniff;
 use super::terminate::terminate;
 use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
-use crate::http::{After, Buffered};
+use crate::http::{After, Buffered, write_last_within_limit, write_within_limit};
 use crate::upstream;
 
 /// The answer to a granted `CONNECT`.
@@ -36,11 +35,10 @@ pub(crate) async fn after_connect(
             let status = if error.kind() == io::ErrorKind::TimedOut { 504 } else { 502 };
             let title = "The upstream cannot be reached";
             let reply = crate::http::failed(status, title, &error.to_string(), target, gate.run());
-            agent.reader.write_all(&reply.to_version_1(After::Close)).await?;
-            return agent.reader.shutdown().await;
+            return write_last_within_limit(&mut agent.reader, &reply.to_version_1(After::Close)).await;
         }
     };
-    agent.reader.write_all(ESTABLISHED).await?;
+    write_within_limit(&mut agent.reader, ESTABLISHED).await?;
     carry_both(gate, Plane::Forward, exchange, agent, upstream, REQUIREMENTS_IDLE).await
 }
 
@@ -50,7 +48,7 @@ pub(crate) async fn terminate_after_connect(
     exchange: Exchange<Granted>,
     mut agent: Buffered<TcpStream>,
 ) -> io::Result<()> {
-    agent.reader.write_all(ESTABLISHED).await?;
+    write_within_limit(&mut agent.reader, ESTABLISHED).await?;
     let carried = sniff::sniff(&mut agent, REQUIREMENTS_IDLE).await;
     terminate(gate, Plane::Forward, exchange, agent, carried).await
 }
