@@ -48,7 +48,15 @@ pub(super) async fn forward(
     let (mut renewal, mut unread) = (Retry::Allowed, Retry::Allowed);
     loop {
         let send = upstream::send(gate, &mut exchange, &sending, head.body, offer, reuse);
-        let sent = match by_deadline(forwarding.deadline, send).await {
+        let sent = tokio::select! {
+            biased;
+            sent = by_deadline(forwarding.deadline, send) => sent,
+            why = answer.abandoned() => {
+                exchange.record().fail(&why.to_string());
+                return Err(why);
+            }
+        };
+        let sent = match sent {
             Ok(sent) => sent,
             Err(error) => {
                 let after = forwarding.unreachable(exchange, &error, answer).await;

@@ -123,8 +123,11 @@ fn join_cookies(fields: &mut Fields) {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::UnixStream;
+    use std::io::{Read, Seek};
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UnixStream};
     use tokio::task::LocalSet;
 
     use super::*;
@@ -138,5 +141,35 @@ mod tests {
         let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
         let served = LocalSet::new().run_until(tokio::time::timeout(3 * IDLE, served)).await;
         assert_eq!(served.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_reset_has_its_upstream_dialled_no_longer() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = format!("[egress]\nallow = [{{ url = \"https://{at}/*\" }}]\n");
+        let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let host = policy::Host::Address(at.ip());
+        let port = policy::Port::new(at.port()).unwrap();
+        let via = Via::Bound { plane: policy::Plane::Transparent, scheme: policy::Scheme::Https, host, port };
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let served = async {
+            tokio::task::spawn_local(serve_streams(Rc::clone(&gate), via, AgentStream::Unix(ours)));
+            let (mut agent, connection) = h2::client::handshake(theirs).await.unwrap();
+            tokio::task::spawn_local(connection);
+            let request = http::Request::get(format!("https://{at}/")).body(()).unwrap();
+            let (_answer, mut stream) = agent.send_request(request, true).unwrap();
+            // It shakes no hands, so that the upstream is dialled for 10 s.
+            let (mut dialled, _) = upstream.accept().await.unwrap();
+            stream.send_reset(h2::Reason::CANCEL);
+            tokio::time::timeout(Duration::from_secs(5), dialled.read_to_end(&mut Vec::new())).await
+        };
+        LocalSet::new().run_until(served).await.expect("it is dialled no longer").unwrap();
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        assert!(records.contains("the agent gave the request up"), "{records}");
     }
 }
