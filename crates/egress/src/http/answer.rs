@@ -101,6 +101,9 @@ impl<'a> Answer<'a> {
                     _ => (TransferCoding::Chunked, true),
                 };
                 let after = if keep_alive && framed { After::KeepAlive } else { After::Close };
+                if !framed {
+                    writer.reset_unless_ended()?;
+                }
                 let mut waiting = status_and_fields(head);
                 match (coding, length) {
                     (TransferCoding::Chunked, _) => waiting.extend(b"transfer-encoding: chunked\r\n"),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::answer::{Answer, Extent};
@@ -70,7 +69,7 @@ pub(crate) async fn serve_requests(
         match Box::pin(handle(&gate, &via, Request { head, body }, answer)).await? {
             After::KeepAlive => drop(under_way),
             After::Close => {
-                within_stall_limit(writer.shutdown()).await?;
+                within_stall_limit(writer.end()).await?;
                 if head_body != BodyLength::None {
                     linger(&mut agent).await;
                 }
@@ -218,6 +217,7 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
 mod tests {
     use std::net::Ipv4Addr;
 
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::LocalSet;
 
@@ -263,6 +263,35 @@ mod tests {
             let served = LocalSet::new().run_until(tokio::time::timeout(3 * IDLE, served)).await;
             let error = served.expect(&request).expect_err(&request);
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{request}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_ends_with_its_connection_is_whole_or_ends_with_a_reset() {
+        for (body, is_whole) in [("4\r\nhalf\r\n", false), ("4\r\nhalf\r\n0\r\n\r\n", true)] {
+            let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = upstream.local_addr().unwrap();
+            let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+            let gate = gate_for(&rule, Vec::new(), None);
+            let (mut agent, ours) = connection().await;
+            let answered = async {
+                let stream = AgentStream::Tcp(ours);
+                tokio::task::spawn_local(serve_requests(gate, Via::Proxy, stream, BytesMut::new()));
+                agent.write_all(format!("GET http://{at}/ HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+                let (mut serves, _) = upstream.accept().await.unwrap();
+                let mut reader = Buffered::new(&mut serves);
+                reader.read_head(IDLE, WHOLE_HEAD, |_| false).await.unwrap();
+                let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+                serves.write_all(answer.as_bytes()).await.unwrap();
+                drop(serves);
+                let mut read = Vec::new();
+                let ended = agent.read_to_end(&mut read).await;
+                assert!(read.ends_with(b"half"), "{}", String::from_utf8_lossy(&read));
+                ended.map(drop).map_err(|error| error.kind())
+            };
+            let ended = LocalSet::new().run_until(answered).await;
+            let expected = if is_whole { Ok(()) } else { Err(io::ErrorKind::ConnectionReset) };
+            assert_eq!(ended, expected);
         }
     }
 }

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -47,6 +48,15 @@ impl AgentStream {
         matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
+    /// Returns the TCP connection below it, if there is one.
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tcp(stream) => Some(stream),
+            Self::Tls(stream) => Some(&stream.get_ref().0.stream),
+            Self::Unix(_) => None,
+        }
+    }
+
     fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
         match self {
             Self::Tcp(stream) => Pin::new(stream),
@@ -70,6 +80,20 @@ impl AgentWriter {
     /// Whether the agent sends no more. Few clients that shut their end still wait for an answer.
     pub(crate) fn has_hung_up(&self) -> bool {
         self.0.borrow().has_hung_up()
+    }
+
+    /// Has the connection reset if it is dropped before [`Self::end`]: for an answer that ends with its connection, which would seem
+    /// whole however it broke off (RFC 9112 §8). A Unix socket knows no reset.
+    pub(crate) fn reset_unless_ended(&self) -> io::Result<()> {
+        self.0.borrow().tcp().map_or(Ok(()), TcpStream::set_zero_linger)
+    }
+
+    /// Ends the connection's writing side.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        if let Some(stream) = self.0.borrow().tcp() {
+            set_socket_linger(stream, None)?;
+        }
+        self.shutdown().await
     }
 }
 
@@ -150,8 +174,6 @@ impl AsyncWrite for Ahead {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use tokio::io::AsyncWriteExt;
 
     use super::*;
 
