@@ -89,12 +89,13 @@ fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'s
     if method.as_str() == "CONNECT" {
         return Err("CONNECT is for the proxy at port 8081");
     }
-    if parts.uri.scheme_str() != Some("https") {
-        return Err("the scheme is not https, as this connection's is");
-    }
     let target = parts.uri.path_and_query().ok_or("there is no path")?.as_str().to_owned();
     let mut fields = version2::fields(&parts.headers);
     let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    // The library drops the scheme where there is no `:authority`: a request may have `host` in its place (RFC 9113 §8.3.1).
+    if authority.is_some() && parts.uri.scheme_str() != Some("https") {
+        return Err("the scheme is not https, as this connection's is");
+    }
     match (authority, fields.values("host").count()) {
         (None, 1) => {}
         (Some(authority), 0) => fields.push("host", authority.as_bytes()),
@@ -171,5 +172,33 @@ mod tests {
         audit.rewind().unwrap();
         audit.read_to_string(&mut records).unwrap();
         assert!(records.contains("the agent gave the request up"), "{records}");
+    }
+
+    #[test]
+    fn a_request_has_one_authority_in_either_field() {
+        let head = |uri: &str, hosts: &[&str]| {
+            let mut request = http::Request::get(uri);
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            let head = head_of(&request.body(()).unwrap().into_parts().0, true)?;
+            Ok::<_, &str>(head.fields.text("host").unwrap().to_owned())
+        };
+        for (uri, hosts) in [
+            ("https://a.example/x", &[][..]),
+            ("https://a.example/x", &["a.example"]),
+            ("/x", &["a.example"]), // what the library makes of a request without `:authority`
+        ] {
+            assert_eq!(head(uri, hosts), Ok("a.example".to_owned()), "{uri} {hosts:?}");
+        }
+        for (uri, hosts) in [
+            ("/x", &[][..]),
+            ("/x", &["a.example", "a.example"]),
+            ("https://a.example/x", &["b.example"]),
+            ("https://a.example/x", &["a.example", "b.example"]),
+            ("http://a.example/x", &[]),
+        ] {
+            assert!(head(uri, hosts).is_err(), "{uri} {hosts:?}");
+        }
     }
 }
