@@ -11,14 +11,15 @@ use super::fields::{Fields, trim};
 /// The decoder for a body's content coding (RFC 9110 §8.4.1).
 pub(super) enum Unpack {
     Plain,
-    Gzip(Box<MultiGzDecoder<Bounded>>),
-    Deflate(Box<ZlibDecoder<Bounded>>),
-    Brotli(Box<Brotli>),
+    Gzip(Box<Packed<MultiGzDecoder<Bounded>>>),
+    Deflate(Box<Packed<ZlibDecoder<Bounded>>>),
+    /// As RFC 7932 has it.
+    Brotli(Box<Packed<DecompressorWriter<Bounded>>>),
 }
 
-/// A decoder of Brotli as RFC 7932 has it.
-pub(super) struct Brotli {
-    decoder: DecompressorWriter<Bounded>,
+/// A decoder, and whether anything came for it: some servers say that a body is packed which then has not one octet.
+pub(super) struct Packed<D> {
+    decoder: D,
     has_begun: bool,
 }
 
@@ -83,12 +84,11 @@ impl Unpack {
         match codings.as_slice() {
             [] => Ok(Self::Plain),
             [one] if one == b"gzip" || one == b"x-gzip" => {
-                Ok(Self::Gzip(Box::new(MultiGzDecoder::new(Bounded::default()))))
+                Ok(Self::Gzip(Packed::by(MultiGzDecoder::new(Bounded::default()))))
             }
-            [one] if one == b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Bounded::default())))),
+            [one] if one == b"deflate" => Ok(Self::Deflate(Packed::by(ZlibDecoder::new(Bounded::default())))),
             [one] if one == b"br" => {
-                let decoder = DecompressorWriter::new(Bounded::default(), 16 * 1024);
-                Ok(Self::Brotli(Box::new(Brotli { decoder, has_begun: false })))
+                Ok(Self::Brotli(Packed::by(DecompressorWriter::new(Bounded::default(), 16 * 1024))))
             }
             other => Err(unknown(other)),
         }
@@ -98,20 +98,23 @@ impl Unpack {
     pub(super) fn piece(&mut self, piece: &[u8]) -> io::Result<Option<Vec<u8>>> {
         Ok(match self {
             Self::Plain => None,
-            Self::Gzip(decoder) => {
+            Self::Gzip(packed) => {
+                let decoder = packed.given(piece);
                 decoder.write_all(piece)?;
                 decoder.flush()?;
                 Some(std::mem::take(&mut decoder.get_mut().0))
             }
-            Self::Deflate(decoder) => {
+            Self::Deflate(packed) => {
+                let decoder = packed.given(piece);
                 decoder.write_all(piece)?;
                 decoder.flush()?;
                 Some(std::mem::take(&mut decoder.get_mut().0))
             }
-            Self::Brotli(brotli) => {
-                brotli.begin(piece)?;
-                brotli.decoder.write_all(piece)?;
-                Some(std::mem::take(&mut brotli.decoder.get_mut().0))
+            Self::Brotli(packed) => {
+                packed.check_window(piece)?;
+                let decoder = packed.given(piece);
+                decoder.write_all(piece)?;
+                Some(std::mem::take(&mut decoder.get_mut().0))
             }
         })
     }
@@ -120,31 +123,44 @@ impl Unpack {
     pub(super) fn end(&mut self) -> io::Result<Option<Vec<u8>>> {
         Ok(match self {
             Self::Plain => None,
-            Self::Gzip(decoder) => {
-                decoder.try_finish()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
+            Self::Gzip(packed) if packed.has_begun => {
+                packed.decoder.try_finish()?;
+                Some(std::mem::take(&mut packed.decoder.get_mut().0))
             }
-            Self::Deflate(decoder) => {
-                decoder.try_finish()?;
-                Some(std::mem::take(&mut decoder.get_mut().0))
+            Self::Deflate(packed) if packed.has_begun => {
+                packed.decoder.try_finish()?;
+                Some(std::mem::take(&mut packed.decoder.get_mut().0))
             }
-            Self::Brotli(brotli) => {
-                brotli.decoder.close()?;
-                Some(std::mem::take(&mut brotli.decoder.get_mut().0))
+            Self::Brotli(packed) if packed.has_begun => {
+                packed.decoder.close()?;
+                Some(std::mem::take(&mut packed.decoder.get_mut().0))
             }
+            Self::Gzip(_) | Self::Deflate(_) | Self::Brotli(_) => Some(Vec::new()),
         })
     }
 }
 
-impl Brotli {
+impl<D> Packed<D> {
+    fn by(decoder: D) -> Box<Self> {
+        Box::new(Self { decoder, has_begun: false })
+    }
+
+    /// Returns the decoder, which is about to be given this piece.
+    fn given(&mut self, piece: &[u8]) -> &mut D {
+        self.has_begun |= !piece.is_empty();
+        &mut self.decoder
+    }
+}
+
+impl Packed<DecompressorWriter<Bounded>> {
     /// Checks the window size, which the first octet states.
-    fn begin(&mut self, piece: &[u8]) -> io::Result<()> {
-        let Some(first) = piece.first().filter(|_| !self.has_begun) else { return Ok(()) };
-        if first & 0x7f == LARGE_WINDOW {
-            return Err(io::Error::other("the answer is packed by Brotli with a window beyond its standard"));
+    fn check_window(&self, piece: &[u8]) -> io::Result<()> {
+        match piece.first().filter(|_| !self.has_begun) {
+            Some(first) if first & 0x7f == LARGE_WINDOW => {
+                Err(io::Error::other("the answer is packed by Brotli with a window beyond its standard"))
+            }
+            _ => Ok(()),
         }
-        self.has_begun = true;
-        Ok(())
     }
 }
 
@@ -181,6 +197,25 @@ mod tests {
                 let error = unpacked(&text, window, size).unwrap_err();
                 assert!(error.to_string().contains("beyond its standard"), "{window}: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn of_nothing_that_is_packed_comes_nothing() {
+        for coding in ["gzip", "x-gzip", "deflate", "br"] {
+            let fields = [("content-encoding", coding.as_bytes())].into_iter().collect();
+            for pieces in 0..2 {
+                let mut unpack = Unpack::of(&fields).unwrap();
+                for _ in 0..pieces {
+                    assert_eq!(unpack.piece(&[]).unwrap(), Some(Vec::new()), "{coding}");
+                }
+                assert_eq!(unpack.end().unwrap(), Some(Vec::new()), "{coding}");
+            }
+            // The control: one that has begun must end.
+            let mut unpack = Unpack::of(&fields).unwrap();
+            let first = if coding.ends_with("gzip") { 0x1f } else { 0x78 };
+            let _ = unpack.piece(&[first]);
+            assert!(unpack.end().is_err(), "{coding}");
         }
     }
 }
