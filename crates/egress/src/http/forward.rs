@@ -153,7 +153,7 @@ impl Forwarding<'_> {
         let mut connection = None;
         let (mut outgoing, pending) = sent.open(attempt.length, &mut connection);
         let Raced { mut outcome, is_sent } = race(
-            pump(&mut body, &mut outgoing, provider.as_deref(), attempt.replay, &flow.sent),
+            pump(&mut body, &mut outgoing, provider.as_deref(), self.target, attempt.replay, &flow.sent),
             respond(pending, handling, answer, &flow.received),
         )
         .await;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
-use policy::Provider;
+use policy::{Provider, Target};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -70,6 +70,7 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
     provider: Option<&Provider>,
+    target: &Target,
     replay: &ReplayBuffer,
     count: &Cell<u64>,
 ) -> Result<(), Stopped> {
@@ -85,7 +86,7 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         outgoing.send(piece).await.map_err(Stopped::Upstream)?;
     }
     let mut trailers = upstream::without_hop_fields(body.trailers().await.map_err(Stopped::Body)?);
-    if tells_who_asks(&trailers) {
+    if tells_who_asks(&trailers, provider, target) {
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));

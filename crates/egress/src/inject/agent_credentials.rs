@@ -158,10 +158,11 @@ pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Tar
 }
 
 /// Whether trailers hold a placeholder or a key. Neither has a place there (C08).
-pub(crate) fn tells_who_asks(trailers: &Fields) -> bool {
+pub(crate) fn tells_who_asks(trailers: &Fields, provider: Option<&Provider>, target: &Target) -> bool {
+    let places = KeyNames::of(provider, target);
     let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
     trailers.iter().any(|(name, value)| {
-        is_among(name, AUTHENTICATION)
+        places.is_header(name)
             || is_forwarded(name)
             || name == "cookie"
             || holds(name.as_bytes())
@@ -357,11 +358,10 @@ mod tests {
         format!("Basic {}", data_encoding::BASE64.encode(text.as_bytes())).into_bytes()
     }
 
-    fn provider() -> std::sync::Arc<Provider> {
-        let config = toml::from_str(
-            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
-             inject = { header = \"authorization\", value = \"Bearer {{access_token}}\" }\n",
-        );
+    fn provider(inject: &str) -> std::sync::Arc<Provider> {
+        let config = toml::from_str(&format!(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\ninject = {inject}\n"
+        ));
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), config.unwrap());
         layers.compile().unwrap().policy.providers().next().unwrap().clone()
@@ -409,6 +409,19 @@ mod tests {
     }
 
     #[test]
+    fn a_trailer_has_no_key_where_the_provider_has_its_own() {
+        let own = provider("{ header = \"X-Service-Pass\", value = \"{{access_token}}\" }");
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let tells = |name: &str, provider| {
+            tells_who_asks(&Fields::from_iter([(name, &b"own"[..])]), provider, &target)
+        };
+        for name in ["x-service-pass", "x_service_pass", "authorization", "x-api-key"] {
+            assert!(tells(name, Some(&own)), "{name}");
+        }
+        assert!(!tells("x-checksum", Some(&own)) && !tells("x-service-pass", None));
+    }
+
+    #[test]
     fn names_are_read_as_servers_read_them() {
         assert_eq!(decoded("%6Bey"), "key");
         assert_eq!(decoded("%256Bey"), "key");
@@ -448,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_placeholder_stands_only_in_a_name_that_is_a_place_of_keys_as_it_is_written() {
-        let provider = provider();
+        let provider = provider("{ header = \"authorization\", value = \"Bearer {{access_token}}\" }");
         let target = Target::parse("https://api.example.com/").unwrap();
         let asked = |query: &str| {
             let fields = Fields::default();
