@@ -19,6 +19,11 @@ const MOST_KEPT: usize = 64;
 const MOST_INBOUND: usize = 128;
 /// Idle connections to upstreams.
 const MOST_IDLE: usize = 64;
+/// Streams of HTTP/2, on all connections together. Each holds what waits to be written to it and what was read ahead of it, and may
+/// take a connection to an upstream of its own.
+const MOST_STREAMS: usize = 4096;
+/// The fewest streams.
+const FEWEST_STREAMS: usize = 4;
 /// The fewest slots in all. Each of the five listeners holds one for its next connection.
 const FEWEST: usize = 12;
 /// Descriptors beside connections: listeners, the audit, the platform, epoll.
@@ -35,25 +40,34 @@ struct Bounds {
     common: usize,
     kept: usize,
     idle: usize,
+    streams: usize,
 }
 
 impl Bounds {
-    /// The limits with so many descriptors. A connection takes two, one to the agent and one to the upstream.
+    /// The limits with so many descriptors. A connection takes two, one to the agent and one to the upstream; a stream takes one, to the
+    /// upstream.
     fn within(descriptors: Option<u64>) -> Self {
         let Some(descriptors) = descriptors else {
-            return Self { common: MOST, kept: MOST_KEPT, idle: MOST_IDLE };
+            return Self { common: MOST, kept: MOST_KEPT, idle: MOST_IDLE, streams: MOST_STREAMS };
         };
         let left = usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
-        // Two descriptors for each slot, and one for an idle connection for every four slots.
-        let all = (left / 9 * 4).clamp(FEWEST, MOST + MOST_KEPT);
+        // Two descriptors for each slot, one for an idle connection for every four slots, and one for a stream for every slot or more.
+        let all = (left / 13 * 4).clamp(FEWEST, MOST + MOST_KEPT);
         let kept = (all / 8).clamp(2, MOST_KEPT);
-        Self { common: (all - kept).min(MOST), kept, idle: (all / 4).min(MOST_IDLE) }
+        let idle = (all / 4).min(MOST_IDLE);
+        let streams = left.saturating_sub(2 * all + idle).clamp(FEWEST_STREAMS, MOST_STREAMS);
+        Self { common: (all - kept).min(MOST), kept, idle, streams }
     }
 }
 
 /// How many connections to upstreams may be idle.
 pub(crate) fn most_idle() -> usize {
     BOUNDS.with(|bounds| bounds.idle)
+}
+
+/// How many streams of HTTP/2 are served at once, on all connections together.
+pub(crate) fn most_streams() -> usize {
+    BOUNDS.with(|bounds| bounds.streams)
 }
 
 /// The slots that one listener's connections take.
@@ -123,15 +137,16 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_few_places() {
-        let most = Bounds { common: 1024, kept: 64, idle: 64 };
+        let most = Bounds { common: 1024, kept: 64, idle: 64, streams: 4096 };
         assert_eq!(Bounds::within(None), most);
         assert_eq!(Bounds::within(Some(8192)), most);
-        for descriptors in [64, 100, 256, 1024, 2048] {
-            let Bounds { common, kept, idle } = Bounds::within(Some(descriptors));
-            let taken = OTHER_DESCRIPTORS + 2 * (common + kept) as u64 + idle as u64;
+        for descriptors in [64, 100, 256, 1024, 2048, 4096, 6000, 8192] {
+            let Bounds { common, kept, idle, streams } = Bounds::within(Some(descriptors));
+            let taken = OTHER_DESCRIPTORS + (2 * (common + kept) + idle + streams) as u64;
             assert!(taken <= descriptors, "{taken} of {descriptors}");
-            assert!(common >= 10 && kept >= 2 && kept < common);
+            assert!(common >= 10 && kept >= 2 && kept < common && streams >= 4);
+            assert!(descriptors < 256 || streams >= common);
         }
-        assert_eq!(Bounds::within(Some(0)), Bounds { common: 10, kept: 2, idle: 3 });
+        assert_eq!(Bounds::within(Some(0)), Bounds { common: 10, kept: 2, idle: 3, streams: 4 });
     }
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::connection_slots::most_streams;
+
 /// The budget of all windows. A connection takes at most an eighth of what is left, so that the first ones get all that they ask for.
 const ALL_WINDOWS: u32 = 256 * 1024 * 1024;
 const LARGEST_PART: u32 = 8;
 /// The smallest window of a connection: HTTP/2 has none smaller at its beginning (RFC 9113 §6.9.2).
 const SMALLEST_WINDOW: u32 = 65_535;
-/// How many streams are served at once on all connections. Each holds what waits to be written to it and what was read ahead of it.
-const MOST_STREAMS: usize = 4096;
 
 thread_local! {
     static LEFT: Cell<u32> = const { Cell::new(ALL_WINDOWS) };
-    static STREAMS: Arc<Semaphore> = Arc::new(Semaphore::new(MOST_STREAMS));
+    static STREAMS: Arc<Semaphore> = Arc::new(Semaphore::new(most_streams()));
 }
 
 /// The window of one connection, returned to the budget on drop.
@@ -40,6 +40,11 @@ impl Drop for Window {
     fn drop(&mut self) {
         LEFT.set(LEFT.get() + self.0);
     }
+}
+
+/// Returns how many streams one connection may have, of at most this many: no more than there are for all.
+pub(super) fn streams_of_one(most: u32) -> u32 {
+    u32::try_from(most_streams()).map_or(most, |all| all.min(most))
 }
 
 /// Takes a permit for one more stream, if there is one left.
@@ -68,7 +73,7 @@ mod tests {
 
     #[test]
     fn streams_have_so_many_places() {
-        let places: Vec<_> = (0..MOST_STREAMS).map(|_| stream_permit().unwrap()).collect();
+        let places: Vec<_> = (0..most_streams()).map(|_| stream_permit().unwrap()).collect();
         assert!(stream_permit().is_none());
         drop(places);
         assert!(stream_permit().is_some());

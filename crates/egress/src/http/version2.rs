@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::abandoned::Abandoned;
 use super::fields::Fields;
-use super::http2_limits::Window;
+use super::http2_limits::{Window, streams_of_one};
 
 /// The most concurrent streams of one connection (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;
@@ -171,7 +171,7 @@ pub(super) async fn serve(
 ) -> io::Result<(h2::server::Connection<super::stream::AgentStream, Bytes>, Window)> {
     let window = Window::take(CONNECTION_WINDOW);
     let handshake = h2::server::Builder::new()
-        .max_concurrent_streams(MOST_STREAMS)
+        .max_concurrent_streams(streams_of_one(MOST_STREAMS))
         .max_header_list_size(LARGEST_HEAD)
         .max_pending_accept_reset_streams(MOST_RESET)
         .max_local_error_reset_streams(Some(MOST_RESET))
