@@ -1,6 +1,8 @@
 //! Answers to the agent: a head and a body, in the version of HTTP that it speaks.
 
+use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -41,7 +43,7 @@ impl Extent {
 /// An answer that has begun.
 pub(crate) struct Begun<'a> {
     pub(crate) body: Outgoing<'a, AgentWriter>,
-    /// Whether the connection goes on: only if the agent can tell where the answer ends.
+    /// Whether the connection goes on: only if the agent can tell where the answer ends, and has sent its whole request.
     pub(crate) after: After,
 }
 
@@ -87,6 +89,15 @@ impl<'a> Answer<'a> {
         matches!(self, Self::Version1 { writer, .. } if writer.has_hung_up())
     }
 
+    /// Returns what tells this answer, while it has not begun, whether some of the request's body is still to come. Over HTTP/2 that makes
+    /// no difference.
+    pub(super) fn body_comes(&self) -> Rc<Cell<bool>> {
+        match self {
+            Self::Version1 { writer, .. } => Rc::clone(writer.body_comes()),
+            Self::Version2 { .. } => Rc::default(),
+        }
+    }
+
     /// Begins the answer. Removes the hop-by-hop fields from the head, and frames the body anew.
     pub(crate) fn begin(self, head: &mut ResponseHead, body: ResponseBody) -> io::Result<Begun<'a>> {
         let length = head.fields.text("content-length").map(str::to_owned);
@@ -100,7 +111,9 @@ impl<'a> Answer<'a> {
                     (_, Version::Http10) => (TransferCoding::Identity, false),
                     _ => (TransferCoding::Chunked, true),
                 };
-                let after = if keep_alive && framed { After::KeepAlive } else { After::Close };
+                // What is left of the request's body would be taken for the next request (RFC 9112 §9.6).
+                let goes_on = keep_alive && framed && !writer.body_comes().get();
+                let after = if goes_on { After::KeepAlive } else { After::Close };
                 if !framed {
                     writer.reset_unless_ended()?;
                 }

@@ -152,11 +152,17 @@ impl Forwarding<'_> {
         let flow = Flow::of(exchange.record(), 0);
         let mut connection = None;
         let (mut outgoing, pending) = sent.open(attempt.length, &mut connection);
-        let Raced { mut outcome, is_sent } = race(
-            pump(&mut body, &mut outgoing, provider.as_deref(), self.target, attempt.replay, &flow.sent),
-            respond(pending, handling, answer, &flow.received),
-        )
-        .await;
+        let body_comes = answer.body_comes();
+        body_comes.set(body.whole().is_none());
+        let sends = async {
+            let provider = provider.as_deref();
+            let pumped =
+                pump(&mut body, &mut outgoing, provider, self.target, attempt.replay, &flow.sent).await;
+            body_comes.set(body_comes.get() && pumped.is_err());
+            pumped
+        };
+        let Raced { mut outcome, is_sent } =
+            race(sends, respond(pending, handling, answer, &flow.received)).await;
         drop((outgoing, flow));
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
             if !body.is_done() {

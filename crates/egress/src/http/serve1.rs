@@ -294,4 +294,35 @@ mod tests {
             assert_eq!(ended, expected);
         }
     }
+
+    #[tokio::test]
+    async fn an_answer_before_the_end_of_its_request_says_that_the_connection_ends() {
+        for (body, ends) in [("half", true), ("the whole", false)] {
+            let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = upstream.local_addr().unwrap();
+            let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+            let gate = gate_for(&rule, Vec::new(), None);
+            let (mut agent, ours) = connection().await;
+            let answered = async {
+                let stream = AgentStream::Tcp(ours);
+                tokio::task::spawn_local(serve_requests(gate, Via::Proxy, stream, BytesMut::new()));
+                let length = "the whole".len();
+                let head =
+                    format!("POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\n\r\n");
+                agent.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+                let mut serves = Buffered::new(upstream.accept().await.unwrap().0);
+                serves.read_head(IDLE, WHOLE_HEAD, |_| false).await.unwrap();
+                while serves.ahead.len() < body.len() {
+                    serves.fill(IDLE).await.unwrap();
+                }
+                let answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
+                serves.reader.write_all(answer).await.unwrap();
+                let head = Buffered::new(&mut agent).read_head(IDLE, WHOLE_HEAD, |_| false).await.unwrap();
+                String::from_utf8(head.unwrap().to_vec()).unwrap()
+            };
+            let head = LocalSet::new().run_until(answered).await;
+            assert!(head.starts_with("HTTP/1.1 413"), "{head}");
+            assert_eq!(head.contains("connection: close"), ends, "{body}: {head}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The agent's side of a connection that carries requests: in the clear, over TLS that is terminated here, or on a Unix socket.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -23,7 +23,11 @@ pub(crate) enum AgentStream {
 
 /// The halves of an [`AgentStream`]. Neither holds its borrow across an await.
 pub(crate) struct AgentReader(Rc<RefCell<AgentStream>>);
-pub(crate) struct AgentWriter(Rc<RefCell<AgentStream>>);
+pub(crate) struct AgentWriter {
+    stream: Rc<RefCell<AgentStream>>,
+    /// Whether some of the request's body is still to come: its answer then says that the connection ends.
+    body_comes: Rc<Cell<bool>>,
+}
 
 /// A connection whose first octets were read before it was clear what it carries.
 pub(crate) struct Ahead {
@@ -34,7 +38,7 @@ pub(crate) struct Ahead {
 impl AgentStream {
     pub(crate) fn split(self) -> (AgentReader, AgentWriter) {
         let shared = Rc::new(RefCell::new(self));
-        (AgentReader(Rc::clone(&shared)), AgentWriter(shared))
+        (AgentReader(Rc::clone(&shared)), AgentWriter { stream: shared, body_comes: Rc::default() })
     }
 
     /// Whether the agent has shut its end, even if octets before that are unread.
@@ -79,18 +83,23 @@ impl AgentReader {
 impl AgentWriter {
     /// Whether the agent sends no more. Few clients that shut their end still wait for an answer.
     pub(crate) fn has_hung_up(&self) -> bool {
-        self.0.borrow().has_hung_up()
+        self.stream.borrow().has_hung_up()
+    }
+
+    /// Whether some of the request's body is still to come.
+    pub(super) fn body_comes(&self) -> &Rc<Cell<bool>> {
+        &self.body_comes
     }
 
     /// Has the connection reset if it is dropped before [`Self::end`]: for an answer that ends with its connection, which would seem
     /// whole however it broke off (RFC 9112 §8). A Unix socket knows no reset.
     pub(crate) fn reset_unless_ended(&self) -> io::Result<()> {
-        self.0.borrow().tcp().map_or(Ok(()), TcpStream::set_zero_linger)
+        self.stream.borrow().tcp().map_or(Ok(()), TcpStream::set_zero_linger)
     }
 
     /// Ends the connection's writing side.
     pub(crate) async fn end(&mut self) -> io::Result<()> {
-        if let Some(stream) = self.0.borrow().tcp() {
+        if let Some(stream) = self.stream.borrow().tcp() {
             set_socket_linger(stream, None)?;
         }
         self.shutdown().await
@@ -105,7 +114,7 @@ impl AsyncRead for AgentReader {
 
 impl AsyncWrite for AgentWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -113,19 +122,19 @@ impl AsyncWrite for AgentWriter {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.borrow().is_write_vectored()
+        self.stream.borrow().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_flush(cx)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
     }
 }
 
