@@ -49,7 +49,8 @@ const HOP_BY_HOP: &[&str] = &[
 const USUAL: &[&str] = &["keep-alive", "close", "upgrade"];
 
 /// Fields that are addressed to a sidecar, never to an upstream (REQUIREMENTS, literal behaviour).
-const CONTROL: &[&str] = &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size"];
+const CONTROL: &[&str] =
+    &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size", "x-stream-response"];
 
 impl Fields {
     /// Creates an empty list with room for this many fields, and octets of text.

@@ -30,6 +30,18 @@ const WITHIN: Duration = Duration::from_secs(10);
 struct Configuration {
     run_token: Zeroizing<String>,
     platform_api_url: String,
+    /// Existing pools send these two whether or not they are used. Here proxies and models are the policy's.
+    #[serde(default)]
+    proxy_url: Option<Zeroizing<String>>,
+    #[serde(default)]
+    llm: Option<serde::de::IgnoredAny>,
+}
+
+impl Configuration {
+    /// Whether it asks for nothing that this sidecar does not take from it.
+    fn is_whole(&self) -> bool {
+        self.proxy_url.as_ref().is_none_or(|url| url.is_empty()) && self.llm.is_none()
+    }
 }
 
 /// Answers `/configure`.
@@ -69,8 +81,9 @@ impl Drop for GiveBack<'_> {
 
 /// Configures the sidecar by a request's body, and returns the reply. The error is the reply to a body that cannot be used.
 fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
-    let configuration: Configuration = serde_json::from_slice(body).map_err(|_| {
-        let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}, and nothing beside it";
+    let read = serde_json::from_slice(body).ok();
+    let configuration: Configuration = read.filter(Configuration::is_whole).ok_or_else(|| {
+        let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}; proxies and models are named by the policy";
         refusal(400, "target_syntax", why)
     })?;
     let token = Secret::new(configuration.run_token.as_bytes().to_vec());
@@ -85,5 +98,24 @@ async fn read_in_time(request: &mut Request<'_>, answer: &mut Answer<'_>) -> Res
     match tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await {
         Ok(Ok(read)) => read,
         Ok(Err(_)) | Err(_) => Err(too_large()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pools_send_and_do_not_use_is_taken_and_what_would_count_is_not() {
+        let is_taken = |more: &str| {
+            let body = format!(r#"{{"runToken": "t", "platformApiUrl": "http://127.0.0.1:9100"{more}}}"#);
+            serde_json::from_str::<Configuration>(&body).is_ok_and(|read| read.is_whole())
+        };
+        for unused in ["", r#", "proxyUrl": """#, r#", "proxyUrl": null, "llm": null"#] {
+            assert!(is_taken(unused), "{unused}");
+        }
+        for used in [r#", "proxyUrl": "http://127.0.0.1:1""#, r#", "llm": {}"#, r#", "other": null"#] {
+            assert!(!is_taken(used), "{used}");
+        }
     }
 }
