@@ -4,6 +4,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use lockgate_needs::met;
+
 use crate::needs::{Need, ready};
 use crate::run::Run;
 
@@ -18,7 +20,7 @@ impl Agents {
     /// Returns the folders, if these programs or Node libraries are in them. Otherwise it prints the reason, and the test must return.
     ///
     /// # Panics
-    /// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
+    /// When something is missing and everything is required.
     #[must_use]
     pub fn with(names: &[&str]) -> Option<Self> {
         if !ready(&[Need::Venv]) {
@@ -26,11 +28,10 @@ impl Agents {
         }
         let python = PathBuf::from(env::var_os("LOCKGATE_TEST_VENV")?);
         let agents = Self { node: python.with_file_name("agents"), python };
-        let Some(missing) = names.iter().find(|name| !agents.has(name)) else { return Some(agents) };
-        let why = format!("{missing} is not in {}; `cargo xtask setup` installs it", agents.node.display());
-        assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "this test cannot run: {why}");
-        eprintln!("skipped: {why}");
-        None
+        let absent = names.iter().find(|name| !agents.has(name)).map(|name| {
+            format!("{name} is not in {}; `cargo xtask setup` installs it", agents.node.display())
+        });
+        met(absent.map_or(Ok(agents), Err))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -1,8 +1,9 @@
-//! The requirements of a test, and the only place where it is skipped. A skip prints its reason, and is a failure if
-//! `LOCKGATE_TEST_REQUIRE` is `all`; no skip is silent.
+//! The requirements of a test with real clients. Where one is missing, the test is skipped by the rule of `lockgate_needs`.
 
 use std::env;
 use std::path::{Path, PathBuf};
+
+use lockgate_needs::{met, program};
 
 /// A requirement that this machine may lack.
 #[derive(Clone, Copy, Debug)]
@@ -23,14 +24,10 @@ const SYSTEM: [&str; 6] = ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/us
 /// Returns whether the product and all of `needs` are here. Otherwise it prints the reason, and the test must return.
 ///
 /// # Panics
-/// When something is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
+/// When something is missing and everything is required.
 #[must_use]
 pub fn ready(needs: &[Need]) -> bool {
-    let missing = product().and_then(|_| needs.iter().try_for_each(|need| have(*need)));
-    let Err(reason) = missing else { return true };
-    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "this test cannot run: {reason}");
-    eprintln!("skipped: {reason}");
-    false
+    met(product().and_then(|_| needs.iter().try_for_each(|need| have(*need)))).is_some()
 }
 
 /// Returns the path of the product: from `LOCKGATE_BIN`, or beside this test.
@@ -38,38 +35,7 @@ pub fn ready(needs: &[Need]) -> bool {
 /// # Errors
 /// A message that says what is missing.
 pub fn product() -> Result<PathBuf, String> {
-    if let Some(path) = env::var_os("LOCKGATE_BIN") {
-        let path = PathBuf::from(path);
-        let missing = || format!("LOCKGATE_BIN names no file: {}", path.display());
-        return if path.is_file() { Ok(path) } else { Err(missing()) };
-    }
-    let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
-    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("lockgate"));
-    beside
-        .into_iter()
-        .find(|path| path.is_file())
-        .ok_or_else(|| "`lockgate` is not built; build it, or name it in LOCKGATE_BIN".to_owned())
-}
-
-/// Returns another program of the same build, from beside the product or this test; prints a message and returns `None` if it is not built.
-///
-/// # Panics
-/// When it is missing and `LOCKGATE_TEST_REQUIRE` is `all`.
-#[must_use]
-pub(crate) fn beside_product(name: &str) -> Option<PathBuf> {
-    let variable = format!("LOCKGATE_{}_BIN", name.to_uppercase().replace('-', "_"));
-    let named = env::var_os(variable).map(PathBuf::from);
-    let own = env::current_exe().ok();
-    let folders = product().ok().into_iter().chain(own).flat_map(|path| {
-        path.ancestors().skip(1).take(2).map(|folder| folder.join(name)).collect::<Vec<_>>()
-    });
-    let found = named.into_iter().chain(folders).find(|path| path.is_file());
-    if found.is_none() {
-        let reason = format!("`{name}` is not built");
-        assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "this test cannot run: {reason}");
-        eprintln!("skipped: {reason}");
-    }
-    found
+    program("lockgate")
 }
 
 /// Returns a path below the home directory of the user who runs the tests, if it exists.

@@ -6,11 +6,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lockgate_needs::{met, program};
 use lockgate_world::World;
 
 use crate::beside::Beside;
 use crate::ended::{Ended, run_to_end};
-use crate::needs::{Need, beside_product, product, ready};
+use crate::needs::{Need, product, ready};
 use crate::run::Run;
 
 /// A world, and the folders of a caller in it.
@@ -22,7 +23,7 @@ impl Site {
     /// Returns a site for the user who runs the tests, or prints why the test is skipped and returns `None`.
     ///
     /// # Panics
-    /// When a requirement is missing and `LOCKGATE_TEST_REQUIRE` is `all`, or a folder cannot be made.
+    /// When a requirement is missing and everything is required, or a folder cannot be made.
     #[must_use]
     pub fn for_test(needs: &[Need]) -> Option<Self> {
         ready(needs).then(World::for_test).flatten().map(Self::in_world)
@@ -105,7 +106,7 @@ impl Site {
     }
 
     fn own_program(&self, name: &str) -> Option<PathBuf> {
-        let from = beside_product(name)?;
+        let from = met(program(name))?;
         Some(self.program(name, &from.to_string_lossy()))
     }
 

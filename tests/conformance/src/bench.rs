@@ -8,10 +8,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use lockgate_needs::program;
 use tempfile::TempDir;
 
 use crate::engine;
-use crate::host::{binary, is_root};
+use crate::host::is_root;
 use crate::image;
 use crate::inventory::files_under;
 use crate::program::{Ended, copy_program, run};
@@ -144,7 +145,7 @@ impl Bench {
             fs::create_dir_all(directory).expect("a directory of the bench");
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("its mode");
         }
-        let probe = binary("probe").expect("`ready` was asked first");
+        let probe = program("probe").expect("`ready` was asked first");
         copy_program(&probe, &bench.workspace().join("probe"));
         bench
     }
@@ -246,7 +247,7 @@ impl Bench {
     /// Returns `lockgate ARGUMENTS…` with this bench's state directory.
     #[must_use]
     pub fn lockgate(&self, arguments: &[&str]) -> Ended {
-        let mut command = Command::new(binary("lockgate").expect("`ready` was asked first"));
+        let mut command = Command::new(program("lockgate").expect("`ready` was asked first"));
         command.args(arguments).env("XDG_STATE_HOME", self.state()).current_dir(self.workspace());
         run(command.env("DOCKER_HOST", engine::started()))
     }

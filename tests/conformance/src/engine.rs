@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::bench::Backend;
-use crate::host::binary;
 use crate::image;
 
 /// Prints the engine's address, and stays until its standard input is closed.
@@ -206,7 +205,7 @@ fn start() -> Result<(String, Child), String> {
 }
 
 fn program(flags: &[&str]) -> Result<Vec<OsString>, String> {
-    let mut words: Vec<OsString> = vec![binary("engine")?.into()];
+    let mut words: Vec<OsString> = vec![lockgate_needs::program("engine")?.into()];
     let kind = (Backend::isolated() == Backend::Podman).then(|| OsString::from("--podman"));
     words.extend(kind.into_iter().chain(flags.iter().map(OsString::from)));
     words.extend(["--archive".into(), image::archive()?.into(), "--".into()]);

@@ -1,10 +1,10 @@
-//! What this machine can do, found out by doing it, and the only place where a test is skipped.
-//! A skip prints its reason; with `LOCKGATE_TEST_REQUIRE=all` it is a failure. No skip is silent.
+//! What this machine can do, found out by doing it. Where something is missing, a test is skipped by the rule of `lockgate_needs`.
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
+
+use lockgate_needs::{met, program, succeeds};
 
 use crate::bench::Backend;
 use crate::{engine, image};
@@ -31,16 +31,18 @@ pub enum Needs {
     ManyRuns,
     /// A pseudo-terminal, made by `script` of util-linux.
     Terminal,
+    /// A program on the host. The images of the tests have the same ones at the same places.
+    Program(&'static str),
 }
 
 /// Returns whether all requirements of a test are met. Otherwise it prints the reason, and the test must return.
 ///
 /// # Panics
-/// When a requirement is missing and `LOCKGATE_TEST_REQUIRE=all`.
+/// When a requirement is missing and everything is required.
 #[must_use]
 pub fn ready(needs: &[Needs]) -> bool {
-    let missing = binary("lockgate")
-        .and_then(|_| binary("probe"))
+    let all = program("lockgate")
+        .and_then(|_| program("probe"))
         .and_then(|_| match Backend::isolated() {
             Backend::Container => image::store().map(drop),
             Backend::ContainerVeth => image::store().map(drop).and_then(|()| have(Needs::Root)),
@@ -49,39 +51,7 @@ pub fn ready(needs: &[Needs]) -> bool {
             Backend::Linux | Backend::Process => Ok(()),
         })
         .and_then(|_| needs.iter().try_for_each(|need| have(*need)));
-    let Err(reason) = missing else { return true };
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "{name} cannot run: {reason}");
-    eprintln!("SKIP {name}: {reason}");
-    false
-}
-
-/// Returns the path of one of our programs.
-///
-/// # Errors
-/// When the program is not built.
-pub fn program_path(name: &str) -> Result<PathBuf, String> {
-    binary(name)
-}
-
-/// Returns the path of one of our programs: from its variable, or from where this test was built.
-pub(crate) fn binary(name: &str) -> Result<PathBuf, String> {
-    let variable = match name {
-        "lockgate" => "LOCKGATE_BIN".to_owned(),
-        other => format!("LOCKGATE_{}_BIN", other.to_uppercase()),
-    };
-    if let Some(path) = env::var_os(&variable) {
-        let path = PathBuf::from(path);
-        return if path.is_file() {
-            Ok(path)
-        } else {
-            Err(format!("{variable} names no file: {}", path.display()))
-        };
-    }
-    let own = env::current_exe().map_err(|error| format!("failed to find this test's own path: {error}"))?;
-    let beside =
-        own.ancestors().skip(1).take(2).map(|directory| directory.join(name)).find(|path| path.is_file());
-    beside.ok_or_else(|| format!("`{name}` is not built; build it, or name it in {variable}"))
+    met(all).is_some()
 }
 
 fn have(need: Needs) -> Result<(), String> {
@@ -114,6 +84,7 @@ fn have(need: Needs) -> Result<(), String> {
         Needs::Terminal => {
             succeeds(Command::new("script").arg("--version"), "`script` (util-linux) is not installed")
         }
+        Needs::Program(path) => succeeds(Command::new(path).arg("--version"), &format!("no {path} here")),
     }
 }
 
@@ -128,7 +99,7 @@ fn linux() -> Result<(), String> {
     let mut command = Command::new("unshare");
     command
         .args(["--user", "--map-root-user", "--net", "--pid", "--fork"])
-        .arg(binary("probe")?)
+        .arg(program("probe")?)
         .arg("nftables-table");
     let output =
         command.output().map_err(|error| format!("`unshare` (util-linux) does not start: {error}"))?;
@@ -142,7 +113,7 @@ fn linux() -> Result<(), String> {
 }
 
 fn world() -> Result<(), String> {
-    let path = binary("world")?;
+    let path = program("world")?;
     succeeds(Command::new(path).args(["--", "true"]), "the small internet of tests/world cannot be made here")
 }
 
@@ -159,13 +130,5 @@ fn groups() -> Result<(), String> {
         Err(error) => {
             Err(format!("no control group is delegated to this user: {}: {error}", procs.display()))
         }
-    }
-}
-
-fn succeeds(command: &mut Command, otherwise: &str) -> Result<(), String> {
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("{otherwise}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("{otherwise}: {error}")),
     }
 }

@@ -1,15 +1,13 @@
 //! The image of runs that need one: a Debian made by `cargo xtask setup`. For the backend `container` it is imported into a store of the
 //! tests' own, once per user.
 
-use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use lockgate_needs::{made_by_setup, program};
 use rustix::fs::FlockOperation;
-
-use crate::host::binary;
 
 /// The name of the image.
 pub(crate) const NAME: &str = "debian";
@@ -22,11 +20,7 @@ pub(crate) fn store() -> Result<PathBuf, String> {
 
 /// Returns the archive of the image, found from where these tests were built.
 pub(crate) fn archive() -> Result<PathBuf, String> {
-    let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
-    let missing =
-        || "no images/debian.tar in the target directory; `cargo xtask setup` makes it, as root".to_owned();
-    let archive = own.ancestors().map(|above| above.join("images/debian.tar")).find(|it| it.is_file());
-    archive.ok_or_else(missing)
+    made_by_setup("images/debian.tar")
 }
 
 fn prepare() -> Result<PathBuf, String> {
@@ -43,7 +37,7 @@ fn prepare() -> Result<PathBuf, String> {
     if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
         return Ok(store);
     }
-    let mut import = Command::new(binary("lockgate")?);
+    let mut import = Command::new(program("lockgate")?);
     import.args(["image", "import", "--name", NAME]).arg(&archive).env("XDG_DATA_HOME", &store);
     let done = import.output().map_err(fail)?;
     if !done.status.success() {

@@ -27,7 +27,7 @@ pub use engine::{
     say_to_container,
 };
 pub use flip::{Came, while_flipping};
-pub use host::{Needs, is_root, program_path, ready};
+pub use host::{Needs, is_root, ready};
 pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
 };

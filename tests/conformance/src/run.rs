@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use lockgate_needs::{REQUIRE, program};
+
 use crate::attempt::{Attempt, at_once, only_inside};
 use crate::bench::{Backend, Bench, hand_over};
 use crate::engine;
-use crate::host::binary;
 use crate::image;
 use crate::network::Network;
 use crate::program::{Ended, Live};
@@ -166,7 +167,7 @@ impl Run {
     pub fn words<T: AsRef<std::ffi::OsStr>>(&self, command: impl IntoIterator<Item = T>) -> Vec<OsString> {
         let mut words = if self.linked { Network::shared().enter() } else { Vec::new() };
         words.extend(self.before.iter().cloned());
-        words.push(binary("lockgate").expect("`ready` was asked first").into());
+        words.push(program("lockgate").expect("`ready` was asked first").into());
         words.push("run".into());
         words.extend(self.flags.iter().cloned());
         words.push("--".into());
@@ -183,7 +184,7 @@ impl Run {
     fn start_as(&self, words: Vec<OsString>) -> Live {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&self.workspace).stdin(Stdio::null());
-        command.env("XDG_STATE_HOME", &self.state).env_remove("LOCKGATE_TEST_REQUIRE");
+        command.env("XDG_STATE_HOME", &self.state).env_remove(REQUIRE);
         if self.backend.is_engine() {
             hand_over(&self.workspace);
             if !self.brings_engine {

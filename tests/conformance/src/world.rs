@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lockgate_needs::program;
 use serde_json::Value;
 
 use crate::bench::Bench;
-use crate::host::binary;
 use crate::program::{Ended, run};
 use crate::seen::Seen;
 
@@ -29,7 +29,7 @@ impl World {
     pub fn new(bench: &Bench) -> Self {
         let records = bench.file("outside/records.jsonl", "");
         Self {
-            program: binary("world").expect("`ready` was asked first"),
+            program: program("world").expect("`ready` was asked first"),
             records,
             workspace: bench.workspace(),
         }

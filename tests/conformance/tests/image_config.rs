@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Stdio};
 
-use lockgate_conformance::{Bench, Ended, Needs, files_under, is_root, program_path, ready, run};
+use lockgate_conformance::{Bench, Ended, Needs, files_under, is_root, ready, run};
+use lockgate_needs::{made_by_setup, program};
 
 fn here() -> bool {
     ready(&[Needs::Linux, Needs::Images])
@@ -15,8 +16,7 @@ fn here() -> bool {
 fn import(bench: &Bench, config: &str) {
     let root = bench.outside().join("image");
     fs::create_dir_all(&root).unwrap();
-    let own = std::env::current_exe().unwrap();
-    let busybox = own.ancestors().map(|a| a.join("images/busybox.tar")).find(|p| p.is_file()).unwrap();
+    let busybox = made_by_setup("images/busybox.tar").unwrap();
     let tar = |arguments: &[&str]| {
         assert!(Command::new("tar").args(arguments).status().unwrap().success(), "tar {arguments:?}");
     };
@@ -35,7 +35,7 @@ fn import(bench: &Bench, config: &str) {
     let archive = bench.outside().join("image.tar");
     tar(&["-cf", archive.to_str().unwrap(), "-C", root.to_str().unwrap(), "."]);
     let config = bench.file("outside/config.json", config);
-    let mut command = Command::new(program_path("lockgate").unwrap());
+    let mut command = Command::new(program("lockgate").unwrap());
     command.args(["image", "import", "--name", "small", "--config"]).arg(config).arg(archive);
     let taken = run(command.env("XDG_DATA_HOME", bench.outside().join("images")));
     assert!(taken.code == 0, "{taken}");
@@ -52,7 +52,7 @@ fn own_command(bench: &Bench, flags: &[&str]) -> Ended {
 }
 
 fn of_image(bench: &Bench, flags: &[&str]) -> Command {
-    let mut command = Command::new(program_path("lockgate").unwrap());
+    let mut command = Command::new(program("lockgate").unwrap());
     command.args(["run", "--backend", "container", "--image", "small"]).args(flags);
     command.current_dir(bench.workspace()).stdin(Stdio::null());
     command.env("XDG_STATE_HOME", bench.state()).env("XDG_DATA_HOME", bench.outside().join("images"));
@@ -138,7 +138,7 @@ fn a_volume_cannot_lead_out_of_the_image() {
     for volume in ["data", "/", "/a/../b"] {
         let bench = Bench::new();
         let config = bench.file("outside/config.json", &format!("{{\"Volumes\":{{\"{volume}\":{{}}}}}}"));
-        let mut command = Command::new(program_path("lockgate").unwrap());
+        let mut command = Command::new(program("lockgate").unwrap());
         command.args(["image", "import", "--name", "x", "--config"]).arg(config).arg(bench.outside());
         let refused = run(command.env("XDG_DATA_HOME", bench.outside().join("images")));
         assert!(refused.code != 0 && refused.stderr.contains("volume"), "{volume}: {refused}");

@@ -4,9 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockgate_conformance::{
-    Backend, Bench, Ended, ask_engine, is_root, objects, program_path, promised, run, within,
-};
+use lockgate_conformance::{Backend, Bench, Ended, ask_engine, is_root, objects, promised, run, within};
+use lockgate_needs::program;
 use serde_json::json;
 
 /// A PostgreSQL as its packager made it: its user must have a name and own its data.
@@ -160,7 +159,7 @@ fn a_command_is_whom_its_workspace_belongs_to_and_else_whom_its_image_names() {
     image("test-app", "echo app:x:4242:4343::/:/bin/sh >> /etc/passwd", &["USER app"]);
     let bench = Bench::new();
     let who = |flags: &[&str], variables: &[(&str, &str)]| {
-        let mut command = Command::new(program_path("lockgate").unwrap());
+        let mut command = Command::new(program("lockgate").unwrap());
         command.args(["run", "--backend", "docker", "--image", "test-app"]).args(flags);
         command.args(["--", "sh", "-c", "echo $(id -u):$(id -g)"]).stdin(Stdio::null());
         command.envs(bench.environment()).envs(variables.iter().copied()).current_dir(bench.workspace());

@@ -7,9 +7,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lockgate_conformance::{
-    Backend, Bench, Came, Ended, Needs, files_under, is_root, objects, program_path, promised, ready,
-    while_flipping, within,
+    Backend, Bench, Came, Ended, Needs, files_under, is_root, objects, promised, ready, while_flipping,
+    within,
 };
+use lockgate_needs::program;
 
 /// The user who works here when root has an engine make the runs.
 const CALLER: u32 = 1000;
@@ -318,7 +319,7 @@ fn at_an_engine_who_is_not_root_decides_without_it() {
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
     shell(&bench, "rm probe; echo 1 > changed; mkdir gone filled; echo 2 > gone/a; echo 3 > filled/b");
     let binary = bench.outside().join("lockgate");
-    std::fs::copy(program_path("lockgate").unwrap(), &binary).unwrap();
+    std::fs::copy(program("lockgate").unwrap(), &binary).unwrap();
     std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
     let own = |path: &Path| chown(path, Some(CALLER), Some(CALLER)).unwrap();
     let files = files_under(&bench.workspace()).into_iter().map(|path| bench.workspace().join(path));

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use lockgate_conformance::{Needs, program_path, ready};
+use lockgate_conformance::{Needs, ready};
+use lockgate_needs::{REQUIRE, made_by_setup, program};
 
 /// The account that `cargo xtask setup` makes, or one that every system has.
 const ACCOUNTS: [&str; 2] = ["lockgate-test", "nobody"];
@@ -34,7 +35,7 @@ fn the_promises_of_docker_hold_without_root() {
     hold_without_root("docker");
 }
 
-fn hold_without_root(program: &str) {
+fn hold_without_root(promises: &str) {
     if !ready(&[Needs::Linux, Needs::Root]) {
         return;
     }
@@ -48,27 +49,24 @@ fn hold_without_root(program: &str) {
         to
     };
     let own = std::env::current_exe().unwrap();
-    let beside = built_beside(&own, program);
+    let beside = built_beside(&own, promises);
     let tests = place(&beside, beside.file_name().unwrap().to_str().unwrap());
-    let programs = ["lockgate", "probe", "world"].map(|name| place(&program_path(name).unwrap(), name));
+    let programs = ["lockgate", "probe", "world"].map(|name| place(&program(name).unwrap(), name));
     // Found from where the tests are, as always.
-    if let Some(images) =
-        own.ancestors().map(|above| above.join("images")).find(|i| i.join("debian.tar").is_file())
-    {
+    if let Ok(debian) = made_by_setup("images/debian.tar") {
         fs::create_dir(folder.path().join("images")).unwrap();
         readable(&folder.path().join("images"));
-        place(&images.join("debian.tar"), "images/debian.tar");
+        place(&debian, "images/debian.tar");
     }
     let (user, group) = account.split_once(':').expect("two numbers");
-    let engine = match program {
+    let engine = match promises {
         "docker" => Some("--docker-of"),
         "podman" => Some("--podman-of"),
         _ => None,
     };
     let at_engine = engine.is_some();
     let start = |share: &[String]| {
-        let mut command =
-            Command::new(if at_engine { program_path("engine").unwrap() } else { "setpriv".into() });
+        let mut command = Command::new(if at_engine { program("engine").unwrap() } else { "setpriv".into() });
         if let Some(of) = engine {
             // All tests of a share have one engine, while otherwise each has its own: what they count there must be theirs.
             let archive = folder.path().join("images/debian.tar");
@@ -83,7 +81,7 @@ fn hold_without_root(program: &str) {
             .args(["--test-threads", if at_engine { "1" } else { "2" }, "--exact"])
             .args(share);
         command.current_dir("/var/tmp").stdin(Stdio::null());
-        command.env("HOME", "/nonexistent").env_remove("XDG_RUNTIME_DIR").env_remove("LOCKGATE_TEST_REQUIRE");
+        command.env("HOME", "/nonexistent").env_remove("XDG_RUNTIME_DIR").env_remove(REQUIRE);
         for (variable, path) in
             ["LOCKGATE_BIN", "LOCKGATE_PROBE_BIN", "LOCKGATE_WORLD_BIN"].iter().zip(&programs)
         {
@@ -93,7 +91,7 @@ fn hold_without_root(program: &str) {
     };
     let all = names_of(&tests);
     // One test at a time at an engine, and two engines; but one for Docker, where all processes of an account count as one run's.
-    let many = if program == "podman" { 2 } else { 1 };
+    let many = if promises == "podman" { 2 } else { 1 };
     let share = |first| all.iter().skip(first).step_by(many).cloned().collect();
     let shares: Vec<Vec<String>> = (0..many).map(share).collect();
     let ended: Vec<Output> = std::thread::scope(|scope| {

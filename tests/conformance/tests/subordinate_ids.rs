@@ -7,7 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lockgate_conformance::{Ended, Needs, program_path, ready, run};
+use lockgate_conformance::{Ended, Needs, ready, run};
+use lockgate_needs::{made_by_setup, missing, program};
 use tempfile::TempDir;
 
 /// The account that `cargo xtask setup` makes, with subordinate ids; and one that has none on any system.
@@ -40,7 +41,7 @@ impl Person {
             person.give(&person.at(part));
         }
         let binary = person.at("lockgate");
-        fs::copy(program_path("lockgate").unwrap(), &binary).unwrap();
+        fs::copy(program("lockgate").unwrap(), &binary).unwrap();
         fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
         person
     }
@@ -98,13 +99,11 @@ fn here() -> bool {
         return false;
     }
     let lent = |table: &str| fs::read_to_string(table).is_ok_and(|text| text.contains(&format!("{LENT}:")));
-    let missing = !lent("/etc/subuid") || !lent("/etc/subgid") || !Path::new("/usr/bin/newuidmap").exists();
-    if missing {
-        let why = "no subordinate ids or no `newuidmap`; `cargo xtask setup` makes both, as root";
-        assert!(std::env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "{why}");
-        eprintln!("SKIP subordinate ids: {why}");
+    let here = lent("/etc/subuid") && lent("/etc/subgid") && Path::new("/usr/bin/newuidmap").exists();
+    if !here {
+        missing("no subordinate ids or no `newuidmap`; `cargo xtask setup` makes both, as root");
     }
-    !missing
+    here
 }
 
 /// Returns the account's first subordinate id.
@@ -118,8 +117,7 @@ fn first_lent() -> u32 {
 fn small_image(folder: &Path) -> PathBuf {
     let root = folder.join("image");
     fs::create_dir(&root).unwrap();
-    let own = std::env::current_exe().unwrap();
-    let busybox = own.ancestors().map(|a| a.join("images/busybox.tar")).find(|p| p.is_file()).unwrap();
+    let busybox = made_by_setup("images/busybox.tar").unwrap();
     let tar = |arguments: &[&str]| {
         assert!(Command::new("tar").args(arguments).status().unwrap().success(), "tar {arguments:?}");
     };
@@ -261,8 +259,7 @@ fn a_database_of_the_images_own_user_runs() {
         return;
     }
     let person = Person::new(LENT);
-    let own = std::env::current_exe().unwrap();
-    let archive = own.ancestors().map(|a| a.join("images/debian.tar")).find(|p| p.is_file()).unwrap();
+    let archive = made_by_setup("images/debian.tar").unwrap();
     let readable = person.at("debian.tar");
     fs::copy(archive, &readable).unwrap();
     fs::set_permissions(&readable, fs::Permissions::from_mode(0o644)).unwrap();

@@ -1,12 +1,11 @@
-//! The requirements of these tests, and the only place where a test is skipped. A skip prints its reason; with `LOCKGATE_TEST_REQUIRE=all`
-//! it is a failure. No skip is silent.
+//! The requirements of these tests. Where one is missing, a test is skipped by the rule of `lockgate_needs`.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use lockgate_conformance::{is_root, program_path};
+use lockgate_conformance::is_root;
+use lockgate_needs::{made_by_setup, met, program, succeeds};
 
 /// A requirement of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +25,10 @@ pub enum Needs {
 /// Returns whether all requirements of a test are met. Otherwise it prints the reason, and the test must return.
 ///
 /// # Panics
-/// When a requirement is missing and `LOCKGATE_TEST_REQUIRE=all`.
+/// When a requirement is missing and everything is required.
 #[must_use]
 pub fn ready(needs: &[Needs]) -> bool {
-    let missing = program_path("lockgate").and_then(|_| needs.iter().try_for_each(|need| have(*need)));
-    let Err(reason) = missing else { return true };
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "{name} cannot run: {reason}");
-    eprintln!("SKIP {name}: {reason}");
-    false
+    met(program("lockgate").and_then(|_| needs.iter().try_for_each(|need| have(*need)))).is_some()
 }
 
 /// Returns the archive of busybox, from a folder above where this test was built.
@@ -42,11 +36,7 @@ pub fn ready(needs: &[Needs]) -> bool {
 /// # Errors
 /// When there is no archive.
 pub fn busybox() -> Result<PathBuf, String> {
-    let own = env::current_exe().map_err(|error| format!("this test's own path is unknown: {error}"))?;
-    let found = own.ancestors().map(|above| above.join("images/busybox.tar")).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        "no images/busybox.tar in the target directory; `cargo xtask setup` makes it, as root".into()
-    })
+    made_by_setup("images/busybox.tar")
 }
 
 /// Returns the account that `cargo xtask setup` makes, or one that every system has, and its id.
@@ -84,13 +74,5 @@ fn have(need: Needs) -> Result<(), String> {
         Needs::Busybox => busybox().map(drop),
         Needs::Account if !is_root() => Err("only root can become somebody else".into()),
         Needs::Account => account().map(drop).ok_or_else(|| "there is no account to become".into()),
-    }
-}
-
-fn succeeds(command: &mut Command, otherwise: &str) -> Result<(), String> {
-    match command.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(format!("{otherwise}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("{otherwise}: {error}")),
     }
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use data_encoding::BASE64;
-use lockgate_conformance::{Ended, Live, program_path};
+use lockgate_conformance::{Ended, Live};
+use lockgate_needs::program;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -67,7 +68,7 @@ impl Bench {
         }
         // The program is in a folder which that account may not read.
         let copy = self.root.path().join("lockgate");
-        fs::copy(program_path("lockgate").expect("`ready` was asked first"), &copy).expect("a copy");
+        fs::copy(program("lockgate").expect("`ready` was asked first"), &copy).expect("a copy");
         open_to_all(&copy);
         self.account = Some(name);
         self
@@ -98,7 +99,7 @@ impl Bench {
     /// When it is not built; `ready` tells beforehand.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let program = program_path("lockgate").expect("`ready` was asked first");
+        let program = program("lockgate").expect("`ready` was asked first");
         let mut command = match self.account {
             None if self.named => with_names(&self.root.path().join("hosts"), &program),
             None => Command::new(program),

@@ -7,18 +7,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::{env, fs, io};
+use std::{fs, io};
 
+use lockgate_needs::{met, program};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::record::Record;
 
-/// Names the `world` program, if it is not beside the test.
-const BINARY: &str = "LOCKGATE_WORLD_BIN";
-/// `all` makes a skipped test a failed one.
-const REQUIRE: &str = "LOCKGATE_TEST_REQUIRE";
 /// The unprivileged user of a world that root's test starts: the first of these accounts that exists.
 const ACCOUNTS: [&str; 2] = ["lockgate-test", "nobody"];
 
@@ -56,11 +53,11 @@ impl World {
     /// Returns a world for a test, or prints why the test is skipped and returns `None`.
     ///
     /// # Panics
-    /// When `LOCKGATE_TEST_REQUIRE` is `all` and no world can be made.
+    /// When no world can be made and everything is required.
     #[must_use]
     pub fn for_test() -> Option<Self> {
         let world = Self::available().and_then(|()| Self::new().map_err(|error| error.to_string()));
-        Self::or_skip(world)
+        met(world.map_err(no_world))
     }
 
     /// Returns such a world for an unprivileged user: the caller, or another account if that is root.
@@ -69,23 +66,8 @@ impl World {
     /// As [`World::for_test`].
     #[must_use]
     pub fn for_unprivileged_test() -> Option<Self> {
-        Self::or_skip(
-            Self::available().and_then(|()| Self::unprivileged().map_err(|error| error.to_string())),
-        )
-    }
-
-    #[expect(clippy::panic, reason = "it is how a test fails")]
-    fn or_skip(world: Result<Self, String>) -> Option<Self> {
-        match world {
-            Ok(world) => Some(world),
-            Err(why) if env::var(REQUIRE).is_ok_and(|value| value == "all") => {
-                panic!("a test world is required: {why}")
-            }
-            Err(why) => {
-                eprintln!("skipped: no test world: {why}");
-                None
-            }
-        }
+        let world = Self::available().and_then(|()| Self::unprivileged().map_err(|error| error.to_string()));
+        met(world.map_err(no_world))
     }
 
     /// Returns a world for the caller.
@@ -94,7 +76,8 @@ impl World {
     /// When the program was not found, or a folder cannot be made.
     pub fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("lockgate-test-").tempdir()?;
-        Ok(Self { binary: binary()?, folder, account: None })
+        let binary = program("world").map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
+        Ok(Self { binary, folder, account: None })
     }
 
     /// Returns a world for an unprivileged user, who owns [`World::folder`] and has its home in it.
@@ -211,27 +194,15 @@ impl World {
     }
 }
 
+fn no_world(why: String) -> String {
+    format!("no test world: {why}")
+}
+
 /// Writes a file by renaming it into place, so that no reader sees half of it.
 fn replace(path: &Path, content: &Value) -> io::Result<()> {
     let whole = path.with_extension("new");
     fs::write(&whole, content.to_string())?;
     fs::rename(whole, path)
-}
-
-fn binary() -> io::Result<PathBuf> {
-    if let Some(path) = env::var_os(BINARY) {
-        return Ok(path.into());
-    }
-    // A test is in `deps`, one below the programs of the same build; an example or a program is beside them or below.
-    let test = env::current_exe()?;
-    let found =
-        test.ancestors().skip(1).take(2).map(|folder| folder.join("world")).find(|path| path.is_file());
-    let missing = || {
-        let words =
-            format!("the world program is not beside this test; build lockgate-world or set {BINARY}");
-        io::Error::new(io::ErrorKind::NotFound, words)
-    };
-    found.ok_or_else(missing)
 }
 
 fn account() -> io::Result<Account> {

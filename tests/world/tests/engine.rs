@@ -2,12 +2,13 @@
 //! containers relies on the properties of docker's networks proven here.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
+use lockgate_needs::{made_by_setup, met, program};
 use lockgate_world::World;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
@@ -16,26 +17,20 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Returns the prefix of a command, or prints why the test is skipped and returns `None`.
 fn engine(flags: &[&str]) -> Option<Vec<PathBuf>> {
-    let own = env::current_exe().unwrap();
-    let archive = own.ancestors().map(|above| above.join("images/debian.tar")).find(|path| path.is_file());
-    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("engine"));
-    let program = env::var_os("LOCKGATE_ENGINE_BIN").map(PathBuf::from);
-    let program = program.or_else(|| beside.into_iter().find(|path| path.is_file())).unwrap();
+    let program = program("engine").unwrap();
     let has = |tool: &str| {
         ["/usr/local/bin", "/usr/sbin", "/usr/bin"].iter().any(|it| Path::new(it).join(tool).is_file())
     };
-    let missing = match archive {
-        _ if !geteuid().is_root() => "this test needs to be root",
-        _ if !has("dockerd") || !has("docker") => "`dockerd` or `docker` (docker.io) is not installed",
-        None => "no images/debian.tar in the target directory; `cargo xtask setup` makes it, as root",
-        Some(archive) => {
-            let flags = flags.iter().map(PathBuf::from).chain(["--archive".into(), archive, "--".into()]);
-            return Some([program].into_iter().chain(flags).collect());
+    let archive = match () {
+        () if !geteuid().is_root() => Err("this test needs to be root".to_owned()),
+        () if !has("dockerd") || !has("docker") => {
+            Err("`dockerd` or `docker` (docker.io) is not installed".to_owned())
         }
+        () => made_by_setup("images/debian.tar"),
     };
-    assert!(env::var("LOCKGATE_TEST_REQUIRE").as_deref() != Ok("all"), "an engine is required: {missing}");
-    eprintln!("SKIP a test of engines: {missing}");
-    None
+    let archive = met(archive)?;
+    let flags = flags.iter().map(PathBuf::from).chain(["--archive".into(), archive, "--".into()]);
+    Some([program].into_iter().chain(flags).collect())
 }
 
 /// Runs a line of shell beside an engine in the world.

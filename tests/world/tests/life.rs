@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lockgate_needs::{met, succeeds};
 use lockgate_world::World;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -148,9 +149,9 @@ fn the_sockets_of_the_host_can_be_reached_and_are_recorded() {
     let Some(world) = World::for_unprivileged_test() else { return };
     let script = "import os, socket\nfor name in ('\\0world-abstract', os.environ['WORLD_UNIX_SOCKET']):\n \
                   s = socket.socket(socket.AF_UNIX)\n s.connect(name)\n assert s.recv(99) == b'hello from the host\\n'\n";
-    let python = Command::new("/usr/bin/python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no Python to open a Unix socket with");
+    let python =
+        succeeds(Command::new("/usr/bin/python3").arg("--version"), "no Python to open a Unix socket with");
+    if met(python).is_none() {
         return;
     }
     assert!(world.command("/usr/bin/python3").args(["-c", script]).status().unwrap().success());
