@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::Read;
 
+use lockgate_needs::{TELLING, masked};
+
 /// RFC 4648 §4 and §5.
 const ALPHABETS: [&[u8; 64]; 2] = [
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
@@ -13,10 +15,6 @@ const ALPHABETS: [&[u8; 64]; 2] = [
 const PLAIN: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 const ROUGH: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef0123456789+/=&<>'!*().";
 const LENGTH: usize = 40;
-/// The mask that the probe of the conformance tests undoes.
-const MASK: u8 = 0x5a;
-/// A part of the secret of this length counts as a leak: it does not occur by chance.
-const TELLING: usize = 8;
 
 /// One random secret of 40 octets.
 #[derive(Clone, Debug)]
@@ -58,7 +56,7 @@ impl Canary {
     /// The masked secret, which a search for the secret does not find.
     #[must_use]
     pub fn masked(&self) -> String {
-        self.0.bytes().map(|octet| format!("{:02x}", octet ^ MASK)).collect()
+        masked(&self.0)
     }
 
     /// Returns the form in which the text contains the secret, if any: whole in any encoding, or eight octets of it as they are.

@@ -1,10 +1,11 @@
-//! What this crate is for stands in it alone: a second rule for skips would pass where a test must fail.
+//! What this crate is for stands in it alone: a second rule for skips would pass where a test must fail, and a second mask would search for
+//! nothing.
 #![expect(clippy::expect_used, reason = "a test that cannot read the tests has failed")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lockgate_needs::REQUIRE;
+use lockgate_needs::{REQUIRE, masked};
 
 /// Returns the paths below `tests/` of the Rust files with a line that is meant, without this one.
 fn files_with(is_meant: impl Fn(&str) -> bool) -> Vec<String> {
@@ -32,4 +33,12 @@ fn files_with(is_meant: impl Fn(&str) -> bool) -> Vec<String> {
 #[test]
 fn the_rule_for_skips_stands_once() {
     assert_eq!(files_with(|line| line.contains(REQUIRE)), ["needs/src/skip.rs"]);
+}
+
+#[test]
+fn the_mask_stands_once() {
+    let mask = format!("0x{}", masked([0]));
+    assert_eq!(files_with(|line| line.contains(&mask)), ["needs/src/canary.rs"]);
+    let is_telling = |line: &str| line.contains("TELLING") && line.contains("usize");
+    assert_eq!(files_with(is_telling), ["needs/src/canary.rs"]);
 }

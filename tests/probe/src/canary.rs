@@ -1,5 +1,5 @@
 //! Searches for a secret everywhere this process can look: environments, command lines, files, memory of others.
-//! The secret is passed masked (each octet XOR 0x5a, in hex), so that the search does not find its own argument; for the same reason the
+//! The secret is passed masked (by `lockgate_needs`), so that the search does not find its own argument; for the same reason the
 //! probe's own memory is left out. Every walk is bounded. Other processes are searched only on request, and never in the machine's own PID
 //! namespace: the processes there are not under test.
 
@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use lockgate_needs::unmasked;
 use serde_json::{Value, json};
 
 use crate::Probe;
 use crate::report::Report;
 
-const MASK: u8 = 0x5a;
 const FILES: usize = 60_000;
 const FILE_BYTES: u64 = 8 << 20;
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -32,7 +32,7 @@ struct Search {
 
 fn walk_for(arguments: &[String]) -> Option<Report> {
     let (masked, roots) = arguments.split_first()?;
-    let mut search = Search { forms: forms(&unmask(masked)?), found: Vec::new(), files: 0, memories: 0 };
+    let mut search = Search { forms: forms(&unmasked(masked)?), found: Vec::new(), files: 0, memories: 0 };
     let (everyone, roots) = match roots.split_first() {
         Some((word, rest)) if word == "everyone" => (true, rest),
         _ => (false, roots),
@@ -53,12 +53,6 @@ fn walk_for(arguments: &[String]) -> Option<Report> {
 /// The first PID namespace of a boot has a fixed number: `PROC_PID_INIT_INO` in linux/proc_ns.h.
 pub(crate) fn in_first_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new("pid:[4026531836]"))
-}
-
-pub(crate) fn unmask(hex: &str) -> Option<Vec<u8>> {
-    let octet = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(|at| Some(octet(at)? ^ MASK)).collect();
-    bytes.filter(|bytes| bytes.len() >= 8)
 }
 
 /// Returns the forms of the secret: plain, hex, percent, and base64 at each of the three alignments.
@@ -201,12 +195,5 @@ mod tests {
         assert!(forms.iter().any(|(word, form)| *word == "base64" && contains(wrapped, form)));
         assert!(contains(b"..63616e6172792d", &b"63616e617279"[..]));
         assert!(!forms.iter().any(|(_, form)| contains(b"canary-0123456789", form)));
-    }
-
-    #[test]
-    fn the_mask_is_undone() {
-        let masked: String = b"12345678".iter().map(|octet| format!("{:02x}", octet ^ MASK)).collect();
-        assert_eq!(unmask(&masked).as_deref(), Some(&b"12345678"[..]));
-        assert_eq!(unmask("zz"), None);
     }
 }

@@ -13,10 +13,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use lockgate_needs::{TELLING, unmasked};
 use serde_json::{Value, json};
 
 use crate::Probe;
-use crate::canary::{forms, unmask};
+use crate::canary::forms;
 use crate::report::Report;
 
 pub(crate) const PROBES: &[Probe] = &[Probe {
@@ -28,8 +29,6 @@ pub(crate) const PROBES: &[Probe] = &[Probe {
 /// More than there are processors: an upstream is slow.
 const THREADS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A part of a secret of this length is a leak.
-const TELLING: usize = 8;
 /// How many findings and missed answers each thread shows.
 const SHOWN: usize = 5;
 /// A masked credential.
@@ -39,7 +38,7 @@ const LARGEST: usize = 8 << 20;
 
 fn fuzz(arguments: &[String]) -> Option<Report> {
     let [masked, file] = arguments else { return None };
-    let secrets: Vec<Vec<u8>> = masked.split(',').map(unmask).collect::<Option<_>>()?;
+    let secrets: Vec<Vec<u8>> = masked.split(',').map(unmasked).collect::<Option<_>>()?;
     let search = Search::of(&secrets);
     let text = fs::read_to_string(file).ok()?;
     let (first, requests) = text.split_once('\n')?;
