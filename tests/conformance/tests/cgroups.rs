@@ -14,9 +14,11 @@ fn control_groups_are_out_of_reach() {
     }
     let run = bench.run(Backend::isolated());
     run.nothing_works(&[&["cgroup-writable"], &["mkdir", "/sys/fs/cgroup/conformance"]]);
-    let groups = run.shell("cat /proc/self/cgroup").stdout;
-    for line in groups.lines() {
-        let path = line.splitn(3, ':').nth(2).unwrap_or_default();
+    let groups = run.shell("cat /proc/self/cgroup");
+    // cgroups(7): every process is in a group of each hierarchy, and there is at least one.
+    assert!(groups.code == 0 && groups.stdout.lines().count() > 0, "{groups}");
+    for line in groups.stdout.lines() {
+        let path = line.splitn(3, ':').nth(2).expect("HIERARCHY:CONTROLLERS:PATH");
         assert!(path == "/" || !path.contains("lockgate"), "the run sees where its control group is: {line}");
     }
 }

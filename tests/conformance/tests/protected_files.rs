@@ -86,7 +86,7 @@ fn trusted_files_cannot_be_made_when_absent() {
 
 #[test]
 fn ordinary_git_work_still_works() {
-    if !ready(&[Needs::Linux]) {
+    if !ready(&[Needs::Linux, Needs::Program("/usr/bin/git")]) {
         return;
     }
     let bench = Bench::new();
@@ -96,11 +96,9 @@ fn ordinary_git_work_still_works() {
     let made = std::process::Command::new("sh")
         .current_dir(bench.workspace())
         .args(["-c", &git("init -q .")])
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        eprintln!("SKIP ordinary_git_work_still_works: git is not installed");
-        return;
-    }
+        .status()
+        .unwrap();
+    assert!(made.success(), "{made}");
     let line = format!(
         "echo x > file && git add file && {} && git log --oneline HEAD && git diff HEAD --stat",
         git("commit -qm first")

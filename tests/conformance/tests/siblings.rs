@@ -5,7 +5,7 @@ use lockgate_conformance::{Backend, Bench, Canary, Needs, ready, within};
 
 #[test]
 fn two_runs_cannot_reach_each_other() {
-    if !ready(&[Needs::Linux]) {
+    if !ready(&[Needs::Linux, Needs::Program("/usr/bin/python3")]) {
         return;
     }
     let (one, two) = (Bench::new(), Bench::new());
@@ -16,18 +16,18 @@ fn two_runs_cannot_reach_each_other() {
          a=socket.socket(socket.AF_UNIX); a.bind('\\0{name}'); a.listen()\n\
          def serve(s):\n while True:\n  c,_=s.accept(); c.sendall(b'{name}'); c.close()\n\
          for s in (t,a): threading.Thread(target=serve,args=(s,),daemon=True).start()\n\
-         open('/tmp/{name}','w').write('{name}'); open('up','w').write('up'); time.sleep(30)",
+         open('/tmp/{name}','w').write('{name}')\n\
+         # The control: in its own run each of them is there.\n\
+         assert socket.create_connection(('127.0.0.1',7777)).recv(99)==b'{name}'\n\
+         b=socket.socket(socket.AF_UNIX); b.connect('\\0{name}'); assert b.recv(99)==b'{name}'\n\
+         open('up','w').write('up'); time.sleep(30)",
         name = mark.text()
     );
-    let first = one.run(Backend::isolated()).command(["/usr/bin/python3", "-c", "pass"]);
-    if first.code != 0 {
-        eprintln!("SKIP two_runs_cannot_reach_each_other: no /usr/bin/python3: {first}");
-        return;
-    }
-    let _server = one.run(Backend::isolated()).start(["/usr/bin/python3", "-c", &server]);
+    let server = one.run(Backend::isolated()).start(["/usr/bin/python3", "-c", &server]);
     assert!(
         within(Backend::patience(10), || one.workspace().join("up").exists()),
-        "the first run did not start"
+        "the first run did not start: {}",
+        server.wait()
     );
     let run = two.run(Backend::isolated());
     run.nothing_works(&[

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let received = converse(address, &octets, row["answers"].as_u64().unwrap_or(1))?;
         let ms = u64::try_from(begun.elapsed().as_millis())?;
         if row["reaches"] == true && received.starts_with(b"HTTP/1.1 200 ") {
-            await_visit(&records, from)?;
+            await_visit(&records, from).map_err(|error| format!("{line}: {error}"))?;
         }
         if row["settle"] == true {
             settle(length);
@@ -80,14 +80,16 @@ fn settle(length: impl Fn() -> u64) {
 fn await_visit(records: &Path, from: u64) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let from = usize::try_from(from)?;
-    while begun.elapsed() < ANSWERED {
+    loop {
         let seen = fs::read(records)?;
         if String::from_utf8_lossy(&seen[from..]).contains(r#""event":"connect""#) {
-            break;
+            return Ok(());
+        }
+        if begun.elapsed() > ANSWERED {
+            return Err("no server recorded the connection".into());
         }
         sleep(Duration::from_millis(2));
     }
-    Ok(())
 }
 
 fn await_listener(address: &str) -> Result<(), Box<dyn Error>> {
