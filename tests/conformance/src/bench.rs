@@ -203,6 +203,15 @@ impl Bench {
         path
     }
 
+    /// Prepares the workspace by a line of shell outside any sandbox, to its end or its first error.
+    ///
+    /// # Panics
+    /// When the line fails.
+    pub fn prepare(&self, line: &str) {
+        let ended = run(Command::new("sh").args(["-ec", line]).current_dir(self.workspace()));
+        assert!(ended.code == 0, "{line}: {ended}");
+    }
+
     /// The positive control: runs the probe outside any sandbox.
     #[must_use]
     pub fn control(&self, arguments: &[&str]) -> Seen {

@@ -2,6 +2,7 @@
 //! directory.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,8 +10,10 @@ use lockgate_needs::{REQUIRE, program};
 
 use crate::attempt::{Attempt, at_once, only_inside};
 use crate::bench::{Backend, Bench, hand_over};
+use crate::canary::Canary;
 use crate::engine;
 use crate::image;
+use crate::inventory::within;
 use crate::network::Network;
 use crate::program::{Ended, Live};
 use crate::seen::Seen;
@@ -205,6 +208,33 @@ impl Run {
     #[must_use]
     pub fn shell(&self, line: &str) -> Ended {
         self.command(["/bin/sh", "-c", line])
+    }
+
+    /// Starts a line of shell inside, waits until it calls `begun`, and returns it with the run's id.
+    ///
+    /// # Panics
+    /// When it does not begin, or does not know its id.
+    #[must_use]
+    pub fn begin(&self, line: &str) -> (Live, String) {
+        // Several runs may begin at once in one workspace.
+        let name = Canary::draw();
+        let file = self.workspace.join(name.text());
+        let begun = format!("begun() {{ echo $LOCKGATE_RUN_ID > {0}.new; mv {0}.new {0}; }}\n", name.text());
+        let live = self.start(["/bin/sh", "-c", &(begun + line)]);
+        assert!(within(Backend::patience(15), || file.exists()), "the run did not begin: {}", live.wait());
+        let id = fs::read_to_string(&file).expect("the run's id").trim().to_owned();
+        assert!(!id.is_empty(), "LOCKGATE_RUN_ID is not set inside");
+        fs::remove_file(file).expect("a file of the workspace");
+        (live, id)
+    }
+
+    /// Starts a program inside that stays for a minute, with `mark` in its command line, and returns it with the run's id.
+    ///
+    /// # Panics
+    /// As [`Run::begin`].
+    #[must_use]
+    pub fn hold(&self, mark: &Canary) -> (Live, String) {
+        self.begin(&format!("begun; exec '{}' hold 60 {}", self.probe_path().display(), mark.text()))
     }
 
     /// Runs a line of shell on the caller's side to its end, with the run as `"$@"`. The run's command is a line of shell as well.

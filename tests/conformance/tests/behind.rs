@@ -15,13 +15,9 @@ use serde_json::{Value, json};
 const READ: [&str; 4] = ["/bin/sh", "-c", r#""$@" | cat"#, "sh"];
 
 /// Starts a run that goes on until it is told to end.
-fn stays(run: &Run, bench: &Bench) -> (Live, String) {
-    let line =
-        "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; while [ ! -e go ]; do sleep 0.1; done; echo said";
-    let live = run.clone().caller("SIDECAR_POOL_SIZE", "0").start(["/bin/sh", "-c", line]);
-    let id = bench.workspace().join("id");
-    assert!(within(Backend::patience(10), || id.exists()), "the run did not start: {}", live.wait());
-    (live, std::fs::read_to_string(id).unwrap().trim().to_owned())
+fn until_told(run: &Run) -> (Live, String) {
+    let line = "begun; while [ ! -e go ]; do sleep 0.1; done; echo said";
+    run.clone().caller("SIDECAR_POOL_SIZE", "0").begin(line)
 }
 
 /// Starts a foreign container on a run's network. The engine keeps the network while that container is there.
@@ -65,7 +61,7 @@ fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_i
         return;
     }
     let bench = Bench::new();
-    let (live, id) = stays(&bench.run(Backend::isolated()).behind(READ), &bench);
+    let (live, id) = until_told(&bench.run(Backend::isolated()).behind(READ));
     let visitor = visit(&id);
     bench.file("workspace/go", "");
     // The reader has reached the end of its pipe. L05
@@ -109,7 +105,7 @@ fn what_was_left_when_everybody_was_killed_is_found_by_the_next_start() {
         return;
     }
     let bench = Bench::new();
-    let (live, id) = stays(&bench.run(Backend::isolated()), &bench);
+    let (live, id) = until_told(&bench.run(Backend::isolated()));
     let visitor = visit(&id);
     bench.file("workspace/go", "");
     assert!(live.wait().code == 0);
@@ -135,7 +131,7 @@ fn in_a_process_namespace_of_somebody_elses_nothing_is_left_behind() {
     let bench = Bench::new();
     // Its first process is the run's; when that ends, the kernel ends all others.
     let apart = bench.run(Backend::isolated()).behind(["unshare", "--pid", "--fork", "--mount-proc"]);
-    let (live, id) = stays(&apart, &bench);
+    let (live, id) = until_told(&apart);
     assert!(!left(&id).is_empty(), "the inventory does not see a run that goes on");
     bench.file("workspace/go", "");
     let ended = live.wait_within(Duration::from_secs(60));

@@ -42,7 +42,7 @@ fn import(bench: &Bench, config: &str) {
 }
 
 /// Runs a line of shell in the image.
-fn shell(bench: &Bench, flags: &[&str], line: &str) -> Ended {
+fn in_image(bench: &Bench, flags: &[&str], line: &str) -> Ended {
     run(of_image(bench, flags).args(["--", "/bin/sh", "-c", line]))
 }
 
@@ -87,7 +87,7 @@ fn who_is_told_of_an_image_without_a_command_is_told_where_to_say_one() {
     assert!(refused.code == 125 && refused.stderr.contains("--image NAME -- CMD"), "{refused}");
     let policy = "[[companion]]\nname = \"web\"\nimage = \"small\"\nports = [8080]\n";
     let file = bench.file("outside/policy.toml", policy);
-    let refused = shell(&bench, &["--policy", file.to_str().unwrap()], "true");
+    let refused = in_image(&bench, &["--policy", file.to_str().unwrap()], "true");
     let told = ["companion `web`", "`command = […]` in that [[companion]]"];
     assert!(refused.code == 125 && told.iter().all(|it| refused.stderr.contains(it)), "{refused}");
     assert!(!refused.stderr.contains("-- CMD"), "{refused}");
@@ -101,9 +101,9 @@ fn its_home_is_where_what_enters_for_the_command_lies() {
     let bench = Bench::new();
     import(&bench, r#"{"Env":["HOME=/root","OTHER=kept"],"Cmd":["/bin/true"]}"#);
     let line = "echo $HOME $OTHER; touch $HOME/mine && echo written";
-    let seen = shell(&bench, &[], line);
+    let seen = in_image(&bench, &[], line);
     assert_eq!(seen.stdout, "/home/agent kept\nwritten\n", "{seen}");
-    let named = shell(&bench, &["--env", "HOME=/tmp"], line);
+    let named = in_image(&bench, &["--env", "HOME=/tmp"], line);
     assert_eq!(named.stdout, "/tmp kept\nwritten\n", "{named}");
 }
 
@@ -116,16 +116,16 @@ fn a_volume_is_the_commands_own() {
     import(&bench, r#"{"Volumes":{"/data":{},"/made/here":{},"/linked/deep":{}}}"#);
     let line = "cat /data/seed; echo x > /data/new && echo y > /made/here/f && echo z > /linked/deep/f; \
         cat /data/new /made/here/f /srv/real/deep/f; stat -c %u /data /made/here; id -u";
-    let ended = shell(&bench, &[], line);
+    let ended = in_image(&bench, &[], line);
     let told: Vec<&str> = ended.stdout.split_whitespace().collect();
     assert!(ended.code == 0 && told.len() == 7, "{ended}");
     assert_eq!(told[..4], ["seed", "x", "y", "z"], "{ended}");
     assert!(told[4] == told[6] && told[5] == told[6], "{ended}");
     // The next run begins with the image's contents.
-    let ended = shell(&bench, &[], "cat /data/seed; test ! -e /data/new");
+    let ended = in_image(&bench, &[], "cat /data/seed; test ! -e /data/new");
     assert!(ended.code == 0 && ended.stdout == "seed\n", "{ended}");
     if is_root() {
-        let control = shell(&bench, &[], "echo x > /other/new");
+        let control = in_image(&bench, &[], "echo x > /other/new");
         assert!(control.code != 0, "what is no volume is not the command's: {control}");
     }
 }
@@ -153,7 +153,7 @@ fn it_is_asked_to_end_by_its_own_signal() {
     let bench = Bench::new();
     import(&bench, r#"{"StopSignal":"SIGUSR1"}"#);
     let line = "trap 'echo told; exit 7' USR1; trap 'echo other; exit 8' TERM; while :; do sleep 0.1; done";
-    let ended = shell(&bench, &["--timeout", "1s"], line);
+    let ended = in_image(&bench, &["--timeout", "1s"], line);
     assert!(ended.code == 124 && ended.stdout == "told\n", "{ended}");
 }
 
@@ -172,7 +172,7 @@ fn a_companion_is_well_and_ends_as_its_image_says() {
         "[[companion]]\nname = \"web\"\nimage = \"small\"\nports = [8080]\ncommand = [\"/bin/sh\", \"-c\", {script:?}]\n"
     );
     let file = bench.file("outside/policy.toml", &policy);
-    let ended = shell(&bench, &["--policy", file.to_str().unwrap()], "/bin/wget -qO- http://web:8080/up");
+    let ended = in_image(&bench, &["--policy", file.to_str().unwrap()], "/bin/wget -qO- http://web:8080/up");
     assert!(ended.code == 0 && ended.stdout == "well\n", "{ended}");
     let records =
         files_under(&bench.state()).into_iter().filter(|path| path.to_string_lossy().ends_with(".web.jsonl"));
@@ -181,6 +181,6 @@ fn a_companion_is_well_and_ends_as_its_image_says() {
     // A companion that never becomes healthy by the image's own check ends the run.
     let never = policy.replace("echo well > /data/up;", "") + "health = { within = \"3s\" }\n";
     let file = bench.file("outside/never.toml", &never);
-    let ended = shell(&bench, &["--policy", file.to_str().unwrap()], "true");
+    let ended = in_image(&bench, &["--policy", file.to_str().unwrap()], "true");
     assert!(ended.code == 125 && ended.stderr.contains("its health command does not exit with 0"), "{ended}");
 }

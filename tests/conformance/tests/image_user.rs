@@ -59,7 +59,8 @@ fn image(name: &str, line: &str, changes: &[&str]) {
     assert_eq!(status, 204, "{answer}");
 }
 
-fn shell(bench: &Bench, policy: &str, line: &str) -> Ended {
+/// Runs a line of shell beside the companions of a policy.
+fn beside_companions(bench: &Bench, policy: &str, line: &str) -> Ended {
     let file = bench.file("outside/policy.toml", policy);
     let run = bench.run(Backend::Docker).flags(["--policy", file.to_str().unwrap()]);
     run.flags(["--limits", "best-effort"]).shell(line)
@@ -84,7 +85,7 @@ fn a_database_and_a_cache_are_who_their_packagers_made_them() {
     image("test-db", "true", &["USER postgres", "VOLUME /var/lib/postgresql/data"]);
     image("test-cache", "true", &["USER redis:redis", "VOLUME /data"]);
     let bench = Bench::new();
-    let ended = shell(
+    let ended = beside_companions(
         &bench,
         &format!("{DATABASE}{CACHE}"),
         "redis-cli -h cache set a 41 && redis-cli -h cache incr a && redis-cli -h cache bgrewriteaof && \
@@ -138,14 +139,14 @@ fn a_name_is_looked_up_in_the_image_alone_and_is_never_root() {
     }
     let names = rows.map(|(name, ..)| name).join(" ");
     let line = format!("for n in {names}; do echo $n $(bash -c \"exec 3<>/dev/tcp/$n/7000; cat <&3\"); done");
-    let ended = shell(&Bench::new(), &policy, &line);
+    let ended = beside_companions(&Bench::new(), &policy, &line);
     let expected = rows.map(|(name, _, _, is)| format!("{name} {is}\n")).concat();
     assert!(ended.code == 0 && ended.stdout == expected, "{ended}");
 
     image("test-none", "true", &["USER nobody-here"]);
     let none = policy.split("[[companion]]").nth(1).unwrap().replace("test-name", "test-none");
     let bench = Bench::new();
-    let ended = shell(&bench, &format!("[[companion]]{none}"), "touch began");
+    let ended = beside_companions(&bench, &format!("[[companion]]{none}"), "touch began");
     assert!(ended.code == 125 && ended.stderr.contains("it has no user `nobody-here`"), "{ended}");
     assert!(ended.stderr.contains("`name`") && !bench.workspace().join("began").exists(), "{ended}");
     nothing_is_left();

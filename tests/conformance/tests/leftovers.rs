@@ -2,28 +2,13 @@
 //! DESIGN §4, §10; S3.17, S3.18; L01, L09, L11.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockgate_conformance::{
     Backend, Bench, Canary, Live, Needs, Network, control_groups, files_under, mount_points, objects,
     processes_named, ready, vanishes, within,
 };
-
-/// Starts a run that prints its id, and waits for that.
-fn started(bench: &Bench, mark: &Canary, flags: &[&str]) -> (Live, String) {
-    let line = format!(
-        "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec '{}' hold 60 {}",
-        bench.probe().display(),
-        mark.text()
-    );
-    let live = bench.run(Backend::isolated()).flags(flags).start(["/bin/sh", "-c", &line]);
-    let id = bench.workspace().join("id");
-    assert!(within(Backend::patience(10), || id.exists()), "the run did not start: {}", live.wait());
-    let text = std::fs::read_to_string(id).unwrap().trim().to_owned();
-    assert!(!text.is_empty(), "LOCKGATE_RUN_ID is not set inside");
-    (live, text)
-}
 
 /// Returns what of run `id` is still on the machine.
 fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
@@ -37,8 +22,7 @@ fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
         Backend::Veth | Backend::ContainerVeth => left.extend(Network::shared().made(id)),
         _ => {}
     }
-    let known = ["probe", "id"].map(PathBuf::from);
-    let workspace = files_under(&bench.workspace()).into_iter().filter(|path| !known.contains(path));
+    let workspace = files_under(&bench.workspace()).into_iter().filter(|path| path != Path::new("probe"));
     left.extend(workspace.map(|path| format!("{} in the workspace", path.display())));
     let temporary = |path: &PathBuf| {
         let path = path.to_string_lossy();
@@ -105,7 +89,7 @@ fn a_file_system_that_was_shown_can_be_unmounted_afterwards() {
 
 fn nothing_is_left_after(signal: &str) {
     let (bench, mark) = (Bench::new(), Canary::draw());
-    let (live, id) = started(&bench, &mark, &[]);
+    let (live, id) = bench.run(Backend::isolated()).hold(&mark);
     assert!(!left(&bench, &mark, &id).is_empty(), "the inventory does not see a running run");
     live.signal(signal);
     if signal == "INT" {
@@ -132,7 +116,7 @@ fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
-    let (live, id) = started(&bench, &mark, &[]);
+    let (live, id) = bench.run(Backend::isolated()).hold(&mark);
     // Every process that could clean up, before the command: one that sees the command end begins to.
     let all = processes_named(mark.text());
     let (ours, commands): (Vec<_>, Vec<_>) =
@@ -161,7 +145,7 @@ fn nothing_is_left_after_a_timeout_or_a_hundred_runs() {
         return;
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
-    let (live, id) = started(&bench, &mark, &["--timeout", "1s"]);
+    let (live, id) = bench.run(Backend::isolated()).flags(["--timeout", "1s"]).hold(&mark);
     assert!(live.wait().code == 124);
     nothing_left(&bench, &mark, &id, "a timeout");
 

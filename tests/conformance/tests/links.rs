@@ -62,19 +62,6 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Starts a run that stays, and returns its id.
-fn started(bench: &Bench, mark: &Canary) -> (Live, String) {
-    let line = format!(
-        "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec '{}' hold 60 {}",
-        bench.probe().display(),
-        mark.text()
-    );
-    let live = linked(bench).start(["/bin/sh", "-c", &line]);
-    let id = bench.workspace().join("id");
-    assert!(within(Backend::patience(10), || id.exists()), "the run did not start: {}", live.wait());
-    (live, std::fs::read_to_string(id).unwrap().trim().to_owned())
-}
-
 /// Starts a server on the host, at every address, and returns the file it writes its clients to.
 fn server(bench: &Bench) -> (Live, PathBuf) {
     let (came, up) = (bench.file("outside/came", ""), bench.outside().join("up"));
@@ -95,7 +82,7 @@ fn the_host_is_out_of_reach_by_whatever_address() {
     for control in [&["tcp", Network::ADDRESS, "7777"][..], &["tcp", "127.0.0.1", "7777"]] {
         assert!(network.probe(&bench, control).done(), "the control {control:?} did not work");
     }
-    let (_other, id) = started(&other, &mark);
+    let (_other, id) = linked(&other).hold(&mark);
     let theirs = network.end_of(&id).expect("the address of the other run's link");
     let their_sandbox = std::net::Ipv4Addr::from(u32::from(theirs) + 1).to_string();
     let theirs = theirs.to_string();
@@ -172,7 +159,7 @@ fn nobody_else_reaches_a_link_or_what_is_behind_it() {
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
     let network = Network::shared();
-    let (_live, id) = started(&bench, &mark);
+    let (_live, id) = linked(&bench).hold(&mark);
     let here = network.end_of(&id).expect("the address of the link");
     let there = std::net::Ipv4Addr::from(u32::from(here) + 1).to_string();
     let here = here.to_string();
@@ -213,7 +200,7 @@ fn links_and_walls_go_with_their_runs() {
     let network = Network::shared();
     for signal in ["TERM", "KILL"] {
         let (bench, mark) = (Bench::new(), Canary::draw());
-        let (live, id) = started(&bench, &mark);
+        let (live, id) = linked(&bench).hold(&mark);
         assert!(network.made(&id).len() == 2, "{:?}", network.made(&id));
         live.signal(signal);
         let _ = live.wait();

@@ -25,13 +25,6 @@ echo four >> text; printf yes > end; printf 'c\0d\0' > binary; chmod 755 script;
 rm -r gone; rm -r filled; mkdir filled; echo new > filled/new; ln -sf end link; mv 'old name' 'new "näme"'
 touch touched; : > shrunk; mkdir -p more/and; echo m > more/and/more; printf 'b\0' > 'bin 2'; echo q > "$(printf 'tab\there')""#;
 
-fn shell(bench: &Bench, line: &str) -> Ended {
-    let mut command = Command::new("sh");
-    let ended = lockgate_conformance::run(command.args(["-ec", line]).current_dir(bench.workspace()));
-    assert!(ended.code == 0, "{line}: {ended}");
-    ended
-}
-
 /// Lists every path of a folder with its kind, without directories, which git does not track.
 fn tree(folder: &Path) -> String {
     let list = "find . -name .git -prune -o \\( -type f -o -type l \\) -printf '%p %m %y %l ' -exec sh -c \
@@ -51,7 +44,7 @@ fn what_is_written_reaches_the_workspace_by_apply_alone() {
     }
     let bench = Bench::new();
     std::fs::remove_file(bench.probe()).unwrap();
-    shell(&bench, &format!("umask 022; {BEFORE}"));
+    bench.prepare(&format!("umask 022; {BEFORE}"));
     let before = tree(&bench.workspace());
     let ended = overlay(&bench, &format!("umask 022; {CHANGES}\nmkfifo pipe; cat text"));
     assert!(ended.code == 0 && ended.stdout.ends_with("three\nfour\n"), "{ended}");
@@ -62,10 +55,10 @@ fn what_is_written_reaches_the_workspace_by_apply_alone() {
     let patch = bench.lockgate(&["diff"]);
     assert!(patch.code == 0 && patch.stderr.contains("pipe: it is a pipe"), "{patch}");
     std::fs::write(bench.outside().join("patch"), &patch.stdout).unwrap();
-    shell(
-        &bench,
-        &format!("cp -a . {0}; cd {0}; git init -q .; git apply ../patch; rm -r .git", twin.display()),
-    );
+    bench.prepare(&format!(
+        "cp -a . {0}; cd {0}; git init -q .; git apply ../patch; rm -r .git",
+        twin.display()
+    ));
     assert!(patch.stdout.contains("rename from old name"), "{patch}");
 
     let applied = bench.lockgate(&["apply"]);
@@ -85,11 +78,11 @@ fn what_changed_underneath_is_not_taken_over() {
         return;
     }
     let bench = Bench::new();
-    shell(&bench, "echo 1 > changed; echo 2 > removed; echo 3 > gone; echo 4 > fine");
+    bench.prepare("echo 1 > changed; echo 2 > removed; echo 3 > gone; echo 4 > fine");
     let ended =
         overlay(&bench, "echo a >> changed; echo b >> removed; rm gone; echo c >> fine; echo d > new");
     assert!(ended.code == 0, "{ended}");
-    shell(&bench, "echo mine > changed; rm removed; echo mine > gone; echo mine > new");
+    bench.prepare("echo mine > changed; rm removed; echo mine > gone; echo mine > new");
     let refused = bench.lockgate(&["apply"]);
     assert!(refused.code == 1, "{refused}");
     for path in ["changed", "removed", "gone", "new"] {
@@ -126,10 +119,10 @@ fn a_look_at_the_repository_is_no_reason_to_refuse_the_rest() {
     let bench = Bench::new();
     // At an engine the folder no longer belongs to root by then.
     let git = "git -c user.name=a -c user.email=a@example.org -c safe.directory='*'";
-    shell(&bench, &format!("{git} init -q . && echo 1 > a && {git} add a && {git} commit -qm one"));
+    bench.prepare(&format!("{git} init -q . && echo 1 > a && {git} add a && {git} commit -qm one"));
     let ended = overlay(&bench, "echo 2 >> a; touch .git/index; git status --short");
     assert!(ended.code == 0, "{ended}");
-    shell(&bench, &format!("echo b > b; {git} add b"));
+    bench.prepare(&format!("echo b > b; {git} add b"));
     let applied = bench.lockgate(&["apply"]);
     assert!(applied.code == 0 && applied.stderr.contains(".git/index"), "{applied}");
     assert_eq!(std::fs::read_to_string(bench.workspace().join("a")).unwrap(), "1\n2\n");
@@ -141,7 +134,7 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
         return;
     }
     let bench = Bench::new();
-    shell(&bench, "git init -q .; echo old > .envrc");
+    bench.prepare("git init -q .; echo old > .envrc");
     let line = "echo new > .envrc; mkdir -p .git/hooks .vscode sub/.git/hooks; echo x > .git/hooks/pre-commit; \
                 echo x > .vscode/tasks.json; echo x > sub/.git/hooks/y; echo x > lockgate.toml; echo x > plain; \
                 ln -s /etc outside";
@@ -197,10 +190,10 @@ fn a_link_that_was_written_leads_apply_nowhere() {
     let bench = Bench::new();
     let canary = bench.file("outside/kept/canary", "kept");
     let kept = canary.parent().unwrap().to_str().unwrap().to_owned();
-    shell(&bench, "mkdir dir; echo x > dir/file");
+    bench.prepare("mkdir dir; echo x > dir/file");
     // Here the directory becomes a link after the run has written into it.
     assert!(overlay(&bench, "echo y > dir/canary; echo z >> dir/file").code == 0);
-    shell(&bench, &format!("rm -r dir; ln -s {kept} dir"));
+    bench.prepare(&format!("rm -r dir; ln -s {kept} dir"));
     let applied = bench.lockgate(&["apply"]);
     assert!(applied.code != 0, "{applied}");
     assert_eq!(std::fs::read_to_string(&canary).unwrap(), "kept");
@@ -277,7 +270,7 @@ fn what_is_shown_in_it_is_no_part_of_it() {
     if is_root() {
         chown(&shown, Some(CALLER), None).unwrap();
     }
-    shell(&bench, "mkdir -p old/way; echo 1 > old/kept");
+    bench.prepare("mkdir -p old/way; echo 1 > old/kept");
     for place in ["new/way/place", "old/way", "old/place"] {
         let target = bench.workspace().join(place);
         let mount = format!("{}:{}:ro", shown.display(), target.display());
@@ -298,7 +291,7 @@ fn at_dockers_engine_records_may_be_on_another_file_system() {
     let bench = Bench::new();
     // The tests' Podman service has a folder of its own there.
     let state = tempfile::tempdir_in("/dev/shm").unwrap();
-    shell(&bench, "echo 1 > kept");
+    bench.prepare("echo 1 > kept");
     let run = bench.run(Backend::isolated()).caller("XDG_STATE_HOME", state.path().to_str().unwrap());
     let ended = run.flags(["--workspace-mode", "overlay"]).shell("cat kept; echo x > made");
     assert!(ended.code == 0 && ended.stdout == "1\n", "{ended}");
@@ -317,7 +310,7 @@ fn at_an_engine_who_is_not_root_decides_without_it() {
     let host = environment.iter().find(|(name, _)| *name == "DOCKER_HOST").unwrap().1.clone();
     let socket = host.to_str().unwrap().trim_start_matches("unix://");
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).unwrap();
-    shell(&bench, "rm probe; echo 1 > changed; mkdir gone filled; echo 2 > gone/a; echo 3 > filled/b");
+    bench.prepare("rm probe; echo 1 > changed; mkdir gone filled; echo 2 > gone/a; echo 3 > filled/b");
     let binary = bench.outside().join("lockgate");
     std::fs::copy(program("lockgate").unwrap(), &binary).unwrap();
     std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -61,6 +61,9 @@ fn waiting() -> Vec<Seen> {
     containers().into_iter().filter(|it| it.waits() && it.state == "running").collect()
 }
 
+/// A command that stays.
+const STAY: &str = "begun; exec sleep 30";
+
 fn run(bench: &Bench, size: &str) -> Run {
     bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", size)
 }
@@ -80,17 +83,6 @@ fn fill(bench: &Bench, size: usize) -> Vec<Seen> {
     assert!(ended.code == 0, "{ended}");
     assert!(within(Backend::patience(5), || waiting().len() == size), "not filled up: {:?}", containers());
     waiting()
-}
-
-/// Starts a run that stays, waits until it has begun, and returns it with its id.
-fn stays(bench: &Bench, size: &str) -> (Live, String) {
-    let mark = Canary::draw();
-    let id = bench.workspace().join(mark.text());
-    let line = format!("echo $LOCKGATE_RUN_ID > {0}.new; mv {0}.new {0}; exec sleep 30", mark.text());
-    let live = run(bench, size).start(["/bin/sh", "-c", &line]);
-    assert!(within(Backend::patience(10), || id.exists()), "the run did not start: {}", live.wait());
-    let run = std::fs::read_to_string(id).unwrap().trim().to_owned();
-    (live, run)
 }
 
 /// Returns the container that is the sidecar of a run.
@@ -125,7 +117,7 @@ fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
     let first: BTreeSet<String> = fill(&bench, 2).into_iter().map(|it| it.id).collect();
 
     // A run that fills nothing up takes one of the two.
-    let (live, id) = stays(&bench, "1");
+    let (live, id) = run(&bench, "1").begin(STAY);
     let sidecar = sidecar_of(&id);
     assert!(first.contains(&sidecar.id), "a fresh one was made: {sidecar:?}");
     assert!(sidecar.networks.contains(EGRESS) && !sidecar.networks.contains(POOL), "{sidecar:?}"); // S0.43
@@ -135,7 +127,7 @@ fn the_pool_is_drained_first_and_filled_up_behind_a_run() {
     assert!(goes(&sidecar.id), "the sidecar outlived its run: {:?}", containers()); // S1.15
 
     // While another run still goes on, the pool is full again, with new members only.
-    let (live, id) = stays(&bench, "2");
+    let (live, id) = run(&bench, "2").begin(STAY);
     let second = sidecar_of(&id);
     assert!(first.contains(&second.id) && second.id != sidecar.id, "{second:?}");
     assert!(within(Backend::patience(5), || waiting().len() == 2), "not filled up: {:?}", containers()); // S1.17
@@ -158,7 +150,7 @@ fn a_pool_of_none_is_neither_used_nor_filled() {
     assert!(within(Backend::patience(1), || containers().is_empty()), "{:?}", containers());
 
     let before: Vec<String> = fill(&bench, 1).into_iter().map(|it| it.id).collect();
-    let (live, id) = stays(&bench, "0");
+    let (live, id) = run(&bench, "0").begin(STAY);
     assert!(sidecar_of(&id).name == format!("lockgate-sidecar-{id}"), "{:?}", containers()); // S0.20, S1.7
     assert!(waiting().into_iter().map(|it| it.id).eq(before));
     end(live);
@@ -209,7 +201,7 @@ fn two_runs_never_share_one() {
     let bench = Bench::new();
     let members: BTreeSet<String> = fill(&bench, 2).into_iter().map(|it| it.id).collect();
     let all: Vec<(Live, String)> = std::thread::scope(|scope| {
-        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| stays(&bench, "2"))).collect();
+        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| run(&bench, "2").begin(STAY))).collect();
         starts.into_iter().map(|one| one.join().unwrap()).collect()
     });
     let sidecars: BTreeSet<String> = all.iter().map(|(_, run)| sidecar_of(run).id).collect();
@@ -226,7 +218,7 @@ fn a_second_letter_ends_the_run() {
     }
     let bench = Bench::new();
     fill(&bench, 1);
-    let (live, id) = stays(&bench, "1");
+    let (live, id) = run(&bench, "1").begin(STAY);
     let sidecar = sidecar_of(&id);
     assert!(sidecar.name.starts_with("lockgate-sidecar-pool-"), "{sidecar:?}");
     // The first frame of a connection, as the taker of a member would write it. S0.41

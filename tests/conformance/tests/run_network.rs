@@ -4,28 +4,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockgate_conformance::{
-    Backend, Bench, Live, Needs, Seen, ask_engine, containers_of, promised, ready, within,
-};
+use lockgate_conformance::{Backend, Bench, Live, Needs, Seen, ask_engine, containers_of, promised, ready};
 use serde_json::{Value, json};
 
-/// Starts a run that stays, and returns its id.
-fn started(bench: &Bench) -> (Live, String) {
+/// Starts a run that looks around and stays, and returns its id.
+fn looking_around(bench: &Bench) -> (Live, String) {
     let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0").allow("api.example.com");
     let probe = bench.probe();
     let probe = probe.display();
-    // It looks around: at the gateway of the network that Docker's engine records, and at some other addresses.
+    // At the gateway of the network that Docker's engine records, and at some other addresses.
     let line = format!(
         "base=$(hostname -I); base=${{base%.*}}
         for last in 1 2 7 100 200 254; do '{probe}' tcp $base.$last 22 x & done; wait
         '{probe}' dns www.example.org A > reports; '{probe}' dns www.example.org A 127.0.0.11 >> reports
         '{probe}' dns api.example.com A >> reports; cat /proc/net/arp > neighbours
-        echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec sleep 60"
+        begun; exec sleep 60"
     );
-    let live = run.start(["/bin/sh", "-c", &line]);
-    let id = bench.workspace().join("id");
-    assert!(within(Backend::patience(15), || id.exists()), "the run did not start: {}", live.wait());
-    (live, read(bench, "id"))
+    run.begin(&line)
 }
 
 fn read(bench: &Bench, name: &str) -> String {
@@ -39,7 +34,7 @@ fn it_leads_to_the_sidecar_and_nowhere_else() {
         return;
     }
     let bench = Bench::new();
-    let (live, id) = started(&bench);
+    let (live, id) = looking_around(&bench);
     let own = format!("lockgate-exec-{id}");
 
     // By the engine's description.

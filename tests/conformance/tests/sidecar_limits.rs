@@ -1,7 +1,7 @@
 //! Promise: a sidecar's container at an engine has limits of its own, whatever the command's are.
 //! S1.32.
 
-use lockgate_conformance::{Backend, Bench, Needs, containers_of, promised, ready, within};
+use lockgate_conformance::{Backend, Bench, Needs, containers_of, promised, ready};
 use serde_json::json;
 
 /// The default memory and processors of the command's container (S1.30, S1.31), and few processes: a sidecar starts none.
@@ -18,11 +18,8 @@ fn the_engine_holds_them_to_it() {
     // The command's limits are its own: they change nothing for the sidecar.
     let run = bench.run(Backend::isolated()).caller("SIDECAR_POOL_SIZE", "0");
     let run = run.flags(["--memory", "256MiB", "--cpus", "1", "--pids", "40"]);
-    let live = run.start(["/bin/sh", "-c", "echo $LOCKGATE_RUN_ID > id.new; mv id.new id; exec sleep 60"]);
-    let id = bench.workspace().join("id");
-    assert!(within(Backend::patience(15), || id.exists()), "the run did not start: {}", live.wait());
-    let id = std::fs::read_to_string(id).unwrap();
-    let held: Vec<_> = containers_of(id.trim())
+    let (live, id) = run.begin("begun; exec sleep 60");
+    let held: Vec<_> = containers_of(&id)
         .iter()
         .map(|it| {
             let host = &it["HostConfig"];
