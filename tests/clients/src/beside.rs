@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::ended::{Ended, run_to_end};
 use crate::needs::product;
+use crate::shell::AWAIT;
 use crate::site::Site;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -19,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const SCRIPT: &str = r#"
 "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8081 --gateway 127.0.0.1:8080 \
     --gateway-socket "$OUT/gate.sock" --ca "$OUT/ca.pem" --env-file "$OUT/env" --audit "$OUT/audit.jsonl" 2>"$OUT/sidecar.err" & sidecar=$!
-await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 500 ] || { echo "never: $1" >&2; cat "$OUT/sidecar.err" >&2; exit 9; }; sleep 0.02; done; }
+complaints=$OUT/sidecar.err
 await 'grep -q "proxy at" "$OUT/sidecar.err"'
 read -r serving < /proc/$sidecar/task/$sidecar/children
 . "$OUT/env"
@@ -94,7 +95,7 @@ impl<'site> Beside<'site> {
         self.site
             .file(&format!("{}/policy.toml", folder.file_name().unwrap_or_default().display()), &self.policy);
         let mut command: Command = self.site.world().command("/bin/sh");
-        command.args(["-uc", &format!("{SCRIPT}{text}{END}")]).current_dir(self.site.workspace());
+        command.args(["-uc", &format!("{AWAIT}{SCRIPT}{text}{END}")]).current_dir(self.site.workspace());
         command.env("PRODUCT", product().expect("`ready` was asked first")).env("OUT", &folder);
         command.env("XDG_STATE_HOME", self.site.state()).envs(self.environment.iter().cloned());
         Left { ended: run_to_end(&mut command, self.limit), folder }
@@ -130,8 +131,7 @@ impl Left {
     /// When there is no such line.
     #[must_use]
     pub fn said(&self, key: &str) -> &str {
-        let found = self.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        found.unwrap_or_else(|| panic!("nothing was said of {key}: {}", self.ended))
+        self.ended.said(key)
     }
 
     /// Returns the script's output, line by line.

@@ -79,6 +79,22 @@ impl Ended {
         assert!(self.code == 0 && self.stdout.contains(words), "not said: {words}: {self}");
     }
 
+    /// Returns its output for `key`, from the first line `key=…`.
+    ///
+    /// # Panics
+    /// When there is no such line.
+    #[must_use]
+    pub fn said(&self, key: &str) -> &str {
+        let each = self.each_said(key);
+        each.first().unwrap_or_else(|| panic!("nothing was said of {key}: {self}"))
+    }
+
+    /// Returns its output for `key`, from every line `key=…`.
+    #[must_use]
+    pub fn each_said(&self, key: &str) -> Vec<&str> {
+        self.stdout.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+    }
+
     /// Checks that it failed within `limit`, with one of `words` in its output.
     ///
     /// # Panics

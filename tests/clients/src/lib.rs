@@ -11,6 +11,7 @@ mod held;
 mod needs;
 mod policies;
 mod run;
+mod shell;
 mod site;
 
 pub use agents::Agents;
@@ -21,6 +22,7 @@ pub use files::files_below;
 pub use gate::{Answer, Plane, ask, ask_at};
 pub use held::Held;
 pub use needs::{Need, home_has, product, ready};
-pub use policies::{allowing, corpus_policy};
+pub use policies::{allowing, bearer_provider, corpus_policy, provider};
 pub use run::Run;
+pub use shell::{AWAIT, Shell};
 pub use site::Site;

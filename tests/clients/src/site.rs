@@ -13,6 +13,7 @@ use crate::beside::Beside;
 use crate::ended::{Ended, run_to_end};
 use crate::needs::{Need, product, ready};
 use crate::run::Run;
+use crate::shell::Shell;
 
 /// A world, and the folders of a caller in it.
 pub struct Site {
@@ -170,6 +171,12 @@ impl Site {
         let mut command = self.world.command(product().expect("`ready` was asked first"));
         command.args(words).current_dir(self.workspace()).env("XDG_STATE_HOME", self.state());
         run_to_end(&mut command, Duration::from_secs(60))
+    }
+
+    /// Returns a shell of the caller's, outside any sandbox.
+    #[must_use]
+    pub fn shell(&self) -> Shell<'_> {
+        Shell::new(self)
     }
 
     /// Returns a sidecar alone, with this policy.

@@ -1,9 +1,7 @@
 //! A credential is used only where it is bound: not at another host, not at another address under the host's name, not past the inspection,
 //! not in another run. S0.29, S0.45, S0.46, S1.22, S1.37; C01, C02, C03, C14, C17, C18, C19, C22, E10.
 
-use std::time::Duration;
-
-use lockgate_clients::{Canary, Left, Need, Site};
+use lockgate_clients::{AWAIT, Canary, Left, Need, Site};
 
 const CURLS: &[Need] = &[Need::Program("curl"), Need::Program("openssl"), Need::Program("python3")];
 /// Two hosts with a credential each, and one without a credential.
@@ -124,7 +122,8 @@ fn another_address_under_its_name_gets_nothing() {
     for site in Site::for_everyone(CURLS) {
         let (site, canaries) = filled(site);
         let run = site.run().policy(POLICY).bare();
-        let ended = run.script(
+        let ended = run.script(&format!(
+            "{AWAIT}{}",
             r#"c="curl -sSk --max-time 10 -o /dev/null -w %{http_code}"
             out() { key=$1; shift; printf '%s=%s\n' "$key" "$($c "$@" || true)"; }
             /usr/bin/python3 -c '
@@ -132,8 +131,9 @@ import http.server, sys
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         open("own", "a").write(str(self.headers)); self.send_response(200); self.end_headers()
-http.server.HTTPServer(("127.0.0.1", 8099), H).serve_forever()' & server=$!
-            sleep 0.5
+server = http.server.HTTPServer(("127.0.0.1", 8099), H)
+open("listens", "w").close(); server.serve_forever()' & server=$!
+            await '[ -e listens ]'
             out own --connect-to protocols.example:80:127.0.0.1:8099 http://protocols.example/own
             out raw -H 'Host: protocols.example' http://93.184.216.34/raw
             out rawtls --resolve protocols.example:443:93.184.216.34 https://protocols.example/rawtls
@@ -144,8 +144,8 @@ http.server.HTTPServer(("127.0.0.1", 8099), H).serve_forever()' & server=$!
             out host -H 'Host: www.example.org' https://protocols.example/host
             out swapped -H 'Host: api.example.com' https://protocols.example/v1/swapped
             out clear -H 'Host: protocols.example' http://www.example.org/clear
-            kill $server"#,
-        );
+            kill $server"#
+        ));
         assert_eq!(ended.code, 0, "{ended}");
         assert!(ended.stdout.contains("own=200"), "{ended}");
         let own = std::fs::read_to_string(site.workspace().join("own")).unwrap_or_default();
@@ -242,18 +242,13 @@ fn no_run_can_use_what_another_was_given() {
         let (site, canaries) = filled(site);
         let policy = site.file("both.toml", POLICY);
         let script = r#"
-        "$PRODUCT" run --policy "$1" -- sh -c 'printf %s "$ONE_TOKEN" > first; until [ -e done ]; do sleep 0.05; done; curl -sSf -o /dev/null https://protocols.example/first' & first=$!
-        until [ -s first ]; do sleep 0.05; done
-        "$PRODUCT" run --policy "$1" -- sh -c '[ "$ONE_TOKEN" != "$(cat first)" ] || exit 5
+        "$PRODUCT" run --policy "$POLICY" -- sh -c 'printf %s "$ONE_TOKEN" > first; until [ -e done ]; do sleep 0.05; done; curl -sSf -o /dev/null https://protocols.example/first' & first=$!
+        await '[ -s first ]'
+        "$PRODUCT" run --policy "$POLICY" -- sh -c '[ "$ONE_TOKEN" != "$(cat first)" ] || exit 5
             curl -sS -o stolen -w "stolen=%{http_code}\n" -H "X-Key: $(cat first)" https://protocols.example/stolen
             curl -sSf -o /dev/null https://protocols.example/second'; echo "second=$?"
         touch done; wait $first; echo "first=$?""#;
-        let mut command = site.world().command("/bin/sh");
-        command.args(["-uc", script, "sh"]).arg(policy).current_dir(site.workspace());
-        command
-            .env("PRODUCT", lockgate_clients::product().expect("`Site` asked"))
-            .env("XDG_STATE_HOME", site.state());
-        let ended = lockgate_clients::run_to_end(&mut command, Duration::from_secs(60));
+        let ended = site.shell().with("POLICY", policy).run(script);
         ended.says("stolen=400");
         ended.says("second=0");
         ended.says("first=0");

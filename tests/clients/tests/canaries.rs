@@ -35,14 +35,10 @@ curl -sSi -u "me:$ONE_TOKEN" https://protocols.example/redirect?to=/echo -L >> a
 env; cat /proc/self/environ; cat /proc/*/environ /proc/*/cmdline /proc/*/maps 2>/dev/null | tr '\0' '\n'
 "#;
 
-/// Runs a shell script beside the product, in the world.
-fn beside(site: &Site, script: &str) -> Ended {
-    let policy = site.file("canaries.toml", POLICY);
-    let mut command: Command = site.world().command("/bin/sh");
-    command.args(["-uc", script, "sh"]).arg(policy).current_dir(site.workspace());
-    command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
-    command.env("OUT", site.outside());
-    run_to_end(&mut command, Duration::from_secs(120))
+/// Runs a script of the caller's, who has the policy as `$POLICY`.
+fn with_policy(site: &Site, script: &str) -> Ended {
+    let shell = site.shell().with("POLICY", site.file("canaries.toml", POLICY));
+    shell.within(Duration::from_secs(120)).run(script)
 }
 
 #[test]
@@ -119,11 +115,11 @@ fn others_see_nothing_of_it_in_the_sidecar() {
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site.keep("one", "access_token", canary.text());
-        let ended = beside(
+        let ended = with_policy(
             &site,
             r#"
-            "$PRODUCT" run --policy "$1" -- sh -c 'curl -sSf -o /dev/null https://protocols.example/one; touch going; until [ -e done ]; do sleep 0.02; done; echo inside=$(ls /proc | grep -c "^[0-9]")' & run=$!
-            i=0; until [ -e going ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
+            "$PRODUCT" run --policy "$POLICY" -- sh -c 'curl -sSf -o /dev/null https://protocols.example/one; touch going; until [ -e done ]; do sleep 0.02; done; echo inside=$(ls /proc | grep -c "^[0-9]")' & run=$!
+            await '[ -e going ]'
             depth() { grep '^NSpid:' "/proc/$1/status" | wc -w; }
             for child in $(pgrep -P $run); do
                 if [ "$(depth $child)" -eq "$(depth $$)" ]; then sidecar=$child; fi
@@ -166,15 +162,14 @@ fn what_is_set_or_removed_counts_from_the_next_request() {
         fs::write(site.workspace().join("inside.sh"), inside).expect("room");
         let script = format!(
             r#"
-            "$PRODUCT" run --policy "$1" -- sh inside.sh & run=$!
-            there() {{ i=0; until [ -e "$1" ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done; }}
-            there first; "$PRODUCT" creds set one --from-file {0} >/dev/null; touch go-second
-            there second; "$PRODUCT" creds rm one >/dev/null; touch go-removed
-            there removed; cat body; "$PRODUCT" creds set one --from-file {0} >/dev/null; touch go-again
+            "$PRODUCT" run --policy "$POLICY" -- sh inside.sh & run=$!
+            await '[ -e first ]'; "$PRODUCT" creds set one --from-file {0} >/dev/null; touch go-second
+            await '[ -e second ]'; "$PRODUCT" creds rm one >/dev/null; touch go-removed
+            await '[ -e removed ]'; cat body; "$PRODUCT" creds set one --from-file {0} >/dev/null; touch go-again
             wait $run; echo "run=$?""#,
             value.display()
         );
-        let ended = beside(&site, &script);
+        let ended = with_policy(&site, &script);
         ended.says("200 200 502 200 run=0");
         assert!(
             ended.stdout.contains("creds set one") && ended.stdout.contains("credential_unavailable"),
@@ -245,11 +240,11 @@ fn a_vault_that_was_tampered_with_gives_nothing() {
 #[test]
 fn a_sidecar_alone_is_shut_in_as_well() {
     for site in Site::for_everyone(NEEDS) {
-        let ended = beside(
+        let ended = with_policy(
             &site,
             r#"
-            "$PRODUCT" sidecar --policy "$1" --forward 127.0.0.1:7083 --ca "$OUT/ca.pem" --env-file "$OUT/env" 2>"$OUT/err" & sidecar=$!
-            i=0; until grep -q 'proxy at' "$OUT/err"; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
+            "$PRODUCT" sidecar --policy "$POLICY" --forward 127.0.0.1:7083 --ca "$OUTSIDE/ca.pem" --env-file "$OUTSIDE/env" 2>"$OUTSIDE/err" & sidecar=$!
+            complaints=$OUTSIDE/err; await 'grep -q "proxy at" "$OUTSIDE/err"'
             for child in $(pgrep -P $sidecar); do
                 grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/$child/status
                 head -c 1 /proc/$child/environ 2>&1 | wc -c

@@ -64,7 +64,7 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
 "#;
 
 /// Runs a script beside a sidecar and both proxies.
-fn beside(site: &Site, chosen: &str, environment: &[(&str, &str)], script: &str) -> Left {
+fn beside_proxies(site: &Site, chosen: &str, environment: &[(&str, &str)], script: &str) -> Left {
     let proxies = site.file("proxies.py", PROXIES);
     let mut beside = site.beside(&format!("{chosen}\n{POLICY}"));
     for (name, value) in environment {
@@ -96,7 +96,7 @@ const ASK: &str = "code opened via https://protocols.example/echo; code spliced 
 fn everything_goes_through_the_one_that_is_chosen() {
     let Some((site, _)) = site() else { return };
     for (chosen, spoken) in [("corp", "connect"), ("socks", "socks")] {
-        let left = beside(&site, &format!("egress.proxy = \"{chosen}\""), &[], ASK);
+        let left = beside_proxies(&site, &format!("egress.proxy = \"{chosen}\""), &[], ASK);
         assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
         let wanted =
             ["protocols.example:443", "api.example.com:443"].map(|to| format!("{spoken} {to} alice:word"));
@@ -114,14 +114,14 @@ fn everything_goes_through_the_one_that_is_chosen() {
 fn the_environments_is_the_last_that_is_heard() {
     let Some((site, _)) = site() else { return };
     let environment = [("PROXY_URL", "http://bob:p%40ss@127.0.0.1:3128"), ("NO_PROXY", "api.example.com")];
-    let left = beside(&site, "", &environment, ASK);
+    let left = beside_proxies(&site, "", &environment, ASK);
     assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
     assert_eq!(log(&left), ["connect protocols.example:443 bob:p@ss"], "{}", left.ended);
     // A policy's choice comes first, also the choice of no proxy.
-    let left = beside(&site, "egress.proxy = \"direct\"", &environment, ASK);
+    let left = beside_proxies(&site, "egress.proxy = \"direct\"", &environment, ASK);
     assert_eq!(left.said("opened"), "200", "{}", left.ended);
     assert_eq!(log(&left), [""; 0], "{}", left.ended);
-    let left = beside(&site, "egress.proxy = \"plain\"", &environment, ASK);
+    let left = beside_proxies(&site, "egress.proxy = \"plain\"", &environment, ASK);
     let plain = ["connect protocols.example:443 -", "connect api.example.com:443 -"];
     assert_eq!(log(&left)[..1], plain[..1], "{}", left.ended);
 }
@@ -141,7 +141,7 @@ fn no_platform_is_asked_for_the_environments_passwords() {
         ] {
             let environment: Vec<_> = platform.iter().copied().chain([variable]).collect();
             let ask = "code spliced gate -k -x http://127.0.0.1:8081 https://api.example.com/";
-            let left = beside(&site, chosen, &environment, ask);
+            let left = beside_proxies(&site, chosen, &environment, ask);
             assert_eq!(left.said("spliced"), "200", "{} {:?}", left.ended, left.audit());
             let wanted = format!("connect api.example.com:443 bob:{}", password.text());
             assert_eq!(log(&left), [wanted], "{}", left.ended);
@@ -163,15 +163,15 @@ fn a_platforms_are_chosen_by_their_names() {
     let wanted = |who: &str| {
         ["protocols.example:443", "api.example.com:443"].map(|to| format!("connect {to} {who}")).to_vec()
     };
-    let left = beside(&site, "egress.proxy = \"system\"", &environment, ASK);
+    let left = beside_proxies(&site, "egress.proxy = \"system\"", &environment, ASK);
     assert_eq!((left.said("opened"), left.said("spliced")), ("200", "200"), "{}", left.ended);
     assert_eq!(log(&left), wanted(&format!("carol:{}", password.text())), "{}", left.ended);
     password.is_not_in("the audit", format!("{:?}", left.audit()));
     // A file may give a name another meaning.
-    let left = beside(&site, "egress.proxy = \"corp\"", &environment, ASK);
+    let left = beside_proxies(&site, "egress.proxy = \"corp\"", &environment, ASK);
     assert_eq!(log(&left), wanted("alice:word"), "{}", left.ended);
     // A declared proxy is not used unless it is chosen.
-    let left = beside(&site, "", &environment, ASK);
+    let left = beside_proxies(&site, "", &environment, ASK);
     assert!(log(&left).iter().all(|line| line.starts_with("socks ")), "{}", left.ended);
     assert_eq!(log(&left).len(), 2, "{}", left.ended);
 }
@@ -180,7 +180,7 @@ fn a_platforms_are_chosen_by_their_names() {
 fn an_agent_names_a_declared_one_or_none() {
     // S1.19
     let Some((site, _)) = site() else { return };
-    let left = beside(
+    let left = beside_proxies(
         &site,
         "",
         &[],

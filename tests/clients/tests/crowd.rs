@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use lockgate_clients::{Need, Site, product, run_to_end};
+use lockgate_clients::{Need, Site};
 
 const LIMIT: Duration = Duration::from_secs(150);
 /// Counts failures, waits a second, and lists what is left: processes of the world, markers, groups, files.
 const SCRIPT: &str = r#"
 i=0; all=
 while [ $i -lt 200 ]; do
-    "$PRODUCT" run -- sleep 5 >>"$OUT/out" 2>>"$OUT/err" & all="$all $!"; i=$((i+1))
+    "$PRODUCT" run -- sleep 5 >>"$OUTSIDE/out" 2>>"$OUTSIDE/err" & all="$all $!"; i=$((i+1))
 done
 bad=0; for run in $all; do wait "$run" || bad=$((bad+1)); done
 sleep 1
@@ -27,10 +27,7 @@ echo "mounts=$(grep -c "$PWD" /proc/self/mountinfo)"
 echo end"#;
 
 fn crowd(site: &Site) {
-    let mut command = site.world().command("/bin/sh");
-    command.args(["-uc", SCRIPT]).current_dir(site.workspace()).env("OUT", site.outside());
-    command.env("PRODUCT", product().expect("`ready` was asked first")).env("XDG_STATE_HOME", site.state());
-    let ended = run_to_end(&mut command, LIMIT);
+    let ended = site.shell().within(LIMIT).run(SCRIPT);
     let expected = "bad=0\nleft=0\nlive=0\nruns=200\ngroups=0\nworkspace=0\nmounts=0\nend\n";
     let complaints = std::fs::read_to_string(site.outside().join("err")).unwrap_or_default();
     let complaints: Vec<&str> = complaints.lines().filter(|line| !line.contains("note:")).take(20).collect();

@@ -3,19 +3,10 @@
 
 use std::time::Duration;
 
-use lockgate_clients::{Left, Need, Site};
+use lockgate_clients::{Left, Need, Site, allowing, provider};
 use lockgate_world::ANTHROPIC_KEY;
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
-const POLICY: &str = r#"
-[[provider]]
-id = "one"
-authorized_uris = ["http://files.example.com/*"]
-[[egress.allow]]
-host = "www.example.org"
-[[egress.allow]]
-host = "blackhole.example.com"
-"#;
 
 /// Sends heads, each on twenty connections, an octet per second; makes the file `begun` after the first octet of each, and prints how each
 /// ended: `NAME=SECONDS OCTETS`.
@@ -44,6 +35,10 @@ while links and sent < 60:
         time.sleep(0.05)
 "#;
 
+fn policy() -> String {
+    provider("http://files.example.com/*") + &allowing(&["www.example.org", "blackhole.example.com"])
+}
+
 fn number(left: &Left, key: &str, place: usize) -> u64 {
     let said = left.said(key);
     said.split(' ').nth(place).and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("{key}={said}"))
@@ -54,7 +49,7 @@ fn a_head_by_the_octet_ends_at_its_bound_and_others_are_served() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("one", "access_token", "a-credential-of-no-use");
     let slow = site.file("slow.py", SLOW);
-    let left = site.beside(POLICY).script(&format!(
+    let left = site.beside(&policy()).script(&format!(
         r#"/usr/bin/python3 {} & slow=$!; await '[ -e begun ]'; rm begun
         served() {{ code $1-proxy via http://www.example.org/; code $1-gateway proxy http://files.example.com/ one; }}
         served meanwhile; wait $slow; served after"#,
@@ -96,7 +91,7 @@ fn the_head_of_a_tunnel_has_sixteen_kibibytes() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let sized = site.file("sized.py", SIZED);
     let left = site
-        .beside(POLICY)
+        .beside(&policy())
         .script(&format!("/usr/bin/python3 {} 100 16383 16384 16385 17000 65536", sized.display()));
     for port in [8081, 8080] {
         for (size, status) in [(100, "200"), (16_383, "200"), (16_384, "200")] {
@@ -112,7 +107,7 @@ fn the_head_of_a_tunnel_has_sixteen_kibibytes() {
 fn a_host_that_takes_no_connection_is_given_up_after_ten_seconds() {
     // "Port 8081: 10 s to connect"; the gateway answers 502 as well.
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let left = site.beside(POLICY).script(
+    let left = site.beside(&policy()).script(
         r#"timed() { key=$1; shift; printf '%s=%s\n' $key "$(via -o /dev/null -w '%{http_code} %{http_connect} %{time_total}' "$@" 2>/dev/null)"; }
         timed tunnel -p http://blackhole.example.com/ & tunnel=$!
         timed plain http://blackhole.example.com/ & plain=$!
@@ -191,7 +186,7 @@ for n, head in enumerate(heads):
     print("head%d=%s %d" % (n, said.decode(), time.monotonic() - begun))
 "#,
     );
-    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {}", broken.display()));
+    let left = site.beside(&policy()).script(&format!("/usr/bin/python3 {}", broken.display()));
     for n in [0, 2, 3, 4] {
         assert_eq!(left.said(&format!("head{n}")), "HTTP/1.1 400 0", "{}", left.ended);
     }
@@ -214,7 +209,7 @@ for key, host in [("same", "www.example.org:443"), ("bare", "www.example.org"), 
     print("%s=%s" % (key, link.recv(12).decode()))
 "#,
     );
-    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {}", connect.display()));
+    let left = site.beside(&policy()).script(&format!("/usr/bin/python3 {}", connect.display()));
     for (key, status) in [
         ("same", "200"),
         ("bare", "200"),
@@ -259,7 +254,7 @@ fn a_body_in_chunks_may_begin_late() {
     // S0.28: the head is whole, and a connection may be idle for two minutes.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let bodies = site.file("bodies.py", BODIES);
-    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {} late", bodies.display()));
+    let left = site.beside(&policy()).script(&format!("/usr/bin/python3 {} late", bodies.display()));
     assert_eq!(left.said("late"), "HTTP/1.1 200", "{}", left.ended);
     let requests = site.requests();
     assert!(requests.len() == 1 && requests[0].text("body") == "first and last", "{requests:?}");
@@ -270,7 +265,7 @@ fn a_body_in_chunks_that_turns_out_broken_reaches_nobody() {
     // S0.28, E18: however its first octets arrive, and whether or not its sender waits for 100 (Continue).
     let Some(site) = Site::for_test(NEEDS) else { return };
     let bodies = site.file("bodies.py", BODIES);
-    let left = site.beside(POLICY).script(&format!("/usr/bin/python3 {} broken", bodies.display()));
+    let left = site.beside(&policy()).script(&format!("/usr/bin/python3 {} broken", bodies.display()));
     for key in ["at-once", "cut", "cut-head", "extension", "expect", "expect-cut"] {
         assert_eq!(left.said(key), "HTTP/1.1 400", "{key}: {}", left.ended);
     }
@@ -297,7 +292,8 @@ for n in range(5):
     except OSError as error: print("post%d=%s" % (n, error))
 "#,
     );
-    let say = |host: &str| site.beside(POLICY).script(&format!("/usr/bin/python3 {} {host}", post.display()));
+    let say =
+        |host: &str| site.beside(&policy()).script(&format!("/usr/bin/python3 {} {host}", post.display()));
     let left = say("git.example.org");
     for n in 0..5 {
         let said = left.said(&format!("post{n}"));

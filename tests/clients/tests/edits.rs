@@ -3,23 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
-use std::time::Duration;
 
-use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+use lockgate_clients::{Need, Site};
 
 const NEEDS: &[Need] = &[Need::Program("curl")];
 const RULE: &str = "host = \"www.example.org\"";
-
-/// Runs a shell of the caller's in the workspace, where `lockgate` is the product.
-fn shell(site: &Site, script: &str) -> Ended {
-    let mut command: Command = site.world().command("/bin/sh");
-    let product = product().expect("`Site` asked first");
-    let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
-    command.args(["-uc", &script]).current_dir(site.workspace());
-    command.env("PRODUCT", product).env("XDG_STATE_HOME", site.state());
-    run_to_end(&mut command, Duration::from_secs(60))
-}
 
 fn read(path: &std::path::Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -29,8 +17,7 @@ fn read(path: &std::path::Path) -> String {
 fn a_rule_is_written_once_and_into_the_file_that_was_named() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let project = site.workspace().join("lockgate.toml");
-    let ended = shell(
-        &site,
+    let ended = site.shell().run(
         "lockgate policy allow www.example.org www.example.org && lockgate policy allow www.example.org",
     );
     assert_eq!(ended.code, 0, "{ended}");
@@ -52,10 +39,9 @@ fn a_rule_is_written_once_and_into_the_file_that_was_named() {
     assert!(named.contains(RULE) && named.contains("reason = \"not today\""), "{named}");
     // What the person added there is approved there.
     assert!(read(&folder.join("lockgate.toml")).contains(RULE));
-    let ended = shell(
-        &site,
-        &format!("cd {folder_text} && lockgate run -- curl -sSf -o /dev/null http://www.example.org/"),
-    );
+    let ended = site
+        .shell()
+        .run(&format!("cd {folder_text} && lockgate run -- curl -sSf -o /dev/null http://www.example.org/"));
     assert_eq!(ended.code, 0, "{ended}");
     let ended = site.lockgate(&[
         "policy",
@@ -84,9 +70,7 @@ fn what_a_denial_recommends_allows_it() {
         ("", "lockgate policy allow www.example.org:80".to_owned()),
     ] {
         let ask = |more: &str| {
-            shell(
-                &site,
-                &format!(
+            site.shell().run(&format!(
                     "lockgate run {flags} {more} -- curl -sS -m 5 -o /dev/null -w '%{{http_code}}' http://www.example.org/"
                 ),
             )
@@ -98,15 +82,15 @@ fn what_a_denial_recommends_allows_it() {
         let allowed = if recommended.starts_with("--") {
             ask(&recommended)
         } else {
-            let ended = shell(&site, &recommended);
+            let ended = site.shell().run(&recommended);
             assert_eq!(ended.code, 0, "{ended}");
             ask("")
         };
         assert!(allowed.stdout.ends_with("200"), "{flags}: {allowed}");
     }
-    let explained = shell(&site, "lockgate policy explain --no-project https://files.example.com/x");
+    let explained = site.shell().run("lockgate policy explain --no-project https://files.example.com/x");
     assert!(explained.stdout.contains("to allow it: --allow files.example.com:443"), "{explained}");
-    let checked = shell(&site, "lockgate policy check --no-project https://files.example.com/x");
+    let checked = site.shell().run("lockgate policy check --no-project https://files.example.com/x");
     assert!(checked.stdout.contains("to allow it: --allow files.example.com:443"), "{checked}");
 }
 
@@ -127,13 +111,13 @@ inject = { header = "authorization", value = "Bearer {{access_token}}" }
     fs::write(site.workspace().join("lockgate.toml"), "[env.variable.MINE_TOKEN]\nexpose = true\n")
         .expect("room");
     let home = home.display();
-    let with = |script: &str| shell(&site, &format!("export XDG_CONFIG_HOME='{home}'\n{script}"));
+    let with = |script: &str| site.shell().run(&format!("export XDG_CONFIG_HOME='{home}'\n{script}"));
     let ended =
         with("lockgate policy approve && lockgate policy allow www.example.org && lockgate policy ls");
     assert!(ended.code == 0 && ended.stdout.contains("www.example.org"), "{ended}");
     // Without the person's own layer it is still invalid, and stays unchanged.
     let before = read(&site.workspace().join("lockgate.toml"));
-    let ended = shell(&site, "lockgate policy allow other.example.org");
+    let ended = site.shell().run("lockgate policy allow other.example.org");
     assert!(ended.code == 2 && ended.stderr.contains("MINE_TOKEN"), "{ended}");
     assert_eq!(read(&site.workspace().join("lockgate.toml")), before);
 }
@@ -149,7 +133,7 @@ fn what_every_run_refuses_is_not_approved() {
     let project = "[[proxy]]\nid = \"p\"\nurl = \"http://proxy.example:3128\"\ncredential = \"corp-api\"\n";
     fs::write(site.workspace().join("lockgate.toml"), project).expect("room");
     let home = home.display();
-    let ended = shell(&site, &format!("export XDG_CONFIG_HOME='{home}'\nlockgate policy approve"));
+    let ended = site.shell().run(&format!("export XDG_CONFIG_HOME='{home}'\nlockgate policy approve"));
     assert!(ended.code == 2 && ended.stderr.contains("proxy[0].credential"), "{ended}");
 }
 
@@ -157,9 +141,9 @@ fn what_every_run_refuses_is_not_approved() {
 fn what_cannot_be_changed_now_is_told_with_what_to_do() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let script = r#"lockgate run -- sh -c 'touch begun; until [ -e end ]; do sleep 0.02; done' & run=$!
-        i=0; until [ -e begun ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
+        await '[ -e begun ]'
         lockgate policy allow www.example.org; echo held=$?; touch end; wait $run; echo run=$?"#;
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     assert!(ended.stdout.contains("held=2\nrun=0"), "{ended}");
     assert!(ended.stderr.contains("a run that goes on there holds its place"), "{ended}");
     assert!(!site.workspace().join("lockgate.toml").exists(), "{ended}");
@@ -173,9 +157,7 @@ fn what_cannot_be_changed_now_is_told_with_what_to_do() {
 fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
     // The agent's request is part of the line that the person may paste.
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(
-        &site,
-        r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
+    let ended = site.shell().run(r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
         lockgate run --policy policy.toml -- curl -sSg -o /dev/null 'http://www.example.org/v2;touch$IFS./pasted;$(touch$IFS./pasted)' 2>said
         sed -n 's/^ *to allow it: //p' said > line; cat line; . ./line; [ -e pasted ] && echo PASTED
         lockgate run --policy policy.toml -- curl -sSg -o /dev/null -w '%{http_code}\n' 'http://www.example.org/v2;touch$IFS./pasted;$(touch$IFS./pasted)'
@@ -193,9 +175,7 @@ fn what_is_recommended_says_to_a_shell_no_more_than_what_was_asked_for() {
 #[test]
 fn a_path_that_no_rule_can_name_has_no_recommendation_and_one_with_a_slash_in_it_has() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(
-        &site,
-        r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
+    let ended = site.shell().run(r#"printf '[[egress.allow]]\nurl = "http://www.example.org/v1/*"\n' > policy.toml
         for path in 'v1/../x' 'v1/%252e%252e/x' 'v1/a%5Cb' 'v1/a%2Fb'; do
             lockgate policy check --policy policy.toml "http://www.example.org/$path" | sed -n 's/^ *to allow it: //p; /^ *no rule can name/p' >> lines; done
         cat lines; sed -n '$p' lines > last; . ./last
@@ -215,9 +195,7 @@ fn a_path_that_no_rule_can_name_has_no_recommendation_and_one_with_a_slash_in_it
 #[test]
 fn of_rules_that_are_added_at_once_all_are_there_and_approved() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(
-        &site,
-        r#"for i in $(seq 12); do lockgate policy allow h$i.example & done; wait
+    let ended = site.shell().run(r#"for i in $(seq 12); do lockgate policy allow h$i.example & done; wait
         grep -c '^host = "h' lockgate.toml; lockgate policy deny x.example; lockgate policy deny x.example --reason 'use the mirror'
         lockgate run -- sh -c 'curl -s http://x.example/' | grep -o 'use the mirror' | head -n 1"#,
     );
@@ -227,9 +205,7 @@ fn of_rules_that_are_added_at_once_all_are_there_and_approved() {
 #[test]
 fn a_rule_joins_others_in_brackets() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(
-        &site,
-        r#"printf '# mine\n[egress]\nallow = [\n  { host = "a.example.com" }, # why\n]\n' > lockgate.toml; lockgate policy approve
+    let ended = site.shell().run(r#"printf '# mine\n[egress]\nallow = [\n  { host = "a.example.com" }, # why\n]\n' > lockgate.toml; lockgate policy approve
         lockgate policy allow b.example.com:22 a.example.com; cat lockgate.toml; lockgate policy ls
         for first in 'egress = { default = "deny" }' 'egress = { allow = [{ host = "x.example.com" }] }'; do
             echo "$first" > lockgate.toml; lockgate policy approve
@@ -258,16 +234,16 @@ fn a_rule_joins_others_in_brackets() {
 #[test]
 fn what_is_told_of_a_rule_is_what_becomes_of_it() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(&site, "lockgate policy allow www.example.org");
+    let ended = site.shell().run("lockgate policy allow www.example.org");
     assert!(ended.stderr.contains("allow www.example.org, for runs that begin from now on"), "{ended}");
     // Another file, which contains the rule already.
     let other = "[egress]\nallow = [{ host = \"www.example.org\" }, { host = \"a.example.org\" }]\n";
     fs::write(site.workspace().join("lockgate.toml"), other).expect("a file");
-    let ended = shell(&site, "lockgate policy allow www.example.org");
+    let ended = site.shell().run("lockgate policy allow www.example.org");
     for words in ["is there already", "holds more than you have approved"] {
         assert!(ended.code == 0 && ended.stderr.contains(words), "{words}: {ended}");
     }
-    let ended = shell(&site, "lockgate doctor");
+    let ended = site.shell().run("lockgate doctor");
     let line = ended.stdout.lines().find(|line| line.contains("policy approve")).unwrap_or_default();
     assert_eq!(line.matches("--no-project").count(), 1, "{ended}");
 }
@@ -277,23 +253,21 @@ fn only_what_would_allow_it_is_told_to() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let metadata = "lockgate run -- curl -s http://169.254.169.254/; lockgate policy check http://169.254.169.254/; \
         lockgate policy explain http://169.254.169.254/";
-    let ended = shell(&site, metadata);
+    let ended = site.shell().run(metadata);
     for told in [&ended.stdout, &ended.stderr] {
         assert!(
             told.contains("no rule can open 169.254.169.254") && !told.contains("to allow it"),
             "{ended}"
         );
     }
-    let ended = shell(
-        &site,
-        "lockgate run -- curl -s http://github.com/; lockgate policy check github.com; lockgate policy explain github.com",
+    let ended = site.shell().run("lockgate run -- curl -s http://github.com/; lockgate policy check github.com; lockgate policy explain github.com",
     );
     for told in [&ended.stdout, &ended.stderr] {
         let lines =
             ["to allow it: lockgate policy allow github.com:", "or the group it belongs to: --preset github"];
         assert!(lines.iter().all(|line| told.contains(line)), "{ended}");
     }
-    let ended = shell(&site, "lockgate policy check --json github.com");
+    let ended = site.shell().run("lockgate policy check --json github.com");
     let told: serde_json::Value = serde_json::from_str(&ended.stdout).expect("one object");
     assert!(ended.code == 1 && told["verdict"] == "deny" && told["guard"] == "host_not_allowed", "{ended}");
     assert_eq!(told["hint"], "lockgate policy allow github.com:443", "{ended}");
@@ -302,19 +276,17 @@ fn only_what_would_allow_it_is_told_to() {
 #[test]
 fn loopback_of_this_machine_is_told_how_it_is_reached() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(&site, "lockgate policy explain --allow 127.0.0.1:38111 http://127.0.0.1:38111/");
+    let ended = site.shell().run("lockgate policy explain --allow 127.0.0.1:38111 http://127.0.0.1:38111/");
     let redirected = ended.stdout.lines().find(|line| line.contains("redirected")).unwrap_or_default();
     assert!(redirected.contains("loopback inside is the sandbox's own"), "{ended}");
-    let ended = shell(&site, "lockgate run --allow 127.0.0.1:38111 -- true");
+    let ended = site.shell().run("lockgate run --allow 127.0.0.1:38111 -- true");
     assert!(ended.stderr.contains("ports = [38111], addresses = [\"127.0.0.1\"]"), "{ended}");
 }
 
 #[test]
 fn what_is_shown_of_the_configuration_is_a_policy() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let ended = shell(
-        &site,
-        "lockgate config show --preset github --allow a.example.org > shown.toml && lockgate policy ls --policy shown.toml",
+    let ended = site.shell().run("lockgate config show --preset github --allow a.example.org > shown.toml && lockgate policy ls --policy shown.toml",
     );
     assert!(
         ended.code == 0
@@ -341,7 +313,7 @@ except OSError: pass
 print(said.decode().replace("\r", ""), "code=%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 END
         python3 ask.py no; python3 ask.py yes"#;
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     let folder = site.workspace();
     let asked =
         format!("Approve this file for runs in {}? [y/N]", folder.canonicalize().unwrap_or(folder).display());

@@ -5,21 +5,10 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+use lockgate_clients::{Need, Site, run_to_end};
 
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Runs a shell script beside the product, in the world, which owns all its processes.
-fn beside(site: &Site, script: &str) -> Ended {
-    let mut command = site.world().command("/bin/sh");
-    command.args(["-uc", script]).current_dir(site.workspace());
-    command.env("PRODUCT", product().expect("`ready` was asked first")).env("XDG_STATE_HOME", site.state());
-    run_to_end(&mut command, LIMIT)
-}
-
-/// Defines `depth PID`: how many PID namespaces, seen from here, contain a process; and `await CONDITION`, for at most ten seconds.
-const TOOLS: &str = r#"depth() { grep '^NSpid:' "/proc/$1/status" | wc -w; }
-await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: $1"; exit 9; }; sleep 0.05; done; }
+/// Defines `depth PID`: how many PID namespaces, seen from here, contain a process.
+const DEPTH: &str = r#"depth() { grep '^NSpid:' "/proc/$1/status" | wc -w; }
 "#;
 
 #[test]
@@ -27,7 +16,7 @@ fn a_dead_sidecar_is_no_way_out() {
     // S0.2, S0.3, S1.8, E19: the run's traffic goes through a process of its own, and nothing else leads out.
     for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
         let script = format!(
-            "{TOOLS}{}",
+            "{DEPTH}{}",
             r#"
             "$PRODUCT" run --allow api.example.com -- sh -c \
                 'while :; do curl -s -o /dev/null --max-time 2 --noproxy "*" http://api.example.com/tick; sleep 0.02; done' & run=$!
@@ -42,7 +31,7 @@ fn a_dead_sidecar_is_no_way_out() {
             sleep 1; after=$(grep -c '"event":"connect"' "$WORLD_RECORDS")
             echo "more=$((after - before))"; pgrep -c curl; echo end"#
         );
-        let ended = beside(&site, &script);
+        let ended = site.shell().run(&script);
         assert!(ended.stdout.contains("code=") && !ended.stdout.contains("code=0\n"), "{ended}");
         assert!(ended.stdout.contains("more=0\n0\nend"), "something goes on: {ended}");
         let ms = ended
@@ -60,9 +49,7 @@ fn a_dead_sidecar_is_no_way_out() {
 fn a_killed_command_line_takes_everything_with_it() {
     // L02, L04
     for site in Site::for_everyone(&[Need::Program("pgrep")]) {
-        let script = format!(
-            "{TOOLS}{}",
-            r#"
+        let script = r#"
             "$PRODUCT" run -- sh -c 'setsid sleep 61.5 & (setsid sleep 62.5 &) ; touch started; sleep 63.5' & run=$!
             await '[ -e started ]'; rm started
             kill -9 $run; wait $run 2>/dev/null
@@ -72,9 +59,8 @@ fn a_killed_command_line_takes_everything_with_it() {
             "$PRODUCT" run -- true; echo "next=$?"
             echo "live-after=$(ls "$XDG_STATE_HOME/lockgate/live")"
             for id in $(ls "$XDG_STATE_HOME/lockgate/runs"); do find /sys/fs/cgroup -name "lockgate-$id" 2>/dev/null; done
-            ls -A; "$PRODUCT" runs ls --json | grep -c '"state":"lost"'; echo end"#
-        );
-        let ended = beside(&site, &script);
+            ls -A; "$PRODUCT" runs ls --json | grep -c '"state":"lost"'; echo end"#;
+        let ended = site.shell().run(script);
         assert!(ended.code == 0 && ended.stdout.contains("next=0\nlive-after=\n1\nend"), "{ended}");
     }
 }
@@ -83,17 +69,14 @@ fn a_killed_command_line_takes_everything_with_it() {
 fn names_are_not_given_back_while_a_killed_runs_command_may_still_take_them() {
     // Without a control group as well, which on some machines only root has.
     for site in Site::for_everyone(&[]) {
-        let script = format!(
-            "{TOOLS}{}",
-            r#"
+        let script = r#"
             for try in 1 2 3; do
                 "$PRODUCT" run -- sh -c 'for i in $(seq 150); do (while :; do mkdir .git && : > .git/config; done 2>/dev/null) & done; : > started; wait' & run=$!
                 await '[ -e started ]'; rm started; sleep 0.2
                 kill -9 $run; wait $run 2>/dev/null
                 for next in 1 2; do "$PRODUCT" run -- true 2>/dev/null; ls -A; done
-            done; await '[ -z "$(ls "$XDG_STATE_HOME/lockgate/live")" ] || { "$PRODUCT" run -- true; false; }'; ls -A; echo end"#
-        );
-        let ended = beside(&site, &script);
+            done; await '[ -z "$(ls "$XDG_STATE_HOME/lockgate/live")" ] || { "$PRODUCT" run -- true; false; }'; ls -A; echo end"#;
+        let ended = site.shell().run(script);
         assert!(ended.code == 0 && ended.stdout == "end\n", "{ended}");
     }
 }
@@ -101,16 +84,13 @@ fn names_are_not_given_back_while_a_killed_runs_command_may_still_take_them() {
 #[test]
 fn whoever_follows_a_run_that_is_killed_comes_to_an_end() {
     for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("pgrep")]) {
-        let script = format!(
-            "{TOOLS}{}",
-            r#"
+        let script = r#"
             "$PRODUCT" run --allow api.example.com -- sh -c 'curl -s -o /dev/null http://api.example.com/one; touch asked; sleep 60' & run=$!
             await '[ -e asked ]'
             "$PRODUCT" audit follow > followed 2>&1 & follows=$!
             sleep 0.5; kill -0 $follows && all="$run $(pgrep -P $run)" && kill -STOP $all && kill -9 $all
-            await '! kill -0 $follows 2>/dev/null'; wait $follows; echo "code=$?"; cat followed"#
-        );
-        let ended = beside(&site, &script);
+            await '! kill -0 $follows 2>/dev/null'; wait $follows; echo "code=$?"; cat followed"#;
+        let ended = site.shell().run(script);
         assert!(ended.stdout.contains("code=0\n") && ended.stdout.contains("/one"), "{ended}");
         // Neither its parent nor the sidecar could write a last record.
         assert!(ended.stdout.contains("was lost"), "{ended}");
@@ -125,7 +105,7 @@ fn another_signal_takes_no_time_from_the_one_before() {
             "$PRODUCT" run -- sh -c 'trap "" TERM; trap "sleep 1; echo in order; exit 7" HUP; : > begun; while :; do sleep 0.02; done' & run=$!
             await '[ -e begun ]'; kill -HUP $run; sleep 0.2; kill -$second $run; wait $run; echo "$second=$?"
         done"#;
-    let ended = beside(&site, &format!("{TOOLS}{script}"));
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "in order\nTERM=7\nHUP=129\n", "{ended}");
 }
 
@@ -139,10 +119,10 @@ fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
             await '[ -e begun ]'; kill -INT $run; kill -INT $run; wait $run; echo "$?"
         done | sort | uniq -c"#;
     // A shell without job control makes background children ignore the signal, so its default is restored.
-    let ended = beside(&site, &format!("{TOOLS}{script}"));
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout.split_whitespace().collect::<Vec<_>>(), ["60", "130"], "{ended}");
     let failed = r#""$PRODUCT" runs ls --json | grep -c '"state":"failed"'"#;
-    assert_eq!(beside(&site, failed).stdout, "0\n");
+    assert_eq!(site.shell().run(failed).stdout, "0\n");
 }
 
 #[test]
@@ -153,7 +133,7 @@ fn an_output_that_nobody_reads_stops_no_clock() {
             i=0; while [ ! -e ended ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done
             [ $i -lt 80 ] && echo "in time"; }
         cat ended"#;
-    let ended = beside(&site, script);
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "in time\ncode=124\n", "{ended}");
     assert!(ended.stderr.contains("timed out after 1s; --timeout, or `timeout` in the policy"), "{ended}");
 }
@@ -171,7 +151,7 @@ begun = time.monotonic()
 run = subprocess.Popen(command, stdin=side, stdout=side, stderr=side, start_new_session=True)
 code = run.wait(50)
 print("code=%d" % code, "in time" if time.monotonic() - begun < 15 else "late")'"#;
-    let ended = beside(&site, script);
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "code=124 in time\n", "{ended}");
 }
 
@@ -179,9 +159,7 @@ print("code=%d" % code, "in time" if time.monotonic() - begun < 15 else "late")'
 #[test]
 fn a_run_begins_as_its_caller_is() {
     for site in Site::for_everyone(&[Need::Program("python3")]) {
-        let script = format!(
-            "{TOOLS}{}",
-            r#"
+        let script = r#"
             (ulimit -c 0; "$PRODUCT" run -- sh -c 'ulimit -c'); echo "core=$?"
             # A background command of a script's ignores some signals; this one has none but the hangup ignored.
             python3 -c 'import os, signal, sys
@@ -192,9 +170,8 @@ os.execvp(sys.argv[1], sys.argv[1:])' "$PRODUCT" run -- sh -c 'touch started; sl
             TERM=xterm-256color "$PRODUCT" run -- sh -c 'echo "term=$TERM"'
             mkdir gone; cd gone; rmdir ../gone
             "$PRODUCT" run --workspace "$XDG_STATE_HOME" -- true; echo "gone=$?"
-            "$PRODUCT" doctor > /dev/null; echo "doctor=$?""#
-        );
-        let ended = beside(&site, &script);
+            "$PRODUCT" doctor > /dev/null; echo "doctor=$?""#;
+        let ended = site.shell().run(script);
         let said = ["core=0", "went-on\nhangup=0", "term=xterm-256color", "gone=2", "doctor=2"];
         assert!(said.iter().all(|said| ended.stdout.contains(said)), "{ended}");
         assert!(ended.stderr.matches("the current folder cannot be used").count() == 2, "{ended}");

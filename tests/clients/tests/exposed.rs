@@ -3,9 +3,8 @@
 //! S0.7, S4.37, S4.45; C13, C16, C22.
 
 use std::fs;
-use std::time::Duration;
 
-use lockgate_clients::{Canary, Ended, Need, Site, files_below, product, run_to_end};
+use lockgate_clients::{Canary, Need, Site, files_below};
 
 const NEEDS: &[Need] = &[Need::Program("curl")];
 const POLICY: &str = r#"
@@ -31,11 +30,6 @@ fn filled(site: &Site) -> [Canary; 2] {
     site.keep("one", "access_token", canaries[0].text());
     site.keep("two", "access_token", canaries[1].text());
     canaries
-}
-
-fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
-    let found = ended.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
 }
 
 /// Returns everything the product keeps or prints about its runs.
@@ -80,13 +74,13 @@ fn the_command_has_it_in_one_variable_and_nothing_writes_it_down() {
         // The set-up commands have the command's variables.
         let run = site.run().policy(POLICY).flags(["--setup", r#"printf %s "$ONE_TOKEN" > set-up"#]);
         let ended = run.clone().flags(EXPOSE).script(script);
-        assert_eq!(said(&ended, "ONE_TOKEN"), canaries[0].text(), "{ended}");
+        assert_eq!(ended.said("ONE_TOKEN"), canaries[0].text(), "{ended}");
         assert_eq!(
             fs::read_to_string(site.workspace().join("set-up")).unwrap_or_default(),
             canaries[0].text()
         );
         for name in ["ONE_KEY", "TWO_TOKEN"] {
-            assert!(said(&ended, name).starts_with("lgph_"), "{ended}");
+            assert!(ended.said(name).starts_with("lgph_"), "{ended}");
         }
         canaries[1].is_not_in("stdout", &ended.stdout);
         let warned = ended.stderr.matches("`ONE_TOKEN` holds the credential of `one` itself").count();
@@ -108,10 +102,7 @@ fn the_command_has_it_in_one_variable_and_nothing_writes_it_down() {
         // Not exposed, or taken back.
         let ended = run.script(script);
         canaries[0].is_not_in("a run that exposes nothing", format!("{ended}"));
-        assert!(
-            said(&ended, "ONE_TOKEN").starts_with("lgph_") && !ended.stderr.contains("itself"),
-            "{ended}"
-        );
+        assert!(ended.said("ONE_TOKEN").starts_with("lgph_") && !ended.stderr.contains("itself"), "{ended}");
         let shown = site.lockgate(&["runs", "show", "latest", "--json"]).stdout;
         assert!(!shown.contains("exposed"), "{shown}");
     }
@@ -195,9 +186,9 @@ fn elsewhere_it_is_a_key_like_any_other() {
     );
     let ended = site.run().policy(POLICY).flags(EXPOSE).script(&script);
     for key in ["longer", "two", "foreign", "other", "bearer", "query"] {
-        assert_eq!(said(&ended, key), "403", "{key}: {ended}");
+        assert_eq!(ended.said(key), "403", "{key}: {ended}");
     }
-    assert_ne!(said(&ended, "nowhere"), "200", "{ended}");
+    assert_ne!(ended.said("nowhere"), "200", "{ended}");
     assert!(site.requests().is_empty(), "{:?}", site.requests());
     let audit = site.lockgate(&["audit", "show", "latest", "--json"]).stdout;
     assert_eq!(audit.matches(r#""guard":"pinned""#).count(), 6, "{audit}");
@@ -212,7 +203,7 @@ fn elsewhere_it_is_a_key_like_any_other() {
         ask own -H "Authorization: Bearer $(cat {})" https://protocols.example/own"#,
         told.display()
     ));
-    assert_eq!(said(&ended, "own"), "403", "{ended}");
+    assert_eq!(ended.said("own"), "403", "{ended}");
     assert!(site.requests().is_empty(), "{:?}", site.requests());
 }
 
@@ -228,14 +219,11 @@ fn what_it_stood_for_is_what_goes_out() {
         curl -sSf -o /dev/null -H "Authorization: Bearer $ONE_TOKEN" https://protocols.example/after; echo inside=$?"#;
     fs::write(site.workspace().join("inside.sh"), inside).expect("room");
     let script = r#"
-        "$PRODUCT" run --policy "$1" --expose ONE_TOKEN -- sh inside.sh & run=$!
-        i=0; until [ -e before ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
-        "$PRODUCT" creds set one --from-file "$2" >/dev/null; touch after; wait $run; echo "run=$?""#;
-    let mut command = site.world().command("/bin/sh");
-    command.args(["-uc", script, "sh"]).arg(policy).arg(new).current_dir(site.workspace());
-    command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
-    let ended = run_to_end(&mut command, Duration::from_secs(60));
-    assert!(said(&ended, "inside") == "0" && said(&ended, "run") == "0", "{ended}");
+        "$PRODUCT" run --policy "$POLICY" --expose ONE_TOKEN -- sh inside.sh & run=$!
+        await '[ -e before ]'
+        "$PRODUCT" creds set one --from-file "$NEW" >/dev/null; touch after; wait $run; echo "run=$?""#;
+    let ended = site.shell().with("POLICY", policy).with("NEW", new).run(script);
+    assert!(ended.said("inside") == "0" && ended.said("run") == "0", "{ended}");
     let sent: Vec<Option<String>> =
         site.requests().iter().map(|it| it.header("authorization").map(str::to_owned)).collect();
     let bearer = |canary: &Canary| Some(format!("Bearer {}", canary.text()));
@@ -285,7 +273,7 @@ fn a_projects_file_exposes_nothing_until_it_is_approved() {
         let words = "it puts a credential itself into `ONE_TOKEN`";
         assert!(approved.code == 0 && approved.stderr.contains(words), "{approved}");
         let ended = site.run().script("echo ONE_TOKEN=$ONE_TOKEN");
-        assert_eq!(said(&ended, "ONE_TOKEN"), canaries[0].text(), "{ended}");
+        assert_eq!(ended.said("ONE_TOKEN"), canaries[0].text(), "{ended}");
     }
 }
 

@@ -61,18 +61,12 @@ else:
         print("%s=%s" % (key, heard(it, 64).replace("\r\n", "+")))
 "#;
 
-/// Returns the script's output for `key`.
-fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
-    let found = ended.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
-}
-
 /// Checks that each line was answered or, before a preface, the connection closed, and that no server received anything of it.
 fn none_was_heard(site: &Site, ended: &Ended) {
     for key in LINES.iter().flat_map(|line| ["whole", "cut"].map(|way| format!("{line}-{way}"))) {
         let ends: &[&str] =
             if key.starts_with("preface") { &["closed"] } else { &["HTTP/1.1 400", "HTTP/1.1 403"] };
-        assert!(ends.contains(&said(ended, &key)), "{key}: {ended}");
+        assert!(ends.contains(&ended.said(&key)), "{key}: {ended}");
     }
     let heard: Vec<_> =
         site.visits().into_iter().filter(|it| !["connect", "closed"].contains(&it.event.as_str())).collect();
@@ -81,11 +75,11 @@ fn none_was_heard(site: &Site, ended: &Ended) {
 
 /// Checks that a proper request and a message that is no request passed.
 fn the_rest_went_through(site: &Site, ended: &Ended) {
-    assert_eq!(said(ended, "proper"), "HTTP/1.1 200", "{ended}");
+    assert_eq!(ended.said("proper"), "HTTP/1.1 200", "{ended}");
     for (key, text) in
         [("ping", "PING"), ("redis", "GET key"), ("resp", "*1+$4+PING"), ("irc", "USER me 0 * :me")]
     {
-        assert_eq!(said(ended, key), text, "{ended}");
+        assert_eq!(ended.said(key), text, "{ended}");
     }
     let requests = site.requests();
     assert!(requests.len() == 1 && requests[0].text("path") == "/proper", "{requests:?}");

@@ -2,25 +2,19 @@
 //! one with this program's keys. S4.2, S4.60; L09.
 
 use std::fs;
-use std::time::Duration;
 
-use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+use lockgate_clients::{Ended, Need, Site};
 
-/// Runs a shell of the caller's in a new folder, where `lockgate` is the product.
-fn shell(site: &Site, script: &str) -> Ended {
+/// Runs a script of the caller's in a new folder, `$HERE`.
+fn in_a_new_folder(site: &Site, script: &str) -> Ended {
     let here = site.folder("here");
-    let mut command = site.world().command("/bin/sh");
-    let product = product().expect("`Site` asked first");
-    let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
-    command.args(["-uc", &script]).current_dir(&here).env("HERE", &here);
-    command.env("PRODUCT", product).env("XDG_STATE_HOME", site.state());
-    run_to_end(&mut command, Duration::from_secs(60))
+    site.shell().in_folder(&here).with("HERE", &here).run(script)
 }
 
 #[test]
 fn an_approved_file_shows_what_lies_beside_it() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir -p a/data b/data; echo of-a > a/data/f; echo of-b > b/data/f; 
         printf '[[mount]]\nsource = "data"\ntarget = "/data"\n[[copy]]\nsource = "data/f"\ntarget = "/copied"\n' > a/lockgate.toml
@@ -36,7 +30,7 @@ fn an_approved_file_shows_what_lies_beside_it() {
 #[test]
 fn a_home_or_a_state_behind_a_link_is_as_shut_as_by_its_own_name() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir -p real/.ssh work/state aside; echo KEY > real/.ssh/id; ln -s real home; ln -s work/state state
         cd real; HOME="$HERE/home" lockgate run -- cat .ssh/id; echo "home=$?"; cd ../work
@@ -54,7 +48,7 @@ fn a_home_or_a_state_behind_a_link_is_as_shut_as_by_its_own_name() {
 #[test]
 fn what_was_kept_apart_is_decided_on_in_its_own_folder() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir one two; for at in one two; do
             (cd $at; lockgate run --workspace-mode overlay -- sh -c "echo $at > made")
@@ -76,7 +70,7 @@ fn what_was_kept_apart_is_decided_on_in_its_own_folder() {
 #[test]
 fn an_audit_that_ends_before_its_run_does_not_hold() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"lockgate run -- true; lockgate audit verify >/dev/null && echo whole
         audit=$(ls "$XDG_STATE_HOME"/lockgate/audit/*.jsonl); sed -i '$d' "$audit"
@@ -97,7 +91,7 @@ fn a_command_without_dashes_is_told_where_they_go() {
 #[test]
 fn a_key_that_links_to_nothing_ends_nothing_but_what_needs_it() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"keys="$XDG_STATE_HOME/lockgate/keys"; mkdir -p "$keys"; for key in vault.key audit.pk8; do ln -s nowhere "$keys/$key"; done
         lockgate creds ls; echo "creds=$?"; lockgate run -- true; echo "run=$?"; rm "$keys/audit.pk8"; mkfifo "$keys/audit.pk8"
@@ -113,7 +107,7 @@ fn a_key_that_links_to_nothing_ends_nothing_but_what_needs_it() {
 #[test]
 fn a_file_of_a_folder_above_is_not_read_and_that_is_told() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir -p a/b/c; printf '[env]\nset = { SAID = "above" }\n' > a/lockgate.toml; (cd a; lockgate policy approve)
         told() { (cd "$1"; shift; lockgate run "$@" -- sh -c 'echo "said=${SAID-none}"' 2>&1 | grep -o 'said=.*\|counts for.*' | sed "s|$HERE/||"); }
@@ -129,7 +123,7 @@ fn a_file_of_a_folder_above_is_not_read_and_that_is_told() {
 fn an_engines_socket_is_shown_under_no_name() {
     // S3.10
     let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir work engine other; cd work
         python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("../engine/s")'
@@ -149,7 +143,7 @@ fn an_engines_socket_is_shown_under_no_name() {
 #[test]
 fn links_in_a_repository_are_refused_before_a_run_and_gone_after_it() {
     for site in Site::for_everyone(&[Need::Program("git")]) {
-        let ended = shell(
+        let ended = in_a_new_folder(
             &site,
             r#"git init -q -b main . && echo mine > ../bashrc && chmod 644 ../bashrc
         lockgate run -- sh -c 'mkdir -p .git/logs/refs && ln -s "$1" .git/logs/HEAD && ln -s "$1" .git/COMMIT_EDITMSG
@@ -173,7 +167,7 @@ fn links_in_a_repository_are_refused_before_a_run_and_gone_after_it() {
 #[test]
 fn what_holds_a_name_in_a_folder_that_was_shut_is_not_forgotten() {
     for site in Site::for_everyone(&[]) {
-        let ended = shell(
+        let ended = in_a_new_folder(
             &site,
             r#"mkdir shut; (cd shut; lockgate run -- sh -c 'chmod 0 .' 2> ../told); echo "ended=$?"
             mkdir other; (cd other; lockgate run -- true 2> /dev/null); chmod 755 shut
@@ -186,7 +180,7 @@ fn what_holds_a_name_in_a_folder_that_was_shut_is_not_forgotten() {
 #[test]
 fn what_is_protected_is_not_shown_for_writing_by_another_name() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir -p w/.git/hooks w/sub; cd w
         for source in . "$HERE" .git .git/hooks; do
@@ -201,7 +195,7 @@ fn what_is_protected_is_not_shown_for_writing_by_another_name() {
 #[test]
 fn no_link_stays_in_a_repository_however_it_was_hidden() {
     for site in Site::for_everyone(&[Need::Program("git")]) {
-        let ended = shell(
+        let ended = in_a_new_folder(
             &site,
             r#"git() { command git -c user.name=a -c user.email=a@example.org -c core.logAllRefUpdates=true "$@"; }
         git init -q -b main . && git commit -q --allow-empty -m first && echo mine > ../bashrc && chmod 644 ../bashrc
@@ -223,7 +217,7 @@ fn no_link_stays_in_a_repository_however_it_was_hidden() {
 #[test]
 fn a_reference_that_is_a_link_and_an_editors_lock_are_left_as_they_are() {
     let Some(site) = Site::for_test(&[Need::Program("git")]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"git() { command git -c user.name=a -c user.email=a@example.org "$@"; }
         git init -q -b main . && git commit -q --allow-empty -m first; ln -s me@host.123:99 .git/.#COMMIT_EDITMSG
@@ -236,7 +230,7 @@ fn a_reference_that_is_a_link_and_an_editors_lock_are_left_as_they_are() {
 #[test]
 fn of_a_killed_run_links_go_from_the_repository_it_had_and_from_no_other() {
     let Some(site) = Site::for_test(&[Need::Program("git")]) else { return };
-    let ended = shell(
+    let ended = in_a_new_folder(
         &site,
         r#"mkdir elsewhere
         kill_one() { "$PRODUCT" run -- sh -c 'ln -s /etc/passwd .git/FETCH_HEAD; touch made; sleep 60' & P=$!

@@ -112,7 +112,7 @@ fn store(site: &Site) -> PathBuf {
 }
 
 /// Returns the lines that begin with `client` or `connection` and the host: one for each client of each runtime.
-fn said<'a>(ended: &'a Ended, host: &str) -> Vec<&'a str> {
+fn lines_about<'a>(ended: &'a Ended, host: &str) -> Vec<&'a str> {
     let of =
         |line: &&str| ["client", "connection"].iter().any(|by| line.starts_with(&format!("{by} {host} ")));
     let lines: Vec<&str> = ended.stdout.lines().filter(of).collect();
@@ -128,7 +128,7 @@ fn what_is_opened_is_trusted_and_the_credential_stays_outside() {
         site.keep("one", "access_token", canary.text());
         let run = site.run().policy(POLICY);
         let ended = each_runtime(&site, &run, &format!("\"$java\" Fetch.java '{CREDENTIALED}'"));
-        for line in said(&ended, "protocols.example") {
+        for line in lines_about(&ended, "protocols.example") {
             assert!(line.ends_with(&format!("Bearer {}", "*".repeat(canary.text().len()))), "{ended}");
             assert!(line.contains(" 200 ") && !line.contains("Lockgate_test_world"), "{ended}");
         }
@@ -153,17 +153,17 @@ fn what_is_spliced_is_verified_by_the_authorities_of_the_host() {
         let run = site.run().policy(POLICY);
         let script = format!("\"$java\" Fetch.java '{SPLICED}' https://unknown-ca.tls.example/");
         let ended = each_runtime(&site, &run, &script);
-        for line in said(&ended, "www.example.org") {
+        for line in lines_about(&ended, "www.example.org") {
             assert!(line.contains(" 200 CN=Lockgate_test_world"), "{ended}");
         }
-        for line in said(&ended, "unknown-ca.tls.example") {
+        for line in lines_about(&ended, "unknown-ca.tls.example") {
             assert!(line.contains("failed") && line.contains("PKIX path building failed"), "{ended}");
         }
         assert!(site.requests().iter().all(|request| request.header("authorization").is_none()));
 
         // The control: our store knows the world's authority, and the host's does not.
         let plain = each_runtime(&site, &site.run().allow("www.example.org"), &script);
-        for line in said(&plain, "www.example.org") {
+        for line in lines_about(&plain, "www.example.org") {
             assert!(line.contains("PKIX path building failed"), "{plain}");
         }
     }

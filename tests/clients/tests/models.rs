@@ -1,7 +1,7 @@
 //! Which provider the gateway asks for a model: the one whose name prefixes the model's, or the one that serves the models of others, and
 //! nobody else. S4.46.
 
-use lockgate_clients::{Ended, Need, Site};
+use lockgate_clients::{Need, Site};
 use lockgate_world::{ANTHROPIC_KEY, OPENAI_KEY, OPENROUTER_KEY};
 
 const NEEDS: &[Need] = &[Need::Program("curl")];
@@ -9,11 +9,6 @@ const NEEDS: &[Need] = &[Need::Program("curl")];
 const ASK: &str = r#"ask() { printf '%s=%s\n' "$1" "$(curl -sS -m 20 -w ' %{http_code}' "$MODEL_BASE_URL/v1/chat/completions" \
     -H 'content-type: application/json' -d "{\"model\":\"$2\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}" | tr -d '\n')"; }
 "#;
-
-fn said<'a>(ended: &'a Ended, key: &str) -> &'a str {
-    let found = ended.stdout.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    found.unwrap_or_else(|| panic!("nothing was said of {key}: {ended}"))
-}
 
 /// Returns host and model of each request that reached a server.
 fn asked(site: &Site) -> Vec<(String, String)> {
@@ -36,11 +31,11 @@ fn one_of_somebody_who_is_not_declared_is_asked_of_nobody() {
     let run = site.run().flags(["--provider", "anthropic", "--provider", "openai"]);
     let ended =
         run.script(&format!("{ASK}ask elsewhere openrouter/a/b; ask here openai/gpt-x; ask bare gpt-y"));
-    let elsewhere = said(&ended, "elsewhere");
+    let elsewhere = ended.said("elsewhere");
     assert!(elsewhere.ends_with(" 403") && elsewhere.contains("provider_not_declared"), "{ended}");
     assert!(format!("{ended}").contains("lockgate run --provider openrouter"), "no hint: {ended}");
     // The controls: a declared provider by its name, and a model without a prefix.
-    assert!(said(&ended, "here").ends_with(" 200") && said(&ended, "bare").ends_with(" 200"), "{ended}");
+    assert!(ended.said("here").ends_with(" 200") && ended.said("bare").ends_with(" 200"), "{ended}");
     assert_eq!(asked(&site), [pair("api.openai.com", "gpt-x"), pair("api.openai.com", "gpt-y")], "{ended}");
 }
 
@@ -50,6 +45,6 @@ fn who_has_the_models_of_others_is_asked_for_them_by_their_whole_names() {
     site.keep("openrouter", "access_token", OPENROUTER_KEY);
     let run = site.run().flags(["--provider", "openrouter"]);
     let ended = run.script(&format!("{ASK}ask theirs openai/gpt-x; ask named openrouter/openai/gpt-x"));
-    assert!(said(&ended, "theirs").ends_with(" 200") && said(&ended, "named").ends_with(" 200"), "{ended}");
+    assert!(ended.said("theirs").ends_with(" 200") && ended.said("named").ends_with(" 200"), "{ended}");
     assert_eq!(asked(&site), vec![pair("openrouter.ai", "openai/gpt-x"); 2], "{ended}");
 }

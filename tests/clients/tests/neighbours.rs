@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::Duration;
 
-use lockgate_clients::{Canary, Ended, Need, Site, product, run_to_end};
+use lockgate_clients::{Canary, Ended, Need, Site, allowing, bearer_provider};
 
 const NEEDS: &[Need] = &[
     Need::Root,
@@ -17,15 +17,6 @@ const NEEDS: &[Need] = &[
 /// User ids that need no account.
 const OWN: u32 = 61_001;
 const OTHER: u32 = 61_002;
-const POLICY: &str = r#"
-[[provider]]
-id = "one"
-authorized_uris = ["http://protocols.example/*"]
-env = "ONE_TOKEN"
-inject = { header = "authorization", value = "Bearer {{access_token}}" }
-[[egress.allow]]
-host = "www.example.org"
-"#;
 
 /// Starts the run as `$OWN`, and `attack` during it: `proxy` and `gate` are its two ports; `as USER COMMAND…`, and `held_up COMMAND…` while
 /// the sidecar is stopped.
@@ -73,38 +64,34 @@ try:
     with socket.create_connection(("127.0.0.1", int(sys.argv[2])), 5) as peer: print(f"{sys.argv[1]}={peer.recv(1)}")
 except OSError as error: print(f"{sys.argv[1]}={type(error).__name__}")"#;
 
+fn policy() -> String {
+    bearer_provider("http://protocols.example/*") + &allowing(&["www.example.org"])
+}
+
 /// Starts a run of `own`, and the script beside it, for each of `users` in turn.
-fn beside(site: &Site, canary: &Canary, own: u32, users: &[u32], attack: &str) -> Ended {
+fn attacked(site: &Site, canary: &Canary, own: u32, users: &[u32], attack: &str) -> Ended {
     // The world's folder belongs to root, and no other user may read it.
     fs::set_permissions(site.world().folder(), fs::Permissions::from_mode(0o755)).expect("a folder of ours");
     for folder in [site.workspace(), site.state()] {
         chown(folder, Some(own), Some(own)).expect("root may");
     }
     let users: Vec<String> = users.iter().map(u32::to_string).collect();
-    let mut command = site.world().command("/bin/sh");
-    command.args(["-uc", &format!("{SCRIPT}{attack}{END}")]).current_dir(site.workspace());
-    command.env("PRODUCT", product().expect("`ready` was asked first")).env("XDG_STATE_HOME", site.state());
-    command.env("HOME", site.workspace()).env("INSIDE", INSIDE).env("SILENT", SILENT);
-    command.env("POLICY", site.file("neighbours.toml", POLICY)).env("VALUE", canary.text());
-    command.env("OWN", own.to_string()).env("USERS", users.join(" "));
-    run_to_end(&mut command, Duration::from_secs(120))
-}
-
-/// Returns each output for a key.
-fn said<'a>(ended: &'a Ended, key: &str) -> Vec<&'a str> {
-    ended.stdout.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+    let shell = site.shell().with("HOME", site.workspace()).with("INSIDE", INSIDE).with("SILENT", SILENT);
+    let shell = shell.with("POLICY", site.file("neighbours.toml", policy())).with("VALUE", canary.text());
+    let shell = shell.with("OWN", own.to_string()).with("USERS", users.join(" "));
+    shell.within(Duration::from_secs(120)).run(&format!("{SCRIPT}{attack}{END}"))
 }
 
 const ATTEMPTS: [&str; 7] = ["proxy", "credential", "tunnel", "gate", "gateway", "gate-proxy", "mapped"];
 
 fn is_shut_out(ended: &Ended, user: u32) {
     for attempt in ATTEMPTS {
-        let [said] = said(ended, &format!("{user}-{attempt}"))[..] else { panic!("{attempt}: {ended}") };
+        let [said] = ended.each_said(&format!("{user}-{attempt}"))[..] else { panic!("{attempt}: {ended}") };
         // curl(1): a failure to receive, to send, or to connect, if the connection ended before curl first looked at it.
         let failed = ["56 ", "55 ", "7 "].iter().any(|code| said.starts_with(code));
         assert!(failed && said.ends_with(" 000 "), "{user}-{attempt}: {ended}");
     }
-    assert_eq!(said(ended, &format!("{user}-silent")), ["ConnectionResetError"; 2], "{ended}");
+    assert_eq!(ended.each_said(&format!("{user}-silent")), ["ConnectionResetError"; 2], "{ended}");
 }
 
 fn the_run_worked(ended: &Ended, canary: &Canary) {
@@ -120,7 +107,7 @@ fn another_user_gets_no_answer_from_either_port() {
     for (own, other) in [(OWN, OTHER), (OWN, 0), (0, OTHER)] {
         let Some(site) = Site::for_test(NEEDS) else { return };
         let canary = Canary::draw();
-        let ended = beside(&site, &canary, own, &[other], REQUESTS);
+        let ended = attacked(&site, &canary, own, &[other], REQUESTS);
         is_shut_out(&ended, other);
         the_run_worked(&ended, &canary);
         // The requests that reached a server came from inside.
@@ -134,12 +121,12 @@ fn the_same_attempts_work_for_the_runs_own_user() {
     // The control: the ports are open, and the user decides.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
-    let ended = beside(&site, &canary, OWN, &[OWN], REQUESTS);
+    let ended = attacked(&site, &canary, OWN, &[OWN], REQUESTS);
     for attempt in ATTEMPTS {
-        let [said] = said(&ended, &format!("{OWN}-{attempt}"))[..] else { panic!("{attempt}: {ended}") };
+        let [said] = ended.each_said(&format!("{OWN}-{attempt}"))[..] else { panic!("{attempt}: {ended}") };
         assert!(said.starts_with("0 ") && said.ends_with(" 200 "), "{attempt}: {ended}");
     }
-    assert_eq!(said(&ended, &format!("{OWN}-silent")), ["TimeoutError"; 2], "{ended}");
+    assert_eq!(ended.each_said(&format!("{OWN}-silent")), ["TimeoutError"; 2], "{ended}");
     the_run_worked(&ended, &canary);
 }
 
@@ -159,7 +146,7 @@ print("left")"#;
     let leave = site.file("leave.py", LEAVE);
     let attack =
         format!("held_up as $USERS /usr/bin/python3 {} ${{proxy##*:}} ${{gate##*:}}", leave.display());
-    let ended = beside(&site, &canary, 0, &[OTHER], &attack);
+    let ended = attacked(&site, &canary, 0, &[OTHER], &attack);
     ended.says("left\n");
     the_run_worked(&ended, &canary);
     let left = site.requests().into_iter().filter(|request| request.text("path") == "/left");

@@ -37,9 +37,7 @@ fn only_what_must_be_seen_is_opened() {
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site.keep("one", "access_token", canary.text());
-        let mut outside = site.world().command("/bin/sh");
-        outside.args(["-c", &format!("{ISSUER} issuer www.example.org")]);
-        let outside = lockgate_clients::run_to_end(&mut outside, std::time::Duration::from_secs(30));
+        let outside = site.shell().run(&format!("{ISSUER} issuer www.example.org"));
         let worlds = outside.stdout.trim().split_once('=').expect("an issuer").1.to_owned();
         let hosts = "www.example.org protocols.example api.example.com files.example.com";
         let ended = site.run().policy(POLICY).bare().script(&format!("{ISSUER} for host in {hosts}; do issuer $host; done; curl -sSf -o /dev/null https://www.example.org/x https://protocols.example/v1/x"));

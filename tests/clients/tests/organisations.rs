@@ -122,15 +122,12 @@ fn the_platforms_list_is_in_no_memory_of_a_run_that_others_can_read() {
         let script = format!(
             r#"
             rm -f going done
-            SYSTEM_PROVIDER_KEYS=$(cat "$1") "$PRODUCT" run {flags} -- sh -c 'touch going; until [ -e done ]; do sleep 0.02; done' & run=$!
-            i=0; until [ -e going ]; do i=$((i+1)); [ $i -lt 500 ] || exit 9; sleep 0.02; done
+            SYSTEM_PROVIDER_KEYS=$(cat "$LIST") "$PRODUCT" run {flags} -- sh -c 'touch going; until [ -e done ]; do sleep 0.02; done' & run=$!
+            await '[ -e going ]'
             for process in $run $(pgrep -P $run); do echo "of $process"; cat /proc/$process/environ; done | tr '\0' '\n'
             touch done; wait $run; echo "run=$?""#
         );
-        let mut command = site.world().command("/bin/sh");
-        command.args(["-uc", &script, "sh"]).arg(&list).current_dir(site.workspace());
-        command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
-        let ended = run_to_end(&mut command, LIMIT);
+        let ended = site.shell().with("LIST", &list).within(LIMIT).run(&script);
         ended.says("run=0");
         // The control: environments were read, and the variable's name is visible.
         assert!(ended.stdout.matches("of ").count() >= 3, "{ended}");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use lockgate_clients::{Need, Site, corpus_policy};
+use lockgate_clients::{AWAIT, Need, Site, corpus_policy};
 use serde_json::Value;
 
 const CURL: &str = "curl -sS --max-time 20";
@@ -321,12 +321,12 @@ fn the_open_internet_is_that_of_one_run() {
         let ask = "curl -s --max-time 20 -o /dev/null -w";
         let script = |own: &str, other: &str| {
             format!(
-                "await() {{ for i in $(seq 1500); do [ ! -e $1 ] || return 0; sleep 0.02; done; echo \"no $1\"; exit 9; }}
-                touch {own}; await {other}
+                "{AWAIT}
+                touch {own}; await '[ -e {other} ]' 30
                 {ask} '%{{http_code}}\\n' http://www.example.org/{own}
                 {ask} '%{{http_code}}\\n' --noproxy '*' https://www.example.org/{own} || true
                 {ask} '%{{http_code}}\\n' http://169.254.169.254/{own}
-                touch {own}-asked; await {other}-asked"
+                touch {own}-asked; await '[ -e {other}-asked ]' 30"
             )
         };
         let closed = site.run().allow("api.example.com");

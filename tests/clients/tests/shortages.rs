@@ -1,7 +1,7 @@
 //! Temporary shortages of descriptors, or of a resolver. The sidecar refuses or waits, says so, takes no processor time by it, and serves
 //! as before once there is enough again. L10.
 
-use lockgate_clients::{Left, Need, Site};
+use lockgate_clients::{Left, Need, Site, allowing, provider};
 
 const NEEDS: &[Need] = &[
     Need::Root,
@@ -10,15 +10,6 @@ const NEEDS: &[Need] = &[
     Need::Program("prlimit"),
     Need::Program("ip"),
 ];
-const POLICY: &str = r#"
-[[provider]]
-id = "one"
-authorized_uris = ["http://files.example.com/*"]
-[[egress.allow]]
-host = "www.example.org"
-[[egress.allow]]
-host = "*.example.com"
-"#;
 
 /// Takes all descriptors that the sidecar may have, by silent connections, and holds them until the file `enough` exists. It makes `taken`
 /// when all but a few are gone: later clients queue behind the others.
@@ -31,6 +22,10 @@ print("held=%d" % count); open("taken", "w").close()
 while not os.path.exists("enough"): time.sleep(0.02)
 "#;
 
+fn policy() -> String {
+    provider("http://files.example.com/*") + &allowing(&["www.example.org", "*.example.com"])
+}
+
 fn number(left: &Left, key: &str) -> u64 {
     left.said(key).parse().unwrap_or_else(|_| panic!("{key} is no number: {}", left.ended))
 }
@@ -39,7 +34,7 @@ fn number(left: &Left, key: &str) -> u64 {
 fn without_a_descriptor_it_waits_and_does_not_spin() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let take = site.file("take.py", TAKE);
-    let left = site.beside(POLICY).script(&format!(
+    let left = site.beside(&policy()).script(&format!(
         r#"served() {{ code $1 via --max-time 3 http://www.example.org/; code $1-gate gate --max-time 3 http://127.0.0.1:8080/health; }}
         # proc(5): its time in user and in kernel mode, in hundredths of a second.
         spent() {{ set -- $(sed 's/.*) //' /proc/$serving/stat); echo $(( ${{12}} + ${{13}} )); }}
@@ -70,7 +65,7 @@ fn took(left: &Left, key: &str) -> f64 {
 fn without_a_resolver_names_are_refused_by_name_until_there_is_one() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("one", "access_token", "a-credential-of-no-use");
-    let left = site.beside(POLICY).script(
+    let left = site.beside(&policy()).script(
         r#"asks() { key=$1; shift; printf '%s=%s\n' $key "$(via -w ' %{http_code} %{http_connect} %{time_total}' "$@" 2>/dev/null | tr -d '\n')"; }
         routes() { ip route $1 unreachable 9.9.9.9; ip -6 route $1 unreachable 2620:fe::fe; }
         asks before http://www.example.org/
@@ -96,7 +91,7 @@ fn without_a_resolver_names_are_refused_by_name_until_there_is_one() {
 #[test]
 fn a_resolver_that_fails_or_says_nothing_holds_nobody_else_up() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let left = site.beside(POLICY).script(
+    let left = site.beside(&policy()).script(
         r#"asks() { key=$1; shift; printf '%s=%s\n' $key "$(via -w ' %{http_code} %{http_connect} %{time_total}' "$@" 2>/dev/null | tr -d '\n')"; }
         asks silent http://silence.example.com/ & silent=$!
         for n in 1 2 3 4 5 6 7 8; do asks silent$n -p http://silence.example.com/ & silent="$silent $!"; done

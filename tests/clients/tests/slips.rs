@@ -2,24 +2,15 @@
 //! docs/policy.md promises, and nothing is half done. S4.66
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
-use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+use lockgate_clients::{Ended, Need, Site};
 
 const NEEDS: &[Need] = &[];
 
-/// Runs a shell of the caller's in the workspace, with the product as `$L`.
-fn shell(site: &Site, script: &str) -> Ended {
-    let mut command: Command = site.world().command("/bin/sh");
-    command.args(["-c", script]).current_dir(site.workspace());
-    command.env("L", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
-    run_to_end(&mut command, Duration::from_secs(60))
-}
-
 /// Checks a script's exit code, and that it prints one message, with `words` in it and nothing internal.
 fn told(site: &Site, script: &str, code: i32, words: &[&str]) {
-    let ended = shell(site, script);
+    let ended = site.shell().run(script);
     assert_eq!(ended.code, code, "`{script}`: {ended}");
     for word in words {
         assert!(ended.stderr.contains(word), "`{script}` does not say {word}: {ended}");
@@ -32,43 +23,48 @@ fn told(site: &Site, script: &str, code: i32, words: &[&str]) {
 #[test]
 fn a_name_that_nothing_has_is_a_wrong_command_line() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    told(&site, "$L run --tool rustupp -- true", 2, &["there is no tool `rustupp`", "did you mean `rustup`"]);
-    told(&site, "$L run --builtin-tool nope -- true", 2, &["no built-in tool `nope`", "claude"]);
-    told(&site, "$L run --open nope -- true", 2, &["`nope` is not a protected path", ".envrc"]);
-    told(&site, "$L run --setup '' -- true", 2, &["--setup names no command"]);
-    told(&site, "$L runs show ''", 2, &["its identifier is empty"]);
-    told(&site, "$L audit verify ./none.jsonl", 2, &["`./none.jsonl` is not there"]);
-    told(&site, "$L audit verify ./", 2, &["`./` is no file"]);
     told(
         &site,
-        "$L creds import-env GITHUB_TOKENS",
+        "lockgate run --tool rustupp -- true",
+        2,
+        &["there is no tool `rustupp`", "did you mean `rustup`"],
+    );
+    told(&site, "lockgate run --builtin-tool nope -- true", 2, &["no built-in tool `nope`", "claude"]);
+    told(&site, "lockgate run --open nope -- true", 2, &["`nope` is not a protected path", ".envrc"]);
+    told(&site, "lockgate run --setup '' -- true", 2, &["--setup names no command"]);
+    told(&site, "lockgate runs show ''", 2, &["its identifier is empty"]);
+    told(&site, "lockgate audit verify ./none.jsonl", 2, &["`./none.jsonl` is not there"]);
+    told(&site, "lockgate audit verify ./", 2, &["`./` is no file"]);
+    told(
+        &site,
+        "lockgate creds import-env GITHUB_TOKENS",
         2,
         &["no built-in provider", "did you mean `GITHUB_TOKEN`"],
     );
-    told(&site, "$L creds ls --quiet --json", 2, &["--json"]);
+    told(&site, "lockgate creds ls --quiet --json", 2, &["--json"]);
     // The control: with the right names, a run.
-    told(&site, "$L run --open .envrc --setup 'echo set up' -- true", 0, &["set up"]);
+    told(&site, "lockgate run --open .envrc --setup 'echo set up' -- true", 0, &["set up"]);
 }
 
 #[test]
 fn a_limit_below_nothing_is_no_other_flag() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for limit in ["--disk -5GiB", "--memory -1", "--pids -1", "--timeout -5m"] {
-        let ended = shell(&site, &format!("$L run {limit} -- true"));
+        let ended = site.shell().run(&format!("lockgate run {limit} -- true"));
         assert!(ended.code == 2 && !ended.stderr.contains("to pass"), "`{limit}`: {ended}");
     }
-    told(&site, "$L run --disk -5GiB -- true", 2, &["a limit is more than nothing"]);
+    told(&site, "lockgate run --disk -5GiB -- true", 2, &["a limit is more than nothing"]);
 }
 
 #[test]
 fn a_value_on_the_command_line_is_refused_and_not_repeated() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for given in ["github sk-canary", "github=sk-canary"] {
-        let ended = shell(&site, &format!("$L creds set {given}"));
+        let ended = site.shell().run(&format!("lockgate creds set {given}"));
         assert!(ended.code == 2 && ended.stderr.contains("--stdin"), "{ended}");
         assert!(!ended.stderr.contains("canary"), "{ended}");
     }
-    told(&site, "$L creds ls", 0, &[]);
+    told(&site, "lockgate creds ls", 0, &[]);
 }
 
 #[test]
@@ -81,19 +77,24 @@ fn of_a_command_that_was_not_found_it_is_said_why() {
         ("./agent", "its interpreter `/none/python3` may not be inside"),
         ("nonesuch", "`nonesuch` was not found in the sandbox\n"),
     ] {
-        told(&site, &format!("{script}$L run -- {command}"), 127, &[why]);
+        told(&site, &format!("{script}$PRODUCT run -- {command}"), 127, &[why]);
     }
 }
 
 #[test]
 fn a_rule_that_is_there_is_known_in_any_spelling() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    told(&site, "$L policy allow --policy p.toml api.example.com", 0, &["allow api.example.com"]);
+    told(&site, "lockgate policy allow --policy p.toml api.example.com", 0, &["allow api.example.com"]);
     for other in ["API.example.com", "api.example.com."] {
-        told(&site, &format!("$L policy allow --policy p.toml {other}"), 0, &["is there already"]);
+        told(&site, &format!("lockgate policy allow --policy p.toml {other}"), 0, &["is there already"]);
     }
-    told(&site, "$L policy deny --policy p.toml Api.Example.com", 0, &["deny Api.Example.com"]);
-    told(&site, "$L policy allow --policy p.toml api.example.com.", 0, &["denies api.example.com. as well"]);
+    told(&site, "lockgate policy deny --policy p.toml Api.Example.com", 0, &["deny Api.Example.com"]);
+    told(
+        &site,
+        "lockgate policy allow --policy p.toml api.example.com.",
+        0,
+        &["denies api.example.com. as well"],
+    );
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_sidecar_s_files_are_named_where_they_cannot_be_written() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for file in ["--env-file", "--ca", "--audit"] {
         let script = format!(
-            "echo '[egress]' > s.toml; timeout 20 $L sidecar --policy s.toml --forward 127.0.0.1:0 {file} none/x"
+            "echo '[egress]' > s.toml; timeout 20 $PRODUCT sidecar --policy s.toml --forward 127.0.0.1:0 {file} none/x"
         );
         let code = if file == "--audit" { 2 } else { 125 };
         told(&site, &script, code, &["none/x", "name a file in a folder that you may write to"]);
@@ -117,17 +118,22 @@ fn what_other_programs_call_a_flag_is_answered_by_what_does_it_here() {
         ("--deny example.com", "lockgate policy deny HOST"),
         ("--verbose", "runs logs latest"),
     ] {
-        let ended = shell(&site, &format!("$L run {wrong} -- true"));
+        let ended = site.shell().run(&format!("lockgate run {wrong} -- true"));
         assert!(ended.code == 2 && ended.stderr.contains(word), "`{wrong}`: {ended}");
         assert!(!ended.stderr.contains("to pass") && !ended.stderr.contains("similar"), "`{wrong}`: {ended}");
     }
     told(
         &site,
-        "$L run --preset github,llm-providers -- true",
+        "lockgate run --preset github,llm-providers -- true",
         2,
         &["--preset github --preset llm-providers"],
     );
-    told(&site, "$L run --allow localhost:11434 -- true", 2, &["addresses = [\"127.0.0.1\"]", "[11434]"]);
+    told(
+        &site,
+        "lockgate run --allow localhost:11434 -- true",
+        2,
+        &["addresses = [\"127.0.0.1\"]", "[11434]"],
+    );
 }
 
 #[test]
@@ -138,21 +144,21 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
     };
     // To a file, and through a pipe.
     for way in ["", " 2>&1 >/dev/null | cat >&2"] {
-        let ended = shell(&site, &format!("$L run --json -- sh -c 'printf half >&2'{way}"));
+        let ended = site.shell().run(&format!("lockgate run --json -- sh -c 'printf half >&2'{way}"));
         assert!(ended.stderr.starts_with("half\n{"), "{ended}");
         assert_eq!(of_run(&ended)["exit_code"], 0, "{ended}");
-        let ended = shell(&site, &format!("$L run --json -- sh -c 'echo whole >&2'{way}"));
+        let ended = site.shell().run(&format!("lockgate run --json -- sh -c 'echo whole >&2'{way}"));
         assert!(ended.stderr.starts_with("whole\n{"), "{ended}");
     }
     let denied = "printf half >&2; curl -s -o /dev/null http://www.example.org/; printf rest >&2";
-    let ended = shell(&site, &format!("$L run -- sh -c '{denied}'"));
+    let ended = site.shell().run(&format!("lockgate run -- sh -c '{denied}'"));
     assert!(ended.stderr.starts_with("half\nlockgate: denied"), "{ended}");
     assert!(ended.stderr.contains("\nrest\nlockgate: 1 request denied"), "{ended}");
     // On a terminal of the command's own.
-    let terminal = "import os, pty\npid, fd = pty.fork()\nif pid == 0: os.execv(os.environ[\"L\"], \
+    let terminal = "import os, pty\npid, fd = pty.fork()\nif pid == 0: os.execv(os.environ[\"PRODUCT\"], \
         [\"lockgate\", \"run\", \"--json\", \"--\", \"printf\", \"half\"])\nsaid = b\"\"\n\
         try:\n while more := os.read(fd, 4096): said += more\nexcept OSError: pass\nprint(said.decode().replace(\"\\r\", \"\"))";
-    let ended = shell(&site, &format!("python3 -c '{terminal}'"));
+    let ended = site.shell().run(&format!("python3 -c '{terminal}'"));
     assert!(ended.stdout.starts_with("half\n{"), "{ended}");
     let read = |ended: &Ended| -> serde_json::Value {
         let text = fs::read_to_string(site.outside().join("told"))
@@ -161,11 +167,11 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
     };
     let file = site.outside().join("told");
     for (run, code) in [("-- sh -c 'echo {; exit 3'", 3), ("--tool nope -- true", 2)] {
-        let ended = shell(&site, &format!("$L run --json-file {} {run}", file.display()));
+        let ended = site.shell().run(&format!("lockgate run --json-file {} {run}", file.display()));
         assert!(ended.code == code && !ended.stderr.contains('{'), "{ended}");
         assert_eq!(read(&ended)["exit_code"], code, "{ended}");
     }
-    let link = format!("ln -s {} link; $L run --json-file link -- touch began", file.display());
+    let link = format!("ln -s {} link; lockgate run --json-file link -- touch began", file.display());
     told(&site, &link, 2, &["link: it is a link"]);
     assert!(!site.workspace().join("began").exists());
 }
@@ -173,11 +179,11 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
 #[test]
 fn a_run_is_ended_from_elsewhere() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let script = "$L run -- sh -c 'touch began; sleep 60' & run=$!
+    let script = "$PRODUCT run -- sh -c 'touch began; sleep 60' & run=$!
         for i in $(seq 100); do [ -e began ] && break; sleep 0.1; done
-        $L runs show latest | grep -Fx \"process    $run\" && ! $L runs rm latest && $L runs stop latest; echo \"stop=$?\"
-        wait $run; echo \"run=$?\"; $L runs show latest | grep '^process'; $L runs stop latest; echo \"again=$?\"";
-    let ended = shell(&site, script);
+        $PRODUCT runs show latest | grep -Fx \"process    $run\" && ! lockgate runs rm latest && lockgate runs stop latest; echo \"stop=$?\"
+        wait $run; echo \"run=$?\"; lockgate runs show latest | grep '^process'; lockgate runs stop latest; echo \"again=$?\"";
+    let ended = site.shell().run(script);
     assert!(ended.took < Duration::from_secs(30), "{ended}");
     for line in ["stop=0", "run=143", "again=1"] {
         assert!(ended.stdout.lines().any(|it| it == line), "{line}: {ended}");
@@ -192,11 +198,11 @@ fn a_run_is_ended_from_elsewhere() {
 #[test]
 fn of_several_that_are_to_be_ended_one_that_is_over_keeps_no_other() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let script = "$L run -- true; over=$($L runs ls -q | head -n 1)
-        $L run -- sh -c 'touch began; sleep 50' & run=$!
+    let script = "lockgate run -- true; over=$(lockgate runs ls -q | head -n 1)
+        $PRODUCT run -- sh -c 'touch began; sleep 50' & run=$!
         for i in $(seq 100); do [ -e began ] && break; sleep 0.1; done
-        $L runs stop $over latest; echo \"stop=$?\"; wait $run; echo \"run=$?\"";
-    let ended = shell(&site, script);
+        $PRODUCT runs stop $over latest; echo \"stop=$?\"; wait $run; echo \"run=$?\"";
+    let ended = site.shell().run(script);
     assert!(ended.took < Duration::from_secs(30), "{ended}");
     assert!(ended.stdout.ends_with("stop=1\nrun=143\n") && ended.stderr.contains("has ended"), "{ended}");
 }
@@ -207,11 +213,11 @@ fn a_program_of_the_home_is_brought_by_the_line_that_is_told() {
     let script = "home=$(cd .. && pwd)/outside/home; mkdir -p $home/bin $home/app; export HOME=$home PATH=$home/bin:$PATH
         printf '#!/bin/sh\\necho it ran\\n' > $home/app/agent; chmod +x $home/app/agent; ln -s ../app/agent $home/bin/agent
         for name in agent $home/bin/agent; do
-            line=$($L run -- $name 2>&1 | sed -n 's/.*and this brings it: //p'); eval \"$L run $line\"
+            line=$(lockgate run -- $name 2>&1 | sed -n 's/.*and this brings it: //p'); eval \"lockgate run $line\"
         done";
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "it ran\nit ran\n", "{ended}");
-    let wrong = "$L run --mount /usr/bin/true:/usr/local/bin/x -- true";
+    let wrong = "lockgate run --mount /usr/bin/true:/usr/local/bin/x -- true";
     told(&site, wrong, 125, &["choose a place below /home/agent"]);
 }
 
@@ -221,7 +227,7 @@ fn a_program_is_told_as_json_what_is_wrong() {
     for wrong in
         ["--pids x -- true", "--nonsense -- true", "true", "--memory x -- true", "--tool nope -- true"]
     {
-        let ended = shell(&site, &format!("$L run --json {wrong}"));
+        let ended = site.shell().run(&format!("lockgate run --json {wrong}"));
         assert_eq!(ended.code, 2, "`{wrong}`: {ended}");
         let told: serde_json::Value = serde_json::from_str(ended.stderr.trim()).expect("one object");
         assert!(
@@ -230,16 +236,16 @@ fn a_program_is_told_as_json_what_is_wrong() {
         );
     }
     // Not where it is an argument of the command.
-    let ended = shell(&site, "$L run --pids x -- echo --json");
+    let ended = site.shell().run("lockgate run --pids x -- echo --json");
     assert!(ended.code == 2 && ended.stderr.starts_with("error: "), "{ended}");
 }
 
 #[test]
 fn what_cannot_be_written_is_no_verdict() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let check = "$L policy check --allow 93.184.216.34 http://93.184.216.34/";
+    let check = "lockgate policy check --allow 93.184.216.34 http://93.184.216.34/";
     told(&site, check, 0, &[]);
-    for wanted in [check, "$L doctor", "$L version", "$L policy schema"] {
+    for wanted in [check, "lockgate doctor", "lockgate version", "lockgate policy schema"] {
         told(
             &site,
             &format!("{wanted} > /dev/full"),
@@ -248,7 +254,7 @@ fn what_cannot_be_written_is_no_verdict() {
         );
     }
     // A reader that closes the pipe has seen enough.
-    told(&site, "$L policy schema | head -n 1 > /dev/null", 0, &[]);
+    told(&site, "lockgate policy schema | head -n 1 > /dev/null", 0, &[]);
 }
 
 /// With room for the run's record and none for its audit, the sidecar finds out.
@@ -258,11 +264,11 @@ fn of_a_full_state_directory_it_is_said_which_file_does_not_fit() {
     let mut refused = Vec::new();
     for kibibytes in (0..=20).step_by(4) {
         let script = format!(
-            "mount -t tmpfs -o size=64k none $XDG_STATE_HOME && $L run -- true && cd $XDG_STATE_HOME && \
+            "mount -t tmpfs -o size=64k none $XDG_STATE_HOME && $PRODUCT run -- true && cd $XDG_STATE_HOME && \
              {{ head -c 65536 /dev/zero > filled 2> /dev/null; truncate -s -{kibibytes}K filled; }} && \
-             cd - > /dev/null && $L run -- true"
+             cd - > /dev/null && $PRODUCT run -- true"
         );
-        let ended = shell(&site, &format!("exec unshare --mount /bin/sh -c '{script}'"));
+        let ended = site.shell().run(&format!("exec unshare --mount /bin/sh -c '{script}'"));
         if ended.code == 0 {
             assert!(ended.stderr.is_empty(), "{kibibytes} KiB were left: {ended}");
             continue;
@@ -282,18 +288,18 @@ fn of_a_full_state_directory_it_is_said_which_file_does_not_fit() {
 fn of_several_names_all_are_removed_or_none() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for provider in ["github", "openai"] {
-        told(&site, &format!("echo value | $L creds set {provider} --stdin"), 0, &["stored"]);
+        told(&site, &format!("echo value | lockgate creds set {provider} --stdin"), 0, &["stored"]);
     }
-    told(&site, "$L creds rm github nope", 2, &["no credential for `nope`"]);
-    told(&site, "$L creds ls -q | grep -qx github", 0, &[]);
-    told(&site, "$L creds rm github github", 0, &["removed github"]);
-    told(&site, "$L creds rm openai", 0, &["removed openai"]);
-    told(&site, "test -z \"$($L creds ls)\"", 0, &[]);
-    told(&site, "$L run -- true && $L run -- true", 0, &[]);
-    told(&site, "$L runs rm latest nope", 2, &["there is no run `nope`"]);
-    told(&site, "test $($L runs ls -q | wc -l) -eq 2", 0, &[]);
-    told(&site, "$L runs rm latest latest", 0, &["removed run"]);
-    told(&site, "test $($L runs ls -q | wc -l) -eq 1", 0, &[]);
+    told(&site, "lockgate creds rm github nope", 2, &["no credential for `nope`"]);
+    told(&site, "lockgate creds ls -q | grep -qx github", 0, &[]);
+    told(&site, "lockgate creds rm github github", 0, &["removed github"]);
+    told(&site, "lockgate creds rm openai", 0, &["removed openai"]);
+    told(&site, "test -z \"$(lockgate creds ls)\"", 0, &[]);
+    told(&site, "lockgate run -- true && lockgate run -- true", 0, &[]);
+    told(&site, "lockgate runs rm latest nope", 2, &["there is no run `nope`"]);
+    told(&site, "test $(lockgate runs ls -q | wc -l) -eq 2", 0, &[]);
+    told(&site, "lockgate runs rm latest latest", 0, &["removed run"]);
+    told(&site, "test $(lockgate runs ls -q | wc -l) -eq 1", 0, &[]);
 }
 
 #[test]
@@ -301,29 +307,29 @@ fn a_policy_that_cannot_be_approved_is_not_written() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let project = site.workspace().join("lockgate.toml");
     // A folder where nobody can create a file, not even root.
-    told(&site, "XDG_STATE_HOME=/proc/none $L policy allow www.example.org", 125, &["/proc/none"]);
+    told(&site, "XDG_STATE_HOME=/proc/none $PRODUCT policy allow www.example.org", 125, &["/proc/none"]);
     assert!(!project.exists());
-    told(&site, "$L policy allow www.example.org", 0, &["allow www.example.org"]);
+    told(&site, "lockgate policy allow www.example.org", 0, &["allow www.example.org"]);
     let before = fs::read_to_string(&project).expect("the policy");
-    told(&site, "XDG_STATE_HOME=/proc/none $L policy approve < /dev/null", 125, &["/proc/none"]);
+    told(&site, "XDG_STATE_HOME=/proc/none $PRODUCT policy approve < /dev/null", 125, &["/proc/none"]);
     assert_eq!(fs::read_to_string(&project).expect("the policy"), before);
-    told(&site, "$L run -- true", 0, &[]);
+    told(&site, "lockgate run -- true", 0, &[]);
     // A URL without a path names the first page alone.
     told(
         &site,
-        "$L policy allow HTTPS://pages.example.org",
+        "lockgate policy allow HTTPS://pages.example.org",
         0,
         &["HTTPS://pages.example.org/* is all of it"],
     );
-    told(&site, "$L policy allow www.example.org/v1", 2, &["https://HOST/PATH/*"]);
-    told(&site, "$L policy allow bücher.example", 2, &["`bücher.example`", "ASCII form"]);
-    told(&site, "$L policy deny --reason \"$(printf 'a\\nb')\" x.example", 2, &["one line"]);
+    told(&site, "lockgate policy allow www.example.org/v1", 2, &["https://HOST/PATH/*"]);
+    told(&site, "lockgate policy allow bücher.example", 2, &["`bücher.example`", "ASCII form"]);
+    told(&site, "lockgate policy deny --reason \"$(printf 'a\\nb')\" x.example", 2, &["one line"]);
     fs::remove_file(&project).expect("the policy goes");
     fs::create_dir(&project).expect("a folder of one's own");
-    told(&site, "$L policy init", 2, &["is a folder", "move it away"]);
+    told(&site, "lockgate policy init", 2, &["is a folder", "move it away"]);
     fs::remove_dir(&project).expect("the folder goes");
     fs::write(&project, "").expect("an empty file");
-    told(&site, "$L policy approve < /dev/null", 0, &["approved"]);
+    told(&site, "lockgate policy approve < /dev/null", 0, &["approved"]);
 }
 
 #[test]
@@ -331,25 +337,25 @@ fn what_a_run_would_refuse_is_shown_and_said() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let project = site.workspace().join("lockgate.toml");
     fs::write(&project, "presets = [\"github\"]\n").expect("a file that came with a clone");
-    let show = "$L config show --origin | grep -F 'presets = [\"github\"]  # lockgate.toml'";
+    let show = "lockgate config show --origin | grep -F 'presets = [\"github\"]  # lockgate.toml'";
     told(&site, show, 0, &["a run would be refused: lockgate.toml: presets", "lockgate policy approve"]);
-    told(&site, "$L policy approve < /dev/null", 0, &["approved"]);
-    let ended = shell(&site, show);
+    told(&site, "lockgate policy approve < /dev/null", 0, &["approved"]);
+    let ended = site.shell().run(show);
     assert!(ended.code == 0 && ended.stderr.is_empty(), "{ended}");
 }
 
 #[test]
 fn the_doctor_says_what_a_run_in_this_folder_would() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    told(&site, "$L doctor > ../healthy", 0, &[]);
+    told(&site, "lockgate doctor > ../healthy", 0, &[]);
     let project = site.workspace().join("lockgate.toml");
     fs::write(&project, "nonsense").expect("a broken policy");
-    told(&site, "$L doctor > ../broken", 1, &[]);
+    told(&site, "lockgate doctor > ../broken", 1, &[]);
     told(&site, "grep -q 'does not work here' ../broken && grep -q no-project ../broken", 0, &[]);
-    told(&site, "$L run -- true", 2, &["lockgate.toml"]);
+    told(&site, "lockgate run -- true", 2, &["lockgate.toml"]);
     fs::remove_file(&project).expect("the policy goes");
-    told(&site, "cd / && $L doctor > /dev/null", 1, &[]);
-    told(&site, "cd / && $L run -- true", 125, &["/"]);
+    told(&site, "cd / && lockgate doctor > /dev/null", 1, &[]);
+    told(&site, "cd / && lockgate run -- true", 125, &["/"]);
 }
 
 #[test]
@@ -357,18 +363,18 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     fs::write(site.workspace().join("p.toml"), "[egress]\n").expect("room");
     fs::write(site.workspace().join("mine"), "mine").expect("room");
-    let sidecar = "timeout 5 $L sidecar --policy p.toml --forward 127.0.0.1:0";
+    let sidecar = "timeout 5 $PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0";
     told(&site, &format!("{sidecar} --gateway-socket mine"), 125, &["mine", "in use"]);
     for flags in ["--ca p.toml", "--ca new --audit ./new", "--env-file mine --gateway-socket mine"] {
         told(&site, &format!("{sidecar} {flags}"), 2, &["name the same file"]);
     }
     told(&site, "cat p.toml mine | grep -q '^mine' && grep -q egress p.toml && [ ! -e new ]", 0, &[]);
     // The control: it serves, prints its addresses, and removes its own socket, also a stale one.
-    let serve = "$L sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
+    let serve = "$PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
     let script = format!(
         "for end in KILL TERM; do timeout -s $end 1 {serve} 2>>said; sleep 0.5; done; [ ! -e s ] && cat said >&2"
     );
-    let ended = shell(&site, &script);
+    let ended = site.shell().run(&script);
     assert!(ended.code == 0 && ended.stderr.matches("proxy at http://127.0.0.1:").count() == 2, "{ended}");
     assert!(!ended.stderr.contains("127.0.0.1:0;"), "{ended}");
 }
@@ -376,7 +382,7 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
 #[test]
 fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let serve = "timeout 2 $L sidecar --policy p.toml --forward 127.0.0.1:0";
+    let serve = "timeout 2 $PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0";
     for (table, words) in [
         ("[[companion]]\nname = \"db\"\nimage = \"redis\"\nports = [6379]", ["companion", "`db`"]),
         ("[[inbound]]\ncontainer_port = 8000", ["inbound", "8000"]),
@@ -387,7 +393,7 @@ fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
     let policy = "timeout = \"1m\"\nbuiltin_tools = [\"git\"]\nproviders = []\n[egress]\n[env.set]\nA = \"1\"\nB = \"2\"\n\
         [limits]\nmemory = \"1GiB\"\npids = 100\n[[setup]]\ncommand = [\"true\"]\n";
     fs::write(site.workspace().join("p.toml"), policy).expect("room");
-    let ended = shell(&site, serve);
+    let ended = site.shell().run(serve);
     let told: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("does not hold")).collect();
     let [told] = told.as_slice() else { panic!("{told:?}: {ended}") };
     for field in ["timeout", "builtin_tools", "env.set", "limits", "setup"] {
@@ -396,7 +402,7 @@ fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
     // The control: settings that it enforces are not mentioned.
     fs::write(site.workspace().join("p.toml"), "[egress]\nallow = [{ host = \"example.com\" }]")
         .expect("room");
-    let ended = shell(&site, serve);
+    let ended = site.shell().run(serve);
     assert!(!ended.stderr.contains("does not hold") && ended.stderr.contains("proxy at"), "{ended}");
 }
 
@@ -404,16 +410,26 @@ fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
 fn a_value_that_is_none_is_told_and_nothing_is_stored() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let keys = "GITHUB_TOKEN=ok12345678 NOTION_TOKEN=' blank' LINEAR_API_KEY=lin12345";
-    told(&site, &format!("{keys} $L creds import-env"), 2, &["NOTION_TOKEN: the value has a blank"]);
-    told(&site, "[ -z \"$($L creds ls -q)\" ]", 0, &[]);
-    told(&site, "timeout 20 $L creds set x --from-command yes", 2, &["`yes`", "more than any credential"]);
-    told(&site, "$L run --copy /dev/null:/x -- true", 125, &["/dev/null", "only files and directories"]);
-    told(&site, "$L completion bash > /dev/full", 125, &["failed to write to standard output"]);
-    told(&site, "TMPDIR=/nope $L demo", 2, &["/nope", "TMPDIR"]);
+    told(&site, &format!("{keys} $PRODUCT creds import-env"), 2, &["NOTION_TOKEN: the value has a blank"]);
+    told(&site, "[ -z \"$(lockgate creds ls -q)\" ]", 0, &[]);
+    told(
+        &site,
+        "timeout 20 $PRODUCT creds set x --from-command yes",
+        2,
+        &["`yes`", "more than any credential"],
+    );
+    told(
+        &site,
+        "lockgate run --copy /dev/null:/x -- true",
+        125,
+        &["/dev/null", "only files and directories"],
+    );
+    told(&site, "lockgate completion bash > /dev/full", 125, &["failed to write to standard output"]);
+    told(&site, "TMPDIR=/nope $PRODUCT demo", 2, &["/nope", "TMPDIR"]);
     // The control.
     told(
         &site,
-        "GITHUB_TOKEN=ok12345678 $L creds import-env && $L creds set x --from-command echo y",
+        "GITHUB_TOKEN=ok12345678 $PRODUCT creds import-env && lockgate creds set x --from-command echo y",
         0,
         &["stored"],
     );
@@ -423,7 +439,7 @@ fn a_value_that_is_none_is_told_and_nothing_is_stored() {
 fn half_of_a_platform_is_none() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     fs::write(site.workspace().join("p.toml"), "").expect("a policy");
-    let sidecar = "timeout 5 $L sidecar --policy p.toml --forward 127.0.0.1:18981";
+    let sidecar = "timeout 5 $PRODUCT sidecar --policy p.toml --forward 127.0.0.1:18981";
     told(&site, &format!("RUN_TOKEN=x {sidecar}"), 125, &["RUN_TOKEN is set", "PLATFORM_API_URL is not"]);
     let alone = format!("PLATFORM_API_URL=http://127.0.0.1:1 {sidecar}");
     told(&site, &alone, 125, &["PLATFORM_API_URL is set", "RUN_TOKEN is not"]);

@@ -1,36 +1,19 @@
 //! How a sidecar alone starts, fails to start, and restarts.
 
-use std::time::Duration;
+use lockgate_clients::{Ended, Need, Site, allowing, bearer_provider};
 
-use lockgate_clients::{Ended, Need, Site, product, run_to_end};
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// `await CONDITION`, for at most ten seconds; `sidecar NAME FLAGS…` tries to start one, and `up NAME FLAGS…` starts one as `$sidecar`,
-/// with its output in the file NAME.
-const TOOLS: &str = r#"cd "$HERE"
-await() { i=0; until eval "$1"; do i=$((i+1)); [ $i -lt 200 ] || { echo "never: $1"; cat *.err; exit 9; }; sleep 0.05; done; }
+/// `sidecar NAME FLAGS…` tries to start one, and `up NAME FLAGS…` starts one as `$sidecar`, with its output in the file NAME.
+const TOOLS: &str = r#"complaints='*.err'
 sidecar() { name=$1; shift; timeout 20 "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:0 "$@" 2>"$name.err"; echo "$name=$?"; }
 up() { name=$1; shift; "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:0 "$@" 2>"$name.err" & sidecar=$!; await "grep -q 'proxy at' $name.err"; }
 "#;
-const POLICY: &str = r#"
-[[egress.allow]]
-host = "api.example.com"
-[[provider]]
-id = "one"
-authorized_uris = ["https://protocols.example/*"]
-env = "ONE_TOKEN"
-inject = { header = "authorization", value = "Bearer {{access_token}}" }
-"#;
 
+/// Runs a script in a new folder with a policy in it.
 fn script(site: &Site, text: &str) -> Ended {
     let here = site.folder("starts");
-    site.file(&format!("{}/policy.toml", here.file_name().unwrap_or_default().display()), POLICY);
-    let mut command = site.world().command("/bin/sh");
-    command.args(["-uc", &format!("{TOOLS}{text}")]).current_dir(site.workspace());
-    command.env("PRODUCT", product().expect("`ready` was asked first")).env("HERE", here);
-    command.env("XDG_STATE_HOME", site.state());
-    run_to_end(&mut command, LIMIT)
+    let policy = allowing(&["api.example.com"]) + &bearer_provider("https://protocols.example/*");
+    site.file(&format!("{}/policy.toml", here.file_name().unwrap_or_default().display()), policy);
+    site.shell().in_folder(&here).run(&format!("{TOOLS}{text}"))
 }
 
 #[test]

@@ -3,16 +3,7 @@
 
 use std::time::Duration;
 
-use lockgate_clients::{Ended, Need, Site, product, run_to_end};
-
-/// Runs a shell script of the caller's in their workspace, where `lockgate` is the product.
-fn shell(site: &Site, script: &str) -> Ended {
-    let mut command = site.world().command("/bin/sh");
-    let script = format!("lockgate() {{ \"$PRODUCT\" \"$@\"; }}\n{script}");
-    command.args(["-uc", &script]).current_dir(site.workspace()).env("OUTSIDE", site.outside());
-    command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
-    run_to_end(&mut command, Duration::from_secs(60))
-}
+use lockgate_clients::{Need, Site, product};
 
 #[test]
 fn what_another_user_wrote_down_is_not_obeyed() {
@@ -29,7 +20,7 @@ fn what_another_user_wrote_down_is_not_obeyed() {
         [ -d "$OUTSIDE/victim" ] && echo there; kill -0 $process && echo alive; kill $process
         # And where only the directory's name is one's own.
         chown 0:0 $live/..; timeout 20 "$PRODUCT" runs ls; echo "code=$?"; [ -d "$OUTSIDE/victim" ] && echo there"#;
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     assert!(
         ended.stdout.contains("there\nalive\n") && ended.stdout.ends_with("code=125\nthere\n"),
         "{ended}"
@@ -47,7 +38,7 @@ fn a_caller_that_ignores_its_children_changes_nothing() {
     for site in Site::for_everyone(&[Need::Program("python3")]) {
         let ignores = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])";
         let script = format!(r#"exec python3 -c '{ignores}' "$PRODUCT" run --timeout 20s -- sh -c "exit 3""#);
-        let ended = shell(&site, &script);
+        let ended = site.shell().run(&script);
         assert!(ended.code == 3 && ended.took < Duration::from_secs(15), "{ended}");
     }
 }
@@ -60,7 +51,7 @@ fn a_mount_below_a_workspace_that_is_kept_apart_is_refused_by_name() {
             exec unshare --mount sh -uc '
                 mount -t tmpfs none "a b"; echo over >"a b/file"
                 "$PRODUCT" run --workspace-mode overlay -- cat "a b/file"; echo "code=$?"; "$PRODUCT" run -- cat "a b/file"'"#;
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "code=125\nover\n", "{ended}");
     assert!(
         ended.stderr.contains("/work/a b`") && ended.stderr.contains("--workspace-mode rw or ro"),
@@ -73,10 +64,10 @@ fn a_run_that_was_stopped_can_be_ended() {
     for site in Site::for_everyone(&[]) {
         let script = r#"
             "$PRODUCT" run -- sh -c 'touch begun; exec sleep 300' & process=$!
-            i=0; until [ -e begun ]; do i=$((i+1)); [ $i -lt 400 ] || exit 9; sleep 0.05; done
+            await '[ -e begun ]' 20
             kill -STOP $process
             timeout 20 "$PRODUCT" runs stop "$("$PRODUCT" runs ls -q)"; echo "stop=$?"; wait $process; echo "code=$?""#;
-        let ended = shell(&site, script);
+        let ended = site.shell().run(script);
         assert!(ended.stdout.contains("stop=0\ncode=143\n"), "{ended}");
     }
 }
@@ -87,7 +78,7 @@ fn owners_that_cannot_be_mapped_are_told_with_why_and_where() {
     let script = r#"
         (ulimit -n 32; "$PRODUCT" run -- true); echo "code=$?"
         touch device; exec unshare --mount sh -uc 'mount --bind /dev/null device; "$PRODUCT" run -- true; echo "code=$?"'"#;
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     assert!(!ended.stdout.contains("code=0"), "{ended}");
     let (few, below) = ended.stderr.split_once("Too many open files").expect("why it is");
     assert!(!few.contains("cannot map owners"), "{ended}");
@@ -97,11 +88,12 @@ fn owners_that_cannot_be_mapped_are_told_with_why_and_where() {
 #[test]
 fn where_no_file_may_grow_that_is_said() {
     for site in Site::for_everyone(&[]) {
-        let ended = shell(&site, r#"{ (ulimit -f 0; "$PRODUCT" run -- true; echo "code=$?") 2>&1; } | cat"#);
+        let ended =
+            site.shell().run(r#"{ (ulimit -f 0; "$PRODUCT" run -- true; echo "code=$?") 2>&1; } | cat"#);
         assert!(ended.stdout.contains("File too large") && ended.stdout.ends_with("code=125\n"), "{ended}");
         // The command has the signal's default action.
         let script = r#"exec "$PRODUCT" run -- sh -c 'ulimit -f 0; exec dd if=/dev/zero of=file count=1'"#;
-        let ended = shell(&site, script);
+        let ended = site.shell().run(script);
         assert!(ended.code == 153, "{ended}");
     }
 }
@@ -113,7 +105,7 @@ fn a_mask_that_shuts_everything_leaves_nothing_behind() {
     let script = r#"
         "$PRODUCT" run -- true; find . >"$OUTSIDE/before"; (umask 777; "$PRODUCT" run -- true; echo "code=$?")
         find . >"$OUTSIDE/after"; diff "$OUTSIDE/before" "$OUTSIDE/after" && echo same"#;
-    let ended = shell(&site, script);
+    let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "code=0\nsame\n", "{ended}");
 }
 
@@ -123,7 +115,7 @@ fn a_report_that_nobody_can_be_given_is_a_failure() {
         let script = r#"
             "$PRODUCT" run --json -- true 2>/dev/full; echo "full=$?"; "$PRODUCT" run -- true 2>/dev/full; echo "none=$?"
             "$PRODUCT" run --json -- true 2>&1 >/dev/null | true; "$PRODUCT" run --json -- true 2>report; echo "code=$?"; grep -c exit_code report"#;
-        let ended = shell(&site, script);
+        let ended = site.shell().run(script);
         assert_eq!(ended.stdout, "full=125\nnone=0\ncode=0\n1\n", "{ended}");
     }
 }
@@ -139,7 +131,7 @@ fn root_without_its_rights_makes_no_sandbox_and_says_so() {
         let script = format!(
             r#"setpriv {lacks} "$PRODUCT" run -- true; echo "code=$?"; setpriv {lacks} "$PRODUCT" doctor; echo "doctor=$?""#
         );
-        let ended = shell(&site, &script);
+        let ended = site.shell().run(&script);
         assert!(
             ended.stdout.contains("code=125\n") && ended.stdout.ends_with("doctor=1\n"),
             "{lacks}: {ended}"
@@ -155,7 +147,7 @@ fn root_without_its_rights_makes_no_sandbox_and_says_so() {
 #[test]
 fn what_is_not_there_is_named() {
     let Some(site) = Site::for_test(&[Need::Root]) else { return };
-    let ended = |script: &str| shell(&site, &format!("exec unshare --mount sh -uc '{script}'"));
+    let ended = |script: &str| site.shell().run(&format!("exec unshare --mount sh -uc '{script}'"));
     let without_null = ended(r#"mount -t tmpfs none /dev; exec "$PRODUCT" run -- true"#);
     assert!(
         without_null.code == 125 && without_null.stderr.contains("/dev/null: No such file"),

@@ -7,18 +7,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lockgate_clients::{Canary, Need, Run, Site, run_to_end};
+use lockgate_clients::{Canary, Need, Run, Site, bearer_provider, run_to_end};
 
 const NEEDS: &[Need] = &[Need::Program("curl"), Need::Program("python3")];
-const POLICY: &str = r#"
-backend = "process"
-[[provider]]
-id = "one"
-authorized_uris = ["https://protocols.example/*"]
-env = "ONE_TOKEN"
-inject = { header = "authorization", value = "Bearer {{access_token}}" }
-"#;
 const LIMIT: Duration = Duration::from_secs(20);
+
+fn policy() -> String {
+    format!("backend = \"process\"\n{}", bearer_provider("https://protocols.example/*"))
+}
 
 fn site_of(site: &Site, canary: &Canary) {
     site.keep("one", "access_token", canary.text());
@@ -36,7 +32,7 @@ fn programs_trust_the_authority_and_the_credential_is_put_in() {
     for site in Site::for_everyone(NEEDS) {
         let canary = Canary::draw();
         site_of(&site, &canary);
-        let ended = site.run().policy(POLICY).script(
+        let ended = site.run().policy(&policy()).script(
             r#"curl -sS -m 20 -o /dev/null -w 'curl=%{http_code}\n' -H "Authorization: Bearer $ONE_TOKEN" https://protocols.example/a
             python3 -c 'import ssl, urllib.request as u; print("python=%s" % u.urlopen("https://protocols.example/b").status)'
             curl -sS -m 20 -o /dev/null --cacert "$NODE_EXTRA_CA_CERTS" -w 'alone=%{http_code}\n' https://protocols.example/c
@@ -58,7 +54,7 @@ fn programs_trust_the_authority_and_the_credential_is_put_in() {
 fn the_files_of_a_killed_run_go_at_the_next_start() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site_of(&site, &Canary::draw());
-    let run = site.run().policy(POLICY);
+    let run = site.run().policy(&policy());
     let mut killed = begun(&run, &site);
     killed.kill().expect("a process of this test's");
     assert_eq!(killed.wait().expect("it was killed").signal(), Some(9));

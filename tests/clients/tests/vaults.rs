@@ -10,12 +10,9 @@ use lockgate_clients::{Canary, Need, Site, product, run_to_end};
 fn of_many_who_are_first_one_makes_the_key() {
     let Some(site) = Site::for_test(&[]) else { return };
     let value = site.file("value", Canary::draw().text());
-    let script = r#"for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "$PRODUCT" creds set p$i --from-file "$1" || echo failed $i & done; wait
+    let script = r#"for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "$PRODUCT" creds set p$i --from-file "$VALUE" || echo failed $i & done; wait
         for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "$PRODUCT" creds show p$i >/dev/null || echo closed $i; done"#;
-    let mut command = site.world().command("/bin/sh");
-    command.args(["-uc", script, "sh"]).arg(value).current_dir(site.workspace());
-    command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
-    let ended = run_to_end(&mut command, Duration::from_secs(60));
+    let ended = site.shell().with("VALUE", value).run(script);
     assert!(ended.code == 0 && ended.stdout.is_empty(), "{ended}");
 }
 
