@@ -40,6 +40,12 @@ impl Needle {
         Self { octets, variable, edges }
     }
 
+    /// Returns it as it is where letters have lost their case.
+    pub(super) fn in_lower_case(&self) -> Self {
+        let octets = Zeroizing::new(self.octets.to_ascii_lowercase());
+        Self { octets, variable: self.variable.clone(), edges: self.edges }
+    }
+
     /// Merges the spellings of another needle with the same octets.
     pub(super) fn merge(&mut self, other: &mut Self) {
         self.edges = self.edges.or(other.edges);

@@ -27,6 +27,8 @@ struct Set {
     heads: Heads,
     /// Built for the first long text; `None` if the needles do not suit.
     samples: OnceLock<Option<Samples>>,
+    /// The same needles in lower case. Built for the first name that is long enough to hold one.
+    in_names: OnceLock<Needles>,
     /// An upper bound of the octets at the end of a text that may be the beginning of a needle, or stand before one and be masked with
     /// it. Rounded up.
     reach: usize,
@@ -48,8 +50,10 @@ impl Needles {
     /// Builds the needles of secrets. Forms shorter than four octets are left out.
     #[must_use]
     pub fn of<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
-        let mut needles: Vec<Needle> =
-            secrets.into_iter().flat_map(|secret| forms::of(secret.expose())).collect();
+        Self::built(secrets.into_iter().flat_map(|secret| forms::of(secret.expose())).collect())
+    }
+
+    fn built(mut needles: Vec<Needle>) -> Self {
         needles.retain(|needle| needle.octets.len() >= SHORTEST);
         needles.sort_unstable_by(|one, other| one.octets.cmp(&other.octets));
         needles.dedup_by(|later, kept| {
@@ -64,7 +68,8 @@ impl Needles {
         let reach = if needles.is_empty() { 0 } else { (longest + 1).next_multiple_of(ROUND) };
         let separators = Separators::of(&needles);
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(usize::MAX);
-        Self(Arc::new(Set { needles, heads, samples: OnceLock::new(), reach, separators, shortest }))
+        let (samples, in_names) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(Set { needles, heads, samples, in_names, reach, separators, shortest }))
     }
 
     /// Returns whether one is a clone of the other.
@@ -91,6 +96,14 @@ impl Needles {
         let mut occurrences = Vec::new();
         self.search(text, &mut occurrences);
         !occurrences.is_empty()
+    }
+
+    /// Returns whether any needle is in the name of a header, given in lower case: the name has lost the needle's case by then.
+    #[must_use]
+    pub fn are_in_name(&self, name: &[u8]) -> bool {
+        let lower = || Self::built(self.0.needles.iter().map(Needle::in_lower_case).collect());
+        // Most names are shorter than any secret.
+        name.len() >= self.0.shortest && self.0.in_names.get_or_init(lower).are_in(name)
     }
 
     /// Masks a whole text, such as a header's value. Returns it with the number of occurrences, or `None` if there is none.
@@ -269,6 +282,24 @@ mod tests {
         assert!(out.is_empty());
         let shown = format!("{scrubber:?}");
         assert!(shown.contains(&format!("{needles:?}, 0 found, 14 octets held")), "{shown}");
+    }
+
+    #[test]
+    fn a_name_holds_what_has_lost_its_case() {
+        let needles = needles(&["S3cret-Value"]);
+        for (name, holds) in [
+            ("x-s3cret-value-x", true),
+            ("s3cret-value", true),
+            ("x-533363726574-56616c7565", false),
+            ("x-5333637265742d56616c7565", true),
+            ("x-s3cret-valu", false),
+            ("etag", false),
+        ] {
+            assert_eq!(needles.are_in_name(name.as_bytes()), holds, "{name}");
+        }
+        let base64 = data_encoding::BASE64_NOPAD.encode(b"S3cret-Value").to_ascii_lowercase();
+        assert!(needles.are_in_name(base64.as_bytes()));
+        assert!(!needles.are_in(b"s3cret-value"), "a value keeps its case");
     }
 
     #[test]

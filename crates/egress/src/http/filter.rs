@@ -147,12 +147,12 @@ impl<'a> Filter<'a> {
     pub(super) fn fields(&mut self, fields: &mut Fields) {
         self.refresh();
         let Some(needles) = &self.needles else { return };
+        let names = fields.len();
+        fields.keep(|name| !needles.are_in_name(name.as_bytes()));
+        self.masked += (names - fields.len()) as u64;
         if !needles.are_in(fields.all_text()) {
             return;
         }
-        let names = fields.len();
-        fields.keep(|name| needles.scrub_text(name.as_bytes()).is_none());
-        self.masked += (names - fields.len()) as u64;
         let _ = fields.rewrite(|_, value| {
             let scrubbed = needles.scrub_text(value);
             Ok::<_, Infallible>(scrubbed.map(|(masked, found)| {
@@ -314,6 +314,20 @@ mod tests {
             assert!(!out.windows(4).any(|four| SECRET.windows(4).any(|part| part == four)), "{media_type}");
             assert_eq!((out.len(), filter.masked()), (message(b"one\n").len() + message(SECRET).len(), 1));
         }
+    }
+
+    #[test]
+    fn a_field_goes_whose_name_holds_a_secret_without_its_case() {
+        let needles = LiveNeedles::from(Needles::of([&Secret::new(SECRET.to_vec())]));
+        let mut head = head_of("text/plain");
+        let name = std::str::from_utf8(SECRET).unwrap();
+        for name in [name.to_owned(), format!("x-{name}-y"), "x-note".to_owned()] {
+            head.fields.push(&name, b"1");
+        }
+        let filter =
+            Filter::scrubbing(&needles, &mut head, &mut ResponseBody::Framed(BodyLength::None)).unwrap();
+        let left: Vec<&str> = head.fields.iter().map(|(name, _)| name).collect();
+        assert_eq!((left, filter.masked()), (vec!["content-type", "x-note"], 2));
     }
 
     #[test]
