@@ -115,9 +115,19 @@ fn one_name(flag: &str, name: &str) -> Result<(), anyhow::Error> {
     if !names_several {
         return Ok(());
     }
-    let each: Vec<String> = name.split(',').map(|name| format!("{flag} {}", name.trim())).collect();
+    // A piece of digits is one more port of the host before it.
+    let mut host = "";
+    let each = name.split(',').map(str::trim).map(|piece| {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if is_number(piece) && !host.is_empty() {
+            return format!("{flag} {host}:{piece}");
+        }
+        host = piece.rsplit_once(':').filter(|(_, port)| is_number(port)).map_or(piece, |(host, _)| host);
+        format!("{flag} {piece}")
+    });
+    let each = each.collect::<Vec<_>>().join(" ");
     let what = format!("{flag} `{}` names several at once", output::plain(name));
-    Err(Usage::error(what, format!("give {flag} for each: {}", output::plain(&each.join(" ")))))
+    Err(Usage::error(what, format!("give {flag} for each: {}", output::plain(&each))))
 }
 
 fn workspace(spec: &Spec) -> Result<Option<WorkspaceConfig>, anyhow::Error> {
@@ -167,6 +177,18 @@ mod tests {
             ("https://a.example/x,https://b.example/y", false),
         ] {
             assert_eq!(one_name("--allow", name).is_ok(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_port_behind_a_comma_is_of_the_host_before_it() {
+        for (name, each) in [
+            ("a.example:22,443", "--allow a.example:22 --allow a.example:443"),
+            ("a.example, 22,b.example", "--allow a.example --allow a.example:22 --allow b.example"),
+            ("[::1]:22,443", "--allow [::1]:22 --allow [::1]:443"),
+        ] {
+            let (_, remedy) = crate::exit::judge(&one_name("--allow", name).unwrap_err());
+            assert_eq!(remedy.unwrap(), format!("give --allow for each: {each}"));
         }
     }
 }
