@@ -1,5 +1,8 @@
 //! The configuration of an image, parsed and bounded: its layers and how it is run.
 
+use std::collections::BTreeMap;
+
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
@@ -7,6 +10,40 @@ use crate::error::Error;
 use crate::manifest::{LARGEST, MOST_LAYERS, malformed, parse};
 use crate::service::{RawService, Service};
 
+/// The keys of the `config` object that are read.
+const READ: [&str; 9] = [
+    "User",
+    "Env",
+    "Entrypoint",
+    "Cmd",
+    "WorkingDir",
+    "Volumes",
+    "ExposedPorts",
+    "StopSignal",
+    "Healthcheck",
+];
+/// The keys that engines write beside them, as in the answer of `docker inspect`. They are not heeded.
+const UNHEEDED: [&str; 19] = [
+    "Labels",
+    "ArgsEscaped",
+    "Memory",
+    "MemorySwap",
+    "CpuShares",
+    "Hostname",
+    "Domainname",
+    "AttachStdin",
+    "AttachStdout",
+    "AttachStderr",
+    "Tty",
+    "OpenStdin",
+    "StdinOnce",
+    "Image",
+    "OnBuild",
+    "Shell",
+    "StopTimeout",
+    "MacAddress",
+    "NetworkDisabled",
+];
 /// How many words a command may have, and how many variables an environment.
 const MOST_WORDS: usize = 4096;
 
@@ -92,11 +129,18 @@ impl ImageConfig {
 }
 
 impl Command {
-    /// Parses only the `config` object of an image's configuration.
+    /// Parses only the `config` object of an image's configuration, written by hand: a key that no engine knows is a slip.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// When it is malformed, or has an unknown key.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+        let keys: BTreeMap<String, IgnoredAny> = parse("configuration", octets)?;
+        let is_known = |key: &&String| READ.contains(&key.as_str()) || UNHEEDED.contains(&key.as_str());
+        if let Some(key) = keys.keys().find(|key| !is_known(key)) {
+            let known = READ.map(|known| format!("`{known}`")).join(", ");
+            let why = format!("unknown field `{}`, expected one of {known}", key.escape_default());
+            return Err(malformed("configuration", why));
+        }
         Self::compile(parse("configuration", octets)?)
     }
 
@@ -144,6 +188,19 @@ mod tests {
         assert_eq!(config.layers, [layer]);
         assert_eq!(config.command.environment, [("A".to_owned(), "b=c".to_owned())]);
         assert_eq!((config.command.user.as_str(), config.command.directory.as_str()), ("app", "/w"));
+    }
+
+    #[test]
+    fn a_slip_in_a_key_is_refused_where_it_was_written_by_hand() {
+        for text in [r#"{"Cmd":["x"],"Labels":{},"Tty":false,"OnBuild":null}"#, "{}"] {
+            assert!(Command::parse(text.as_bytes()).is_ok(), "{text}");
+        }
+        for key in ["Cmdd", "cmd", "config"] {
+            let error = Command::parse(format!("{{\"{key}\":[\"x\"]}}").as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(&format!("unknown field `{key}`, expected one of `User`")), "{error}");
+        }
+        let pulled = r#"{"config":{"Cmdd":["x"]},"rootfs":{"diff_ids":[]}}"#;
+        assert!(ImageConfig::parse(pulled.as_bytes()).is_ok());
     }
 
     #[test]

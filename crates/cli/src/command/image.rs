@@ -1,5 +1,7 @@
 //! `lockgate image`: the local image store.
 
+use std::path::PathBuf;
+
 use image::{Bounds, Command, Listed, Reference, Removed};
 use policy::{ByteSize, ProviderId};
 use runtime::{Images, PullAsked};
@@ -44,19 +46,10 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
             let name =
                 name.map(|name| name.parse::<Reference>()).transpose().map_err(runtime::Error::from)?;
             let command = match config {
-                Some(path) => {
-                    let text = std::fs::read(&path)
-                        .map_err(|source| runtime::Error::ReadSettings { path: path.clone(), source })?;
-                    Command::parse(&text)
-                        .map_err(|error| runtime::Error::ParseSettings { path, why: error.to_string() })?
-                }
+                Some(path) => configured(path)?,
                 None => Command::default(),
             };
-            let octets: ByteSize = max_size
-                .parse()
-                .map_err(|e| Usage::error(format!("--max-size: {e}"), "as in --max-size 16GiB"))?;
-            let bounds = Bounds { octets: octets.bytes(), ..Bounds::default() };
-            for listed in images.import(&source, name, command, bounds)? {
+            for listed in images.import(&source, name, command, bounds(&max_size)?)? {
                 show_taken(&listed)?;
             }
         }
@@ -73,6 +66,22 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
         }
     }
     Ok(0)
+}
+
+/// Reads how a root file system is run from a file that a person wrote.
+fn configured(path: PathBuf) -> Result<Command, runtime::Error> {
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(source) => return Err(runtime::Error::ReadSettings { path, source }),
+    };
+    Command::parse(&text).map_err(|error| {
+        let why = match error {
+            image::Error::Document { why, .. } => why,
+            error => error.to_string(),
+        };
+        let meant = policy::did_it_mean(&why).map(|meant| format!("\n{meant}")).unwrap_or_default();
+        runtime::Error::ParseSettings { path, why: format!("{why}{meant}") }
+    })
 }
 
 fn bounds(size: &str) -> Result<Bounds, anyhow::Error> {
