@@ -56,6 +56,7 @@ mod system_keys;
 mod system_proxies;
 mod taken_image;
 mod terminal_relay;
+mod unknown_variables;
 mod value_source;
 mod vault;
 mod watch;
@@ -88,5 +89,6 @@ pub use standalone::{AuditFile, BoundAddresses, SidecarEvent, Standalone, serve_
 pub use state::StateDirectory;
 pub use stop::stop;
 pub use system_keys::{SystemKey, SystemKeys};
+pub use unknown_variables::unknown_variables;
 pub use value_source::ValueSource;
 pub use vault::Credentials;

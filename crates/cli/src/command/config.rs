@@ -12,6 +12,7 @@ pub(crate) fn config(command: Config) -> Done {
     let Config::Show { spec, origin, json } = command;
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
+    super::tell_unknown_variables(&caller);
     let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
     let rows = layers.origins();
     match Form::of(json) {

@@ -40,6 +40,11 @@ fn look_after_dead(state: &StateDirectory) {
         .for_each(|told| output::tell(&format!("note: {told}")));
 }
 
+/// Tells of variables that were probably meant as settings.
+fn tell_unknown_variables(caller: &Caller) {
+    runtime::unknown_variables(caller).iter().for_each(|told| output::tell(&format!("note: {told}")));
+}
+
 /// Identifies the caller and its working directory.
 fn caller() -> Result<Caller, anyhow::Error> {
     Caller::current().map_err(|error| {

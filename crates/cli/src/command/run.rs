@@ -45,6 +45,7 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     if arguments.terminal {
         request.flags.terminal = Some(TerminalConfig::Always);
     }
+    super::tell_unknown_variables(&caller);
     let spec = Settings::load(&request, &caller, Some(&state))?.spec;
     if arguments.command.is_empty() && spec.image.is_none() {
         return Err(Usage::error("no command was given", "lockgate run -- CMD"));

@@ -26,6 +26,7 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
+    super::tell_unknown_variables(&caller);
     Ok(Settings::load(&request(spec)?, &caller, Some(&state))?)
 }
 

@@ -1,0 +1,75 @@
+//! `LOCKGATE_*` variables that nothing reads: a misspelt one would be ignored without a word.
+
+use sandbox::Caller;
+
+const PREFIX: &str = "LOCKGATE_";
+/// What is read, without the prefix. S0.10
+const READ: [&str; 11] =
+    ["BACKEND", "SANDBOX", "IMAGE", "TIMEOUT", "MEMORY", "CPUS", "PIDS", "DISK", "LIMITS", "PRESETS", "ORG"];
+/// What a sandbox's command has, for a run that was started inside one.
+const SET_INSIDE: [&str; 2] = ["RUN_ID", "SOCKET"];
+
+/// Returns a sentence for each variable of that prefix that nothing reads.
+#[must_use]
+pub fn unknown_variables(caller: &Caller) -> Vec<String> {
+    let names = caller.environment.iter().filter_map(|(name, _)| name.to_str()?.strip_prefix(PREFIX));
+    let unknown = names.filter(|name| !is_known(name)).map(|name| {
+        let meant = match policy::did_you_mean(name, READ).split('`').nth(1) {
+            Some(near) => format!("; did you mean {PREFIX}{near}?"),
+            None => String::new(),
+        };
+        format!("{PREFIX}{} is not a variable of Lockgate's{meant}", name.escape_debug())
+    });
+    unknown.collect()
+}
+
+/// Whether a variable is read or set by this program, its demonstration, or its tests, which name programs by `_BIN`; or by Kubernetes
+/// for a service of this name.
+fn is_known(name: &str) -> bool {
+    READ.contains(&name)
+        || SET_INSIDE.contains(&name)
+        || name.starts_with("TEST_")
+        || name.starts_with("DEMO_")
+        || name.ends_with("_BIN")
+        || name == "BIN"
+        || name.starts_with("PORT")
+        || name.starts_with("SERVICE_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_told_and_what_is_read_is_not() {
+        let told = |name: &str| {
+            let environment = vec![(name.into(), "x".into())];
+            let (home, directory) = (None, "/".into());
+            unknown_variables(&Caller { uid: 0, gid: 0, superuser: false, home, directory, environment })
+        };
+        let slip = "LOCKGATE_MEMROY is not a variable of Lockgate's; did you mean LOCKGATE_MEMORY?";
+        assert_eq!(told("LOCKGATE_MEMROY"), [slip]);
+        assert_eq!(told("LOCKGATE_NETWORK"), ["LOCKGATE_NETWORK is not a variable of Lockgate's"]);
+        for known in [
+            "LOCKGATE",
+            "LOCKGATE_RUN_ID",
+            "LOCKGATE_TEST_REQUIRE",
+            "LOCKGATE_BIN",
+            "LOCKGATE_PORT",
+            "LOCKGATES_X",
+        ] {
+            assert_eq!(told(known), [""; 0], "{known}");
+        }
+    }
+
+    #[test]
+    fn every_variable_of_the_settings_is_known() {
+        let words = include_str!("settings.rs").split('"').filter_map(|word| word.strip_prefix(PREFIX));
+        let mut names: Vec<&str> = words.filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut read = READ;
+        read.sort_unstable();
+        assert_eq!(names, read);
+    }
+}
