@@ -19,6 +19,7 @@ use crate::proxy::{Proxies, Proxy, ProxyChoice};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::{RunSpec, Terminal};
+use crate::variable::is_name;
 use crate::written::{CompanionEgress, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
 use crate::{claim, label, setup};
 
@@ -125,7 +126,7 @@ pub(crate) fn apply_limits(
 fn apply_env(origin: &str, config: &RunConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let names = config.env.set.keys().chain(&config.env.pass);
     for name in names {
-        if name.is_empty() || name.contains(['=', '\0']) {
+        if !is_name(name) {
             return Err(ConfigError::new(
                 origin,
                 "env",

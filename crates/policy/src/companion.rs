@@ -13,6 +13,7 @@ use crate::quantity::Span;
 use crate::reach::compile_ports;
 use crate::rules::Policy;
 use crate::target::Port;
+use crate::variable::is_name;
 use crate::written::CompanionConfig;
 
 /// The longest name: it is a DNS label and part of file names.
@@ -121,7 +122,7 @@ fn compile_patience(origin: &Origin, at: &Location<'_>, within: Option<&str>) ->
 
 fn refuse_bad_variables(at: &Location<'_>, variables: &BTreeMap<String, String>) -> Result<(), ConfigError> {
     for (name, value) in variables {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+        if !is_name(name) || value.contains('\0') {
             return Err(at.error("env", format!("`{}` is not a variable", name.escape_default())));
         }
     }

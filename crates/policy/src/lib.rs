@@ -51,6 +51,7 @@ mod spec;
 mod target;
 mod trust;
 mod unrequested_search;
+mod variable;
 mod word;
 mod written;
 
