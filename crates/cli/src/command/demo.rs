@@ -44,12 +44,15 @@ pub(crate) fn demo() -> Done {
         }
     })?;
     drop(upstream);
-    report_leftovers()?;
+    let left = report_leftovers()?;
     let run = &finished.run;
     output::data(&format!("\nThe sidecar recorded each request: lockgate audit show {run}"))?;
     output::data(&format!("and the record proves itself:      lockgate audit verify {run}"))?;
     output::data("Now run something of your own:     lockgate run -- CMD")?;
-    Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
+    match u8::try_from(finished.outcome.exit_code).unwrap_or(1) {
+        0 => Ok(u8::from(left)),
+        code => Ok(code),
+    }
 }
 
 /// Returns the settings of the demonstration, in the form of flags.
@@ -166,13 +169,13 @@ pub(crate) fn upstream() -> Done {
     Ok(0)
 }
 
-/// Checks whether the agent's left-over process is still running.
-fn report_leftovers() -> Result<(), anyhow::Error> {
+/// Tells whether the agent's left-over process is still running, and returns it.
+fn report_leftovers() -> Result<bool, anyhow::Error> {
     let command = format!("sleep\0{LEFTOVER}\0");
     let is_it =
         |path: PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command.as_bytes());
     let found = std::fs::read_dir("/proc")?.flatten().any(|entry| is_it(entry.path()));
     let (mark, text) = if found { ('✗', "it is still running") } else { ('✓', "it ended with the run") };
     output::data(&format!("  {mark} {:<38} {text}", "leave a process behind"))?;
-    Ok(())
+    Ok(found)
 }
