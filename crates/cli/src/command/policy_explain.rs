@@ -14,11 +14,57 @@ use crate::output::{self, Form};
 const OWN_LOOPBACK: &str =
     "not: loopback inside is the sandbox's own, so whoever does not ask the proxy stays there";
 
+/// What an explanation is about. The names are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Everywhere,
+    Dns,
+    Proxy,
+    Connect,
+    Redirected,
+    /// The address guard, which decides last.
+    Addresses,
+    /// The proxy on the way out, which decides nothing.
+    Upstream,
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Everywhere => "on every plane",
+            Self::Dns => "dns",
+            Self::Proxy => "through the proxy",
+            Self::Connect => "CONNECT to the proxy",
+            Self::Redirected => "redirected",
+            Self::Addresses => "then",
+            Self::Upstream => "upstream proxy",
+        }
+    }
+
+    /// Whether requests come in this way.
+    fn is_plane(self) -> bool {
+        matches!(self, Self::Everywhere | Self::Proxy | Self::Connect | Self::Redirected)
+    }
+}
+
+impl Serialize for Stage {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Allow,
+    Deny,
+}
+
 /// The explanation for one plane.
 #[derive(Serialize)]
 struct Way {
-    way: &'static str,
-    verdict: &'static str,
+    way: Stage,
+    verdict: Verdict,
     guard: Option<&'static str>,
     rule: Option<String>,
     reason: String,
@@ -32,14 +78,14 @@ struct Way {
 }
 
 impl Way {
-    fn allowed(way: &'static str, rule: Option<String>, reason: String) -> Self {
-        Self { way, verdict: "allow", guard: None, rule, reason, hint: None, told: None, group: None }
+    fn allowed(way: Stage, rule: Option<String>, reason: String) -> Self {
+        Self { way, verdict: Verdict::Allow, guard: None, rule, reason, hint: None, told: None, group: None }
     }
 
-    fn denied(way: &'static str, denial: &Denial, flags: &Spec) -> Self {
+    fn denied(way: Stage, denial: &Denial, flags: &Spec) -> Self {
         Self {
             way,
-            verdict: "deny",
+            verdict: Verdict::Deny,
             guard: Some(denial.guard.code()),
             rule: denial.rule.clone(),
             reason: denial.to_string(),
@@ -50,19 +96,19 @@ impl Way {
     }
 
     /// An explanation without a decision.
-    fn never_taken(way: &'static str, reason: &str) -> Self {
-        Self { verdict: "deny", ..Self::allowed(way, None, reason.into()) }
+    fn never_taken(way: Stage, reason: &str) -> Self {
+        Self { verdict: Verdict::Deny, ..Self::allowed(way, None, reason.into()) }
     }
 
     fn is_allowed(&self) -> bool {
-        self.verdict == "allow"
+        self.verdict == Verdict::Allow
     }
 
     fn line(&self) -> String {
         let told = self.told.as_deref().map(output::plain);
         let told = told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default();
-        let denied = if self.guard.is_none() || self.way == "dns" { "" } else { "denied: " };
-        format!("  {:<22}  {denied}{}{told}", self.way, output::plain(&self.reason))
+        let denied = if self.guard.is_none() || self.way == Stage::Dns { "" } else { "denied: " };
+        format!("  {:<22}  {denied}{}{told}", self.way.name(), output::plain(&self.reason))
     }
 }
 
@@ -73,17 +119,15 @@ pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done
     let (asked, ways) = match Target::parse(&whole(text)) {
         Ok(target) => (format!("{method} {target}"), ways(&policy, &method, &target, spec)?),
         Err(denial) => {
-            let on_all = Way::denied("on every plane", &denial, spec);
+            let on_all = Way::denied(Stage::Everywhere, &denial, spec);
             (format!("{method} {}", output::plain(text)), vec![on_all])
         }
     };
-    // The address guard decides last.
-    let is_planes = |way: &&Way| !matches!(way.way, "dns" | "then");
-    let allowed = ways.iter().filter(is_planes).any(Way::is_allowed)
-        && ways.iter().filter(|way| way.way == "then").all(Way::is_allowed);
+    let allowed = ways.iter().filter(|way| way.way.is_plane()).any(Way::is_allowed)
+        && ways.iter().filter(|way| way.way == Stage::Addresses).all(Way::is_allowed);
     match form {
         Form::Json => {
-            let verdict = if allowed { "allow" } else { "deny" };
+            let verdict = if allowed { Verdict::Allow } else { Verdict::Deny };
             let value = serde_json::json!({"asked": asked, "verdict": verdict, "ways": ways});
             output::data(&value.to_string())?;
         }
@@ -107,21 +151,21 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
         ways.push(match policy.decide_name(name) {
             Ok(rule) => {
                 let reason = format!("answered with an address of the sandbox's own, by {rule}");
-                Way::allowed("dns", Some(rule.to_string()), reason)
+                Way::allowed(Stage::Dns, Some(rule.to_string()), reason)
             }
             Err(denial) => Way {
                 reason: format!("does not exist: {denial}"),
                 hint: None,
                 told: None,
-                ..Way::denied("dns", &denial, spec)
+                ..Way::denied(Stage::Dns, &denial, spec)
             },
         });
     }
     let planes = [
-        ("through the proxy", request(Plane::Forward)),
-        ("CONNECT to the proxy", tunnel(Plane::Forward, View::Opaque)),
+        (Stage::Proxy, request(Plane::Forward)),
+        (Stage::Connect, tunnel(Plane::Forward, View::Opaque)),
         (
-            "redirected",
+            Stage::Redirected,
             match target.scheme() {
                 Scheme::Http => request(Plane::Transparent),
                 Scheme::Https => tunnel(Plane::Transparent, View::Tls),
@@ -129,7 +173,7 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
         ),
     ];
     for (way, asked) in planes {
-        if way == "redirected" && hint::is_loopback(&host) {
+        if way == Stage::Redirected && hint::is_loopback(&host) {
             ways.push(Way::never_taken(way, OWN_LOOPBACK));
             continue;
         }
@@ -153,17 +197,25 @@ fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Resul
             Err(denial) => Way::denied(way, &denial, spec),
         });
     }
-    if ways.iter().any(|way| way.way != "dns" && way.is_allowed()) {
+    if ways.iter().any(|way| way.way.is_plane() && way.is_allowed()) {
+        let proxy = policy.proxies().on_the_way_to(&host);
         ways.push(match (&host, judge_address(policy, method, target)?) {
-            (_, Some(denial)) => Way::denied("then", &denial, spec),
+            (_, Some(denial)) => Way::denied(Stage::Addresses, &denial, spec),
             (Host::Address(_), None) => {
-                Way::allowed("then", None, "its address is public, or named by its rule".into())
+                Way::allowed(Stage::Addresses, None, "its address is public, or named by its rule".into())
             }
             (Host::Name(_), None) => {
                 let reason = "every address it resolves to must be public, or be named by its rule, and none may be denied";
-                Way::allowed("then", None, reason.into())
+                Way::allowed(Stage::Addresses, None, reason.into())
             }
         });
+        if let Some(proxy) = proxy {
+            let unresolved = match &host {
+                Host::Name(_) => "; a name that does not resolve here goes to it by name",
+                Host::Address(_) => "",
+            };
+            ways.push(Way::allowed(Stage::Upstream, None, format!("it is {proxy}{unresolved}")));
+        }
     }
     Ok(ways)
 }
