@@ -42,8 +42,19 @@ impl Arguments {
         if Self::begins_a_run() {
             return Self { command: Command::Run(RunAlone::read()) };
         }
-        Self::parse()
+        let mut described = Self::command();
+        let read = described.try_get_matches_from_mut(std::env::args_os());
+        let read = read.and_then(|mut matches| Self::from_arg_matches_mut(&mut matches));
+        read.unwrap_or_else(|error| refused(error, &mut described).exit())
     }
+}
+
+/// Formats a usage error, with advice for words that other programs know.
+fn refused(mut error: clap::Error, described: &mut clap::Command) -> clap::Error {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    elsewhere::point_to(&mut error, &words);
+    error.format(described)
 }
 
 /// The command line of `lockgate run` alone. To describe every other command as well would cost each start a third of a
@@ -65,9 +76,8 @@ impl RunAlone {
             .and_then(|matches| Self::from_arg_matches_mut(&mut ManuallyDrop::new(matches)));
         match read {
             Ok(Self { command: OnlyRun::Run(run) }) => run,
-            Err(mut error) => {
-                elsewhere::point_to(&mut error);
-                let error = error.format(&mut described);
+            Err(error) => {
+                let error = refused(error, &mut described);
                 if error.use_stderr() && asks_for_json() {
                     let _ = output::report(&as_json(&error));
                     std::process::exit(error.exit_code());
