@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use policy::{Layers, Origin, RunConfig};
+use policy::{ConfigError, Layers, Origin, RunConfig};
 use runtime::{Settings, StateDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -103,6 +103,17 @@ impl PolicyText {
             false => error.to_string().trim_end().to_owned(),
         };
         Usage::error(format!("{}: {why}", self.name), "mend it first")
+    }
+
+    /// Refuses a rule that no run would accept, by the word that was typed for it.
+    fn refuse_unfit(&self, list: &str, target: &str, rule: &Table) -> Result<(), anyhow::Error> {
+        let config = self.parse(&format!("[[egress.{list}]]\n{rule}"))?;
+        let mut layers = Layers::default();
+        layers.push(Origin::Named(self.name.clone()), config);
+        layers.compile().map(drop).map_err(|error| {
+            let (origin, field) = (format!("policy {list}"), target.to_owned());
+            runtime::Error::from(ConfigError { origin, field, ..error }).into()
+        })
     }
 
     /// Refuses content that no run would accept.
@@ -203,7 +214,7 @@ pub(crate) fn init(file: &PolicyFile) -> Done {
     let file = PolicyText::open(file)?;
     if !file.text.is_empty() {
         return Err(Usage::error(
-            format!("{} is there already", file.name),
+            format!("{} already exists", file.name),
             "change it with `lockgate policy allow HOST`",
         ));
     }
@@ -240,6 +251,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     let mut added = Vec::new();
     for target in targets {
         let rule = rule(list, target, reason);
+        file.refuse_unfit(list, target, &rule)?;
         if tables(rules).any(|there| is_same(&there, &rule)) {
             output::tell(&format!("{name}: {list} {target} is there already"));
         } else if reason.is_some_and(|reason| give_reason(rules, &rule, reason)) {
@@ -254,7 +266,9 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     }
     if !added.is_empty() {
         file.write(&as_before(start, document.to_string()))?;
-        output::tell(&format!("{name}: {list} {}, for runs that begin from now on", added.join(", ")));
+        let is_approved = file.approval.as_ref().is_none_or(|approval| approval.given);
+        let once = if is_approved { "" } else { ", once you have approved it" };
+        output::tell(&format!("{name}: {list} {}, for runs that begin from now on{once}", added.join(", ")));
     } else {
         file.tell_unapproved();
     }
