@@ -59,10 +59,13 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::OrganisationBesidePlatform { .. }
             | runtime::Error::Value { .. }
             | runtime::Error::ReadValue { .. }
+            | runtime::Error::NoCommand { .. }
+            | runtime::Error::Image(image::Error::Reference { .. } | image::Error::NoName { .. })
             | runtime::Error::Sandbox(sandbox::Error::Unknown { .. }) => USAGE,
             runtime::Error::Record { .. }
             | runtime::Error::GoesOn { .. }
             | runtime::Error::Stop { .. }
+            | runtime::Error::AlreadyEnded { .. }
             | runtime::Error::TakeOver { .. }
             | runtime::Error::WrittenBy { .. }
             | runtime::Error::NothingKept { .. } => NOTHING,

@@ -66,6 +66,12 @@ pub enum Error {
         /// What is missing or wrong.
         why: String,
     },
+    /// A root file system is imported without a name.
+    #[error("import {path}: a root file system has no name of its own")]
+    NoName {
+        /// The file or directory.
+        path: PathBuf,
+    },
     /// A document of the image is malformed.
     #[error("understand the image's {what}: {why}")]
     Document {
@@ -107,11 +113,15 @@ impl Error {
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
         match self {
+            Self::Reference { .. } => {
+                Some("write it as in registry.example.com/team/app:1.2".into())
+            }
+            Self::NoName { .. } => Some("give it one with --name".into()),
             Self::NoImage { advice, .. } => Some(advice.clone()),
             Self::NothingToRemove { .. } => Some("lockgate image ls names those that are here".into()),
             Self::InUse { .. } => Some("wait for the run to end, or end it".into()),
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
-                Some("if the image is to be trusted with that much, say --max-size".into())
+                Some("to allow more, pass --max-size SIZE".into())
             }
             Self::Damaged { path, .. } if path.ends_with("names.json") => Some(format!(
                     "it is damaged; move {} away, and pull or import the images again under their names",

@@ -72,6 +72,11 @@ impl FromStr for Reference {
 }
 
 fn parse(text: &str) -> Result<Reference, &'static str> {
+    match text.split_once("://") {
+        Some(("https", _)) => return Err("it is an address; leave out https://"),
+        Some(_) => return Err("it is an address; leave out what is before the host"),
+        None => {}
+    }
     let (rest, digest) = match text.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest.parse()?)),
         None => (text, None),

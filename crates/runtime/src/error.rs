@@ -91,6 +91,12 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// A run that was to be ended has ended.
+    #[error("run {run} has already ended")]
+    AlreadyEnded {
+        /// The run.
+        run: String,
+    },
     /// A run cannot be ended from here.
     #[error("end run {run}: {why}")]
     Stop {
@@ -226,6 +232,14 @@ pub enum Error {
     /// The vault cannot be used.
     #[error(transparent)]
     Vault(#[from] credential::VaultError),
+    /// Neither the image nor whoever asks for it names a command.
+    #[error("begin: the image `{image}` has no command of its own, and none was given")]
+    NoCommand {
+        /// The image.
+        image: String,
+        /// How to give one.
+        remedy: &'static str,
+    },
     /// An image cannot be used.
     #[error(transparent)]
     Image(#[from] image::Error),
@@ -267,7 +281,7 @@ pub enum Error {
         remedy: Option<String>,
     },
     /// A companion could not be made, or was not healthy in time.
-    #[error("have companion `{name}`: {why}")]
+    #[error("start companion `{name}`: {why}")]
     Companion {
         /// Its name.
         name: String,
@@ -306,6 +320,7 @@ impl Error {
     pub fn sentence(&self) -> String {
         match self {
             Self::Settings(error) => error.to_string(),
+            Self::AlreadyEnded { .. } => self.to_string(),
             error => format!("failed to {error}"),
         }
     }

@@ -19,6 +19,7 @@ impl Error {
             Self::Authorities(_) => Some(
                 "name a file of certificates in PEM, or unset SSL_CERT_FILE to trust this machine's".into(),
             ),
+            Self::NoCommand { remedy, .. } => Some((*remedy).to_owned()),
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy(),
             Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),

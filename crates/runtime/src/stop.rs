@@ -19,7 +19,7 @@ pub fn stop(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     let failed = |why| Error::Stop { run: run.to_string(), why };
     let record = RunRecord::read(directory, run)?;
     if record.state != RunState::Running || !directory.live().join(run.as_str()).exists() {
-        return Err(failed("it is over already"));
+        return Err(Error::AlreadyEnded { run: run.to_string() });
     }
     let process = record.process.ok_or_else(|| failed("its record does not say which process it is"))?;
     if !process.ask_to_end(PATIENCE) {

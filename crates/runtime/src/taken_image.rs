@@ -183,11 +183,7 @@ fn whole_command(
     }
     if whole.is_empty() {
         let name = spec.image.as_deref().unwrap_or_default();
-        return Err(sandbox::Error::Refused {
-            what: format!("the image `{name}` has no command of its own, and none was given"),
-            remedy: Some(origin.remedy().into()),
-        }
-        .into());
+        return Err(Error::NoCommand { image: name.into(), remedy: origin.remedy() });
     }
     Ok(whole)
 }

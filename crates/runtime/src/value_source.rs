@@ -89,7 +89,7 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(io::Error::other(
-            "there is no terminal to ask on; give --stdin, --from-file or --from-env",
+            "there is no terminal to ask on; give --stdin, --from-file, --from-env or --from-command",
         ));
     }
     let before = tcgetattr(&stdin)?;

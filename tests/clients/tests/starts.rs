@@ -30,7 +30,7 @@ fn a_start_that_fails_writes_nothing() {
         up right $all; kill $sidecar; wait $sidecar; echo "right=$?"; head -1 ca; cut -d= -f1 env"#,
     );
     let nothing = "old\nold\nsize=0\n";
-    let told = left.stdout.strip_prefix(&format!("name=2\n{nothing}token=2\nfolder=125\n{nothing}"));
+    let told = left.stdout.strip_prefix(&format!("name=2\n{nothing}token=2\nfolder=2\n{nothing}"));
     let told = told.unwrap_or_else(|| panic!("{left}"));
     for variable in ["PLATFORM_API_URL: write it as http://ADDRESS:PORT", "RUN_TOKEN: it ", "none/env: "] {
         assert!(told.contains(variable), "{variable}: {left}");

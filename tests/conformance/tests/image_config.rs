@@ -84,7 +84,7 @@ fn who_is_told_of_an_image_without_a_command_is_told_where_to_say_one() {
     let bench = Bench::new();
     import(&bench, "{}");
     let refused = own_command(&bench, &[]);
-    assert!(refused.code == 125 && refused.stderr.contains("--image NAME -- CMD"), "{refused}");
+    assert!(refused.code == 2 && refused.stderr.contains("--image NAME -- CMD"), "{refused}");
     let policy = "[[companion]]\nname = \"web\"\nimage = \"small\"\nports = [8080]\n";
     let file = bench.file("outside/policy.toml", policy);
     let refused = in_image(&bench, &["--policy", file.to_str().unwrap()], "true");

@@ -13,6 +13,7 @@ mod hint;
 pub(crate) mod image;
 mod import;
 mod json_file;
+mod places;
 pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;

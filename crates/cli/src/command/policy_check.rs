@@ -71,12 +71,23 @@ impl Effective {
 
 pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let policy = settings(&arguments.spec)?.spec.policy;
-    let method = Method::parse(&arguments.method)
-        .ok_or_else(|| Usage::error(format!("`{}` is not a method", arguments.method), "as in GET"))?;
+    let method = method_of(&arguments.method)?;
     match &arguments.target {
         Some(target) => one(&policy, &method, target, arguments),
         None => rows(&policy, &method),
     }
+}
+
+/// Parses the value of `--method`.
+pub(super) fn method_of(text: &str) -> Result<Method, anyhow::Error> {
+    Method::parse(text).ok_or_else(|| {
+        let upper = text.to_ascii_uppercase();
+        let remedy = match Method::parse(&upper) {
+            Some(_) => format!("write it in upper case: {upper}"),
+            None => "as in GET".to_owned(),
+        };
+        Usage::error(format!("`{}` is not a method", output::plain(text)), remedy)
+    })
 }
 
 fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) -> Done {

@@ -7,7 +7,7 @@ use super::spec::settings;
 use super::url::whole;
 use super::{hint, policy_check};
 use crate::arguments::Spec;
-use crate::exit::{Done, Usage};
+use crate::exit::Done;
 use crate::output::{self, Form};
 
 /// Why no connection to loopback leaves.
@@ -114,8 +114,7 @@ impl Way {
 
 pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done {
     let policy = settings(spec)?.spec.policy;
-    let method = Method::parse(method)
-        .ok_or_else(|| Usage::error(format!("`{method}` is not a method"), "as in GET"))?;
+    let method = policy_check::method_of(method)?;
     let (asked, ways) = match Target::parse(&whole(text)) {
         Ok(target) => (format!("{method} {target}"), ways(&policy, &method, &target, spec)?),
         Err(denial) => {

@@ -5,7 +5,7 @@ use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use sandbox::Ahead;
 
 use super::json_file::JsonFile;
-use super::{hint, spec};
+use super::{hint, places, spec};
 use crate::arguments::Run;
 use crate::exit::{self, Done, Usage};
 use crate::output;
@@ -50,6 +50,7 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     if arguments.command.is_empty() && spec.image.is_none() {
         return Err(Usage::error("no command was given", "lockgate run -- CMD"));
     }
+    places::refuse_missing(&spec, &flags, &caller)?;
     if let Some(path) = runtime::project_above(&request, &caller) {
         let folder = shell_word(&path.parent().unwrap_or(&path).to_string_lossy());
         output::tell(&format!(

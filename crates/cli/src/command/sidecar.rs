@@ -39,6 +39,18 @@ fn refuse_same_files(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow:
     Ok(())
 }
 
+/// Refuses a file that is to be written into a folder that is not there.
+fn refuse_missing_folders(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow::Error> {
+    for (flag, path) in [("--ca", &arguments.ca), ("--env-file", &arguments.env_file)] {
+        let Some(path) = path.as_ref().map(|path| caller.resolve(path)) else { continue };
+        if path.parent().is_some_and(|folder| !folder.is_dir()) {
+            let what = format!("{flag} {}: there is no such folder", path.display());
+            return Err(Usage::error(what, "name a file in a folder that you may write to"));
+        }
+    }
+    Ok(())
+}
+
 /// What would change its answers, and takes a sandbox of the run's.
 fn refuse_what_takes_a_sandbox(spec: &RunSpec) -> Result<(), anyhow::Error> {
     let refused = |what: String, hint: &str| Err(Usage::error(what, hint));
@@ -136,6 +148,7 @@ impl Denials {
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
+    refuse_missing_folders(&arguments, &caller)?;
     // Many a container has none, and needs none.
     let state = StateDirectory::of(&caller);
     let flags = RunConfig { org: arguments.org, ..RunConfig::default() };
@@ -174,6 +187,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
             "note: whoever reaches {open} uses this policy, and the credentials it binds: keep others away from it"
         ));
     }
+    let socket = arguments.gateway_socket.as_ref().map(|path| output::path(path));
     let standalone = Standalone {
         policy: spec.policy,
         spending: spec.spending,
@@ -204,7 +218,8 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
             }
             SidecarEvent::Listening(places) => places,
         };
-        let gateway = gateway.map(|address| format!(", gateway at http://{address}")).unwrap_or_default();
+        let gateway = gateway.map(|address| format!("http://{address}")).into_iter().chain(socket.clone());
+        let gateway: String = gateway.map(|place| format!(", gateway at {place}")).collect();
         let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
         let transparent =
             transparent.map(|address| format!(", redirected connections at {address}")).unwrap_or_default();

@@ -52,7 +52,7 @@ struct Pull<'a> {
 impl<'a> Pull<'a> {
     fn new(store: &'a Store, outside: &'a dyn Connect, request: &'a PullRequest<'a>) -> Result<Self, Error> {
         let Some(registry) = request.reference.registry() else {
-            let why = "it names no registry, as in registry.example.com/NAME, and there is no default one";
+            let why = "it names no registry, and there is no default one";
             return Err(Error::Reference { name: request.reference.to_string(), why });
         };
         let host = registry.split(':').next().unwrap_or_default();

@@ -82,10 +82,7 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
 
 /// Returns the name of a root file system, which must be given; checked before anything is unpacked.
 fn root_name<'a>(source: &Path, overrides: &'a Overrides) -> Result<&'a Reference, Error> {
-    overrides.name.as_ref().ok_or_else(|| {
-        let why = "a root file system has no name of its own; give it one with --name".into();
-        Error::Form { path: source.into(), why }
-    })
+    overrides.name.as_ref().ok_or_else(|| Error::NoName { path: source.into() })
 }
 
 /// Returns who owns the files of a root file system, which has no configuration.
