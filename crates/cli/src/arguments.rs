@@ -5,6 +5,7 @@ mod elsewhere;
 mod image;
 mod policy;
 mod spec;
+mod value;
 
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
@@ -124,7 +125,7 @@ pub(crate) enum Command {
     Policy(Policy),
     /// The sidecar alone, for those who bring their own sandbox
     Sidecar(Sidecar),
-    /// Show what a run wrote in a workspace that was kept apart, as a patch
+    /// Show the changes that a run made in an overlay workspace, as a patch
     Diff {
         /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
@@ -132,10 +133,10 @@ pub(crate) enum Command {
         #[arg(long)]
         stat: bool,
     },
-    /// Take over what a run wrote in a workspace that was kept apart
+    /// Apply the changes that a run made in an overlay workspace
     #[command(after_help = "\
-Nothing is taken over if the workspace changed underneath. What this machine would execute or
-trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own path.")]
+        Nothing is applied if the workspace changed underneath. What this machine would execute or trust (.git/hooks, \
+        lockgate.toml, editor settings, …) is applied only by its own path.")]
     Apply {
         /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
@@ -143,7 +144,7 @@ trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own
         #[arg(long = "path", value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
-    /// Drop what a run wrote in a workspace that was kept apart
+    /// Discard the changes that a run made in an overlay workspace
     Discard {
         /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
@@ -195,6 +196,11 @@ trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own
     /// Print the version
     Version,
     /// Print completions for a shell
+    #[command(after_help = "\
+Install them once:
+  lockgate completion bash > ~/.local/share/bash-completion/completions/lockgate
+  lockgate completion fish > ~/.config/fish/completions/lockgate.fish
+  lockgate completion zsh > DIR/_lockgate            DIR is a folder of $fpath")]
     Completion {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
@@ -207,24 +213,23 @@ trust (.git/hooks, lockgate.toml, editor settings, …) is taken only by its own
 Examples:
   lockgate run -- make test                          nothing may leave
   lockgate run --preset github -- git pull           GitHub may be reached
-  lockgate run --allow api.example.com -- ./agent    one host, ports 80 and 443
-  lockgate run --provider anthropic --provider github -- claude -p \"fix the bug\"
-                                                     their keys are put in on the way; the agent never has them
+  lockgate run --allow api.example.com -- ./agent    one host at ports 80, 443
+  lockgate run --provider anthropic -- claude        its key stays outside
   lockgate run --tool rustup --preset package-registries -- cargo build
-  lockgate run --image mine:1 -- make test           on the files of an image that is here")]
+  lockgate run --image mine:1 -- make test           on the files of an image")]
 #[command(after_help = "\
-Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command
-cannot be executed or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]
+    Exit: the command's own code; 124 timed out, 125 the sandbox could not be made, 126/127 the command cannot be executed \
+    or is not there, 128+n ended by signal n, 2 the flags or the policy are wrong.")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) spec: Spec,
-    /// Give the command a terminal even if this is none
+    /// Give the command a terminal even if stdin or stdout is not one
     #[arg(short = 't', long)]
     pub(crate) terminal: bool,
-    /// Tell what became of the run as one JSON object on stderr
+    /// Print the outcome of the run as one JSON object on stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// The same in a file, written at the end: none that a link leads to
+    /// Write the same to FILE at the end (symbolic links are refused)
     #[arg(long, value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
     /// The command and its arguments; with an image, its own if not said
@@ -236,7 +241,7 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example:
-  lockgate sidecar --policy lockgate.toml --forward 127.0.0.1:8081 --audit audit.jsonl
+  lockgate sidecar --policy lockgate.toml --forward 127.0.0.1:8081
   HTTPS_PROXY=http://127.0.0.1:8081 curl https://api.example.com/")]
 pub(crate) struct Sidecar {
     /// The policy it enforces
@@ -246,46 +251,35 @@ pub(crate) struct Sidecar {
     #[arg(long, value_name = "NAME")]
     pub(crate) org: Option<String>,
     /// Where the HTTP proxy listens
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::place)]
     pub(crate) forward: SocketAddr,
     /// Where the gateway listens: /proxy, /llm/*, /run-history, /configure, /health
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::place)]
     pub(crate) gateway: Option<SocketAddr>,
     /// Where the gateway listens as a Unix socket
     #[arg(long, value_name = "PATH")]
     pub(crate) gateway_socket: Option<PathBuf>,
-    /// Gets the certificate that programs must trust where TLS is opened; without it none is
+    /// Write the CA certificate that programs must trust to FILE; without it, no TLS is opened
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Gets the placeholders, as lines of NAME=VALUE
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<PathBuf>,
     /// Where DNS is answered, over UDP and TCP: an allowed name gets an address for --transparent
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::place)]
     pub(crate) dns: Option<SocketAddr>,
     /// Where connections arrive that your own firewall redirects
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::place)]
     pub(crate) transparent: Option<SocketAddr>,
     /// Where audit records are appended: a new file, or a directory, in which each start has one of its own
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
     /// How long what is under way may take once it is told to end (SIGTERM, SIGINT); 0 ends it at once
-    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = grace)]
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = value::grace)]
     pub(crate) grace: Duration,
     /// Do not tell denials and faults as they happen
     #[arg(short, long)]
     pub(crate) quiet: bool,
-}
-
-/// Parses a duration; `0` is none.
-fn grace(text: &str) -> Result<Duration, String> {
-    match text {
-        "0" | "0s" => Ok(Duration::ZERO),
-        text => {
-            let span = text.parse::<::policy::Span>();
-            span.map(::policy::Span::duration).map_err(|error| error.to_string())
-        }
-    }
 }
 
 /// `lockgate runs`
@@ -302,8 +296,8 @@ pub(crate) enum Runs {
         /// Only runs with this label; of several, with all of them
         #[arg(long = "label", value_name = "NAME=VALUE")]
         labels: Vec<::policy::Label>,
-        /// Only so many, the latest
-        #[arg(short = 'n', long, value_name = "N")]
+        /// Show only the latest N
+        #[arg(short = 'n', long, value_name = "N", value_parser = value::count::<usize>)]
         number: Option<usize>,
     },
     /// Show one run
@@ -319,7 +313,7 @@ pub(crate) enum Runs {
         /// The run, or `latest`
         run: String,
     },
-    /// Ask runs that go on to end, and wait until they have
+    /// Ask running runs to end, and wait for them
     Stop {
         /// The runs, or `latest`
         #[arg(required = true)]
@@ -330,11 +324,11 @@ pub(crate) enum Runs {
         /// The runs
         #[arg(required = true)]
         runs: Vec<String>,
-        /// Also those that keep apart what they wrote, with that
+        /// Also runs with kept changes; the changes are deleted too
         #[arg(short, long)]
         force: bool,
     },
-    /// Remove runs that ended long ago, and their audits, but those that keep apart what they wrote
+    /// Remove runs that ended long ago, and their audits, except runs whose changes are still kept
     Prune {
         /// How long ago
         #[arg(long, value_name = "TIME", default_value = "360h")]
@@ -368,7 +362,7 @@ pub(crate) enum Audit {
         /// The run, or the path of an audit file
         #[arg(default_value = "latest")]
         run: String,
-        /// The public key, in hexadecimal [default: this person's own]
+        /// The public key, in hexadecimal [default: your own]
         #[arg(long)]
         key: Option<String>,
         /// One JSON object

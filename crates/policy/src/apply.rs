@@ -231,7 +231,7 @@ fn compile_egress(
     rules.providers = compile_providers(&named, config, known)?;
     for (index, allow) in config.egress.allow.iter().enumerate() {
         let field = format!("{place}egress.allow[{index}]");
-        let name = RuleName::new(format!("{field} in {named}"));
+        let name = rule_name(origin, &field);
         rules.allow.push(AllowRule::compile(
             &Location { origin: &named, field: &field, width: Width::BelowPublicSuffix },
             allow,
@@ -240,11 +240,19 @@ fn compile_egress(
     }
     for (index, deny) in config.egress.deny.iter().enumerate() {
         let field = format!("{place}egress.deny[{index}]");
-        let name = RuleName::new(format!("{field} in {named}"));
+        let name = rule_name(origin, &field);
         let at = Location { origin: &named, field: &field, width: Width::Closing };
         Arc::make_mut(&mut rules.deny).push(DenyRule::compile(&at, deny, name)?);
     }
     Ok(rules)
+}
+
+/// Names a rule by its place.
+fn rule_name(origin: &Origin, field: &str) -> RuleName {
+    RuleName::new(match origin {
+        Origin::Flags => format!("{field} on the command line"),
+        origin => format!("{field} in {origin}"),
+    })
 }
 
 /// Compiles a layer's providers: the built-in ones that it names, then those that it declares. A declared provider, of this layer

@@ -118,9 +118,9 @@ fn clamp_timeout((ceiling, whose): (Span, Option<&Origin>), spec: &mut RunSpec) 
             let seconds = wish.duration().as_secs();
             let bound = format!("PLATFORM_RUN_LIMITS='{{\"timeout_ceiling_seconds\": {seconds}}}'");
             match whose {
-                Some(variable) => format!("{variable} sets the ceiling; to raise it, say {bound}"),
+                Some(variable) => format!("{variable} sets the ceiling; to raise it, set {bound}"),
                 None => format!(
-                    "to raise it, say {bound} before the command, or `timeout = \"{wish}\"` in /etc/lockgate/policy.toml"
+                    "to raise it, set {bound} before the command, or `timeout = \"{wish}\"` in /etc/lockgate/policy.toml"
                 ),
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use policy::{OnFailure, Setup};
-use sandbox::SetUpEnd;
+use sandbox::{Ended, SetUpEnd};
 
 use crate::record::SetUpRecord;
 
@@ -18,8 +18,12 @@ impl SetUpLog<'_> {
     pub(crate) fn note(&mut self, number: u32, end: SetUpEnd, took: Duration) -> Option<String> {
         let one = usize::try_from(number).ok().and_then(|number| self.commands.get(number))?;
         let (command, status, succeeded) = (one.name(), end.to_string(), end.succeeded());
+        let told = match end {
+            SetUpEnd::Ended(Ended::Code(code)) => format!("failed with exit code {code}"),
+            _ => status.clone(),
+        };
         let notice = (!succeeded && one.on_failure == OnFailure::GoOn)
-            .then(|| format!("set-up command `{command}` {status}; the run goes on without what it was for"));
+            .then(|| format!("set-up command `{command}` {told}; the run continues"));
         let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         self.records.push(SetUpRecord { command, status, succeeded, milliseconds });
         notice

@@ -458,7 +458,7 @@ fn a_hundred_thousand_requests_tell_nothing() {
         transparent += u64::from(record["plane"] == "transparent");
     }
     println!("{records} records, {dialled} of them dialled");
-    let holds = format!("holds: {records} records");
+    let holds = format!("valid: {records} records");
     assert!(verified.code == 0 && verified.stdout.contains(&holds), "{records}: {verified}");
     let answered = |planes: &[Plane]| -> u64 {
         let of = |plane: &Plane| counted(&told, *plane, "upstream") + counted(&told, *plane, "own");

@@ -307,8 +307,8 @@ fn the_keys_of_all_vaults_are_rotated() {
         assert_eq!(ended.code, 0, "{ended}");
     }
     let both = format!("{new},{old}");
-    with(&both, &["keys", "rotate"]).says("3 rewrapped, 0 were already");
-    with(&both, &["keys", "rotate"]).says("0 rewrapped, 3 were already");
+    with(&both, &["keys", "rotate"]).says("3 rewrapped, 0 already up to date");
+    with(&both, &["keys", "rotate"]).says("0 rewrapped, 3 already up to date");
     for flags in [&[][..], &["--org", "acme"], &["--org", "globex"]] {
         let shown = with(&new, &[&["creds", "show", "one"], flags].concat());
         assert!(shown.code == 0 && shown.stdout.contains("40 octets"), "{flags:?}: {shown}");

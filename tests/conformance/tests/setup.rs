@@ -46,7 +46,7 @@ fn they_run_in_order_where_the_command_runs_and_as_who_it_is() {
         assert!(ended.code == 0 && ended.stdout == "one\ntwo\ntyped\n", "{named}: {ended}");
         assert!(ended.stderr.contains("of-set-up\n"), "{named}: {ended}");
         assert!(
-            ended.stderr.contains("exited 3; the run goes on"),
+            ended.stderr.contains("failed with exit code 3; the run continues"),
             "the failure is not told: {named}: {ended}"
         );
         let walls = std::fs::read_to_string(bench.workspace().join("walls")).unwrap();

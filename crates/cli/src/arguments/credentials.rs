@@ -9,11 +9,11 @@ use policy::OrganisationName;
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
-  lockgate creds set anthropic                       asks for the value, without showing it
+  lockgate creds set anthropic               asks for it, without showing it
   pass show github | lockgate creds set github --stdin
   lockgate creds set gmail --field client_secret --from-file secret.txt
-  lockgate creds import-env                          takes ANTHROPIC_API_KEY, GITHUB_TOKEN, …
-  lockgate creds set anthropic --org acme            a key for runs with --org acme alone
+  lockgate creds import-env                  takes ANTHROPIC_API_KEY, …
+  lockgate creds set anthropic --org acme    a key for runs with --org acme
 
 A value is never given on the command line: others on the machine can read that.")]
 pub(crate) enum Creds {
@@ -91,7 +91,7 @@ pub(crate) struct ValueFlags {
     /// Read it from a variable
     #[arg(long, value_name = "NAME")]
     pub(crate) from_env: Option<String>,
-    /// Take what a command prints; the last flag, for all that follows is of that command
+    /// Take what a command prints; must come last: everything after it belongs to that command
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     pub(crate) from_command: Vec<String>,
 }

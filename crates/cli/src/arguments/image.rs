@@ -11,8 +11,9 @@ pub(crate) enum Image {
     #[command(after_help = "\
 Examples:
   lockgate image pull registry.example.com/team/app:1.2
-  lockgate image pull 127.0.0.1:5000/app               a registry on this machine, without TLS
-  lockgate creds set my-registry --field username && lockgate creds set my-registry --field password
+  lockgate image pull 127.0.0.1:5000/app   on this machine, without TLS
+  lockgate creds set my-registry --field username
+  lockgate creds set my-registry --field password
   lockgate image pull --credential my-registry registry.example.com/team/app")]
     Pull {
         /// REGISTRY/REPOSITORY[:TAG][@DIGEST]

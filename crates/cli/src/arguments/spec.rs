@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::value::count;
+
 /// Flags that say what a run is: each has its field in `lockgate.toml`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Spec {
@@ -16,7 +18,7 @@ pub(crate) struct Spec {
     /// A named group of rules: github, llm-providers, package-registries, open-internet
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Vec<String>,
-    /// A host that may be reached, and its port (80 and 443 if not said)
+    /// A host that may be reached, and its port [default: 80 and 443]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow: Vec<String>,
     /// An outside service whose credential is put into requests: anthropic, openai, github, …
@@ -55,7 +57,7 @@ pub(crate) struct Spec {
     /// A program whose configuration and caches enter, without the credentials in them: git, npm, pip, cargo, claude, …
     #[arg(long, value_name = "NAME")]
     pub(crate) builtin_tool: Vec<String>,
-    /// A word of yours by which the run is found again, as in task=T-17
+    /// A label of your own to find the run by, as in task=T-17
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) label: Vec<String>,
     /// A line of shell that is run inside before the command; if it fails, that is told
@@ -83,7 +85,7 @@ pub(crate) struct Spec {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<String>,
     /// Processes and threads at once [default: 512]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count::<u32>)]
     pub(crate) pids: Option<u32>,
     /// What may be written outside the workspace [default: 4GiB]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]

@@ -273,6 +273,7 @@ fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
 fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) -> Result<(), anyhow::Error> {
     let report = match egress::verify(open(path)?, key) {
         Ok(report) => report,
+        Err(VerifyError::Empty) => return Err(broken(whose, "it is empty", form)?),
         Err(error) => return Err(broken(whose, &error.to_string(), form)?),
     };
     if ended && !report.closed {
@@ -286,7 +287,7 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
         return Ok(output::data(&json.to_string())?);
     }
     let end = match (report.closed, report.unsigned_tail) {
-        (true, _) => "closed as it should be".to_owned(),
+        (true, _) => "properly closed".to_owned(),
         (false, 0) => "still open, or cut after the last record".to_owned(),
         (false, tail) => {
             format!("still open, or cut; the last {tail} records are chained but not yet signed")
@@ -300,7 +301,7 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
             format!("; {omitted} of requests that no rule granted left out, because it was full")
         }
     };
-    let found = format!("{whose}holds: {records}, {signatures}, {end}{omitted}");
+    let found = format!("{whose}valid: {records}, {signatures}, {end}{omitted}");
     Ok(output::data(&found)?)
 }
 

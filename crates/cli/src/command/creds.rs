@@ -67,7 +67,7 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
     output::tell(&match policy::provider_names()?.iter().any(|(name, _)| name == provider.as_str()) {
         true => format!("stored; a run uses it with --provider {provider}{whose}"),
         false => format!(
-            "stored; no built-in provider is called so: a run uses it where its policy has a [[provider]] with id = \"{provider}\"{with}"
+            "stored; there is no built-in provider of that name: a run uses it where its policy has a [[provider]] with id = \"{provider}\"{with}"
         ),
     });
     Ok(0)
@@ -162,7 +162,7 @@ fn rotate(form: Form) -> Done {
             output::data(&told.to_string())?;
         }
         Form::Text => {
-            output::data(&format!("{rewrapped} rewrapped, {already} were already"))?;
+            output::data(&format!("{rewrapped} rewrapped, {already} already up to date"))?;
             for (whose, id, why) in &failed {
                 let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
                 output::tell(&format!("{id}{whose}: {why}"));
