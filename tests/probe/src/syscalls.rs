@@ -32,6 +32,7 @@ type Row = (&'static str, i64, Needs, [i64; 6]);
 /// An address no process maps.
 const BAD: i64 = 1;
 const NO: i64 = -1;
+const INIT: i64 = 1;
 const NEW: i64 = libc::SIGCHLD as i64;
 /// `UFFD_USER_MODE_ONLY`, userfaultfd(2), which the kernel grants without a capability.
 const UFFD_USER: i64 = 1;
@@ -103,6 +104,13 @@ const TABLE: &[Row] = {
         ("fanotify_init", libc::SYS_fanotify_init, Nobody, [FAN_FID, 0, 0, 0, 0, 0]),
         ("uselib", libc::SYS_uselib, Nobody, [BAD, 0, 0, 0, 0, 0]),
         ("x32-getpid", X32 | libc::SYS_getpid, Nobody, [0, 0, 0, 0, 0, 0]),
+        // Of init, which the command could have wait for ever. The kernel finds fault with the arguments; the last keeps what is.
+        ("sched_setscheduler-init", libc::SYS_sched_setscheduler, Nobody, [INIT, NO, 0, 0, 0, 0]),
+        ("sched_setparam-init", libc::SYS_sched_setparam, Nobody, [INIT, 0, 0, 0, 0, 0]),
+        ("sched_setattr-init", libc::SYS_sched_setattr, Nobody, [INIT, BAD, 0, 0, 0, 0]),
+        ("sched_setaffinity-init", libc::SYS_sched_setaffinity, Nobody, [INIT, 8, BAD, 0, 0, 0]),
+        ("ioprio_set-init", libc::SYS_ioprio_set, Nobody, [1, INIT, 0xffff, 0, 0, 0]),
+        ("setpriority-init", libc::SYS_setpriority, Machine, [0, INIT, 0, 0, 0, 0]),
     ]
 };
 
