@@ -98,3 +98,35 @@ impl Dialled {
 }
 
 duplex!(Dialled);
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_already_is_not_said_again() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let port = Port::new(at.port()).unwrap();
+        let mut ours = Dialled::Tcp(dial_proxy(&[at.ip()], port).await.unwrap());
+        let (mut theirs, _) = listener.accept().await.unwrap();
+        let briefly = Duration::from_millis(50);
+        // A proxy's answer, read octet by octet to its end: the runtime still takes the socket for readable.
+        theirs.write_all(b"200").await.unwrap();
+        for octet in *b"200" {
+            assert_eq!(ours.read_u8().await.unwrap(), octet);
+        }
+        assert!(tokio::time::timeout(briefly, ours.has_spoken()).await.is_err());
+        theirs.write_all(b"220 hello").await.unwrap();
+        assert!(ours.has_spoken().await.unwrap());
+        assert_eq!(ours.read_u8().await.unwrap(), b'2', "it is still there");
+        ours.read_exact(&mut [0; 8]).await.unwrap();
+        drop(theirs);
+        assert!(!ours.has_spoken().await.unwrap(), "its end says nothing");
+    }
+}
