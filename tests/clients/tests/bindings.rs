@@ -1,7 +1,10 @@
 //! A credential is used only where it is bound: not at another host, not at another address under the host's name, not past the inspection,
 //! not in another run. S0.29, S0.45, S0.46, S1.22, S1.37; C01, C02, C03, C14, C17, C18, C19, C22, E10.
 
-use lockgate_clients::{AWAIT, Canary, Left, Need, Site};
+use std::time::Duration;
+
+use lockgate_clients::{AWAIT, Canary, Left, Need, Site, run_to_end};
+use lockgate_world::Record;
 
 const CURLS: &[Need] = &[Need::Program("curl"), Need::Program("openssl"), Need::Program("python3")];
 /// Two hosts with a credential each, and one without a credential.
@@ -199,40 +202,52 @@ fn a_tunnel_to_another_name_or_address_gets_nothing() {
     assert!(site.requests().is_empty(), "{:?}", site.requests());
 }
 
+/// Other protocols than HTTP/1.1, with and without a proxy: over TCP, in TLS, and HTTP/2 in the clear by prior knowledge and by upgrade.
+const OTHERS: &str = r#"x="${HTTPS_PROXY:+-proxy 127.0.0.1:8081}"; x=$(printf %s "$x" | sed "s/127.0.0.1:8081/$(printf %s "${HTTPS_PROXY:-}" | sed 's,^http://,,' | tr -d /)/")
+for port in 443 80; do
+    { printf 'SSH-2.0-OpenSSH_9\r\n'; sleep 1; } | timeout 5 curl -sS --max-time 4 -p telnet://protocols.example:$port || true
+    { printf '\0\0\0\010\004\322\026\057'; sleep 1; } | timeout 5 curl -sS --max-time 4 -p telnet://protocols.example:$port || true
+done
+printf 'octets %s of no protocol\r\n\r\n' "$ONE_TOKEN" | timeout 10 openssl s_client $x -quiet -connect protocols.example:443 -servername protocols.example || true
+curl -sS --http2-prior-knowledge --max-time 5 -o /dev/null http://protocols.example/prior || true
+curl -sS --http2 --max-time 5 -o /dev/null http://protocols.example/upgrade || true"#;
+/// What a server sees of them, in lower case.
+const FOREIGN: [&str; 5] = ["ssh-2.0", "of no protocol", "pri * http/2.0", "http2-settings", "upgrade: h2c"];
+
 #[test]
 fn no_other_protocol_goes_past_the_inspection() {
     // C22: other protocols than HTTP, HTTP/2 in the clear by prior knowledge and by upgrade, an opaque tunnel; over TLS and in the clear.
     let Some((site, canaries)) = site() else { return };
+    let octets = |visits: &[Record]| -> Vec<String> {
+        let closed = visits.iter().filter(|record| record.event == "closed");
+        closed.map(|record| record.text("raw").to_lowercase()).collect()
+    };
+    // The control: a client outside brings all of them to the host.
+    let mut outside = site.world().command("/bin/sh");
+    outside.args(["-euc", &format!("ONE_TOKEN=lgph_outside\n{OTHERS}")]).current_dir(site.workspace());
+    let ended = run_to_end(&mut outside, Duration::from_secs(60));
+    assert_eq!(ended.code, 0, "{ended}");
+    let outside = site.visits();
+    for other in FOREIGN {
+        assert!(octets(&outside).iter().any(|raw| raw.contains(other)), "{other}: {outside:?} {ended}");
+    }
     let run = site.run().policy(POLICY);
     for run in [run.clone(), run.bare()] {
-        let ended = run.script(
-            r#"x="${HTTPS_PROXY:+-proxy 127.0.0.1:8081}"; x=$(printf %s "$x" | sed "s/127.0.0.1:8081/$(printf %s "${HTTPS_PROXY#http://}" | tr -d /)/")
-            for port in 443 80; do
-                { printf 'SSH-2.0-OpenSSH_9\r\n'; sleep 1; } | timeout 5 curl -sS --max-time 4 -p telnet://protocols.example:$port || true
-                { printf '\0\0\0\010\004\322\026\057'; sleep 1; } | timeout 5 curl -sS --max-time 4 -p telnet://protocols.example:$port || true
-            done
-            printf 'octets %s of no protocol\r\n\r\n' "$ONE_TOKEN" | timeout 10 openssl s_client $x -quiet -connect protocols.example:443 -servername protocols.example || true
-            curl -sS --http2-prior-knowledge --max-time 5 -o /dev/null http://protocols.example/prior || true
-            curl -sS --http2 --max-time 5 -o /dev/null http://protocols.example/upgrade || true"#,
-        );
+        let before = site.visits().len();
+        let ended = run.script(OTHERS);
         assert_eq!(ended.code, 0, "{ended}");
         assert!(ended.stderr.contains("only requests of HTTP may go there"), "{ended}");
+        let seen = &site.visits()[before..];
+        for raw in octets(seen) {
+            assert!(!FOREIGN.iter().any(|other| raw.contains(other)), "{raw}");
+        }
+        // What is HTTP arrived, without its wish for another protocol.
+        let arrived: Vec<&Record> = seen.iter().filter(|record| record.event == "request").collect();
+        assert!(arrived.iter().any(|record| record.text("path") == "/upgrade"), "{seen:?} {ended}");
+        assert!(arrived.iter().all(|record| record.text("line").ends_with(" HTTP/1.1")), "{seen:?}");
+        assert!(!format!("{seen:?}").contains("lgph_"), "{seen:?}");
+        canaries[1].is_not_in("a visit", format!("{seen:?}"));
     }
-    let seen: Vec<_> = site.visits();
-    let raw: Vec<&str> = seen.iter().filter(|r| r.event == "closed").map(|r| r.text("raw")).collect();
-    for octets in raw {
-        assert!(
-            !octets.contains("SSH-2.0") && !octets.contains("of no protocol") && !octets.contains("PRI *"),
-            "{octets}"
-        );
-        assert!(
-            !octets.to_lowercase().contains("http2-settings")
-                && !octets.to_lowercase().contains("upgrade: h2c"),
-            "{octets}"
-        );
-    }
-    assert!(!format!("{seen:?}").contains("lgph_"), "{seen:?}");
-    canaries[1].is_not_in("a visit", format!("{seen:?}"));
 }
 
 #[test]

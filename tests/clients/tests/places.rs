@@ -83,10 +83,11 @@ fn it_is_redeemed_where_programs_put_their_keys() {
 fn it_is_put_where_the_provider_says_once() {
     // C08: where it authenticates it is replaced; in what a service stores and shows it is refused.
     let Some((site, canary)) = site() else { return };
-    let in_place = POLICY.replace("anywhere", "in-place");
-    for version in ["--http1.1", "--http2"] {
+    // Said, and by default where a provider has an injection.
+    let said = format!("{POLICY}placeholders = \"in-place\"\n");
+    for (version, policy) in [("--http1.1", said.as_str()), ("--http2", &said), ("--http2", POLICY)] {
         let before = site.requests().len();
-        let left = site.beside(&in_place).script(&format!(
+        let left = site.beside(policy).script(&format!(
             r#"v() {{ key=$1; shift; code $key via {version} "$@"; }}
             v nowhere {AT}/at-nowhere
             v scheme -H "Authorization: token $ONE_TOKEN" {AT}/at-scheme
@@ -232,9 +233,13 @@ fn a_trailer_of_http_2_carries_none() {
         );
         let client = client.display();
         let ended = run.script(&format!(
-            "WORLD_CA=/.lockgate-etc/authority.pem {client} protocols.example:443 \"{request}\" || true"
+            "WORLD_CA=/.lockgate-etc/authority.pem {client} protocols.example:443 \"{request}\" && exit 9; true"
         ));
+        assert_eq!(ended.code, 0, "it was answered: {ended}");
         canary.is_not_in("the answer", format!("{ended}"));
+        let audit = site.lockgate(&["audit", "show", "latest", "--json"]);
+        let refused = "\"outcome\":\"failed\",\"reason\":\"a placeholder or a key stands in a trailer\"";
+        assert_eq!(audit.stdout.matches(refused).count(), 1, "{name}: {audit}");
         let with = site.requests().into_iter().find(|r| r.detail["trailers"].to_string().contains(name));
         assert!(with.is_none(), "a key went on in a trailer: {with:?}");
     }
