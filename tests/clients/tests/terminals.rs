@@ -1,0 +1,108 @@
+//! `lockgate run -t` on a pseudo-terminal, as a person has one: its size and the changes of it reach the command, Ctrl-C interrupts what is
+//! inside, and a shell inside has job control.
+
+use std::time::Duration;
+
+use lockgate_clients::{Ended, Need, Site, product, run_to_end};
+
+const NEEDS: &[Need] = &[Need::Program("python3"), Need::Program("bash"), Need::Program("stty")];
+/// Runs the product on a pseudo-terminal and does a list of steps: `wait WORDS`, until the terminal shows them behind what was awaited
+/// before; `type OCTETS`; `size ROWS COLUMNS`. Prints what was shown, and how it ended. Python's, whose `pty` makes the session.
+const PERSON: &str = r#"
+import fcntl, os, pty, select, signal, struct, sys, termios, time
+steps, words = sys.argv[1].split("\n"), sys.argv[2:]
+child, ours = pty.fork()
+if child == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 37, 91, 0, 0))
+    os.execv(words[0], words)
+shown, at, end = b"", 0, time.monotonic() + 40
+def hear():
+    global shown
+    if not select.select([ours], [], [], 0.05)[0]: return True
+    try: piece = os.read(ours, 65536)
+    except OSError: return False
+    shown += piece
+    return bool(piece)
+def finish(why):
+    if why: os.kill(child, signal.SIGKILL)
+    while time.monotonic() < end and hear(): pass
+    status = os.waitpid(child, 0)[1]
+    sys.stdout.buffer.write(shown)
+    print("\nended=%d %s" % (os.waitstatus_to_exitcode(status), why))
+    sys.exit(0)
+for step in steps:
+    verb, _, rest = step.partition(" ")
+    if verb == "wait":
+        rest = rest.encode()
+        while rest not in shown[at:]:
+            if time.monotonic() > end or not hear(): finish("never: " + step)
+        at = shown.index(rest, at) + len(rest)
+    elif verb == "type": os.write(ours, rest.encode().decode("unicode_escape").encode())
+    elif verb == "size":
+        rows, columns = map(int, rest.split())
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+finish("")
+"#;
+
+/// Does these steps at a terminal with 37 rows of 91 columns, in which a script runs inside.
+fn person(site: &Site, shell: &[&str], steps: &[&str]) -> Ended {
+    let product = product().expect("`Site` asked first");
+    let mut command = site.world().command("python3");
+    command.args(["-c", PERSON, &steps.join("\n")]).arg(product).args(["run", "-t", "--"]).args(shell);
+    command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
+    run_to_end(&mut command, Duration::from_secs(60))
+}
+
+#[test]
+fn the_size_of_the_window_and_its_changes_reach_the_command() {
+    for site in Site::for_everyone(NEEDS) {
+        let script = "trap 'stty size; exit 0' WINCH; stty size; echo set; while :; do sleep 0.1; done";
+        let steps = ["wait 37 91", "wait set", "size 21 133", "wait 21 133"];
+        let ended = person(&site, &["bash", "-c", script], &steps);
+        assert!(ended.stdout.ends_with("\nended=0 \n"), "{ended}");
+    }
+}
+
+#[test]
+fn ctrl_c_interrupts_what_is_inside_and_the_run_ends_so() {
+    for site in Site::for_everyone(NEEDS) {
+        let begun = ["wait begun", r"type \x03"];
+        let ended = person(&site, &["sh", "-c", "echo begun; exec sleep 50"], &begun);
+        assert!(ended.stdout.ends_with("\nended=130 \n") && ended.took < Duration::from_secs(20), "{ended}");
+        // Who handles the signal goes on: it is the command's, and the product takes no part.
+        let script = "trap 'echo heard; exit 7' INT; echo begun; while :; do sleep 0.1; done";
+        let ended = person(&site, &["bash", "-c", script], &["wait begun", r"type \x03", "wait heard"]);
+        assert!(ended.stdout.ends_with("\nended=7 \n"), "{ended}");
+    }
+}
+
+/// The terminal shows what is typed too, so each awaited answer differs from its question.
+const SHELL: [&str; 18] = [
+    "wait ready$",
+    r"type sed -u s/^/said:/\n",
+    r"type one\n",
+    "wait said:one",
+    r"type \x1a",
+    "wait Stopped",
+    "wait ready$",
+    r"type echo still-$((40 + 2))\n",
+    "wait still-42",
+    "wait ready$",
+    r"type fg\n",
+    r"type two\n",
+    "wait said:two",
+    r"type \x03",
+    "wait ready$",
+    r"type echo left-by-$?\n",
+    "wait left-by-130",
+    r"type exit 5\n",
+];
+
+#[test]
+fn a_shell_inside_has_job_control() {
+    for site in Site::for_everyone(NEEDS) {
+        let ended = person(&site, &["env", "PS1=ready$ ", "bash", "--noprofile", "--norc", "-i"], &SHELL);
+        assert!(ended.stdout.ends_with("\nended=5 \n"), "{ended}");
+        assert!(!ended.stdout.contains("no job control"), "{ended}");
+    }
+}
