@@ -3,7 +3,8 @@
 //!
 //! A request is `{"host", "method"?, "path", "headers"?, "data"?, "trailers"?}`: headers and trailers are objects, `data` a list of DATA
 //! frames, their octets as characters of the same number. Each frame but the first waits for an answer to the one before, which exposes an
-//! upstream that answers only at the end. The answer is `{"alpn", "interim", "status", "headers", "data", "trailers"}`.
+//! upstream that answers only at the end. With `"ech": true` the ClientHello has an extension for an encrypted one that holds nothing (GREASE,
+//! RFC 9849 §6.2). The answer is `{"alpn", "ech", "interim", "status", "headers", "data", "trailers"}`.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -14,6 +15,9 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use rustls::client::{EchGreaseConfig, EchMode};
+use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_128;
+use rustls::crypto::hpke::HpkePublicKey;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -40,8 +44,11 @@ fn main() -> Outcome<()> {
 
 async fn exchange(address: &str, request: &Value) -> Outcome<Value> {
     let host = request["host"].as_str().ok_or("no host is named")?;
-    let stream = connect(address, host).await?;
-    let alpn = stream.get_ref().1.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
+    let hello = if request["ech"] == true { Hello::Grease } else { Hello::Plain };
+    let stream = connect(address, host, hello).await?;
+    let session = stream.get_ref().1;
+    let alpn = session.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
+    let said = json!({ "alpn": alpn, "ech": format!("{:?}", session.ech_status()) });
     let (client, connection) = h2::client::handshake(stream).await?;
     tokio::spawn(connection);
     let mut client = client.ready().await?;
@@ -54,18 +61,32 @@ async fn exchange(address: &str, request: &Value) -> Outcome<Value> {
     *head.headers_mut() = map_of(&request["headers"])?;
     let ended = frames.is_empty() && trailers.is_empty();
     let (response, stream) = client.send_request(head, ended)?;
-    receive(response, (!ended).then_some(stream), frames, trailers, alpn).await
+    receive(response, (!ended).then_some(stream), frames, trailers, said).await
 }
 
-async fn connect(address: &str, host: &str) -> Outcome<TlsStream<TcpStream>> {
+/// Whether the ClientHello has the extension of an encrypted one.
+#[derive(Clone, Copy)]
+enum Hello {
+    Plain,
+    Grease,
+}
+
+async fn connect(address: &str, host: &str, hello: Hello) -> Outcome<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     let authority = std::env::var_os("WORLD_CA").ok_or("WORLD_CA is not set")?;
     roots.add(CertificateDer::from_pem_file(authority)?)?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = match hello {
+        Hello::Plain => builder.with_safe_default_protocol_versions()?,
+        Hello::Grease => {
+            // Any key: nobody can open what is sealed with it.
+            let key = HpkePublicKey(vec![9; 32]);
+            let grease = EchGreaseConfig::new(DH_KEM_X25519_HKDF_SHA256_AES_128, key);
+            builder.with_ech(EchMode::Grease(grease))?
+        }
+    };
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let name = ServerName::try_from(host.to_owned())?;
     Ok(TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(address).await?).await?)
@@ -76,7 +97,7 @@ async fn receive(
     stream: Option<SendStream<Bytes>>,
     frames: Vec<Bytes>,
     trailers: HeaderMap,
-    alpn: Option<String>,
+    said: Value,
 ) -> Outcome<Value> {
     let mut frames = frames.into_iter();
     let mut stream = stream;
@@ -104,7 +125,8 @@ async fn receive(
         }
     }
     Ok(json!({
-        "alpn": alpn,
+        "alpn": said["alpn"],
+        "ech": said["ech"],
         "interim": interim,
         "status": head.status.as_u16(),
         "headers": pairs(&head.headers),
