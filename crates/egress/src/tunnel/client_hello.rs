@@ -59,15 +59,23 @@ pub fn server_name_of(bytes: &[u8]) -> Option<String> {
 pub(super) mod tests {
     use super::*;
 
+    /// The extension that names a server (RFC 6066 §3).
+    fn server_name(name: &[u8]) -> Vec<u8> {
+        let entry = [&[0][..], &(name.len() as u16).to_be_bytes(), name].concat();
+        let list = [&(entry.len() as u16).to_be_bytes()[..], &entry].concat();
+        [&[0, 0][..], &(list.len() as u16).to_be_bytes(), &list].concat()
+    }
+
     /// A minimal ClientHello of TLS 1.2 with these extensions, in one record.
     pub(in crate::tunnel) fn client_hello(server_name: Option<&[u8]>) -> Vec<u8> {
+        client_hello_with(server_name, &[])
+    }
+
+    /// Such a ClientHello with more extensions, after the server name.
+    fn client_hello_with(name: Option<&[u8]>, more: &[u8]) -> Vec<u8> {
         let mut extensions = Vec::new();
-        if let Some(name) = server_name {
-            let length = name.len() as u16;
-            let entry = [&[0][..], &length.to_be_bytes(), name].concat();
-            let list = [&(entry.len() as u16).to_be_bytes()[..], &entry].concat();
-            extensions.extend([&[0, 0][..], &(list.len() as u16).to_be_bytes(), &list].concat());
-        }
+        extensions.extend(name.map(server_name).unwrap_or_default());
+        extensions.extend(more);
         extensions.extend([0, 10, 0, 4, 0, 2, 0, 23]); // supported groups: P-256
         extensions.extend([0, 13, 0, 4, 0, 2, 4, 3]); // signature algorithms: ECDSA with P-256
         let mut body = vec![3, 3];
@@ -99,6 +107,34 @@ pub(super) mod tests {
             let found = read(&client_hello(Some(name)));
             assert!(!matches!(found, Hello::Complete(Some(_))), "{name:?}: {found:?}");
         }
+    }
+
+    /// `encrypted_client_hello` (RFC 9849 §5) with this content.
+    fn encrypted(content: &[u8]) -> Vec<u8> {
+        [&[0xfe, 0x0d][..], &(content.len() as u16).to_be_bytes(), content].concat()
+    }
+
+    #[test]
+    fn an_encrypted_hello_beside_it_changes_no_name() {
+        // E13: the outer name is the one that is judged, and where there is none there is none. What is sealed may name another.
+        let outer = |sealed: &[u8]| {
+            let suite = [0, 0, 1, 0, 1, 7, 0, 32];
+            [&suite[..], &[9; 32], &(sealed.len() as u16).to_be_bytes(), sealed].concat()
+        };
+        let name = |found: &str| Hello::Complete(Some(found.into()));
+        for extension in [
+            encrypted(&outer(&[0xa5; 144])), // GREASE (§6.2) is no different
+            encrypted(&outer(&client_hello(Some(b"evil.example.org"))[9..])),
+            encrypted(&[1]), // what marks an inner one
+            [&[0xff, 0xce][..], &encrypted(&outer(&[3; 64]))[2..]].concat(), // ESNI, its predecessor
+        ] {
+            let hello = |server_name| client_hello_with(server_name, &extension);
+            assert_eq!(read(&hello(Some(b"api.example.com"))), name("api.example.com"), "{extension:x?}");
+            assert_eq!(read(&hello(None)), Hello::Complete(None), "{extension:x?}");
+        }
+        // A second server name after it is no way either.
+        let second = [encrypted(&outer(&[5; 40])), server_name(b"evil.example.org")].concat();
+        assert_eq!(read(&client_hello_with(Some(b"api.example.com"), &second)), Hello::Malformed);
     }
 
     #[test]
