@@ -100,6 +100,12 @@ impl Site {
         self.own_program("h2-client")
     }
 
+    /// Copies the world's relay of HTTP to TLS in the same way.
+    #[must_use]
+    pub fn tls_relay(&self) -> Option<PathBuf> {
+        self.own_program("tls-relay")
+    }
+
     /// Copies the probe of the conformance tests in the same way.
     #[must_use]
     pub fn probe(&self) -> Option<PathBuf> {
