@@ -6,6 +6,7 @@ pub(crate) const SIGHUP: i32 = 1;
 pub(crate) const SIGINT: i32 = 2;
 pub(crate) const SIGQUIT: i32 = 3;
 pub(crate) const SIGTERM: i32 = 15;
+pub(crate) const SIGCONT: i32 = 18;
 pub(crate) const SIGTSTP: i32 = 20;
 pub(crate) const SIGWINCH: i32 = 28;
 

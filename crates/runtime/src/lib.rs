@@ -51,7 +51,6 @@ mod stash;
 mod state;
 mod stop;
 mod streams;
-mod suspend;
 mod system_keys;
 mod system_proxies;
 mod taken_image;

@@ -1,28 +1,27 @@
 //! Waits, in one thread, for whatever happens first in a run, until the command has ended.
 
+mod lost;
+mod suspend;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use egress::{Notice, SidecarMessage, Summary};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Event, Failure, Sidecar, Signals, Started, Usage, wait_for};
+use rustix::event::PollFlags;
+use sandbox::{Event, Sidecar, Signals, Started, Usage, wait_for};
 
 use crate::companion::Companions;
-use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use crate::end_signals::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use crate::error::{Error, plumbing};
 use crate::platform::Platform;
 use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
 use crate::set_up_log::SetUpLog;
 use crate::streams::RunningCopiers;
-use crate::suspend::suspend;
 use crate::terminal_relay::Relay;
 
 /// How long a command that was asked to end may take before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// How long a sidecar may take to end after its sandbox.
-const LAST_WORD: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How many denials are held back while the command has the whole screen.
 const MOST_HELD: usize = 1000;
@@ -77,6 +76,8 @@ struct State {
     relay: Option<Relay>,
     /// When a command that was asked to end is killed, and by which signal it was asked.
     kill_at: Option<(Instant, i32)>,
+    /// Since when the run is suspended.
+    suspended: Option<Instant>,
     timed_out: bool,
     started: bool,
     sidecar_gone: bool,
@@ -110,6 +111,7 @@ impl Watch<'_> {
         let mut state = State {
             relay: None,
             kill_at: None,
+            suspended: None,
             timed_out: false,
             started: false,
             sidecar_gone: false,
@@ -128,15 +130,6 @@ impl Watch<'_> {
             (self.report)(Report::Notice(&format!("the sidecar failed to {failed}")));
         }
         end.map(|end| Seen { end, summary: state.summary, used: state.used })
-    }
-
-    /// Returns why a run failed. What the sidecar told of its own end comes before what others saw of it, and was told before that end.
-    fn cause(&mut self, error: Error, state: &mut State) -> Error {
-        if matches!(error, Error::Unprotected { .. }) {
-            return error;
-        }
-        self.take_notices(state);
-        state.failed.take().unwrap_or(error)
     }
 
     fn watch(&mut self, state: &mut State) -> Result<End, Error> {
@@ -174,6 +167,7 @@ impl Watch<'_> {
                 state.sidecar_gone = true;
                 self.sandbox.kill();
             }
+            self.go_on(state);
             self.mind_the_time(state);
         }
     }
@@ -236,7 +230,7 @@ impl Watch<'_> {
         let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
         let shut = state.relay.as_ref().and_then(Relay::shut_until);
         let until = [shut, next_check].into_iter().flatten().fold(until, Instant::min);
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let left = Self::patience(state, until.saturating_duration_since(Instant::now()));
         wait_for(&sources, Some(left)).map_err(plumbing("wait for the run"))
     }
 
@@ -284,29 +278,6 @@ impl Watch<'_> {
         }
     }
 
-    /// Returns why a sandbox ended without saying so.
-    fn lost(&mut self, state: &mut State) -> Error {
-        if self.lost_its_sidecar(state) {
-            return Error::SidecarLost;
-        }
-        match state.started {
-            true => Error::SandboxLost,
-            false => {
-                let failure = Failure::new("start", "the sandbox ended before the command began");
-                sandbox::Error::Step(failure).into()
-            }
-        }
-    }
-
-    /// Whether the sandbox ended because its sidecar had. A sidecar that outlives its sandbox ends as well, but sends a last message.
-    fn lost_its_sidecar(&mut self, state: &mut State) -> bool {
-        let mut gone = [PollFd::from_borrowed_fd(self.sidecar.gone(), PollFlags::IN)];
-        // Its sockets are closed a moment before the process is gone.
-        let is_gone = rustix::event::poll(&mut gone, Some(&LAST_WORD)).is_ok_and(|ready| ready > 0);
-        self.take_notices(state);
-        state.summary.is_none() && is_gone
-    }
-
     fn tell_held(&mut self, state: &mut State) {
         state.held.drain(..).for_each(|notice| (self.report)(Report::Denied(&notice)));
     }
@@ -344,11 +315,8 @@ impl Watch<'_> {
                 }
                 // The keys of its own terminal go to the command.
                 SIGTSTP if state.relay.is_some() => {}
-                SIGTSTP => {
-                    let took = suspend(self.sandbox, self.streams.reads_terminal());
-                    self.deadline += took;
-                    state.kill_at.iter_mut().for_each(|(at, _)| *at += took);
-                }
+                SIGTSTP => self.suspend(state),
+                SIGCONT if state.suspended.is_some() => {} // see `go_on`
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.kill_at {
                     Some((_, before)) if before == signal => self.sandbox.kill(),
                     asked => {
@@ -369,7 +337,7 @@ impl Watch<'_> {
 
     fn mind_the_time(&mut self, state: &mut State) {
         let now = Instant::now();
-        if now >= self.deadline && !state.timed_out {
+        if now >= self.deadline && !state.timed_out && state.suspended.is_none() {
             state.timed_out = true;
             self.sandbox.signal(self.stop);
             state.kill_at = Some((now + GRACE, SIGTERM));

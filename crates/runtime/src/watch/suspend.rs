@@ -1,0 +1,38 @@
+//! Suspends a run whose command has no terminal of its own, as Ctrl-Z asks: what is inside is in no job of the caller's shell, and would
+//! go on, and read what is typed at the shell's prompt.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::{State, Watch};
+use crate::streams::is_behind;
+
+/// How often it is looked whether a run is in the foreground again: a shell does not say so to a job that it takes to be running.
+const GLANCE: Duration = Duration::from_millis(100);
+
+impl Watch<'_> {
+    /// Stops everything inside and then this process, until it is continued.
+    pub(super) fn suspend(&self, state: &mut State) {
+        state.suspended.get_or_insert_with(Instant::now);
+        self.sandbox.signal(Signal::STOP.as_raw());
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+
+    /// Continues what is inside a suspended run. A command that has the terminal to read from goes on in the foreground only.
+    pub(super) fn go_on(&mut self, state: &mut State) {
+        let may_read = self.streams.reads_terminal() && is_behind(std::io::stdin());
+        let Some(since) = state.suspended.take_if(|_| !may_read) else { return };
+        self.sandbox.signal(Signal::CONT.as_raw());
+        // Its time stood still.
+        let took = since.elapsed();
+        self.deadline += took;
+        state.kill_at.iter_mut().for_each(|(at, _)| *at += took);
+    }
+
+    /// Returns how long may be waited at most, of `left`.
+    pub(super) fn patience(state: &State, left: Duration) -> Duration {
+        let left = if state.suspended.is_some() { left.min(GLANCE) } else { left };
+        left.max(Duration::from_millis(1))
+    }
+}
