@@ -229,7 +229,7 @@ impl Bench {
         }
     }
 
-    /// The positive control for harmful attempts: every capability, in separate namespaces.
+    /// The positive control for harmful attempts: every capability, in separate namespaces, and pings (icmp(7), ping_group_range).
     #[must_use]
     pub fn control_apart(&self, arguments: &[&str]) -> Seen {
         let mut command = Command::new("unshare");
@@ -243,7 +243,8 @@ impl Bench {
             "--fork",
             "--mount-proc",
         ]);
-        command.arg("--kill-child").arg(self.probe()).args(arguments);
+        let line = "echo '0 0' > /proc/sys/net/ipv4/ping_group_range && exec \"$0\" \"$@\"";
+        command.args(["--kill-child", "/bin/sh", "-c", line]).arg(self.probe()).args(arguments);
         Seen::only(&run(command.current_dir(self.workspace())))
     }
 

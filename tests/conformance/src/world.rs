@@ -8,9 +8,13 @@ use std::process::Command;
 use lockgate_needs::program;
 use serde_json::Value;
 
+use crate::attempt::{Attempt, at_once};
 use crate::bench::Bench;
 use crate::program::{Ended, run};
 use crate::seen::Seen;
+
+/// A web server of the world's, at a port of proxies.
+const WITHOUT_RULES: &str = "http://93.184.216.34:3128";
 
 /// One small internet per test. Each wrapped command gets a fresh one, and the records add up.
 #[derive(Debug)]
@@ -59,6 +63,47 @@ impl World {
             let seen = self.control(attempt);
             assert!(seen.done(), "the control {attempt:?} did not work: {seen}");
         }
+        self.forget();
+    }
+
+    /// Makes several attempts on the world's host at the same time, outside any sandbox. A web server that answers whatever it is asked
+    /// stands for the explicit proxy.
+    ///
+    /// # Panics
+    /// When they do not print one report each.
+    #[must_use]
+    pub fn at_once(&self, attempts: &[Attempt]) -> Vec<Seen> {
+        let probe = self.workspace.join("probe");
+        let lines: Vec<_> = attempts.iter().map(|attempt| attempt.line(&probe)).collect();
+        let line = format!("HTTP_PROXY={WITHOUT_RULES}; HTTPS_PROXY={WITHOUT_RULES}\n{}", at_once(&lines));
+        let ended = self.command(&["/bin/sh", "-c", &line].map(OsString::from));
+        let all = Seen::all(&ended);
+        assert!(all.len() == attempts.len(), "expected {} reports: {ended}", attempts.len());
+        all
+    }
+
+    /// Checks that requests to a proxy arrive as they are spelled where none with rules is, and empties the records of it.
+    ///
+    /// # Panics
+    /// When a request did not arrive; the message names it.
+    pub fn controls_by_proxy(&self, urls: &[&str], targets: &[&str]) {
+        let seen = self.at_once(&Attempt::all(&[], urls, targets));
+        let asked = urls.iter().map(|url| format!("GET {url} HTTP/1.1"));
+        let asked = asked.chain(targets.iter().map(|target| format!("CONNECT {target} HTTP/1.1")));
+        for (asked, seen) in asked.zip(seen) {
+            assert!(!self.reached(&asked).is_empty(), "the control `{asked}` did not arrive: {seen}");
+        }
+        self.forget();
+    }
+
+    /// Checks that each of several attempts that send one datagram brings it to a server, which answers none, and empties the records.
+    ///
+    /// # Panics
+    /// When a datagram did not arrive.
+    pub fn controls_of_datagrams(&self, attempts: &[&[&str]]) {
+        let seen = self.at_once(&Attempt::all(attempts, &[], &[]));
+        let came = self.records().into_iter().filter(|record| record["event"] == "datagram").count();
+        assert!(came == attempts.len(), "{came} of the datagrams of {attempts:?} arrived: {seen:?}");
         self.forget();
     }
 

@@ -1,7 +1,9 @@
 //! Promise: only allowed names resolve, to addresses of the sidecar's own; no question of the agent's leaves.
 //! S2.14, S4.23, S4.24; E04.
 
-use lockgate_conformance::{Attempt, Backend, Bench, Needs, World, ready};
+use std::ffi::{OsStr, OsString};
+
+use lockgate_conformance::{Attempt, Backend, Bench, Needs, Seen, World, ready};
 
 const NO_DATA: &[&[&str]] = &[
     &["dns", "api.example.com", "HTTPS"],
@@ -68,14 +70,45 @@ fn other_ways_to_ask_are_closed() {
     }
     let bench = Bench::new();
     let world = World::new(&bench);
+    let datagrams: &[&[&str]] = &[&["dns", "api.example.com", "A", "9.9.9.9:5353"]];
+    let by_tls: &[&[&str]] = &[&["tls", "9.9.9.9", "853", "dns.example.org"]];
+    world.controls_of_datagrams(datagrams);
+    world.controls(by_tls);
     let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
-    let attempts: &[&[&str]] = &[
-        &["dns", "api.example.com", "A", "9.9.9.9:5353"],
-        &["dns", "api.local", "A", "224.0.0.251:5353"],
-        &["dns", "api", "A", "224.0.0.252:5355"],
-        &["tls", "9.9.9.9", "853", "dns.example.org"],
-    ];
-    run.nothing_works_at_once(&Attempt::all(attempts, &[], &[]));
+    run.nothing_works_at_once(&Attempt::all(&[datagrams, by_tls].concat(), &[], &[]));
     let out: Vec<_> = ["resolver", "anywhere"].iter().flat_map(|server| world.at(server)).collect();
     assert!(out.is_empty(), "{out:?}");
+}
+
+/// The groups that are asked for a name without a resolver: mDNS (RFC 6762 §3) and LLMNR (RFC 4795 §2).
+const GROUPS: [(&str, &str, &str); 2] =
+    [("api.local", "224.0.0.251", "5353"), ("api", "224.0.0.252", "5355")];
+
+#[test]
+fn nobody_around_is_asked() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    let probe = bench.probe();
+    // The host itself is in both groups while its command runs, and tells afterwards whether it heard anything.
+    let hears: Vec<OsString> = GROUPS
+        .iter()
+        .flat_map(|(_, group, port)| [probe.as_os_str(), "hear".as_ref(), group.as_ref(), port.as_ref()])
+        .map(OsStr::to_owned)
+        .collect();
+    let ask = GROUPS.map(|(name, group, port)| format!("'{}' dns {name} A {group}:{port}", probe.display()));
+    let ask = ask.join("; ");
+    let control = [&hears[..], &["/bin/sh", "-c", &ask].map(OsString::from)].concat();
+    let run = bench.run(Backend::isolated()).allow("api.example.com").behind(hears).within(&world);
+    for (ended, heard) in [(world.command(&control), true), (run.shell(&ask), false)] {
+        let [one, another, groups @ ..] = &Seen::all(&ended)[..] else { panic!("{ended}") };
+        assert!(!one.done() && !another.done(), "somebody answered: {ended}");
+        assert!(groups.len() == 2, "{ended}");
+        assert!(
+            groups.iter().all(|it| if heard { it.done() } else { it.absent() }),
+            "heard, {heard}: {ended}"
+        );
+    }
 }

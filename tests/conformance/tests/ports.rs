@@ -20,10 +20,8 @@ fn only_the_named_ports_are_open() {
     }
     let bench = Bench::new();
     let world = World::new(&bench);
-    world.controls(&[
-        &["tcp-line", "api.example.com", "7777", "hello\n"],
-        &["tcp", "api.example.com", "2525"],
-    ]);
+    world.controls(CLOSED);
+    world.controls_by_proxy(&[], TARGETS);
 
     let usual = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     let seen = usual.at_once(&Attempt::all(CLOSED, &[], TARGETS));
@@ -35,7 +33,9 @@ fn only_the_named_ports_are_open() {
     for (spelled, seen) in TARGETS.iter().zip(by_tunnel) {
         assert!(!seen.done(), "{spelled} was accepted: {seen}");
     }
-    assert!(world.reached(":7777").is_empty(), "{:?}", world.records());
+    assert!(world.records().iter().all(|it| it["event"] == "query"), "{:?}", world.records());
+    let open = usual.by_tunnel("api.example.com:443");
+    assert!(open.done(), "the proxy opens no tunnel at all: {open}");
 
     let named = bench
         .run(Backend::isolated())
@@ -45,6 +45,7 @@ fn only_the_named_ports_are_open() {
     let seen = named
         .probes(&[&["tcp-line", "api.example.com", "7777", "hello\n"], &["tcp", "api.example.com", "2525"]]);
     assert!(seen[0].text("received").contains("hello"), "{}", seen[0]);
+    assert!(named.by_tunnel("api.example.com:7777").done(), "a named port is closed to a tunnel");
     assert!(
         seen[1].text("received").starts_with("220"),
         "the server speaks first and was not heard: {}",

@@ -24,9 +24,15 @@ fn raw_addresses_are_refused() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(ATTEMPTS);
+    world.controls_by_proxy(URLS, TARGETS);
     let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     run.nothing_works_at_once(&Attempt::all(ATTEMPTS, URLS, TARGETS));
     assert!(world.at("web").is_empty(), "{:?}", world.at("web"));
+    // By its name the same server is reached by the same proxy.
+    let named = Attempt::all(&[], &["http://api.example.com/"], &["api.example.com:443"]);
+    for (attempt, seen) in named.iter().zip(run.at_once(&named)) {
+        assert!(seen.done(), "{attempt:?} did not work inside: {seen}");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! bounded.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -22,6 +23,11 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "tcp", usage: "HOST PORT [TEXT] (with \\r \\n \\0 in TEXT)", run: tcp },
     Probe { name: "tcp-line", usage: "HOST PORT TEXT (for an answer of one line)", run: tcp_line },
     Probe { name: "udp", usage: "HOST PORT TEXT", run: udp },
+    Probe {
+        name: "hear",
+        usage: "GROUP PORT CMD ARGS… (joins the multicast group while CMD runs)",
+        run: hear,
+    },
 ];
 
 fn resolve(arguments: &[String]) -> Option<Report> {
@@ -97,6 +103,24 @@ fn udp(arguments: &[String]) -> Option<Report> {
         Ok(json!({ "received": String::from_utf8_lossy(&buffer[..length]) }))
     };
     Some(exchange().into())
+}
+
+/// Reports whether a datagram to the group came while the command ran. The command has this one's streams, and speaks before it.
+fn hear(arguments: &[String]) -> Option<Report> {
+    let [group, port, program, rest @ ..] = arguments else { return None };
+    let (group, port): (Ipv4Addr, u16) = (group.parse().ok()?, port.parse().ok()?);
+    let listen = || -> io::Result<Report> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+        socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED)?;
+        socket.set_read_timeout(Some(SETTLE))?;
+        let status = Command::new(program).args(rest).status()?;
+        let mut buffer = [0; 2048];
+        Ok(match socket.recv_from(&mut buffer) {
+            Ok((length, from)) => Report::done(json!({ "length": length, "from": from.to_string() })),
+            Err(_) => Report::absent(json!({ "command": status.to_string() })),
+        })
+    };
+    Some(listen().unwrap_or_else(Report::from))
 }
 
 /// Connects by name or address; the first address that answers wins. Failures come back as the finished report.
