@@ -21,18 +21,25 @@ fn no_policy_allows_nothing() {
     let world = World::new(&bench);
     world.controls(ATTEMPTS);
     let by_proxy = ["http://api.example.com/"];
+    world.controls_by_proxy(&by_proxy, &[]);
     bench.run(Backend::isolated()).within(&world).nothing_works_at_once(&Attempt::all(
         ATTEMPTS,
         &by_proxy,
         &[],
     ));
-    let empty = bench.file("outside/empty.toml", "[egress]\ndefault = \"deny\"\n");
-    bench
-        .run(Backend::isolated())
-        .flags(["--policy", empty.to_str().unwrap()])
-        .within(&world)
-        .nothing_works_at_once(&Attempt::all(ATTEMPTS, &[], &[]));
+    // E02
+    for (name, policy) in [("unsaid", "[egress]\ndefault = \"deny\"\n"), ("empty", "[egress]\nallow = []\n")]
+    {
+        let policy = bench.file(format!("outside/{name}.toml"), policy);
+        let run = bench.run(Backend::isolated()).flags(["--policy", policy.to_str().unwrap()]);
+        run.within(&world).nothing_works_at_once(&Attempt::all(ATTEMPTS, &by_proxy, &[]));
+    }
     let got_out: Vec<_> =
         ["web", "resolver", "anywhere"].iter().flat_map(|server| world.at(server)).collect();
     assert!(got_out.is_empty(), "{got_out:?}");
+    // The same file with one entry in the list lets that one out.
+    let one = bench.file("outside/one.toml", "[egress]\nallow = [{ host = \"api.example.com\" }]\n");
+    let run = bench.run(Backend::isolated()).flags(["--policy", one.to_str().unwrap()]).within(&world);
+    let seen = run.by_proxy(by_proxy[0]);
+    assert!(seen.done(), "the list is not read: {seen}");
 }
