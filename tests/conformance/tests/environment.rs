@@ -1,7 +1,14 @@
 //! Promise: nothing of the caller's environment enters but what is named; what the run needs is set.
 //! S0.16, S0.17, S0.22, S1.12, S1.13; C14; both backends.
 
-use lockgate_conformance::{Backend, Bench, Canary, Needs, ready};
+use std::process::Command;
+
+use lockgate_conformance::{Backend, Bench, Canary, Needs, Seen, ready, run};
+
+/// Variables of the caller's: those that hold a secret here, and others that lead somewhere.
+const SECRET: [&str; 3] = ["AWS_SECRET_ACCESS_KEY", "LD_PRELOAD_HINT", "RUN_TOKEN"];
+const PLAIN: [(&str, &str); 2] =
+    [("SSH_AUTH_SOCK", "/run/agent.sock"), ("PLATFORM_API_URL", "http://platform.example")];
 
 #[test]
 fn the_callers_environment_stays_outside() {
@@ -10,31 +17,43 @@ fn the_callers_environment_stays_outside() {
     }
     let bench = Bench::new();
     let (secret, named) = (Canary::draw(), Canary::draw());
+    let mut free = Command::new(bench.probe());
+    free.arg("environment").envs(SECRET.map(|name| (name, secret.text()))).envs(PLAIN);
+    let control = Seen::only(&run(free.env("XDG_STATE_HOME", bench.state())));
+    let passed = |name: &str, value: &str| control.text(name) == value;
+    assert!(SECRET.iter().all(|name| passed(name, secret.text())), "{control}");
+    assert!(PLAIN.iter().all(|(name, value)| passed(name, value)), "{control}");
+    assert!(passed("XDG_STATE_HOME", bench.state().to_str().unwrap()), "{control}");
     for backend in Backend::all() {
         let run = bench.run(backend);
-        let run = run.caller("AWS_SECRET_ACCESS_KEY", secret.text()).caller("LD_PRELOAD_HINT", secret.text());
-        let run = run.caller("SSH_AUTH_SOCK", "/run/agent.sock").caller("NAMED", named.text());
-        let run = run.flags(["--env", "NAMED", "--env", "GIVEN=value"]);
+        let run = SECRET.iter().fold(run, |run, name| run.caller(name, secret.text()));
+        let run = PLAIN.iter().fold(run, |run, (name, value)| run.caller(name, value));
+        let run = run.caller("NAMED", named.text()).flags(["--env", "NAMED", "--env", "GIVEN=value"]);
         let seen = run.probe(&["environment"]);
         let text = seen.detail().to_string();
         assert!(!text.contains(secret.text()), "{}: {seen}", backend.name());
-        for absent in ["SSH_AUTH_SOCK", "RUN_TOKEN", "PLATFORM_API_URL", "XDG_STATE_HOME"] {
+        for absent in SECRET.iter().chain(PLAIN.iter().map(|(name, _)| name)).chain(&["XDG_STATE_HOME"]) {
             assert!(seen.detail().get(absent).is_none(), "{absent} is set under {}: {seen}", backend.name());
         }
         assert_eq!(seen.text("NAMED"), named.text());
         assert_eq!(seen.text("GIVEN"), "value");
         assert_eq!(seen.text("LOCKGATE"), "1");
         assert!(!seen.text("LOCKGATE_RUN_ID").is_empty());
-        for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-            let port = seen
-                .text(proxy)
-                .strip_prefix("http://")
-                .and_then(|rest| rest.trim_end_matches('/').rsplit_once(':'));
-            assert!(
-                port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()),
-                "{proxy} under {}: {seen}",
-                backend.name()
-            );
+        // S0.16: the sidecar has a name wherever the run has a network of its own; under `process` it has a port of this machine's.
+        let is_at = |variable: &str, port: u16| match backend {
+            Backend::Process => {
+                let port = seen.text(variable).strip_prefix("http://127.0.0.1:");
+                port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port != 0))
+            }
+            _ => seen.text(variable) == format!("http://sidecar:{port}"),
+        };
+        for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+            assert!(is_at(proxy, 8081), "{proxy} under {}: {seen}", backend.name());
+        }
+        assert!(is_at("SIDECAR_URL", 8080), "S0.17 under {}: {seen}", backend.name());
+        assert_ne!(seen.text("SIDECAR_URL"), seen.text("HTTP_PROXY"), "{}", backend.name());
+        for direct in ["NO_PROXY", "no_proxy"] {
+            assert_eq!(seen.text(direct), "localhost,127.0.0.1,::1,sidecar", "{}", backend.name());
         }
     }
 }
