@@ -51,6 +51,7 @@ mod processor_limit;
 mod protected_files;
 mod raw_addresses;
 mod run_network;
+mod searches;
 mod server_names;
 mod setuid;
 mod setup;

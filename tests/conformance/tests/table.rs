@@ -21,6 +21,7 @@ fn every_promise_has_its_test_and_every_test_its_promise() {
                 "image_config",
                 "podman",
                 "rootless",
+                "searches",
                 "subordinate_ids",
                 "table",
                 "veth",

@@ -119,8 +119,7 @@ impl Search {
     fn memory(&mut self, process: &Path) {
         let Ok(maps) = fs::read_to_string(process.join("maps")) else { return };
         let Ok(mut memory) = File::open(process.join("mem")) else { return };
-        self.memories += 1;
-        let mut left = MEMORY_BYTES;
+        let (mut left, mut octets) = (MEMORY_BYTES, 0);
         for (start, end) in maps.lines().filter_map(writable_range) {
             let length = (end - start).min(left);
             let mut bytes = Vec::new();
@@ -129,8 +128,11 @@ impl Search {
                 let _ = memory.by_ref().take(length).read_to_end(&mut bytes);
             }
             self.look(&process.join("mem").to_string_lossy(), &bytes);
+            octets += bytes.len();
             left -= length;
         }
+        // One that opens and gives nothing was not read.
+        self.memories += usize::from(octets > 0);
     }
 
     fn directory(&mut self, root: &Path) {

@@ -1,7 +1,9 @@
 //! Attempts on other processes, and on orphans and zombies.
 //! Signals go only where the arguments say; forks are counted and bounded.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -13,6 +15,8 @@ use crate::report::Report;
 
 /// The most children of a probe, whatever the arguments say.
 const FORKS: usize = 20_000;
+/// How long a process that keeps a secret lives, in seconds.
+const KEPT: u32 = 30;
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "signal", usage: "PID NUMBER", run: signal },
@@ -31,6 +35,11 @@ pub(crate) const PROBES: &[Probe] = &[
         run: orphan,
     },
     Probe { name: "hold", usage: "SECONDS MARK (sleeps; MARK is only there to be seen)", run: hold },
+    Probe {
+        name: "keep",
+        usage: "environment|heap MASKED-HEX (another process has the secret there for 30 s; this one ends)",
+        run: keep,
+    },
     Probe { name: "zombies", usage: "N (orphans that end at once; are they reaped?)", run: zombies },
 ];
 
@@ -184,6 +193,38 @@ fn hold(arguments: &[String]) -> Option<Report> {
     let seconds: u64 = seconds.parse::<u64>().ok()?.min(3600);
     std::thread::sleep(Duration::from_secs(seconds));
     Some(Report::done(json!({ "mark": mark })))
+}
+
+/// Leaves a process behind that has a secret in one place alone. It is there before this one reports.
+fn keep(arguments: &[String]) -> Option<Report> {
+    let [place, masked] = arguments else { return None };
+    let secret = lockgate_needs::unmasked(masked)?;
+    match place.as_str() {
+        "environment" => {
+            let mut command = Command::new("/proc/self/exe");
+            command.args(["hold", &KEPT.to_string(), "kept"]).env("KEPT", OsStr::from_bytes(&secret));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            Some(command.spawn().map(|child| json!({ "process": child.id() })).into())
+        }
+        "heap" => {
+            let secret = std::hint::black_box(secret);
+            // SAFETY: single-threaded; the child gives up the streams, so that nobody waits for them, and waits for its end.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: closing touches no memory. Where Yama keeps processes apart, whoever asks may read this one: PR_SET_PTRACER(2const).
+                unsafe {
+                    (0..3).for_each(|stream| {
+                        libc::close(stream);
+                    });
+                    libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0);
+                }
+                wait_for_the_end(KEPT);
+            }
+            drop(secret);
+            Some(if child > 0 { Report::done(json!({ "process": child })) } else { outcome(child.into()) })
+        }
+        _ => None,
+    }
 }
 
 fn zombies(arguments: &[String]) -> Option<Report> {
