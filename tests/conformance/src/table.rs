@@ -11,8 +11,13 @@ use crate::promises::PROMISES;
 pub fn table() -> String {
     let mut page = String::from(
         "# What each backend promises\n\n\
-         Each row is a sentence that holds, proven by the file of that name in `tests/conformance/tests/`. Every test has a\n\
-         positive control: the same attempt succeeds where nothing holds it. What a backend has no mark for it does not\n\
+         Each row is a sentence that holds, proven by the file of that name in `tests/conformance/tests/`. What must fail has a\n\
+         positive control: the same attempt succeeds where nothing holds it. Some controls show less:\n\n\
+         - a vsock is only opened, for its other end is a hypervisor;\n\
+         - a datagram, a multicast question and a request for the explicit proxy arrive, but nobody does what they ask;\n\
+         - a system call or a socket that the machine's kernel lacks is refused inside, where the kernel would call it absent;\n\
+         - what needs a capability of the machine's, and an ICMP echo, has its control where root runs the tests.\n\n\
+         What a backend has no mark for it does not\n\
          promise; `process` isolates nothing and says so. What holds with `veth` is proven for `linux` and for `container`. Those of `linux`, `container`, Docker and Podman are proven once more without\n\
          root outside. Not repeated there:\n\n\
          - at both engines: what is refused by name ([docker.md](docker.md#which-engine)), limits that need a delegated control group, and what\n\
