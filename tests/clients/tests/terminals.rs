@@ -1,6 +1,7 @@
-//! `lockgate run -t` on a pseudo-terminal, as a person has one: its size and the changes of it reach the command, Ctrl-C interrupts what is
-//! inside, and a shell inside has job control.
+//! `lockgate run` on a pseudo-terminal, as a person has one: its size and the changes of it reach the command, Ctrl-C interrupts what is
+//! inside, a shell inside has job control, and a run has it in the shell outside.
 
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use lockgate_clients::{Ended, Need, Site, product, run_to_end};
@@ -47,8 +48,14 @@ finish("")
 /// Does these steps at a terminal with 37 rows of 91 columns, in which a script runs inside.
 fn person(site: &Site, shell: &[&str], steps: &[&str]) -> Ended {
     let product = product().expect("`Site` asked first");
+    let run = ["run", "-t", "--"];
+    at_terminal(site, [product.as_os_str()].into_iter().chain(run.iter().chain(shell).map(OsStr::new)), steps)
+}
+
+/// Does these steps at a terminal with 37 rows of 91 columns, at which these words are executed.
+fn at_terminal<'a>(site: &Site, words: impl IntoIterator<Item = &'a OsStr>, steps: &[&str]) -> Ended {
     let mut command = site.world().command("python3");
-    command.args(["-c", PERSON, &steps.join("\n")]).arg(product).args(["run", "-t", "--"]).args(shell);
+    command.args(["-c", PERSON, &steps.join("\n")]).args(words);
     command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
     run_to_end(&mut command, Duration::from_secs(60))
 }
@@ -104,5 +111,44 @@ fn a_shell_inside_has_job_control() {
         let ended = person(&site, &["env", "PS1=ready$ ", "bash", "--noprofile", "--norc", "-i"], &SHELL);
         assert!(ended.stdout.ends_with("\nended=5 \n"), "{ended}");
         assert!(!ended.stdout.contains("no job control"), "{ended}");
+    }
+}
+
+/// Behind the pipe the command has no terminal of its own, and reads the person's.
+const JOB: [&str; 24] = [
+    "wait ready$",
+    r"type $LOCKGATE run -- sed -u s/^/said:/ | cat\n",
+    r"type one\n",
+    "wait said:one",
+    r"type \x1a",
+    "wait Stopped",
+    "wait ready$",
+    r"type echo typed-$((40 + 1))\n",
+    "wait typed-41",
+    r"type echo typed-$((40 + 2))\n",
+    "wait typed-42",
+    r"type echo typed-$((40 + 3))\n",
+    "wait typed-43",
+    r"type bg\n",
+    "wait ready$",
+    r"type echo behind-$((40 + 4))\n",
+    "wait behind-44",
+    r"type echo behind-$((40 + 5))\n",
+    "wait behind-45",
+    r"type fg\n",
+    r"type two\n",
+    "wait said:two",
+    r"type \x04",
+    r"type exit 5\n",
+];
+
+#[test]
+fn a_stopped_run_reads_nothing_of_what_is_typed_at_the_shell() {
+    for site in Site::for_everyone(NEEDS) {
+        let lockgate = format!("LOCKGATE={}", product().expect("`Site` asked first").display());
+        let shell = ["/usr/bin/env", "PS1=ready$ ", &lockgate, "bash", "--noprofile", "--norc", "-i"];
+        let ended = at_terminal(&site, shell.map(OsStr::new), &JOB);
+        assert!(ended.stdout.ends_with("\nended=5 \n"), "{ended}");
+        assert!(!ended.stdout.contains("said:echo") && !ended.stdout.contains("said:bg"), "{ended}");
     }
 }
