@@ -56,12 +56,20 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
             None => return Ok(()),
         };
         let (answer, _reserved) = match parse(&line) {
-            Ok(wire) => send(&gate, &wire, reserved).await?,
-            Err(Unreadable { target, denial }) => (refused(&gate, &target, denial, 400), reserved),
+            Ok(wire) => match send(&gate, &wire).await? {
+                Some((answer, reserved)) => (answer, Some(reserved)),
+                None => (no_room(), None),
+            },
+            Err(Unreadable { target, denial }) => (refused(&gate, &target, denial, 400), None),
         };
-        drop(line);
+        drop((line, reserved));
         write_line(&mut agent, &answer).await?;
     }
+}
+
+/// The answer in place of one for which there is no memory.
+fn no_room() -> serde_json::Value {
+    json!({"error": NO_ROOM, "status": 429, "guard": Guard::Framing.code()})
 }
 
 /// A line with the memory that it takes, or the status and the reason with which it is refused.
@@ -153,34 +161,34 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     Ok(out.into_bytes())
 }
 
-/// Sends a request to the gateway, and converts the response to JSON. Returns it with the memory that it takes.
-async fn send(
-    gate: &Rc<Gate>,
-    wire: &[u8],
-    reserved: ReservedMemory,
-) -> io::Result<(serde_json::Value, ReservedMemory)> {
+/// Sends a request to the gateway, and converts the response to JSON. Returns it with the memory that it takes; `None` if others hold what
+/// it needs.
+async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<Option<(serde_json::Value, ReservedMemory)>> {
     let (ours, theirs) = UnixStream::pair()?;
     let served = serve_requests(Rc::clone(gate), Via::Gateway, AgentStream::Unix(theirs), wire.into());
-    // Dropping the reading end once there is enough makes the writer fail instead of waiting for a reader.
-    let read = async move {
-        let mut answer = Vec::new();
-        ours.take(LARGEST_ANSWER + 1).read_to_end(&mut answer).await.map(|_| answer)
-    };
-    let (_, answer) = tokio::join!(Box::pin(served), read);
-    let mut answer = answer?;
-    drop(reserved); // the request's
-    // What is read, its body as text, and the line that it becomes.
-    let Some(reserved) = ReservedMemory::for_octets(3 * answer.len()) else {
-        let denial = json!({"error": NO_ROOM, "status": 429, "guard": Guard::Framing.code()});
-        return Ok((denial, ReservedMemory::for_octets(0).ok_or(io::ErrorKind::OutOfMemory)?));
-    };
+    let (_, read) = tokio::join!(Box::pin(served), read_answer(ours));
+    let Some((mut answer, reserved)) = read? else { return Ok(None) };
     let is_cut = answer.len() as u64 > LARGEST_ANSWER;
     answer.truncate(LARGEST_ANSWER as usize);
     let mut told = as_json(&answer);
     if is_cut {
         told["truncated"] = true.into();
     }
-    Ok((told, reserved))
+    Ok(Some((told, reserved)))
+}
+
+/// Reads an answer, up to one octet more than is converted, and reserves its memory. Dropping the reading end when there is enough, or no
+/// room, makes the writer fail instead of waiting for a reader.
+async fn read_answer(ours: UnixStream) -> io::Result<Option<(Vec<u8>, ReservedMemory)>> {
+    let Some(mut reserved) = ReservedMemory::for_octets(0) else { return Ok(None) };
+    let (mut ours, mut answer) = (ours.take(LARGEST_ANSWER + 1), Vec::new());
+    while ours.read_buf(&mut answer).await? > 0 {
+        // What is read, its body as text, and the line that it becomes.
+        if reserved.grow_to(3 * answer.len()).is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(Some((answer, reserved)))
 }
 
 /// Converts a response to JSON; a body that is not text, or hardly any, is in base64.
