@@ -342,7 +342,6 @@ fn what_the_machine_is_run_from_is_no_writable_workspace() {
         "/usr/bin",
         "/usr/lib/systemd/system",
         "/usr/libexec",
-        "/usr",
         "/usr/share/x",
         "/var/spool/cron/crontabs",
         "/usr/local",
