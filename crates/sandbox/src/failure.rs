@@ -40,6 +40,11 @@ impl Failure {
         Self { step: step.into(), cause: cause.to_string(), need: None }
     }
 
+    /// Returns what makes the failure of this step from its cause.
+    pub(crate) fn at<E: ToString>(step: &'static str) -> impl FnOnce(E) -> Self {
+        move |cause| Self::new(step, cause)
+    }
+
     /// Returns the failure of a step of a plan.
     pub(crate) fn of_step(step: &Step, all: &[Step], cause: String) -> Self {
         let need = match step {

@@ -132,22 +132,21 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
 }
 
 fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result<Ready, Failure> {
-    let fail = |step: &str, error: io::Error| Failure::new(step, error);
     let control_files = group.map(Group::control_files).unwrap_or_default();
-    sys::cgroup::enter(control_files).map_err(|e| fail("enter the control group", e))?;
+    sys::cgroup::enter(control_files).map_err(Failure::at("enter the control group"))?;
     let mut keep = vec![it.control, it.sidecar];
     if let Stdio::Descriptors(list) = it.stdio {
         keep.extend(list.iter().map(AsFd::as_fd));
     }
-    forked.close_all_but(&keep).map_err(|e| fail("close inherited descriptors", e))?;
+    forked.close_all_but(&keep).map_err(Failure::at("close inherited descriptors"))?;
     // No parent-death signal: it would end this process before it could end the others. The control socket shows the
     // parent's end.
     let _ = rustix::process::setsid();
     // As a subreaper this process inherits orphans, instead of the host's init, so that they end with the run. L02
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|e| fail("adopt orphans", e.into()))?;
+        .map_err(Failure::at("adopt orphans"))?;
     let terminal = match it.stdio {
-        Stdio::Terminal => Some(spawn::open_terminal().map_err(|e| fail("open a terminal", e))?),
+        Stdio::Terminal => Some(spawn::open_terminal().map_err(Failure::at("open a terminal"))?),
         Stdio::Descriptors(_) => None,
     };
     Ok(Ready { notices: Vec::new(), terminal })

@@ -32,11 +32,7 @@ pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Opti
     let it = watch.it;
     for (number, setup) in (0..).zip(&it.launch.setup) {
         let began = Instant::now();
-        let told = |step: &str| {
-            let step = step.to_owned();
-            move |error: io::Error| Some(Failure::new(step, error))
-        };
-        let stdio = streams(it.stdio).map_err(told("give a set-up command its streams"))?;
+        let stdio = streams(it.stdio).map_err(Failure::at("give a set-up command its streams"))?;
         let launch = Launch { command: setup.command.clone(), ..it.launch.clone() };
         let end = match spawn::spawn(&launch, &stdio, terminal) {
             Ok(pid) => match watch.until(pid, Some(began + setup.patience)) {

@@ -55,26 +55,25 @@ fn await_last_word(sidecar: BorrowedFd<'_>) {
 /// The step that failed. `None` if the command cannot be executed, which this reports itself, or the parent or the sidecar is gone.
 fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     let control = it.control;
-    let fail = |step: &str, error: std::io::Error| Some(Failure::new(step, error));
-    let mut watch = Watch::of(it).map_err(|e| fail("watch for ended processes", e))?;
-    handshake::await_ready(it.sidecar).map_err(|e| fail("wait for the sidecar", e))?;
+    let mut watch = Watch::of(it).map_err(Failure::at("watch for ended processes"))?;
+    handshake::await_ready(it.sidecar).map_err(Failure::at("wait for the sidecar"))?;
     let mut terminal = None;
     if let Some((master, name)) = ready.terminal {
         terminal = Some(name);
-        Event::Terminal(master).send(control).map_err(|e| fail("hand the terminal over", e))?;
+        Event::Terminal(master).send(control).map_err(Failure::at("hand the terminal over"))?;
     }
     let directory = &it.launch.directory;
     rustix::process::chdir(directory)
         .map_err(|e| Failure::new(format!("enter the working directory `{}`", directory.display()), e))
         .map_err(|failure| Some(failure.needing(Need::OtherDirectory)))?;
-    descriptor::close_on_exec_from_3().map_err(|e| fail("close descriptors", e))?;
+    descriptor::close_on_exec_from_3().map_err(Failure::at("close descriptors"))?;
     let mut started = Some(Event::Started { notices: ready.notices });
     let mut held = None;
     if !it.launch.setup.is_empty() {
         // The run's time begins with the first set-up command.
         let _ = started.take().map(|started| started.send(control));
         let hold = terminal.as_deref().map(setup::hold).transpose();
-        held = hold.map_err(|e| fail("keep the terminal open", e))?;
+        held = hold.map_err(Failure::at("keep the terminal open"))?;
         if let Some(ended) = setup::run(&mut watch, terminal.as_deref())? {
             return Ok(ended);
         }

@@ -72,8 +72,7 @@ impl Sidecar {
         networks: Networks<'_>,
         stream: impl FnOnce() -> io::Result<UnixStream>,
     ) -> Result<(String, Carried), Failure> {
-        let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
-        let plumbing = |error: io::Error| fail("start the shim")(error.to_string());
+        let plumbing = |error: io::Error| Failure::new("start the shim", error);
         let (name, mut filled) = match self {
             Self::Taken { id, attached } => {
                 if networks.join(plan, engine, &id).await.is_ok() {
@@ -86,12 +85,12 @@ impl Sidecar {
             Self::Made { name, filled } => (name, filled),
         };
         let joined = networks.join(plan, engine, &name).await;
-        joined.map_err(fail("join the sidecar to the run's network"))?;
+        joined.map_err(Failure::at("join the sidecar to the run's network"))?;
         let attached = Attached::to(engine, &name).await;
-        let attached = attached.map_err(fail("attach to the sidecar's container"))?;
+        let attached = attached.map_err(Failure::at("attach to the sidecar's container"))?;
         // Before the start, so that the bootstrap message is there when the sidecar reads it.
         let carried = tokio::spawn(carry(attached, stream().map_err(plumbing)?));
-        engine.start(&name).await.map_err(fail("start the sidecar's container"))?;
+        engine.start(&name).await.map_err(Failure::at("start the sidecar's container"))?;
         report_filled(&mut filled);
         Ok((name, carried))
     }
@@ -121,12 +120,11 @@ fn report_filled(filled: &mut Option<oneshot::Sender<()>>) {
 
 /// Makes a container for the sidecar of this run.
 async fn make(plan: &Plan, engine: &Engine, own: &OwnImage, held: &Held) -> Result<String, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let name = sidecar_name(&plan.run);
-    engine.make_egress().await.map_err(fail("make the network of sidecars"))?;
+    engine.make_egress().await.map_err(Failure::at("make the network of sidecars"))?;
     held.borrow_mut().push(name.clone());
     let published = plan.engine.as_ref().map_or(&[][..], |it| &it.published);
     let body = container::sidecar(plan, &own.image, &own.volume, published);
-    engine.make_container(&name, body).await.map_err(fail("make the sidecar's container"))?;
+    engine.make_container(&name, body).await.map_err(Failure::at("make the sidecar's container"))?;
     Ok(name)
 }

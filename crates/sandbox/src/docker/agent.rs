@@ -21,7 +21,6 @@ pub(super) async fn start(
     network: impl Future<Output = Result<RunNetwork, Failure>>,
     is_filled: Receiver<()>,
 ) -> Result<Attached, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let agent = agent_name(given.plan);
     // Docker looks for the network when the container is started, Podman when it is made.
     let early = match engine.maker {
@@ -30,7 +29,7 @@ pub(super) async fn start(
     };
     let (network, filled) = tokio::join!(network, is_filled);
     let network = network?;
-    filled.map_err(|_| fail("make the agent's container")("there is no sidecar".into()))?;
+    filled.map_err(|_| Failure::new("make the agent's container", "there is no sidecar"))?;
     let attached = match early {
         Some(Ok(attached)) if network == likely => attached,
         None => make(given, engine, own, network).await?,
@@ -40,7 +39,7 @@ pub(super) async fn start(
         }
     };
     let started = engine.start(&agent).await.map_err(|error| overlay::explain(given.plan, error));
-    started.map_err(fail("start the agent's container"))?;
+    started.map_err(Failure::at("start the agent's container"))?;
     Ok(attached)
 }
 
@@ -50,10 +49,9 @@ async fn make(
     own: &OwnImage,
     network: RunNetwork,
 ) -> Result<Attached, Failure> {
-    let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
     let (plan, agent) = (given.plan, agent_name(given.plan));
     let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
     let made = engine.make_agent(&plan.run, &own.volume, &agent, body, overlay::volumes(plan)).await;
-    made.map_err(fail("make the agent's container"))?;
-    Attached::to(engine, &agent).await.map_err(fail("attach to the agent's container"))
+    made.map_err(Failure::at("make the agent's container"))?;
+    Attached::to(engine, &agent).await.map_err(Failure::at("attach to the agent's container"))
 }

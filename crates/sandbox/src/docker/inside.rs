@@ -142,35 +142,33 @@ fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
 
 /// Checks the container and sets it up, then gives up the process's privileges: all steps between the brief and the command.
 fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
-    let fail = |step: &str, cause: String| Failure::new(step, cause);
     for shown in &brief.shown {
-        must_be(shown).map_err(|cause| fail("show what was declared", cause))?;
+        must_be(shown).map_err(Failure::at("show what was declared"))?;
     }
     for overlay in &brief.overlays {
-        overlay.must_hold().map_err(|cause| fail("keep apart what is written", cause))?;
+        overlay.must_hold().map_err(Failure::at("keep apart what is written"))?;
     }
     let mut notices = brief.notices.clone();
     if let Some(limits) = &brief.limits {
         limit_check::look(limits, &mut notices)?;
     }
     for (from, to) in &brief.copies {
-        copy(from, to).map_err(|e| fail(&format!("copy to {}", to.display()), e.to_string()))?;
+        copy(from, to).map_err(|e| Failure::new(format!("copy to {}", to.display()), e))?;
     }
     let laid_out = brief.brought.lay_out(&mut notices);
-    laid_out.map_err(|(path, e)| fail(&format!("write {}", path.display()), e.to_string()))?;
+    laid_out.map_err(|(path, e)| Failure::new(format!("write {}", path.display()), e))?;
     if let Some(authority) = &brief.authority {
-        trust(authority.as_bytes()).map_err(|e| fail("trust the run's own authority", e.to_string()))?;
+        trust(authority.as_bytes()).map_err(Failure::at("trust the run's own authority"))?;
     }
     let terminal = match stdio {
-        Stdio::Terminal => Some(open_terminal().map_err(|e| fail("open a terminal", e.to_string()))?),
+        Stdio::Terminal => Some(open_terminal().map_err(Failure::at("open a terminal"))?),
         Stdio::Descriptors(_) => None,
     };
     privilege::drop_capabilities()
         .and_then(|()| privilege::no_new_privileges())
-        .map_err(|e| fail("drop privileges", e.to_string()))?;
-    restrict(&brief.writable).map_err(|cause| fail("restrict files by Landlock", cause))?;
-    sys::seccomp::install(&seccomp::AGENT)
-        .map_err(|e| fail("install the system-call filter", e.to_string()))?;
+        .map_err(Failure::at("drop privileges"))?;
+    restrict(&brief.writable).map_err(Failure::at("restrict files by Landlock"))?;
+    sys::seccomp::install(&seccomp::AGENT).map_err(Failure::at("install the system-call filter"))?;
     Ok(Ready { notices, terminal })
 }
 

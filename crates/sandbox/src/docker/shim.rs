@@ -145,7 +145,6 @@ impl Shim<'_> {
     /// Makes the network and both containers, and starts them. The agent's then waits for its brief, the sidecar's for its
     /// bootstrap message.
     async fn make(&self, given: &ShimInputs<'_>) -> Result<Made, Failure> {
-        let fail = |step: &'static str| move |cause: String| Failure::new(step, cause);
         let Self { plan, engine, held, .. } = self;
         // Any number that is not every run's first choice.
         let first = plan
@@ -154,13 +153,13 @@ impl Shim<'_> {
             .bytes()
             .fold(0u32, |sum, octet| sum.wrapping_mul(31).wrapping_add(octet.into()));
         let likely = RunNetwork::numbered(first);
-        let own = prepare::own(engine).map_err(fail("make the sidecar's image")).shared();
+        let own = prepare::own(engine).map_err(Failure::at("make the sidecar's image")).shared();
         // The companion's peers are made meanwhile.
         let tell = |network: &RunNetwork| {
             given.broker.iter().for_each(|broker| tell_network(broker, *network));
         };
         let network = engine.make_network(plan, first).inspect_ok(tell);
-        let network = network.map_err(fail("make the run's network")).shared();
+        let network = network.map_err(Failure::at("make the run's network")).shared();
         held.borrow_mut().push(agent_name(plan));
         let (filled, is_filled) = oneshot::channel();
         // Both wait for the network, and for our own binary in its volume.

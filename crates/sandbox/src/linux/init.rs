@@ -52,25 +52,21 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces, forked: Forked) ->
 }
 
 fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Result<Ready, Failure> {
-    let fail = |step: &str| {
-        let step = step.to_owned();
-        move |error: io::Error| Failure::new(step, error)
-    };
     let namespaces = |failure: Failure| failure.needing(Need::UserNamespaces);
     // Everybody inside may read init's arguments. They are a copy of the caller's command line.
-    sys::arguments::replace("lockgate-init").map_err(fail("hide the caller's arguments"))?;
-    close_foreign(forked, inherited).map_err(fail("close inherited descriptors"))?;
+    sys::arguments::replace("lockgate-init").map_err(Failure::at("hide the caller's arguments"))?;
+    close_foreign(forked, inherited).map_err(Failure::at("close inherited descriptors"))?;
     // Init leads a process group, as the sidecar does. The command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
-    let alone = take_identity(inherited).map_err(fail("map the identity")).map_err(namespaces)?;
+    let alone = take_identity(inherited).map_err(Failure::at("map the identity")).map_err(namespaces)?;
     // Only after the identity is taken: the kernel clears this setting when the identity changes.
-    process::die_with_parent().map_err(fail("tie the sandbox to its parent"))?;
-    process::unshare(left).map_err(fail("make namespaces")).map_err(namespaces)?;
+    process::die_with_parent().map_err(Failure::at("tie the sandbox to its parent"))?;
+    process::unshare(left).map_err(Failure::at("make namespaces")).map_err(namespaces)?;
     if inherited.plan.wiring == Wiring::Veth {
-        link::offer_network(&inherited.hand).map_err(fail("offer the network to the parent"))?;
+        link::offer_network(&inherited.hand).map_err(Failure::at("offer the network to the parent"))?;
     }
-    mount::make_all_private().map_err(fail("keep mounts private"))?;
-    limit_processes(inherited.plan).map_err(fail("limit processes"))?;
+    mount::make_all_private().map_err(Failure::at("keep mounts private"))?;
+    limit_processes(inherited.plan).map_err(Failure::at("limit processes"))?;
     if !inherited.plan.identity.is_private() {
         leave_room();
     }
