@@ -339,7 +339,7 @@ mod tests {
                 [format!("GET /internal/credentials/{id} HTTP/1.1\r\n").as_bytes(), &head, b"\r\n"].concat();
             rustix::net::send(&link.socket, &question, SendFlags::NOSIGNAL).unwrap();
             assert!(platform.answer());
-            let mut answer = [0; 64];
+            let mut answer = [0; 512];
             let (length, _) = rustix::net::recv(&link.socket, &mut answer[..], RecvFlags::empty()).unwrap();
             let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{id}: {answer}");
