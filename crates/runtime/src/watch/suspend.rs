@@ -21,8 +21,8 @@ impl Watch<'_> {
 
     /// Continues what is inside a suspended run. A command that has the terminal to read from goes on in the foreground only.
     pub(super) fn go_on(&mut self, state: &mut State) {
-        let may_read = self.streams.reads_terminal() && is_behind(std::io::stdin());
-        let Some(since) = state.suspended.take_if(|_| !may_read) else { return };
+        let would_read = || self.streams.reads_terminal() && is_behind(std::io::stdin());
+        let Some(since) = state.suspended.take_if(|_| !would_read()) else { return };
         self.sandbox.signal(Signal::CONT.as_raw());
         // Its time stood still.
         let took = since.elapsed();
@@ -30,9 +30,8 @@ impl Watch<'_> {
         state.kill_at.iter_mut().for_each(|(at, _)| *at += took);
     }
 
-    /// Returns how long may be waited at most, of `left`.
+    /// Returns how long may be waited at once, of the time that is `left`, which stands still while the run is suspended.
     pub(super) fn patience(state: &State, left: Duration) -> Duration {
-        let left = if state.suspended.is_some() { left.min(GLANCE) } else { left };
-        left.max(Duration::from_millis(1))
+        if state.suspended.is_some() { GLANCE } else { left.max(Duration::from_millis(1)) }
     }
 }
