@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::machine::Machine;
-use super::sample::{Better, Row, Section, Series, Verdict};
+use super::sample::{Against, Better, Row, Section, Series, Verdict};
 
 const PAGE: &str = "docs/benchmarks.md";
 const RAW: &str = "benches/raw";
@@ -119,25 +119,28 @@ fn line(row: &Row, subjects: &[&str]) -> Vec<String> {
         series.and_then(|series| series.quantile(row.part)).map_or_else(String::new, figure)
     };
     let ratio = row.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-    let verdicts: Vec<String> = row.verdicts().iter().map(|one| told(row.better, one)).collect();
+    let verdicts: Vec<String> = row.verdicts().iter().map(|one| told(row, one)).collect();
     let mut cells = vec![row.what.clone(), row.unit.to_owned()];
     cells.extend(subjects.iter().map(of));
     cells.extend([ratio, verdicts.join(", ")]);
     cells
 }
 
-/// Formats a target and whether it is met. A target for a named peer shows its own ratio: the column has the best peer's.
-fn told(better: Better, Verdict { peer, target, outcome }: &Verdict) -> String {
-    let sign = if better == Better::Less { '≤' } else { '≥' };
+/// Formats a target and whether it is met. A target for a named subject shows its own ratio: the column has the best peer's.
+fn told(row: &Row, Verdict { against, target, outcome }: &Verdict) -> String {
+    let sign = if row.better == Better::Less { '≤' } else { '≥' };
     let verdict = match outcome {
         Some((_, true)) => " met",
         Some((_, false)) => " missed",
         None => "",
     };
-    match (peer, outcome) {
-        (None, _) => format!("{sign} {target:.2}{verdict}"),
-        (Some(peer), None) => format!("{sign} {target:.2} × {peer}"),
-        (Some(peer), Some((ratio, _))) => format!("{ratio:.2} {sign} {target:.2} × {peer}{verdict}"),
+    match (against, outcome) {
+        (Against::Best, _) => format!("{sign} {target:.2}{verdict}"),
+        (Against::Nobody, _) => format!("{sign} {target} {}{verdict}", row.unit),
+        (Against::Subject(name), None) => format!("{sign} {target:.2} × {name}"),
+        (Against::Subject(name), Some((ratio, _))) => {
+            format!("{ratio:.2} {sign} {target:.2} × {name}{verdict}")
+        }
     }
 }
 

@@ -68,23 +68,35 @@ pub(crate) fn in_turns(
     Ok(series)
 }
 
-/// A ratio that the product must reach.
+/// What the product must reach.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// To the best peer.
+    /// A ratio to the best peer.
     Best(f64),
-    /// To each of these peers.
+    /// A ratio to each of these subjects.
     Each(&'static [(&'static str, f64)]),
+    /// A figure in the unit of the row.
+    Figure(f64),
+}
+
+/// What a target compares the product with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Against {
+    /// The best peer.
+    Best,
+    /// The subject of this name.
+    Subject(&'static str),
+    /// Nobody: the figure counts.
+    Nobody,
 }
 
 /// The result of one target.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
-    /// The peer it names, or none for the best of all.
-    pub(crate) peer: Option<&'static str>,
+    pub(crate) against: Against,
     pub(crate) target: f64,
-    /// The ratio that was measured and whether it suffices, or none without that peer.
+    /// The ratio or figure that was measured and whether it suffices, or none without that subject.
     pub(crate) outcome: Option<(f64, bool)>,
 }
 
@@ -103,38 +115,48 @@ pub(crate) struct Row {
 impl Row {
     /// Returns the product's figure divided by the best peer's.
     pub(crate) fn ratio(&self) -> Option<f64> {
-        self.ratio_to(None)
+        Some(self.ours()? / self.best_of(|one| one.role == Role::Peer)?)
     }
 
-    /// Returns the product's figure divided by the named peer's, or by the best peer's.
-    fn ratio_to(&self, peer: Option<&str>) -> Option<f64> {
-        let of = |role: Role, name: Option<&str>| {
-            let is_meant = |one: &&Series| one.role == role && name.is_none_or(|name| one.subject == name);
-            let figures = self.series.iter().filter(is_meant).filter_map(|one| one.quantile(self.part));
-            let figures = figures.filter(|figure| *figure > 0.0);
-            match self.better {
-                Better::Less => figures.reduce(f64::min),
-                Better::More => figures.reduce(f64::max),
-            }
-        };
-        Some(of(Role::Ours, None)? / of(Role::Peer, peer)?)
+    fn ours(&self) -> Option<f64> {
+        self.best_of(|one| one.role == Role::Ours)
+    }
+
+    /// Returns the best figure of some subjects.
+    fn best_of(&self, is_meant: impl Fn(&Series) -> bool) -> Option<f64> {
+        let meant = self.series.iter().filter(|one| is_meant(one));
+        let figures = meant.filter_map(|one| one.quantile(self.part)).filter(|figure| *figure > 0.0);
+        match self.better {
+            Better::Less => figures.reduce(f64::min),
+            Better::More => figures.reduce(f64::max),
+        }
+    }
+
+    fn ratio_to(&self, name: &str) -> Option<f64> {
+        Some(self.ours()? / self.best_of(|one| one.subject == name)?)
     }
 
     /// Returns each target with its result.
     pub(crate) fn verdicts(&self) -> Vec<Verdict> {
-        let verdict = |peer, target: f64| {
-            let outcome = self.ratio_to(peer).map(|ratio| match self.better {
-                Better::Less => (ratio, ratio <= target),
-                Better::More => (ratio, ratio >= target),
+        let verdict = |against, target: f64| {
+            let measured = match against {
+                Against::Best => self.ratio(),
+                Against::Subject(name) => self.ratio_to(name),
+                Against::Nobody => self.ours(),
+            };
+            let outcome = measured.map(|measured| match self.better {
+                Better::Less => (measured, measured <= target),
+                Better::More => (measured, measured >= target),
             });
-            Verdict { peer, target, outcome }
+            Verdict { against, target, outcome }
         };
         match self.target {
             None => Vec::new(),
-            Some(Target::Best(target)) => vec![verdict(None, target)],
+            Some(Target::Best(target)) => vec![verdict(Against::Best, target)],
             Some(Target::Each(all)) => {
-                all.iter().map(|(peer, target)| verdict(Some(*peer), *target)).collect()
+                all.iter().map(|(name, target)| verdict(Against::Subject(name), *target)).collect()
             }
+            Some(Target::Figure(target)) => vec![verdict(Against::Nobody, target)],
         }
     }
 
@@ -204,6 +226,16 @@ mod tests {
         let outcomes: Vec<_> = row.verdicts().into_iter().map(|one| one.outcome).collect();
         assert_eq!(outcomes, [Some((0.75, true)), Some((1.5, false)), None]);
         assert_eq!(row.ratio(), Some(1.5));
+    }
+
+    #[test]
+    fn a_figure_counts_without_a_peer() {
+        let outcome = |target| {
+            let series = vec![Series { samples: vec![3.0], ..Series::new("ours", Role::Ours) }];
+            let row = Row { target: Some(Target::Figure(target)), series, ..row(Better::Less, &[]) };
+            row.verdicts().pop().and_then(|one| one.outcome)
+        };
+        assert_eq!([outcome(4.0), outcome(2.0)], [Some((3.0, true)), Some((3.0, false))]);
     }
 
     #[test]
