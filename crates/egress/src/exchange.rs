@@ -139,6 +139,11 @@ impl Exchange<Asked> {
         Record::begin(gate, policy::Plane::Gateway, method, target).answered(status);
     }
 
+    /// Records a datagram, which no rule can allow.
+    pub(crate) fn refuse_datagram(gate: &Rc<Gate>, target: String, denial: Denial) {
+        Record::begin(gate, policy::Plane::Transparent, "UDP", target).deny(denial);
+    }
+
     /// Records a denied DNS name.
     pub(crate) fn refuse_name(gate: &Rc<Gate>, name: &str, denial: Denial) {
         Record::begin(gate, policy::Plane::Dns, "DNS", name.to_owned()).deny(denial);

@@ -18,6 +18,7 @@ mod check;
 mod connection_slots;
 mod credential_config;
 mod credentials;
+mod denied_once;
 mod destination;
 mod dns;
 mod duplex;
@@ -41,6 +42,7 @@ mod serve;
 mod socket_name;
 mod tls;
 mod tunnel;
+mod undelivered;
 mod upstream;
 
 pub use acceptor::PeerFilter;

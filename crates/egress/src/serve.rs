@@ -14,6 +14,7 @@ use crate::connection_slots::ConnectionSlots;
 use crate::gate::{Gate, GateError};
 use crate::http::Via;
 use crate::inbound_ports::{InboundPorts, InboundRoute};
+use crate::undelivered::{Family, serve_undelivered};
 use crate::{audit, dns, http, idle, tunnel};
 
 /// The sockets to serve, each bound already.
@@ -31,6 +32,10 @@ pub struct Listeners {
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
+    /// Receives the ICMP errors for datagrams of IPv4 that were not delivered, which are recorded as denied.
+    pub undelivered_v4: Option<OwnedFd>,
+    /// The same of IPv6.
+    pub undelivered_v6: Option<OwnedFd>,
     /// The declared ports that lead to the command.
     pub inbound: Option<InboundPorts>,
     /// Which peers the proxy and the gateway serve, where others than the run could connect. Without it they serve every peer.
@@ -51,6 +56,8 @@ impl Listeners {
             gateway_socket: duplicate(&self.gateway_socket)?,
             dns_udp: duplicate(&self.dns_udp)?,
             dns_tcp: duplicate(&self.dns_tcp)?,
+            undelivered_v4: duplicate(&self.undelivered_v4)?,
+            undelivered_v6: duplicate(&self.undelivered_v6)?,
             inbound: self.inbound.as_ref().map(InboundPorts::try_clone).transpose()?,
             peer_filter: self.peer_filter.clone(),
         })
@@ -138,8 +145,18 @@ async fn run(
 
 /// Starts a task for each listener, and returns the channel on which they report their failures.
 fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedReceiver<io::Result<()>>> {
-    let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, inbound, peer_filter } =
-        listeners;
+    let Listeners {
+        transparent,
+        forward,
+        gateway,
+        gateway_socket,
+        dns_udp,
+        dns_tcp,
+        undelivered_v4,
+        undelivered_v6,
+        inbound,
+        peer_filter,
+    } = listeners;
     let (report, failures) = unbounded_channel();
     let gate = || Rc::clone(gate);
     if let Some(fd) = transparent {
@@ -165,6 +182,11 @@ fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedRe
     if let Some(fd) = dns_tcp {
         let acceptor = Acceptor::open(fd, ConnectionSlots::common(), None)?;
         spawn_plane(&report, dns::serve_tcp(gate(), acceptor));
+    }
+    for (fd, family) in [(undelivered_v4, Family::V4), (undelivered_v6, Family::V6)] {
+        if let Some(fd) = fd {
+            spawn_plane(&report, serve_undelivered(gate(), fd, family));
+        }
     }
     if let Some(InboundPorts { ports, entrance, who }) = inbound {
         let route = Rc::new(InboundRoute { entrance, who });

@@ -166,6 +166,8 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
         gateway_socket: set.gateway_socket,
         dns_udp: set.dns_udp,
         dns_tcp: set.dns_tcp,
+        undelivered_v4: set.undelivered_v4,
+        undelivered_v6: set.undelivered_v6,
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
         peer_filter: peer_filter.map_err(plumbing("know who connects"))?,
     };

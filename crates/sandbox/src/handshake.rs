@@ -26,6 +26,10 @@ pub struct ListenerSet {
     pub dns_udp: Option<OwnedFd>,
     /// DNS over TCP.
     pub dns_tcp: Option<OwnedFd>,
+    /// The errors for datagrams of IPv4 that were not delivered.
+    pub undelivered_v4: Option<OwnedFd>,
+    /// The same of IPv6.
+    pub undelivered_v6: Option<OwnedFd>,
     /// The sandbox's mounts, which the sidecar only keeps open: the kernel removes them with their last holder.
     pub mounts: Option<OwnedFd>,
 }
@@ -40,17 +44,21 @@ enum Kind {
     GatewaySocket = b's',
     DnsUdp = b'u',
     DnsTcp = b'd',
+    UndeliveredV4 = b'4',
+    UndeliveredV6 = b'6',
     Mounts = b'm',
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Transparent,
         Self::Forward,
         Self::Gateway,
         Self::GatewaySocket,
         Self::DnsUdp,
         Self::DnsTcp,
+        Self::UndeliveredV4,
+        Self::UndeliveredV6,
         Self::Mounts,
     ];
 }
@@ -89,6 +97,8 @@ impl ListenerSet {
             Kind::GatewaySocket => self.gateway_socket.as_ref(),
             Kind::DnsUdp => self.dns_udp.as_ref(),
             Kind::DnsTcp => self.dns_tcp.as_ref(),
+            Kind::UndeliveredV4 => self.undelivered_v4.as_ref(),
+            Kind::UndeliveredV6 => self.undelivered_v6.as_ref(),
             Kind::Mounts => self.mounts.as_ref(),
         }
     }
@@ -101,6 +111,8 @@ impl ListenerSet {
             Kind::GatewaySocket => &mut self.gateway_socket,
             Kind::DnsUdp => &mut self.dns_udp,
             Kind::DnsTcp => &mut self.dns_tcp,
+            Kind::UndeliveredV4 => &mut self.undelivered_v4,
+            Kind::UndeliveredV6 => &mut self.undelivered_v6,
             Kind::Mounts => &mut self.mounts,
         }
     }

@@ -29,3 +29,4 @@ pub mod process;
 pub mod seccomp;
 pub mod signal;
 pub mod spawn;
+pub mod undelivered;

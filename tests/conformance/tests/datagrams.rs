@@ -1,5 +1,5 @@
 //! Promise: nothing but TCP by way of the sidecar: no UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.
-//! S0.37; E05, E11.
+//! S0.37; E05, E11, E20.
 
 use std::ffi::OsString;
 
@@ -60,12 +60,12 @@ fn odd_sockets_cannot_be_opened() {
     }
 }
 
-const DATAGRAMS: &[&[&str]] = &[
-    &["udp", "93.184.216.34", "443", "quic"],
-    &["udp", "api.example.com", "443", "quic"],
-    &["udp", "9.9.9.9", "5353", "mdns"],
-    &["udp", "2606:2800:220:1::1", "443", "quic"],
-    &["udp", "192.168.77.10", "123", "time"],
+const DATAGRAMS: &[[&str; 4]] = &[
+    ["udp", "93.184.216.34", "443", "quic"],
+    ["udp", "api.example.com", "443", "quic"],
+    ["udp", "9.9.9.9", "5353", "mdns"],
+    ["udp", "2606:2800:220:1::1", "443", "quic"],
+    ["udp", "192.168.77.10", "123", "time"],
 ];
 const ECHO: &[&str] = &["icmp", "93.184.216.34"];
 
@@ -78,7 +78,8 @@ fn datagrams_lead_nowhere() {
     let bench = Bench::new();
     let world = World::new(&bench);
     world.controls(&[&["dns", "api.example.com", "A", "9.9.9.9"]]);
-    world.controls_of_datagrams(DATAGRAMS);
+    let datagrams: Vec<&[&str]> = DATAGRAMS.iter().map(|it| &it[..]).collect();
+    world.controls_of_datagrams(&datagrams);
     // Only root may let everybody send echoes (icmp(7), ping_group_range): without root there is no control for them.
     if is_root() {
         let line = "echo '0 2147483647' > /proc/sys/net/ipv4/ping_group_range; exec \"$0\" \"$@\"";
@@ -90,7 +91,18 @@ fn datagrams_lead_nowhere() {
     }
     let run = bench.run(Backend::isolated()).allow("api.example.com").within(&world);
     // The other end of a vsock is a hypervisor, which nobody has here: what opens outside is above.
-    let attempts = [DATAGRAMS, &[ECHO, &["vsock", "2", "1024"]]].concat();
+    let attempts = [&datagrams[..], &[ECHO, &["vsock", "2", "1024"]]].concat();
     run.nothing_works_at_once(&Attempt::all(&attempts, &[], &[]));
     assert!(world.reached("datagram").is_empty() && world.at("resolver").is_empty(), "{:?}", world.records());
+    // What is dropped beyond a link, or refused by an engine's network, never comes to the sidecar.
+    if matches!(Backend::isolated(), Backend::Linux | Backend::Container) {
+        let records = bench.every_audit_record();
+        for [_, host, port, _] in DATAGRAMS {
+            let target =
+                if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let found: Vec<_> =
+                records.iter().filter(|it| it["action"] == "UDP" && it["target"] == target).collect();
+            assert!(found.len() == 1 && found[0]["outcome"] == "denied", "{target}: {records:#?}");
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! Hands out an IPv4 and an IPv6 address for each allowed name, and maps dialled addresses back to names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use policy::Hostname;
+
+use crate::denied_once::{DeniedOnce, Novelty};
 
 /// RFC 2544 benchmarking space, which no network routes: 198.18.0.0/15.
 const V4_BASE: u32 = 0xc612_0000;
@@ -43,25 +45,12 @@ impl Default for NameRange {
 
 /// How many names are known at once. A further name evicts the oldest.
 const MOST: u32 = 65_536;
-/// How many denied names are remembered, so that each is recorded once.
-const MOST_DENIED: usize = 4096;
 
 /// The addresses that a name is answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameAddresses {
     pub(super) v4: Ipv4Addr,
     pub(super) v6: Option<Ipv6Addr>,
-}
-
-/// Whether a denied name is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Novelty {
-    /// It has not been denied before, and is recorded.
-    First,
-    /// It is the first beyond the limit. One record says that no further names are recorded.
-    TooMany,
-    /// It has been denied before, or is beyond the limit.
-    Known,
 }
 
 /// The table of names and addresses of one sandbox.
@@ -71,7 +60,7 @@ pub(crate) struct Names {
     by_name: HashMap<Hostname, u32>,
     by_index: HashMap<u32, Hostname>,
     next: u32,
-    denied: HashSet<String>,
+    denied: DeniedOnce,
 }
 
 impl Names {
@@ -127,11 +116,7 @@ impl Names {
 
     /// Remembers a denied name, and returns whether it is to be recorded.
     pub(crate) fn denied(&mut self, name: &str) -> Novelty {
-        if self.denied.contains(name) || self.denied.len() > MOST_DENIED {
-            return Novelty::Known;
-        }
-        self.denied.insert(name.to_owned());
-        if self.denied.len() > MOST_DENIED { Novelty::TooMany } else { Novelty::First }
+        self.denied.denied(name)
     }
 }
 

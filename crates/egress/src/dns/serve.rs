@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::answer::{DeniedName, answer};
-use super::names::Novelty;
 use crate::acceptor::{Acceptor, survive};
+use crate::denied_once::Novelty;
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 

@@ -124,6 +124,9 @@ pub(super) fn join(run: &RunId, laid: Laid, sidecar: BorrowedFd<'_>) -> io::Resu
         gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(names_udp),
         dns_tcp: Some(names_tcp),
+        // The firewall drops datagrams without an error.
+        undelivered_v4: None,
+        undelivered_v6: None,
         // Only init holds the mounts, so the kernel tears them down as it ends.
         mounts: None,
     };

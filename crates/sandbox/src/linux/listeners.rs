@@ -7,7 +7,7 @@ use std::path::Path;
 
 use policy::agreed::{DNS_PORT, TRANSPARENT_PORT};
 use rustix::fs::{Mode, OFlags};
-use sys::listener;
+use sys::{listener, undelivered};
 
 use super::root::Root;
 use crate::handshake::ListenerSet;
@@ -24,6 +24,8 @@ pub(super) fn hand_out(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
         gateway_socket: Some(root.listen(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(listener::udp_on_every_address(DNS_PORT)?),
         dns_tcp: Some(listener::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DNS_PORT)))?),
+        undelivered_v4: Some(undelivered::v4()?),
+        undelivered_v6: undelivered::v6()?,
         mounts: Some(rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
     };
     listeners.send(sidecar)
