@@ -35,6 +35,7 @@ mod live_needles;
 mod llm;
 mod local_addresses;
 mod notice;
+mod patience;
 mod platform;
 mod rate;
 mod resolve;

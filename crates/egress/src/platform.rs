@@ -180,7 +180,7 @@ impl Platform {
                     stream.write_all(&request).await?;
                     read_answer(&mut stream).await
                 };
-                tokio::time::timeout(TIMEOUT, exchange).await.map_err(timed_out)?
+                tokio::time::timeout(TIMEOUT, Box::pin(exchange)).await.map_err(timed_out)?
             }
         }
     }

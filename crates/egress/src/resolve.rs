@@ -52,7 +52,7 @@ impl Answers {
         };
         match self {
             Self::Given(list) => Ok(list.clone()),
-            Self::System(system) => system.look_up(name.as_str()).await,
+            Self::System(system) => Box::pin(system.look_up(name.as_str())).await,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! back unread.
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 
 use policy::Target;
@@ -39,7 +40,7 @@ pub(super) async fn forward(
     let Request { head, mut body } = request;
     // The request is looked at as it was judged, and not only as it came: `Connection` may have named the key, so that it ends here.
     if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {
-        return forwarding.websocket(exchange, &sending, body, answer).await;
+        return Box::pin(forwarding.websocket(exchange, &sending, body, answer)).await;
     }
     let reuse = reuse_for(&head);
     // Agents that speak HTTP/2 may need it all the way: gRPC does.
@@ -47,11 +48,17 @@ pub(super) async fn forward(
     let replay = replayable(&exchange, &body, head.body, terms);
     let (mut renewal, mut unread) = (Retry::Allowed, Retry::Allowed);
     loop {
-        let send = upstream::send(gate, &mut exchange, &sending, head.body, offer, reuse);
-        let sent = tokio::select! {
-            biased;
-            sent = by_deadline(forwarding.deadline, send) => sent,
-            why = answer.abandoned() => {
+        let sent = {
+            let send = pin!(upstream::send(gate, &mut exchange, &sending, head.body, offer, reuse));
+            tokio::select! {
+                biased;
+                sent = by_deadline(forwarding.deadline, send) => Ok(sent),
+                why = answer.abandoned() => Err(why),
+            }
+        };
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(why) => {
                 exchange.record().fail(&why.to_string());
                 return Err(why);
             }
@@ -59,7 +66,7 @@ pub(super) async fn forward(
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) => {
-                let after = forwarding.unreachable(exchange, &error, answer).await;
+                let after = Box::pin(forwarding.unreachable(exchange, &error, answer)).await;
                 body.settle().await;
                 return after;
             }
@@ -162,7 +169,7 @@ impl Forwarding<'_> {
             pumped
         };
         let Raced { mut outcome, is_sent } =
-            race(sends, respond(pending, handling, answer, &flow.received)).await;
+            race(pin!(sends), pin!(respond(pending, handling, answer, &flow.received))).await;
         drop((outgoing, flow));
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
             if !body.is_done() {

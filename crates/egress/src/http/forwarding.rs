@@ -157,7 +157,7 @@ impl<'a> Forwarding<'a> {
                 Ok(Relayed::Unread(Box::new(Unanswered { answer, exchange })))
             }
             Ok(Responded::Failed(answer, Failure::Broken(error))) => {
-                let after = self.unreachable(exchange, &error, answer).await?;
+                let after = Box::pin(self.unreachable(exchange, &error, answer)).await?;
                 Ok(Relayed::Answered { after, status: NO_ANSWER })
             }
             Ok(Responded::Failed(answer, Failure::Denied(denial))) => {

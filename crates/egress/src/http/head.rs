@@ -6,8 +6,10 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use policy::Method;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::Instant;
 
 use super::fields::{Fields, trim};
+use crate::patience::within;
 
 /// The largest head, in octets. REQUIREMENTS: 16 KiB.
 pub(crate) const LARGEST_HEAD: usize = 16 * 1024;
@@ -177,7 +179,7 @@ fn split_lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
     let mut lines = Vec::new();
     let mut rest = head;
     loop {
-        match rest.iter().position(|b| matches!(b, b'\r' | b'\n' | 0)) {
+        match memchr::memchr3(b'\r', b'\n', 0, rest) {
             None => {
                 lines.push(rest);
                 return Ok(lines);
@@ -276,8 +278,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         if self.ahead.is_empty() && self.fill(idle).await? == 0 {
             return Ok(None);
         }
-        let deadline = tokio::time::Instant::now() + whole;
-        let mut searched = 0;
+        let (mut deadline, mut searched) = (None, 0);
         loop {
             if let Some(at) = find(&self.ahead[searched..], b"\r\n\r\n") {
                 let end = searched + at + 4;
@@ -287,7 +288,8 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
                 return Ok(Some(self.ahead.split()));
             }
             searched = self.ahead.len().saturating_sub(3);
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let now = Instant::now();
+            let left = deadline.get_or_insert(now + whole).saturating_duration_since(now);
             if self.fill(left).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -301,8 +303,11 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
         if self.ahead.is_empty() {
             self.fill(idle).await?;
         }
-        let deadline = tokio::time::Instant::now() + whole;
-        let left = || deadline.saturating_duration_since(tokio::time::Instant::now());
+        if !self.ahead.starts_with(b"\r") {
+            return Ok(());
+        }
+        let deadline = Instant::now() + whole;
+        let left = || deadline.saturating_duration_since(Instant::now());
         if *self.ahead == *b"\r" {
             self.fill(left()).await?;
         }
@@ -318,14 +323,13 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
     /// Reads more octets ahead, and returns how many; 0 at the end.
     pub(crate) async fn fill(&mut self, wait: Duration) -> io::Result<usize> {
         self.ahead.reserve(READ_AHEAD);
-        let read = tokio::time::timeout(wait, self.reader.read_buf(&mut self.ahead)).await;
-        read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        within(wait, self.reader.read_buf(&mut self.ahead)).await
     }
 }
 
 /// Returns where `wanted` begins in `bytes`.
 pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+    memchr::memmem::find(bytes, wanted)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::incoming::Incoming;
 use super::stream::AgentWriter;
 use super::version2;
+use crate::patience::within;
 
 /// How long the reader may take over one piece.
 const STALLED: Duration = Duration::from_secs(120);
@@ -149,7 +150,7 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
 
 /// Runs a write that must not stall.
 pub(super) async fn within_stall_limit<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::time::timeout(STALLED, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    within(STALLED, work).await
 }
 
 /// Writes a short text of the sidecar's own, and flushes it. Whoever asks and never reads would hold a connection for ever.

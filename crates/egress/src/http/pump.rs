@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use policy::{Provider, Target};
@@ -24,12 +25,12 @@ pub(super) struct Raced<T> {
     pub(super) is_sent: bool,
 }
 
-/// Runs [`pump`] and `respond` together until the response is over, or the request's body fails.
+/// Runs [`pump`] and `respond` together until the response is over, or the request's body fails. Takes them pinned: they are large,
+/// and a future holds what it is given by value twice.
 pub(super) async fn race<T>(
-    pump: impl Future<Output = Result<(), Stopped>>,
-    respond: impl Future<Output = io::Result<T>>,
+    mut pump: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
+    mut respond: Pin<&mut impl Future<Output = io::Result<T>>>,
 ) -> Raced<T> {
-    tokio::pin!(pump, respond);
     let (mut is_sent, mut broken) = (false, None);
     let outcome = loop {
         tokio::select! {

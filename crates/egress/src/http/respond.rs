@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -133,7 +134,7 @@ async fn await_head<'u>(
     answer: &mut Answer<'_>,
 ) -> io::Result<UpstreamResponse<'u>> {
     let interim = InterimAnswers::passed_on(answer, handling.needles);
-    let response = by_deadline(handling.deadline, pending.receive(handling.method, interim)).await?;
+    let response = by_deadline(handling.deadline, pin!(pending.receive(handling.method, interim))).await?;
     match response.head.status {
         101 => Err(io::Error::other("the upstream switched protocols without being asked")),
         _ => Ok(response),
@@ -269,7 +270,7 @@ async fn pass_body_on(
 /// Runs work that must be done by a deadline, if there is one.
 pub(super) async fn by_deadline<T>(
     deadline: Option<Instant>,
-    work: impl Future<Output = io::Result<T>>,
+    work: Pin<&mut impl Future<Output = io::Result<T>>>,
 ) -> io::Result<T> {
     match deadline {
         None => work.await,
@@ -307,7 +308,7 @@ async fn gather_if_bounded(
 ) -> io::Result<Option<Gathered>> {
     let has_body = length != ResponseBody::Framed(BodyLength::None);
     let Some(max_body) = handling.max_body.filter(|_| has_body) else { return Ok(None) };
-    let gathered = by_deadline(handling.deadline, gather(body, filter, max_body, received)).await?;
+    let gathered = by_deadline(handling.deadline, pin!(gather(body, filter, max_body, received))).await?;
     if !gathered.is_cut {
         filter.mark_whole();
     }

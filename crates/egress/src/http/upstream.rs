@@ -62,7 +62,9 @@ pub(super) async fn send(
     {
         return Ok(sent);
     }
-    match Link::over(Upstream::open(gate, exchange, sending.scheme, offer).await?).await? {
+    // Boxed: most requests find a connection that is open, and need no room for opening one.
+    let opened = Box::pin(Upstream::open(gate, exchange, sending.scheme, offer)).await?;
+    match Box::pin(Link::over(opened)).await? {
         Link::Version1(reader, writer) => {
             let waiting = request_head(sending, body, None);
             exchange.record().count(waiting.len() as u64, 0);
@@ -185,7 +187,9 @@ fn head_size(sending: &Sending) -> u64 {
 pub(super) fn request_head(sending: &Sending, body: BodyLength, upgrade: Option<&str>) -> Vec<u8> {
     let Sending { method, authority, origin_form, fields, .. } = sending;
     let mut out = Vec::with_capacity(512);
-    out.extend(format!("{method} {origin_form} HTTP/1.1\r\nhost: {authority}\r\n").bytes());
+    for part in [method.as_str(), " ", origin_form, " HTTP/1.1\r\nhost: ", authority, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
     fields.write(&mut out);
     match body {
         BodyLength::None if matches!(method.as_str(), "POST" | "PUT" | "PATCH") => {

@@ -84,8 +84,8 @@ struct IdleLink {
 }
 
 impl IdleLink {
-    fn is_fresh(&self) -> bool {
-        self.since.elapsed() < IDLE
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < IDLE
     }
 }
 
@@ -116,11 +116,11 @@ pub(crate) struct Pool {
 impl Pool {
     /// Takes the HTTP/1 connection last used for the exchange's destination, if one is still fresh.
     pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
-        let mut kept = self.idle.borrow_mut();
+        let (mut kept, now) = (self.idle.borrow_mut(), Instant::now());
         let (peer, link) = exchange.destination().peers().find_map(|peer| {
             while let Some(last) = kept.iter().rposition(|it| it.key.matches(exchange, peer, scheme)) {
                 let mut idle = kept.remove(last);
-                if idle.is_fresh() && idle.link.is_silent() {
+                if idle.is_fresh(now) && idle.link.is_silent() {
                     return Some((peer, idle.link));
                 }
             }
@@ -133,12 +133,12 @@ impl Pool {
     /// Keeps an HTTP/1 connection whose last response was read to its end.
     pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, link: Link) {
         let Some(reached) = exchange.reached() else { return };
-        let mut kept = self.idle.borrow_mut();
-        kept.retain(IdleLink::is_fresh);
+        let (mut kept, now) = (self.idle.borrow_mut(), Instant::now());
+        kept.retain(|idle| idle.is_fresh(now));
         if kept.len() >= most_idle() {
             kept.remove(0);
         }
-        kept.push(IdleLink { key: PoolKey::of(exchange, reached, scheme), since: Instant::now(), link });
+        kept.push(IdleLink { key: PoolKey::of(exchange, reached, scheme), since: now, link });
     }
 
     /// Returns an HTTP/2 session to the exchange's destination, if one is still fresh.

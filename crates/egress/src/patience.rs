@@ -1,0 +1,55 @@
+//! Bounds how long work may take.
+
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Sleep;
+
+/// Runs work that must end within a time, or fails with [`io::ErrorKind::TimedOut`]. Most such work is done as soon as it is begun;
+/// then no clock is read and no timer made, unlike with `tokio::time::timeout`.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut work = pin!(work);
+    let mut timer = pin!(None::<Sleep>);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        if timer.is_none() {
+            timer.set(Some(tokio::time::sleep(limit)));
+        }
+        match timer.as_mut().as_pin_mut().map(|timer| timer.poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn work_is_done_or_times_out() {
+        let limit = Duration::from_secs(5);
+        assert_eq!(within(limit, async { Ok(7) }).await.unwrap(), 7);
+        let slow = |seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok(seconds)
+        };
+        assert_eq!(within(limit, slow(4)).await.unwrap(), 4);
+        let begun = tokio::time::Instant::now();
+        assert_eq!(within(limit, slow(6)).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 5);
+    }
+
+    #[test]
+    fn work_that_is_done_at_once_needs_no_timer() {
+        // No runtime, so a timer would panic.
+        let done = pin!(within(Duration::from_secs(5), async { Ok(()) }))
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        assert!(matches!(done, Poll::Ready(Ok(()))));
+    }
+}
