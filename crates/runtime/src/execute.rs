@@ -214,6 +214,6 @@ impl EndedRun {
         let summary = summary.or_else(|| await_summary(notices, report));
         journal.note_missing_records(summary.as_ref(), report);
         companions.end(&mut journal.undo);
-        Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox })
+        Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox, sidecar })
     }
 }

@@ -2,7 +2,7 @@
 
 use egress::{Notice, Summary};
 use policy::RunId;
-use sandbox::{Ended, Started};
+use sandbox::{Ended, Sidecar, Started};
 
 use crate::ending::Ending;
 use crate::record::Outcome;
@@ -48,4 +48,14 @@ pub(crate) struct ExecutedRun {
     pub(crate) summary: Option<Summary>,
     pub(crate) usage: Option<sandbox::Usage>,
     pub(crate) sandbox: Started,
+    pub(crate) sidecar: Sidecar,
+}
+
+impl ExecutedRun {
+    /// Waits until the run's processes are gone. They have said all they had to say; but an ended process stays in the table until its
+    /// parent asks, and who would adopt these might never ask (L03).
+    pub(crate) fn bury(&self) {
+        self.sidecar.end();
+        self.sandbox.bury();
+    }
 }

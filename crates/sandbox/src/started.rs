@@ -55,6 +55,9 @@ pub trait SidecarStart {
 /// The longest wait for a failed init's reason.
 const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
+/// The longest wait for an init that has reported the command's end.
+const LONGEST_DYING: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
 /// The longest wait for a slot to remove things at an engine.
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
 /// The longest time for removing things at an engine, the wait for a slot included; and the longest time for which the engine may still
@@ -199,6 +202,13 @@ impl Started {
             Ok(Exit::Code(BEHIND)) if self.mark.is_some() => Taken::Behind,
             _ => Taken::Unknown,
         }
+    }
+
+    /// Reaps init, if nobody has done so yet. It has reported its end; one that does not come to it is left alone after a while.
+    pub fn bury(&self) {
+        let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
+        let _ = rustix::event::poll(&mut gone, Some(&LONGEST_DYING));
+        let _ = self.init.try_wait();
     }
 
     /// Returns the sandbox's resource usage, if it has a control group of ours.

@@ -87,6 +87,41 @@ fn a_file_system_that_was_shown_can_be_unmounted_afterwards() {
     assert!(ended.code == 0, "{ended}");
 }
 
+// L03: not even an ended process. Whoever adopts those of a run, as the first process of a container does, may never ask for them.
+#[test]
+fn a_run_leaves_nobody_to_be_reaped() {
+    // What is at an engine is taken away behind the run, by a process that outlives it.
+    if Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
+        return;
+    }
+    // Runs a program that is to end with a code, and tells how many others it left to this process: dead ones, and those that die soon.
+    const ADOPTS: &str = r#"
+import ctypes, os, subprocess, sys, time
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+code, left = subprocess.run(sys.argv[2:]).returncode, 0
+until = time.monotonic() + 0.5
+while time.monotonic() < until:
+    try:
+        left += os.waitpid(-1, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        break
+    time.sleep(0.01)
+sys.exit(10 + left if code == int(sys.argv[1]) else code)"#;
+    let adopts = |code: &str| ["python3", "-c", ADOPTS, code].map(OsString::from);
+    let [python, rest @ ..] = adopts("7");
+    let leaves_two = ["sh", "-c", "sh -c 'sleep 0.1 & sleep 0.2 &'; exit 7"];
+    let control = std::process::Command::new(python).args(rest).args(leaves_two).status().unwrap();
+    assert_eq!(control.code(), Some(12), "who adopts sees what is left");
+    let bench = Bench::new();
+    for (flags, command, code) in
+        [(&[][..], "exit 7", "7"), (&["--timeout", "1s"], "sleep 60 & sleep 60", "124")]
+    {
+        let run = bench.run(Backend::isolated()).flags(flags).behind(adopts(code));
+        let ended = run.command(["sh", "-c", command]);
+        assert!(ended.code == 10, "{ended}");
+    }
+}
+
 fn nothing_is_left_after(signal: &str) {
     let (bench, mark) = (Bench::new(), Canary::draw());
     let (live, id) = bench.run(Backend::isolated()).hold(&mark);
