@@ -156,9 +156,6 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
     };
     let inbound = config.inbound.as_ref().map(InboundPorts::try_clone).transpose();
     let peer_filter = config.allowed_peer.as_ref().map(AllowedPeer::filter).transpose();
-    // The mounts are unmounted as this process ends, after its last word. It could not enter them: it has neither the right nor the
-    // system call.
-    let _mounts = set.mounts;
     let listeners = Listeners {
         transparent: set.transparent,
         forward: set.forward,

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sys::descriptor;
 
-/// The descriptors that init hands to the sidecar: sockets to serve, bound where the command can reach them, and the sandbox's mounts.
+/// The descriptors that init hands to the sidecar: sockets to serve, bound where the command can reach them.
 #[derive(Debug, Default)]
 pub struct ListenerSet {
     /// The listener for redirected TCP connections.
@@ -30,8 +30,6 @@ pub struct ListenerSet {
     pub undelivered_v4: Option<OwnedFd>,
     /// The same of IPv6.
     pub undelivered_v6: Option<OwnedFd>,
-    /// The sandbox's mounts, which the sidecar only keeps open: the kernel removes them with their last holder.
-    pub mounts: Option<OwnedFd>,
 }
 
 /// The use of a descriptor of the set, encoded as one octet of the message that carries it.
@@ -46,11 +44,10 @@ enum Kind {
     DnsTcp = b'd',
     UndeliveredV4 = b'4',
     UndeliveredV6 = b'6',
-    Mounts = b'm',
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::Transparent,
         Self::Forward,
         Self::Gateway,
@@ -59,7 +56,6 @@ impl Kind {
         Self::DnsTcp,
         Self::UndeliveredV4,
         Self::UndeliveredV6,
-        Self::Mounts,
     ];
 }
 
@@ -99,7 +95,6 @@ impl ListenerSet {
             Kind::DnsTcp => self.dns_tcp.as_ref(),
             Kind::UndeliveredV4 => self.undelivered_v4.as_ref(),
             Kind::UndeliveredV6 => self.undelivered_v6.as_ref(),
-            Kind::Mounts => self.mounts.as_ref(),
         }
     }
 
@@ -113,7 +108,6 @@ impl ListenerSet {
             Kind::DnsTcp => &mut self.dns_tcp,
             Kind::UndeliveredV4 => &mut self.undelivered_v4,
             Kind::UndeliveredV6 => &mut self.undelivered_v6,
-            Kind::Mounts => &mut self.mounts,
         }
     }
 }
@@ -187,7 +181,7 @@ mod tests {
         let pipe = || Some(rustix::pipe::pipe().unwrap().0);
         let inode = |fd: Option<&OwnedFd>| fd.map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
         let mut sent = ListenerSet::default();
-        for kind in [Kind::Mounts, Kind::DnsTcp, Kind::Gateway] {
+        for kind in [Kind::UndeliveredV6, Kind::DnsTcp, Kind::Gateway] {
             *sent.slot(kind) = pipe();
         }
         sent.send(ours.as_fd()).unwrap();

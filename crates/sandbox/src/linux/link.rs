@@ -127,8 +127,6 @@ pub(super) fn join(run: &RunId, laid: Laid, sidecar: BorrowedFd<'_>) -> io::Resu
         // The firewall drops datagrams without an error.
         undelivered_v4: None,
         undelivered_v6: None,
-        // Only init holds the mounts, so the kernel tears them down as it ends.
-        mounts: None,
     };
     listeners.send(sidecar)
 }

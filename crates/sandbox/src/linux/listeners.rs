@@ -6,15 +6,13 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use policy::agreed::{DNS_PORT, TRANSPARENT_PORT};
-use rustix::fs::{Mode, OFlags};
 use sys::{listener, undelivered};
 
 use super::root::Root;
 use crate::handshake::ListenerSet;
 use crate::plan::inside::GATEWAY_SOCKET;
 
-/// Binds the listeners, one of them in the root, and hands them to the sidecar, with a descriptor that keeps the mounts: the kernel takes
-/// half a millisecond to tear them down, which would delay init's end, for which the parent may wait.
+/// Binds the listeners, one of them in the root, and hands them to the sidecar.
 pub(super) fn hand_out(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let listeners = ListenerSet {
         transparent: Some(listener::tcp_for_any_address(TRANSPARENT_PORT)?),
@@ -26,7 +24,6 @@ pub(super) fn hand_out(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
         dns_tcp: Some(listener::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, DNS_PORT)))?),
         undelivered_v4: Some(undelivered::v4()?),
         undelivered_v6: undelivered::v6()?,
-        mounts: Some(rustix::fs::open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?),
     };
     listeners.send(sidecar)
 }
