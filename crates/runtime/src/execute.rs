@@ -180,8 +180,7 @@ impl EndedRun {
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<ExecutedRun, Error> {
         let Self { end, mut sandbox, sidecar, mut companions } = self;
-        // A command that ended by itself leaves the processor to the sidecar first: the kernel takes its time over namespaces, and the
-        // sidecar writes its records meanwhile.
+        // After a command that ended by itself init ends by itself, too.
         if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
             sandbox.kill();
         }

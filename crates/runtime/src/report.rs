@@ -50,12 +50,3 @@ pub(crate) struct ExecutedRun {
     pub(crate) sandbox: Started,
     pub(crate) sidecar: Sidecar,
 }
-
-impl ExecutedRun {
-    /// Waits until the run's processes are gone. They have said all they had to say; but an ended process stays in the table until its
-    /// parent asks, and who would adopt these might never ask (L03).
-    pub(crate) fn bury(&self) {
-        self.sidecar.end();
-        self.sandbox.bury();
-    }
-}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use egress::Summary;
 use policy::{Backend, ByteSize, RunId, Setup, Span};
-use sandbox::{Ended, Plan, ProcessStamp, Taken, UndoLog};
+use sandbox::{Ended, EndingInit, Plan, ProcessStamp, Sidecar, Started, Taken, UndoLog};
 
 use crate::ending::{Ending, SIGKILL, Shortage};
 use crate::error::Error;
@@ -171,9 +171,8 @@ impl RunJournal {
         self.record.write(&self.state, &self.run)
     }
 
-    /// Ends a sandbox whose command is over, and gives back the names it held. Returns whether what it had at an engine is taken away
-    /// behind the run.
-    fn end_sandbox(&mut self, executed: &mut ExecutedRun) -> bool {
+    /// Ends a sandbox whose command is over, and gives back the names it held.
+    fn end_sandbox(&mut self, mut executed: ExecutedRun) -> Remains {
         executed.sandbox.release();
         // A command that ended by itself took every other process with it, and init's own end needs nobody. A sandbox that was ended
         // from outside is waited for.
@@ -189,7 +188,12 @@ impl RunJournal {
         if matches!(took_away, Some(Taken::All | Taken::Behind)) {
             self.undo.engine_is_done(&self.run);
         }
-        took_away == Some(Taken::Behind)
+        let (sandbox, sidecar) = (executed.sandbox, executed.sidecar);
+        if took_away == Some(Taken::Behind) {
+            Remains { sidecar, init: None, taken_behind: Some(sandbox) }
+        } else {
+            Remains { sidecar, init: Some(sandbox.into_init()), taken_behind: None }
+        }
     }
 
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
@@ -209,10 +213,8 @@ impl RunJournal {
         self.record.outcome = executed.as_ref().ok().map(|(_, _, outcome)| outcome.clone());
         self.record.failure = executed.as_ref().err().map(failure);
         let written = self.record.write(&self.state, &self.run);
-        let executed = executed.map(|(mut executed, ending, outcome)| {
-            let is_taken_behind = self.end_sandbox(&mut executed);
-            (executed, is_taken_behind, ending, outcome)
-        });
+        let executed =
+            executed.map(|(executed, ending, outcome)| (self.end_sandbox(executed), ending, outcome));
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         // Told even where the record could not be written.
@@ -223,17 +225,35 @@ impl RunJournal {
         match &executed {
             // The next run sees to what is left, and to a record that could not be written.
             _ if !problems.is_empty() || written.is_err() => {}
-            Ok((executed, true, ..)) => self.lock.hand_over(&executed.sandbox),
+            Ok((Remains { taken_behind: Some(sandbox), .. }, ..)) => self.lock.hand_over(sandbox),
             _ => self.lock.remove(),
         }
         if self.are_dead != Some(false) {
             self.reaped.extend(reap_dead(&self.state));
         }
         tell_reaped(&self.reaped, report);
-        let (executed, _, ending, outcome) = executed?;
-        executed.bury();
+        let (remains, ending, outcome) = executed?;
+        remains.bury();
         written?;
         Ok(Finished { run: self.run, ending, outcome })
+    }
+}
+
+/// What is left of a run that is over.
+struct Remains {
+    sidecar: Sidecar,
+    init: Option<EndingInit>,
+    /// A sandbox of which a remover takes away behind the run what it had at an engine.
+    taken_behind: Option<Started>,
+}
+
+impl Remains {
+    /// Waits until the run's processes are gone. They have said all they had to say; but an ended process stays in the table until its
+    /// parent asks, and who would adopt these might never ask (L03).
+    fn bury(self) {
+        drop(self.taken_behind);
+        self.sidecar.end();
+        self.init.iter().for_each(EndingInit::bury);
     }
 }
 

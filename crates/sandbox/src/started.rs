@@ -108,6 +108,19 @@ pub enum Taken {
     Unknown,
 }
 
+/// An init that has reported the command's end, and comes to its own.
+#[derive(Debug)]
+pub struct EndingInit(Child);
+
+impl EndingInit {
+    /// Reaps init, if nobody has done so yet. One that does not come to its end is left alone after a while.
+    pub fn bury(&self) {
+        let mut gone = [PollFd::from_borrowed_fd(self.0.pidfd(), PollFlags::IN)];
+        let _ = rustix::event::poll(&mut gone, Some(&LONGEST_DYING));
+        let _ = self.0.try_wait();
+    }
+}
+
 /// The exit status of an init that left the removal to a remover process.
 pub(crate) const BEHIND: i32 = 3;
 
@@ -204,11 +217,10 @@ impl Started {
         }
     }
 
-    /// Reaps init, if nobody has done so yet. It has reported its end; one that does not come to it is left alone after a while.
-    pub fn bury(&self) {
-        let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
-        let _ = rustix::event::poll(&mut gone, Some(&LONGEST_DYING));
-        let _ = self.init.try_wait();
+    /// Gives up all that is held of the sandbox but its init.
+    #[must_use]
+    pub fn into_init(self) -> EndingInit {
+        EndingInit(self.init)
     }
 
     /// Returns the sandbox's resource usage, if it has a control group of ours.

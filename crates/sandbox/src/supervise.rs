@@ -3,9 +3,8 @@
 //! The report goes over a socket that the command does not have. Init ends when the parent or the sidecar is gone.
 
 use std::ffi::CString;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::descriptor;
 
 use crate::event::{Ended, Event};
@@ -29,7 +28,6 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
             // Reported before the sidecar is released: a parent that saw the sidecar end first would take it for lost.
             let _ = Event::Ended(ended).send(it.control);
             let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Write);
-            await_last_word(it.sidecar);
         }
         Err(Some(failure)) => {
             let _ = Event::Failed(failure).send(it.control);
@@ -37,16 +35,6 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
         Err(None) => {}
     }
     0
-}
-
-/// The longest wait for the sidecar's last record.
-const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-
-/// Leaves the processor to the ending sidecar, whose last record the parent waits for: init's exit makes the kernel tear the sandbox down,
-/// which is not preempted.
-fn await_last_word(sidecar: BorrowedFd<'_>) {
-    let mut gone = [PollFd::from_borrowed_fd(sidecar, PollFlags::IN)];
-    let _ = rustix::event::poll(&mut gone, Some(&LAST_WORD));
 }
 
 /// Waits for the sidecar, runs the set-up commands, and runs the command. Returns how the command ended.
