@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::task::unconstrained;
 use tokio::time::Sleep;
 
 /// Runs work that must end within a time, or fails with [`io::ErrorKind::TimedOut`]. Most such work is done as soon as it is begun;
@@ -19,7 +20,8 @@ pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = io::Re
         if timer.is_none() {
             timer.set(Some(tokio::time::sleep(limit)));
         }
-        match timer.as_mut().as_pin_mut().map(|timer| timer.poll(context)) {
+        // Unconstrained, for work that uses up the task's budget at each poll would otherwise keep the clock from being read.
+        match timer.as_mut().as_pin_mut().map(|timer| pin!(unconstrained(timer)).poll(context)) {
             Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             _ => Poll::Pending,
         }
@@ -43,6 +45,17 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert_eq!(within(limit, slow(6)).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_secs(), 5);
+    }
+
+    #[tokio::test]
+    async fn work_that_never_rests_times_out_as_well() {
+        let busy = async {
+            loop {
+                tokio::task::consume_budget().await;
+            }
+        };
+        let ended: io::Result<()> = within(Duration::from_millis(20), busy).await;
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Records the datagrams that went nowhere. A sandbox's network delivers none: its kernel refuses each with an ICMP error at once (E20),
-//! and a copy of the error comes here.
+//! Records the datagrams that went nowhere. A sandbox's network delivers none: its kernel refuses them with an ICMP error at once (E20),
+//! and a copy of the error comes here. It drops some without one, which leave no record: those to many, with a source route, or without
+//! the checksum that IPv6 asks for.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,16 +19,23 @@ use crate::denied_once::{DeniedOnce, Novelty};
 use crate::exchange::Exchange;
 use crate::gate::Gate;
 
-/// How many errors are read in a row, and how long none is read after that. An agent that sends a flood costs no more; what the
-/// socket has no room for is dropped.
-const BATCH: usize = 64;
+/// How many errors are read in a row, and how long none is read after that. An agent that sends a flood costs no more. What the socket
+/// has no room for is dropped, so a flood has a record of its own.
+const BATCH: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Room for the headers that are read: of the error, and of the datagram with the most options.
 const HEADERS: usize = 1024;
 /// How many errors are still read at the end. More than the socket has room for.
 const LAST: usize = 1024;
 
+/// What stands in place of the targets that have no record of their own.
+const FLOOD: &str = "datagrams faster than they are read, some of which may have no record";
+const FURTHER: &str = "further targets of UDP, which are not recorded one by one";
+
 const UDP: u8 = 17;
+/// The types "destination unreachable" of RFC 792 and RFC 4443.
+const UNREACHABLE_V4: u8 = 3;
+const UNREACHABLE_V6: u8 = 1;
 const ICMP_HEADER: usize = 8;
 const V6_HEADER: usize = 40;
 /// The extension headers of IPv6 that have a length: hop-by-hop, routing and destination options (RFC 8200, 4).
@@ -68,11 +76,12 @@ impl Errors {
         for _ in 0..BATCH {
             let mut headers = [0; HEADERS];
             match socket.try_io(Interest::READABLE, || receive(socket, &mut headers)) {
-                Ok(received) => record(gate, once, target(*family, received)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(received) => target(*family, received).iter().for_each(|to| record(gate, once, *to)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => survive(error).await?,
             }
         }
+        record_once(gate, once, FLOOD.to_owned());
         Ok(())
     }
 }
@@ -82,7 +91,7 @@ impl Drop for Errors {
         for _ in 0..LAST {
             let mut headers = [0; HEADERS];
             let Ok(received) = receive(&self.socket, &mut headers) else { return };
-            record(&self.gate, &mut self.once, target(self.family, received));
+            target(self.family, received).iter().for_each(|to| record(&self.gate, &mut self.once, *to));
         }
     }
 }
@@ -93,19 +102,19 @@ fn receive<'a>(socket: &UdpSocket, headers: &'a mut [u8; HEADERS]) -> io::Result
     Ok(&headers[..length])
 }
 
-/// Records a datagram by the target it was sent to, once for each target.
-fn record(gate: &Rc<Gate>, once: &mut DeniedOnce, target: Option<SocketAddr>) {
-    let Some(target) = target else { return };
+/// Records a datagram by the target it was sent to.
+fn record(gate: &Rc<Gate>, once: &mut DeniedOnce, target: SocketAddr) {
     let known = gate.names().borrow().name_of(target.ip()).cloned();
     let host = known.map_or(Host::Address(target.ip()), Host::Name);
-    let target = format!("{host}:{}", target.port());
+    record_once(gate, once, format!("{host}:{}", target.port()));
+}
+
+/// Records each target once.
+fn record_once(gate: &Rc<Gate>, once: &mut DeniedOnce, target: String) {
     let denial = Denial::new(Guard::Protocol, "UDP does not lead out of the sandbox: only TCP does, and DNS");
     match once.denied(&target) {
         Novelty::First => Exchange::refuse_datagram(gate, target, denial),
-        Novelty::TooMany => {
-            let target = "further targets of UDP, which are not recorded one by one";
-            Exchange::refuse_datagram(gate, target.to_owned(), denial);
-        }
+        Novelty::TooMany => Exchange::refuse_datagram(gate, FURTHER.to_owned(), denial),
         Novelty::Known => {}
     }
 }
@@ -116,7 +125,8 @@ fn target(family: Family, error: &[u8]) -> Option<SocketAddr> {
         Family::V4 => error.get(v4_header_length(error)?..)?,
         Family::V6 => error,
     };
-    let packet = error.get(ICMP_HEADER..)?;
+    let unreachable = if family == Family::V4 { UNREACHABLE_V4 } else { UNREACHABLE_V6 };
+    let packet = error.get(ICMP_HEADER..).filter(|_| error[0] == unreachable)?;
     let (to, datagram) = match family {
         Family::V4 if *packet.get(9)? == UDP => {
             (IpAddr::from(octets::<4>(packet, 16)?), v4_header_length(packet)?)
@@ -152,14 +162,18 @@ fn end_of_v6_headers(packet: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Seek};
+    use std::pin::pin;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::local_addresses::tests::gate_for;
 
     /// An error about a datagram of IPv4 from 127.0.0.1, with options of the datagram's header.
     fn about_v4(to: [u8; 4], ports: [u16; 2], options: usize) -> Vec<u8> {
         let mut error = vec![0; 20 + ICMP_HEADER];
-        error[0] = 0x45;
+        (error[0], error[20]) = (0x45, UNREACHABLE_V4);
         let mut packet = vec![0; 20 + options];
         packet[0] = 0x45 + (options / 4) as u8;
         packet[9] = UDP;
@@ -173,6 +187,7 @@ mod tests {
     /// The same of IPv6, with extension headers.
     fn about_v6(to: &str, ports: [u16; 2], extensions: &[u8]) -> Vec<u8> {
         let mut error = vec![0; ICMP_HEADER + V6_HEADER];
+        error[0] = UNREACHABLE_V6;
         let kinds: Vec<u8> = extensions.iter().copied().chain([UDP]).collect();
         error[ICMP_HEADER + 6] = kinds[0];
         let to: std::net::Ipv6Addr = to.parse().unwrap();
@@ -208,6 +223,41 @@ mod tests {
         let mut other = about_v4([9, 9, 9, 9], [40000, 443], 0);
         other[20 + ICMP_HEADER + 9] = 6;
         assert_eq!(target(Family::V4, &other), None);
+        let mut exceeded = about_v4([9, 9, 9, 9], [40000, 443], 0);
+        exceeded[20] = 11;
+        assert_eq!(target(Family::V4, &exceeded), None);
+    }
+
+    #[tokio::test]
+    async fn what_has_come_is_recorded_even_at_the_end() {
+        let mut audit = tempfile::tempfile().unwrap();
+        let gate = gate_for("", Vec::new(), Some(audit.try_clone().unwrap()));
+        let receives = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        receives.set_nonblocking(true).unwrap();
+        let at = receives.local_addr().unwrap();
+        let tells = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let tell = |port| assert!(tells.send_to(&about_v4([9, 9, 9, 9], [40000, port], 0), at).is_ok());
+        let serves = serve_undelivered(Rc::clone(&gate), receives.into(), Family::V4);
+        {
+            let mut serves = pin!(serves);
+            let mut go_on = async |time| tokio::time::timeout(time, serves.as_mut()).await;
+            // Twice to one, and more at once than are read at once.
+            (0..2).for_each(|_| tell(1));
+            go_on(PAUSE / 2).await.unwrap_err();
+            (0..BATCH + 8).for_each(|_| tell(2));
+            go_on(PAUSE * 8).await.unwrap_err();
+            tell(3);
+        }
+        gate.close().unwrap();
+        let mut text = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut text).unwrap();
+        let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let targets: Vec<String> = records
+            .filter(|record| record["action"] == "UDP" && record["outcome"] == "denied")
+            .map(|record| record["target"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(targets, ["9.9.9.9:1", "9.9.9.9:2", FLOOD, "9.9.9.9:3"]);
     }
 
     #[test]

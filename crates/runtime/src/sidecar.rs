@@ -175,8 +175,6 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
         Ok(()) | Err(GateError::Unwritten { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    // Init waits for the last message, not for this process to be torn down.
-    let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
     Ok(())
 }
 

@@ -46,12 +46,18 @@ impl Sidecar {
         orphans::bury_all_but(self.0.pid());
     }
 
-    /// Waits for the sidecar's end, and kills it if it takes too long.
+    /// Waits for the sidecar's end, and kills it if it takes too long. One that not even that ends, as while a file system hangs, is left
+    /// alone.
     pub fn end(&self) {
-        let mut gone = [PollFd::from_borrowed_fd(self.gone(), PollFlags::IN)];
-        let _ = rustix::event::poll(&mut gone, Some(&LONGEST_END));
-        let _ = self.0.signal(Signal::KILL);
-        self.wait();
+        let wait = || {
+            let mut gone = [PollFd::from_borrowed_fd(self.gone(), PollFlags::IN)];
+            rustix::event::poll(&mut gone, Some(&LONGEST_END))
+        };
+        if wait() != Ok(1) {
+            let _ = self.0.signal(Signal::KILL);
+            let _ = wait();
+        }
+        let _ = self.0.try_wait();
     }
 
     /// Waits for the sidecar's end. Returns whether it exited with 0.

@@ -73,7 +73,7 @@ impl UndoLog {
     /// Gives one thing back. Doing it again is harmless.
     fn perform(&mut self, undo: &Undo) -> io::Result<()> {
         match undo {
-            // Its end was waited for already.
+            // A run waits for its own processes by itself.
             Undo::Process(_) => Ok(()),
             Undo::Group(path) => remove_group(path, PATIENCE),
             Undo::Placeholder(path) => {

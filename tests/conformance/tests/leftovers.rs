@@ -152,16 +152,16 @@ fn a_stopped_container_of_a_dead_run_goes_with_the_next_start() {
     }
     let (bench, mark) = (Bench::new(), Canary::draw());
     let (live, id) = bench.run(Backend::isolated()).hold(&mark);
-    // Every process that could clean up, before the command: one that sees the command end begins to.
     let all = processes_named(mark.text());
     let (ours, commands): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|(_, line)| line.contains("--backend"));
     assert!(!ours.is_empty() && !commands.is_empty(), "{ours:?} {commands:?}");
     // Stopped before any is killed: on a busy machine the last of them would have begun to clean up behind the first.
-    for (signal, group) in [("STOP", &ours), ("KILL", &ours), ("KILL", &commands)] {
+    for (signal, group) in [("STOP", &ours), ("KILL", &commands), ("KILL", &ours)] {
         let ids = group.iter().map(|(process, _)| process.to_string());
         let status = std::process::Command::new("kill").args(["-s", signal]).args(ids).status();
-        assert!(status.is_ok_and(|status| status.success()), "{signal}: {group:?}");
+        // One of the command's may end with another.
+        assert!(status.is_ok_and(|status| status.success() || group == &commands), "{signal}: {group:?}");
     }
     let _ = live.wait();
     // The second is Podman's name for it.

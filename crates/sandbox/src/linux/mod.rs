@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! parent ── clone(user, pid) ──► init: maps, unshare (what was not made ahead), private root
-//!    │ meanwhile: control group,   │ network ── listeners, mounts ──► sidecar
+//!    │ meanwhile: control group,   │ network ── listeners ──────────► sidecar
 //!    │ held names, owners, sidecar │                                     │
 //!    └────────── handover ────────►│ workspace, restrictions             │
 //!    ▲                             │◄─────────────── ready ──────────────┘
