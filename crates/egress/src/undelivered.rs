@@ -121,11 +121,10 @@ fn record_once(gate: &Rc<Gate>, once: &mut DeniedOnce, target: String) {
 
 /// Returns the target of the datagram that an error is about, if the datagram was for somebody else than the sandbox itself.
 fn target(family: Family, error: &[u8]) -> Option<SocketAddr> {
-    let error = match family {
-        Family::V4 => error.get(v4_header_length(error)?..)?,
-        Family::V6 => error,
+    let (error, unreachable) = match family {
+        Family::V4 => (error.get(v4_header_length(error)?..)?, UNREACHABLE_V4),
+        Family::V6 => (error, UNREACHABLE_V6),
     };
-    let unreachable = if family == Family::V4 { UNREACHABLE_V4 } else { UNREACHABLE_V6 };
     let packet = error.get(ICMP_HEADER..).filter(|_| error[0] == unreachable)?;
     let (to, datagram) = match family {
         Family::V4 if *packet.get(9)? == UDP => {

@@ -57,15 +57,12 @@ pub(super) async fn forward(
             }
         };
         let sent = match sent {
-            Ok(sent) => sent,
+            Ok(Ok(sent)) => sent,
             Err(why) => {
                 exchange.record().fail(&why.to_string());
                 return Err(why);
             }
-        };
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(error) => {
+            Ok(Err(error)) => {
                 let after = Box::pin(forwarding.unreachable(exchange, &error, answer)).await;
                 body.settle().await;
                 return after;
