@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use policy::{Denial, Plane};
+use policy::{Denial, Hint, Plane};
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Notice {
     /// Why it was denied.
     pub reason: String,
     /// What would allow it, if that is known.
-    pub hint: Option<String>,
+    pub hint: Option<Hint>,
 }
 
 /// The counts of a sidecar's exchanges by outcome, and its use of models.
@@ -136,7 +136,7 @@ impl Notices {
             target,
             guard: denial.guard.code().into(),
             reason: clipped(&denial.reason),
-            hint: denial.hint.as_deref().map(clipped),
+            hint: denial.hint.clone().map(|hint| hint.map(|text| clipped(&text))),
         };
         send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT);
     }

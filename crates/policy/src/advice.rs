@@ -8,7 +8,6 @@ use crate::hostname::Host;
 use crate::path::EncodedSlash;
 use crate::rule::AllowRule;
 use crate::target::Port;
-use crate::word::shell_word;
 
 /// Records a rule that matches the host but not the whole request, if it is nearer to a match than the recorded one.
 pub(crate) fn remember_nearest(
@@ -55,7 +54,7 @@ fn short_hint(guard: Guard, asked: &Asked) -> Hint {
                 Ok(()) if path.as_str().contains('*') => {
                     "`*` stands for more in a rule: none can name this path alone".into()
                 }
-                Ok(()) => Hint::Command(format!("lockgate policy allow {}", shell_word(&url))),
+                Ok(()) => Hint::rule(url),
             }
         }
         _ => allow_hint(asked),
@@ -69,11 +68,11 @@ fn allow_hint(asked: &Asked) -> Hint {
             Hint::Advice(format!("no rule can open {address}: it is {}", AddressClass::of(address)))
         }
         // A DNS question does not say which port the name is for.
-        _ if asked.plane == Plane::Dns => Hint::Command(format!("lockgate policy allow {}", asked.host)),
-        _ => allow_line(&asked.host, asked.port),
+        _ if asked.plane == Plane::Dns => Hint::rule(asked.host.to_string()),
+        _ => rule_for(&asked.host, asked.port),
     }
 }
 
-pub(crate) fn allow_line(host: &Host, port: Port) -> Hint {
-    Hint::Command(format!("lockgate policy allow {}", shell_word(&format!("{host}:{port}"))))
+pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
+    Hint::rule(format!("{host}:{port}"))
 }

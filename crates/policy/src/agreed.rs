@@ -4,6 +4,15 @@
 pub const GATEWAY_PORT: u16 = 8080;
 /// The port of the explicit proxy inside (S0.15).
 pub const FORWARD_PORT: u16 = 8081;
+/// The name of the sidecar inside (S0.15).
+pub const SIDECAR_NAME: &str = "sidecar";
+
+/// Returns the URL of a plane inside, by its port. It is one of the first two above.
+#[must_use]
+pub fn plane_url(port: u16) -> String {
+    format!("http://{SIDECAR_NAME}:{port}")
+}
+
 /// The port of DNS.
 pub const DNS_PORT: u16 = 53;
 /// The port to which everything inside is redirected, and which no program asks for. (S2's 9999 belongs to the literal wiring, and

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::advice::{allow_line, not_allowed, remember_nearest};
+use crate::advice::{not_allowed, remember_nearest, rule_for};
 use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
 use crate::denied_addresses::DeniedAddresses;
@@ -18,7 +18,6 @@ use crate::reach::{Carriage, Fit};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::target::{Port, Scheme};
-use crate::word::shell_word;
 
 /// Permission for one request or connection, with the host it is for and the rules for that host's addresses.
 #[derive(Clone, Debug)]
@@ -121,7 +120,7 @@ impl Grant {
                 return Err(denial.with_hint(match self.host {
                     _ if !class.may_be_named() => "no rule can open it".into(),
                     _ if ceiling.is_some_and(|ceiling| !ceiling.names(*address)) => Hint::from(MANAGED),
-                    Host::Address(_) => allow_line(&self.host, self.port),
+                    Host::Address(_) => rule_for(&self.host, self.port),
                     Host::Name(_) => Hint::Edit(
                         "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule"
                             .into(),
@@ -196,22 +195,21 @@ impl Policy {
 
     /// Completes a denial, and replaces its hint if the managed policy would still refuse after the hint was followed.
     fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
-        let opens = denial.hint.as_ref().is_some_and(Hint::opens);
+        let allows = denial.hint.as_ref().is_some_and(Hint::allows);
         match &self.ceiling {
-            Some(ceiling) if opens && ceiling.decide(&ceiling.without_unknown_provider(asked)).is_err() => {
+            Some(ceiling) if allows && ceiling.decide(&ceiling.without_unknown_provider(asked)).is_err() => {
                 denial.with_hint(MANAGED)
             }
             _ => self.in_its_file(denial),
         }
     }
 
-    /// Points a hint's command at the file that holds these rules.
-    fn in_its_file(&self, denial: Denial) -> Denial {
-        const ALLOW: &str = "lockgate policy allow ";
-        let (Some(file), Some(Hint::Command(line))) = (&self.file, &denial.hint) else { return denial };
-        let Some(what) = line.strip_prefix(ALLOW) else { return denial };
-        let line = format!("{ALLOW}--policy {} {what}", shell_word(file));
-        denial.with_hint(Hint::Command(line))
+    /// Points a hint at the file that holds these rules.
+    fn in_its_file(&self, mut denial: Denial) -> Denial {
+        if let Some(Hint::Rule(rule)) = &mut denial.hint {
+            rule.file = self.file.as_deref().map(str::to_owned);
+        }
+        denial
     }
 
     fn decide_allowed(&self, asked: &Asked) -> Result<Grant, Denial> {

@@ -1,12 +1,18 @@
 //! Hints: what would turn a denial into a grant, by kind, with its text for people.
 
 use std::fmt;
-use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
+
+use crate::word::shell_word;
 
 /// What would allow a denied request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Hint {
-    /// A command of this program that would allow it.
+    /// A rule, as `lockgate policy allow` adds it. Boxed, because a denial is returned through many functions.
+    Rule(Box<SuggestedRule>),
+    /// Another command of this program that would allow it.
     Command(String),
     /// An edit of a rule that would allow it.
     Edit(String),
@@ -14,11 +20,26 @@ pub enum Hint {
     Advice(String),
 }
 
+/// A rule that would allow a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuggestedRule {
+    /// The host or URL, as it is written in a rule.
+    pub target: String,
+    /// The policy that the rule goes into, if it is not the one that is found by itself.
+    pub file: Option<String>,
+}
+
 impl Hint {
-    /// Returns whether the hint would widen the policy. Such a hint is useless if a managed policy does not allow the request either.
-    pub(crate) fn opens(&self) -> bool {
+    /// Returns the hint to add a rule for a host or a URL.
+    pub fn rule(target: impl Into<String>) -> Self {
+        Self::Rule(Box::new(SuggestedRule { target: target.into(), file: None }))
+    }
+
+    /// Returns whether the hint would allow the request. Such a hint is useless if a managed policy does not allow the request either.
+    #[must_use]
+    pub fn allows(&self) -> bool {
         match self {
-            Self::Command(_) | Self::Edit(_) => true,
+            Self::Rule(_) | Self::Command(_) | Self::Edit(_) => true,
             Self::Advice(_) => false,
         }
     }
@@ -27,6 +48,9 @@ impl Hint {
     #[must_use]
     pub fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
+            Self::Rule(rule) => {
+                Self::Rule(Box::new(SuggestedRule { target: change(rule.target), file: rule.file }))
+            }
             Self::Command(text) => Self::Command(change(text)),
             Self::Edit(text) => Self::Edit(change(text)),
             Self::Advice(text) => Self::Advice(change(text)),
@@ -34,19 +58,22 @@ impl Hint {
     }
 }
 
-impl Deref for Hint {
-    type Target = str;
-
-    fn deref(&self) -> &str {
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Command(text) | Self::Edit(text) | Self::Advice(text) => text,
+            Self::Rule(rule) => rule.fmt(f),
+            Self::Command(text) | Self::Edit(text) | Self::Advice(text) => f.write_str(text),
         }
     }
 }
 
-impl fmt::Display for Hint {
+impl fmt::Display for SuggestedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self)
+        f.write_str("lockgate policy allow ")?;
+        if let Some(file) = &self.file {
+            write!(f, "--policy {} ", shell_word(file))?;
+        }
+        f.write_str(&shell_word(&self.target))
     }
 }
 

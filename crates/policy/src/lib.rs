@@ -62,7 +62,7 @@ pub use companion::Companion;
 pub use decide::Grant;
 pub use denial::{Denial, Guard};
 pub use error::ConfigError;
-pub use hint::Hint;
+pub use hint::{Hint, SuggestedRule};
 pub use hostname::{Host, Hostname};
 pub use inbound::Inbound;
 pub use ip_family::IpFamily;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::address::AddressClass;
+use crate::agreed::SIDECAR_NAME;
 use crate::hostname::{Host, Hostname};
 
 /// Names of the machine that the sidecar runs on, the sidecar itself, or a metadata service. S0.39 and E12.
@@ -14,7 +15,7 @@ const RESERVED: &[&str] = &[
     "localhost",
     "ip6-localhost",
     "ip6-loopback",
-    "sidecar",
+    SIDECAR_NAME,
     "agent",
     "host.docker.internal",
     "gateway.docker.internal",

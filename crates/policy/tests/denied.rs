@@ -131,11 +131,11 @@ fn a_hint_is_one_that_can_be_followed() {
         ("http://10.0.0.5/", "lockgate policy allow 10.0.0.5:80"),
     ] {
         let denial = verdict(&policy, target, &["8.8.8.8"]).unwrap_err();
-        assert!(denial.hint.as_deref().is_some_and(|it| it.contains(hint)), "{target}: {denial:?}");
+        assert!(denial.hint.as_ref().is_some_and(|it| it.to_string().contains(hint)), "{target}: {denial:?}");
     }
     let open = self::policy("egress.default = \"open-internet\"");
     let denial = verdict(&open, "http://10.0.0.5/", &["10.0.0.5"]).unwrap_err();
-    assert_eq!(denial.hint.as_deref(), Some("lockgate policy allow 10.0.0.5:80"));
+    assert_eq!(denial.hint.unwrap().to_string(), "lockgate policy allow 10.0.0.5:80");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn under_a_managed_policy_no_hint_is_one_that_cannot_help() {
     assert!(matches!(&told, Hint::Edit(text) if text.contains("addresses")), "{told:?}");
     let own = "egress.default = \"deny\"\negress.allow = [{ url = \"https://api.example.com/v1\" }]";
     let told = hint(open, own, "https://api.example.com/v2", &["8.8.8.8"]);
-    assert_eq!(told, Hint::Command("lockgate policy allow https://api.example.com/v2".into()));
+    assert_eq!(told, Hint::rule("https://api.example.com/v2"));
 }
 
 #[test]

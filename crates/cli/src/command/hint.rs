@@ -1,27 +1,27 @@
-//! Hints for denials, adapted to the flags of this command: a suggested rule names the file that the command reads.
+//! Hints for denials, adapted to the flags of this command: a suggested rule goes where the command reads its rules.
 
-use policy::{Host, Target, preset_for, shell_word};
+use policy::{Hint, Host, SuggestedRule, Target, preset_for, shell_word};
 
 use super::url::whole;
 use crate::arguments::Spec;
 
-/// The prefix of hints that recommend a rule.
-const RECOMMENDED: &str = "lockgate policy allow ";
-
-/// How hints begin that are a command, a flag, or what a rule lacks. Others say why nothing would help, or what to do instead.
-const WAYS: [&str; 4] = ["lockgate ", "--", "add ", "name it in "];
+/// Formats a denial's hint for a person: a line for it, and one for the preset that contains the host.
+pub(crate) fn lines(hint: &Hint, flags: &Spec) -> impl Iterator<Item = String> {
+    std::iter::once(told(hint, flags)).chain(group(hint))
+}
 
 /// Formats a denial's hint for a person.
-pub(crate) fn told(hint: &str, flags: &Spec) -> String {
-    let hint = suited(hint, flags);
-    let is_way = WAYS.iter().any(|way| hint.starts_with(way));
-    if is_way { format!("to allow it: {hint}") } else { hint }
+pub(crate) fn told(hint: &Hint, flags: &Spec) -> String {
+    match suited(hint.clone(), flags) {
+        hint if hint.allows() => format!("to allow it: {hint}"),
+        hint => hint.to_string(),
+    }
 }
 
 /// Names the built-in preset that contains the host, for a person.
-pub(crate) fn group(hint: &str) -> Option<String> {
-    let target = hint.strip_prefix(RECOMMENDED)?;
-    let target = Target::parse(&whole(target.trim_matches('\''))).ok()?;
+pub(crate) fn group(hint: &Hint) -> Option<String> {
+    let Hint::Rule(rule) = hint else { return None };
+    let target = Target::parse(&whole(&rule.target)).ok()?;
     let preset = preset_for(target.host(), target.port())?;
     Some(format!("or the group it belongs to: --preset {preset}"))
 }
@@ -45,19 +45,21 @@ pub(crate) fn of_loopback(allowed: &str) -> Option<String> {
     })
 }
 
-/// Rewrites a denial's hint for the given flags.
-pub(crate) fn suited(hint: &str, flags: &Spec) -> String {
-    let Some(target) = hint.strip_prefix(RECOMMENDED) else { return hint.to_owned() };
+/// Adapts a denial's hint to the given flags.
+pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
+    let Hint::Rule(rule) = &hint else { return hint };
+    let target = &rule.target;
     if let Some(file) = &flags.policy {
-        format!("{RECOMMENDED}--policy {} {target}", shell_word(&file.to_string_lossy()))
+        Hint::Rule(SuggestedRule { file: Some(file.to_string_lossy().into()), ..*rule.clone() }.into())
     } else if flags.no_project && !target.contains("://") {
-        format!("--allow {target}")
+        Hint::Edit(format!("--allow {}", shell_word(target)))
     } else if flags.no_project {
-        format!("{hint}, and leave --no-project out")
+        Hint::Edit(format!("{hint}, and leave --no-project out"))
     } else if let Some(folder) = &flags.workspace {
-        format!("{RECOMMENDED}--workspace {} {target}", shell_word(&folder.to_string_lossy()))
+        let folder = shell_word(&folder.to_string_lossy());
+        Hint::Command(format!("lockgate policy allow --workspace {folder} {}", shell_word(target)))
     } else {
-        hint.to_owned()
+        hint
     }
 }
 
@@ -65,33 +67,25 @@ pub(crate) fn suited(hint: &str, flags: &Spec) -> String {
 mod tests {
     use super::*;
 
-    const HOST: &str = "lockgate policy allow example.com:443";
-    const URL: &str = "lockgate policy allow https://example.com/v1";
+    const HOST: &str = "example.com:443";
+    const URL: &str = "https://example.com/v1";
 
     #[test]
     fn only_a_way_is_called_one_and_a_group_is_named() {
         let none = Spec { no_project: true, ..Spec::default() };
+        let edit = Hint::Edit("add \"PUT\" to the methods of that rule".into());
         for (hint, flags, expected) in [
-            (HOST, &Spec::default(), "to allow it: lockgate policy allow example.com:443"),
-            (HOST, &none, "to allow it: --allow example.com:443"),
-            (
-                "no rule can open 169.254.169.254: it is link-local",
-                &none,
-                "no rule can open 169.254.169.254: it is link-local",
-            ),
-            (
-                "add \"PUT\" to the methods of that rule",
-                &none,
-                "to allow it: add \"PUT\" to the methods of that rule",
-            ),
-            ("ask again in 3 s", &none, "ask again in 3 s"),
+            (Hint::rule(HOST), &Spec::default(), "to allow it: lockgate policy allow example.com:443"),
+            (Hint::rule(HOST), &none, "to allow it: --allow example.com:443"),
+            (edit, &none, "to allow it: add \"PUT\" to the methods of that rule"),
+            ("ask again in 3 s".into(), &none, "ask again in 3 s"),
         ] {
-            assert_eq!(told(hint, flags), expected);
+            assert_eq!(told(&hint, flags), expected);
         }
         for (target, preset) in [
             ("github.com:443", Some("github")),
             ("https://github.com/a/b", Some("github")),
-            ("'https://github.com/a?b'", Some("github")),
+            ("https://github.com/a?b", Some("github")),
             ("pypi.org", Some("package-registries")),
             ("files.pythonhosted.org:443", Some("package-registries")),
             ("registry.npmjs.org:443", Some("package-registries")),
@@ -100,9 +94,9 @@ mod tests {
             ("example.com:443", None),
         ] {
             let line = preset.map(|name| format!("or the group it belongs to: --preset {name}"));
-            assert_eq!(group(&format!("{RECOMMENDED}{target}")), line, "{target}");
+            assert_eq!(group(&Hint::rule(target)), line, "{target}");
         }
-        assert_eq!(group("no rule can open 10.0.0.1: it is private"), None);
+        assert_eq!(group(&Hint::Advice("github.com:443".into())), None);
     }
 
     #[test]
@@ -126,18 +120,18 @@ mod tests {
         let none = Spec { no_project: true, ..Spec::default() };
         let elsewhere = Spec { workspace: Some("/src/a".into()), ..Spec::default() };
         let both = Spec { no_project: true, ..elsewhere.clone() };
-        let other = "no rule can open 10.0.0.1: it is private";
-        for (hint, flags, expected) in [
-            (HOST, &flags, HOST),
+        for (target, flags, expected) in [
+            (HOST, &flags, "lockgate policy allow example.com:443"),
             (HOST, &named, "lockgate policy allow --policy 'my policy.toml' example.com:443"),
             (URL, &named, "lockgate policy allow --policy 'my policy.toml' https://example.com/v1"),
             (HOST, &none, "--allow example.com:443"),
             (URL, &none, "lockgate policy allow https://example.com/v1, and leave --no-project out"),
             (HOST, &elsewhere, "lockgate policy allow --workspace /src/a example.com:443"),
             (HOST, &both, "--allow example.com:443"),
-            (other, &named, other),
         ] {
-            assert_eq!(suited(hint, flags), expected);
+            assert_eq!(suited(Hint::rule(target), flags).to_string(), expected);
         }
+        let other = Hint::Advice("no rule can open 10.0.0.1: it is private".into());
+        assert_eq!(suited(other.clone(), &named), other);
     }
 }

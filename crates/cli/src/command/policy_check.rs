@@ -106,9 +106,7 @@ fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) 
         Err(denial) => {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
             output::data(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
-            let hint = denial.hint.as_deref();
-            for line in hint.map(|hint| hint::told(hint, flags)).into_iter().chain(hint.and_then(hint::group))
-            {
+            for line in denial.hint.iter().flat_map(|hint| hint::lines(hint, flags)) {
                 output::data(&format!("       {}", output::plain(&line)))?;
             }
             Ok(1)
@@ -124,7 +122,7 @@ fn one_as_json(outcome: Result<(String, Target), Denial>, flags: &Spec) -> Done 
             serde_json::json!({"verdict": "allow", "rule": rule, "effective": Effective::of(&target)})
         }
         Err(Denial { guard, reason, hint, rule }) => {
-            let hint = hint.map(|hint| hint::suited(&hint, flags));
+            let hint = hint.map(|hint| hint::suited(hint, flags).to_string());
             serde_json::json!({
                 "verdict": "deny", "guard": guard.code(), "rule": rule, "reason": reason, "hint": hint,
             })

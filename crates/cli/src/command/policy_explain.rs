@@ -89,9 +89,9 @@ impl Way {
             guard: Some(denial.guard.code()),
             rule: denial.rule.clone(),
             reason: denial.to_string(),
-            hint: denial.hint.as_deref().map(|hint| hint::suited(hint, flags)),
-            told: denial.hint.as_deref().map(|hint| hint::told(hint, flags)),
-            group: denial.hint.as_deref().and_then(hint::group),
+            hint: denial.hint.clone().map(|hint| hint::suited(hint, flags).to_string()),
+            told: denial.hint.as_ref().map(|hint| hint::told(hint, flags)),
+            group: denial.hint.as_ref().and_then(hint::group),
         }
     }
 

@@ -77,9 +77,7 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
                 }
                 return;
             }
-            let hint = notice.hint.as_deref();
-            let lines =
-                hint.map(|hint| hint::told(hint, &flags)).into_iter().chain(hint.and_then(hint::group));
+            let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, &flags));
             let hints: String = lines.map(|line| format!("\n  {line}")).collect();
             output::tell(&format!("denied {} ({}): {}{hints}", notice.target, notice.guard, notice.reason));
         }

@@ -135,7 +135,7 @@ impl Denials {
             return;
         }
         // It names the file of `--policy` already.
-        let hint = notice.hint.as_deref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
+        let hint = notice.hint.as_ref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
         let Notice { target, guard, reason, .. } = notice;
         output::tell(&format!("denied {target} ({guard}): {reason}{}", hint.unwrap_or_default()));
         self.told += 1;

@@ -10,7 +10,7 @@ use policy::Target;
 use super::abandoned::Abandoned;
 use super::answer::Answer;
 pub(super) use super::forwarding::Terms;
-use super::forwarding::{Attempt, Forwarding, NO_ANSWER, Relayed, Retry, Unanswered};
+use super::forwarding::{Attempt, Forwarding, Relayed, Retry, Unanswered};
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
 use super::problem::After;
@@ -81,7 +81,7 @@ pub(super) async fn forward(
                 gate.pool().forget(&exchange, sending.scheme);
                 unread = Retry::Used;
             }
-            Relayed::Refused { unanswered, renewed } => {
+            Relayed::Unauthorized { unanswered, renewed } => {
                 Unanswered { answer, exchange } = *unanswered;
                 renewal = Retry::Used;
                 if let Some(injected) = inject_again(&mut exchange, renewed, target) {
@@ -132,7 +132,7 @@ fn replayable(
     terms: Terms,
 ) -> ReplayBuffer {
     match body.whole() {
-        _ if terms.filled => ReplayBuffer::disabled(),
+        _ if terms.body_holds_credential => ReplayBuffer::disabled(),
         Some(whole) => ReplayBuffer::whole(whole),
         // Without a credential there is no other one to try.
         None if exchange.held().is_none() => ReplayBuffer::disabled(),
@@ -176,7 +176,7 @@ impl Forwarding<'_> {
         }
         self.recycle(&exchange, attempt, connection, &outcome);
         let relayed = self.settle(exchange, attempt, outcome).await;
-        if matches!(relayed, Ok(Relayed::Answered { status: NO_ANSWER | FAILURE.., .. })) {
+        if matches!(relayed, Ok(Relayed::Answered { status: None | Some(FAILURE..), .. })) {
             body.settle().await;
         }
         relayed

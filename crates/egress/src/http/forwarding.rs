@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::filter::Unsearchable;
 use super::head::BodyLength;
-use super::problem::{self, After};
-use super::refuse::{TOO_SLOW, unreachable};
+use super::problem::{self, After, TOO_SLOW};
+use super::refuse::unreachable;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Handling, Metering, Responded, UNAUTHORIZED};
 use super::version2;
@@ -21,14 +21,22 @@ use crate::gate::Gate;
 use crate::inject::Sending;
 
 /// The limits of an exchange.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     /// The largest response body that is passed on: the response is gathered first, and cut (S0.53).
     pub(super) max_body: Option<usize>,
     /// How long the whole exchange may take.
     pub(super) within: Option<Duration>,
     /// Whether the request's body holds a credential: it is then not sent again beside another one.
-    pub(super) filled: bool,
+    pub(super) body_holds_credential: bool,
+    /// The status that the agent gets when the upstream is too slow.
+    pub(super) late_status: u16,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { max_body: None, within: None, body_holds_credential: false, late_status: TOO_SLOW }
+    }
 }
 
 /// One request on its way to one target.
@@ -65,9 +73,13 @@ pub(super) struct Attempt<'a> {
 /// What came of an attempt.
 pub(super) enum Relayed<'a> {
     /// The agent has its answer.
-    Answered { after: After, status: u16 },
+    Answered {
+        after: After,
+        /// The upstream's status; none if the answer is the sidecar's own.
+        status: Option<u16>,
+    },
     /// The upstream refused the credential, and there is another one.
-    Refused { unanswered: Box<Unanswered<'a>>, renewed: Rc<FetchedCredential> },
+    Unauthorized { unanswered: Box<Unanswered<'a>>, renewed: Rc<FetchedCredential> },
     /// The upstream gave the request back unread.
     Unread(Box<Unanswered<'a>>),
 }
@@ -78,9 +90,6 @@ pub(super) struct Unanswered<'a> {
     pub(super) exchange: Exchange<Ready>,
 }
 
-/// The status of [`Relayed::Answered`] when the answer is the sidecar's own: the upstream gave none.
-pub(super) const NO_ANSWER: u16 = 0;
-
 impl<'a> Forwarding<'a> {
     /// Begins now: the time limit of the terms counts from here.
     pub(super) fn new(gate: &'a Rc<Gate>, target: &'a Target, terms: Terms) -> Self {
@@ -89,8 +98,7 @@ impl<'a> Forwarding<'a> {
             target,
             max_body: terms.max_body,
             deadline: terms.within.map(|within| Instant::now() + within),
-            // Clients of `/proxy` know one status for every failure of an upstream.
-            late_status: if terms.max_body.is_some() { 502 } else { TOO_SLOW },
+            late_status: terms.late_status,
         }
     }
 
@@ -107,7 +115,7 @@ impl<'a> Forwarding<'a> {
             needles: self.gate.searched(),
             // A response to a request without a credential can hardly hold one: it is not refused for its coding.
             unsearchable: if held.is_some() { self.gate.unsearchable() } else { Unsearchable::Note },
-            bound: held.is_some(),
+            has_credential: held.is_some(),
             message_wise: exchange.grant().is_message_wise(),
             replay: attempt.replay,
             renewal: held.filter(|_| attempt.renewal == Retry::Allowed).map(|held| (&**self.gate, held)),
@@ -139,15 +147,15 @@ impl<'a> Forwarding<'a> {
         outcome: io::Result<Responded<'r>>,
     ) -> io::Result<Relayed<'r>> {
         match outcome {
-            Ok(Responded::Refused(answer, renewed)) => {
-                Ok(Relayed::Refused { unanswered: Box::new(Unanswered { answer, exchange }), renewed })
+            Ok(Responded::Unauthorized(answer, renewed)) => {
+                Ok(Relayed::Unauthorized { unanswered: Box::new(Unanswered { answer, exchange }), renewed })
             }
             Ok(Responded::Answered { status, after, note, .. }) => {
                 exchange.record().status(status);
                 if let Some(note) = note {
                     exchange.record().note(&note);
                 }
-                Ok(Relayed::Answered { after, status })
+                Ok(Relayed::Answered { after, status: Some(status) })
             }
             Ok(Responded::Failed(answer, Failure::Broken(error)))
                 if attempt.unread == Retry::Allowed
@@ -158,13 +166,13 @@ impl<'a> Forwarding<'a> {
             }
             Ok(Responded::Failed(answer, Failure::Broken(error))) => {
                 let after = Box::pin(self.unreachable(exchange, &error, answer)).await?;
-                Ok(Relayed::Answered { after, status: NO_ANSWER })
+                Ok(Relayed::Answered { after, status: None })
             }
             Ok(Responded::Failed(answer, Failure::Denied(denial))) => {
                 let denial = exchange.refuse(denial);
                 let reply = problem::denied(&denial, &self.target.to_string(), self.gate.run(), 502);
                 let after = answer.reply(reply, After::Close).await?;
-                Ok(Relayed::Answered { after, status: NO_ANSWER })
+                Ok(Relayed::Answered { after, status: None })
             }
             Err(error) => {
                 exchange.record().fail(&error.to_string());
@@ -178,11 +186,11 @@ impl<'a> Forwarding<'a> {
     pub(super) async fn after_unauthorized(
         &self,
         held: Option<Rc<FetchedCredential>>,
-        status: u16,
+        status: Option<u16>,
         attempt: Attempt<'_>,
     ) {
         let credentials = self.gate.credentials();
-        match held.filter(|_| status == UNAUTHORIZED) {
+        match held.filter(|_| status == Some(UNAUTHORIZED)) {
             Some(held) if attempt.renewal == Retry::Used => credentials.report_refused(held.provider()).await,
             // The body cannot be sent again: the new credential counts from the next request on.
             Some(held) if !attempt.replay.is_complete() => credentials.renew(&held).await,

@@ -47,7 +47,7 @@ pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub(crate) use listeners::{serve_gateway_socket, serve_http};
 pub(crate) use media_type::MediaType;
 pub(crate) use outgoing::{write_last_within_limit, write_within_limit};
-pub(crate) use problem::{After, failed};
+pub(crate) use problem::{After, TOO_SLOW, unreachable};
 pub(crate) use request::Via;
 pub(crate) use serve1::serve_requests;
 pub(crate) use serve2::serve_streams;

@@ -1,6 +1,8 @@
 //! Denials and failures as the agent reads them: `application/problem+json` (RFC 9457) with the guard's name, the rule, and what
 //! would allow the request.
 
+use std::io;
+
 use policy::{Denial, RunId};
 use serde::Serialize;
 
@@ -18,7 +20,7 @@ struct Problem<'a> {
     rule: Option<&'a str>,
     target: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<&'a str>,
+    hint: Option<String>,
     run: &'a str,
 }
 
@@ -50,7 +52,7 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
         guard: denial.guard.code(),
         rule: denial.rule.as_deref(),
         target,
-        hint: denial.hint.as_deref(),
+        hint: denial.hint.as_ref().map(ToString::to_string),
         run: run.as_str(),
     };
     let mut reply = Reply::json(status, PROBLEM, &problem);
@@ -63,6 +65,18 @@ pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: 
     let (error, guard, run) = (detail, "none", run.as_str());
     let problem = Problem { error, title, status, detail, guard, rule: None, target, hint: None, run };
     Reply::json(status, PROBLEM, &problem)
+}
+
+/// The status of an upstream that is too slow (RFC 9110 §15.6.5).
+pub(crate) const TOO_SLOW: u16 = 504;
+
+/// Returns the answer to a request whose upstream cannot be reached; with the status `late` if the upstream was too slow.
+pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunId) -> Reply {
+    let (status, title) = match error.kind() {
+        io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
+        _ => (502, "The upstream cannot be reached"),
+    };
+    failed(status, title, &error.to_string(), target, run)
 }
 
 impl Reply {

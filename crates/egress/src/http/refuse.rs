@@ -31,9 +31,6 @@ pub(super) async fn deny(
     answer.reply(problem::denied(denial, target, gate.run(), status), after).await
 }
 
-/// The status of an upstream that is too slow (RFC 9110 §15.6.5).
-pub(super) const TOO_SLOW: u16 = 504;
-
 /// Answers that the upstream cannot be reached; with the status `late` if it was too slow.
 pub(super) async fn unreachable(
     gate: &Gate,
@@ -43,11 +40,7 @@ pub(super) async fn unreachable(
     answer: Answer<'_>,
     late: u16,
 ) -> io::Result<After> {
-    let (status, title) = match error.kind() {
-        io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
-        _ => (502, "The upstream cannot be reached"),
-    };
     exchange.record().fail(&error.to_string());
-    let reply = problem::failed(status, title, &error.to_string(), &target.to_string(), gate.run());
+    let reply = problem::unreachable(error, late, &target.to_string(), gate.run());
     answer.reply(reply, After::Close).await
 }

@@ -41,7 +41,7 @@ pub(super) struct Handling<'a> {
     pub(super) needles: Option<&'a LiveNeedles>,
     pub(super) unsearchable: Unsearchable,
     /// Whether a credential was part of the request.
-    pub(super) bound: bool,
+    pub(super) has_credential: bool,
     /// Whether messages of gRPC and Connect may be passed on one by one.
     pub(super) message_wise: bool,
     /// The request's body, if it can be sent again.
@@ -83,7 +83,7 @@ pub(super) enum Responded<'a> {
         note: Option<String>,
     },
     /// The upstream refused the credential, and there is this other one.
-    Refused(Answer<'a>, Rc<FetchedCredential>),
+    Unauthorized(Answer<'a>, Rc<FetchedCredential>),
     /// Nothing has been answered yet, and the upstream's response will not be passed on.
     Failed(Answer<'a>, Failure),
 }
@@ -153,7 +153,7 @@ async fn pass_on<'a>(
     let status = head.status;
     account.iter_mut().for_each(|account| account.begin(status, head.fields.text("content-type")));
     if let Some(new) = renew_if_unauthorized(handling, status).await {
-        return Ok(Responded::Refused(answer, new));
+        return Ok(Responded::Unauthorized(answer, new));
     }
     // Some servers send a body with a response that has none; it would be read as the next response.
     let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
@@ -206,7 +206,8 @@ fn filter_for<'f>(
     length: &mut ResponseBody,
 ) -> Result<(Filter<'f>, Option<String>), Denial> {
     // A response to a request without a credential is searched where it can be, and never changed for that.
-    let Some(needles) = handling.needles.filter(|_| handling.bound || !is_packed(&head.fields)) else {
+    let Some(needles) = handling.needles.filter(|_| handling.has_credential || !is_packed(&head.fields))
+    else {
         return Ok((Filter::none(), None));
     };
     match Filter::scrubbing(needles, head, length) {
@@ -361,7 +362,7 @@ mod tests {
             method: "GET",
             needles: Some(&needles),
             unsearchable: Unsearchable::Refuse,
-            bound: true,
+            has_credential: true,
             message_wise: false,
             replay: &replay,
             renewal: None,

@@ -117,7 +117,13 @@ async fn inject_and_rejudge(
     sending.origin_form = origin_form;
     let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await?;
     let exchange = judge_again(gate, exchange, &headers.provider, &target, &sending)?;
-    let terms = Terms { max_body: Some(headers.max_response_size), within: Some(OUTBOUND), filled: false };
+    let terms = Terms {
+        max_body: Some(headers.max_response_size),
+        within: Some(OUTBOUND),
+        // Clients of `/proxy` know one status for every failure of an upstream.
+        late_status: 502,
+        ..Terms::default()
+    };
     Ok(Prepared { exchange, target, sending, terms, reserved: None })
 }
 
@@ -135,7 +141,7 @@ async fn fill_body(
             return Err(refuse(prepared, why, reply));
         }
     };
-    prepared.terms.filled = is_template(&octets);
+    prepared.terms.body_holds_credential = is_template(&octets);
     let filled = match filled(&prepared.exchange, &prepared.sending, octets) {
         Ok(filled) => filled,
         Err(denial) => return Err(Refused::denied(prepared.exchange.refuse(denial), shown)),
