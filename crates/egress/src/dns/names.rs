@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use policy::Hostname;
+use policy::agreed::SIDECAR_NAME;
 
 use crate::denied_once::{DeniedOnce, Novelty};
 
@@ -79,7 +80,7 @@ impl Names {
     /// The addresses of a name that is the sandbox's own.
     pub(super) fn own(&self, name: &Hostname) -> Option<NameAddresses> {
         match name.as_str() {
-            "sidecar" => Some(NameAddresses { v4: self.range.first.into(), v6: None }),
+            SIDECAR_NAME => Some(NameAddresses { v4: self.range.first.into(), v6: None }),
             "localhost" => Some(NameAddresses { v4: Ipv4Addr::LOCALHOST, v6: Some(Ipv6Addr::LOCALHOST) }),
             _ => None,
         }

@@ -26,7 +26,7 @@ pub(super) struct Filter<'a> {
     live: Option<LiveNeedles>,
     account: Option<Account<'a>>,
     messages: MessageStream,
-    masked: u64,
+    masked_in_fields: u64,
 }
 
 /// How a stream of messages (gRPC, Connect) is searched.
@@ -58,7 +58,7 @@ impl<'a> Filter<'a> {
             live: None,
             account: None,
             messages: MessageStream::No,
-            masked: 0,
+            masked_in_fields: 0,
         }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Filter<'a> {
                 true => MessageStream::Whole(FrameParser::of(FrameFormat::LengthPrefixed)),
                 false => MessageStream::No,
             },
-            masked: 0,
+            masked_in_fields: 0,
         };
         filter.fields(&mut head.fields);
         if let Some((masked, _)) = needles.scrub_text(head.reason.as_bytes()) {
@@ -149,14 +149,14 @@ impl<'a> Filter<'a> {
         let Some(needles) = &self.needles else { return };
         let names = fields.len();
         fields.keep(|name| !needles.are_in_name(name.as_bytes()));
-        self.masked += (names - fields.len()) as u64;
+        self.masked_in_fields += (names - fields.len()) as u64;
         if !needles.are_in(fields.all_text()) {
             return;
         }
         let _ = fields.rewrite(|_, value| {
             let scrubbed = needles.scrub_text(value);
             Ok::<_, Infallible>(scrubbed.map(|(masked, found)| {
-                self.masked += found;
+                self.masked_in_fields += found;
                 masked
             }))
         });
@@ -202,7 +202,6 @@ impl<'a> Filter<'a> {
             && self.scrubber.as_mut().is_some_and(|scrubber| scrubber.settles_last(&piece))
         {
             self.account.iter_mut().for_each(|account| account.piece(&piece));
-            self.masked += self.scrubber.as_ref().map_or(0, Scrubber::found);
             return Ok(piece);
         }
         let [before, piece] = self.piece(piece)?;
@@ -232,12 +231,10 @@ impl<'a> Filter<'a> {
                 }
                 scrubber.push(&rest, &mut out);
                 scrubber.finish(&mut out);
-                self.masked += scrubber.found();
             }
             MessageStream::Each(messages) => {
                 messages.push(&rest, &mut out)?;
                 messages.finish(&mut out)?;
-                self.masked += messages.found();
             }
         }
         if let Some(account) = &mut self.account {
@@ -246,9 +243,13 @@ impl<'a> Filter<'a> {
         Ok(out.into())
     }
 
-    /// Returns how many times the credential was masked.
+    /// Returns how many times the credential was masked so far.
     pub(super) fn masked(&self) -> u64 {
-        self.masked
+        let in_body = match &self.messages {
+            MessageStream::Each(messages) => messages.found(),
+            MessageStream::No | MessageStream::Whole(_) => self.scrubber.as_ref().map_or(0, Scrubber::found),
+        };
+        self.masked_in_fields + in_body
     }
 }
 

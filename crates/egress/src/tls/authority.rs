@@ -18,9 +18,14 @@ use super::provider;
 
 /// The subject of every run's authority. It is fixed, because directories of authorities are indexed by a hash of it.
 const NAME: &str = "Lockgate run authority";
-/// How long before and after now certificates are valid: the most that clocks of the host and its guests may differ, and the longest run.
-const BEFORE: Duration = Duration::from_secs(24 * 3600);
-const AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// From how long before now certificates are valid: the most that clocks of the host and its guests may differ.
+const BEFORE: Duration = DAY;
+/// How long an authority is valid. It ends with its sidecar, which may serve for years.
+const AUTHORITY_LIFE: Duration = DAY.saturating_mul(3650);
+/// How long the certificate of a host is valid, and when it is made anew.
+const LEAF_LIFE: Duration = DAY.saturating_mul(7);
+const LEAF_RENEWAL: Duration = DAY;
 /// How many configurations of hosts are cached.
 const MOST_HOSTS: usize = 256;
 
@@ -57,7 +62,7 @@ impl RunAuthority {
         params.distinguished_name = named(NAME);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        valid_now(&mut params);
+        valid_for(&mut params, AUTHORITY_LIFE);
         let certificate = params.self_signed(&key)?;
         let pem = certificate.pem();
         Ok(Self { certificate: certificate.der().clone(), pem, issuer: Issuer::new(params, key), leaf_key })
@@ -81,7 +86,7 @@ impl RunAuthority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        valid_now(&mut params);
+        valid_for(&mut params, LEAF_LIFE);
         Ok(params.signed_by(&self.leaf_key, &self.issuer)?.der().clone())
     }
 }
@@ -92,17 +97,31 @@ fn named(name: &str) -> DistinguishedName {
     distinguished
 }
 
-fn valid_now(params: &mut CertificateParams) {
+fn valid_for(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - BEFORE).into();
-    params.not_after = (now + AFTER).into();
+    params.not_after = (now + life).into();
 }
 
-/// The server configurations of hosts, each made with a leaf certificate at first need.
+/// The server configurations of hosts, each made with a leaf certificate at need.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     authority: RunAuthority,
-    configs: RefCell<HashMap<Host, Arc<ServerConfig>>>,
+    configs: RefCell<HashMap<Host, HostConfig>>,
+}
+
+/// The server configuration of a host.
+#[derive(Debug)]
+struct HostConfig {
+    config: Arc<ServerConfig>,
+    /// By the clock that clients compare certificates with, which goes on while the machine sleeps.
+    made: SystemTime,
+}
+
+impl HostConfig {
+    fn is_fresh(&self) -> bool {
+        self.made.elapsed().is_ok_and(|age| age < LEAF_RENEWAL)
+    }
 }
 
 impl Leaves {
@@ -112,15 +131,15 @@ impl Leaves {
 
     /// Returns the configuration that presents a certificate for a host.
     pub(crate) fn config(&self, host: &Host) -> Result<Arc<ServerConfig>, AuthorityError> {
-        if let Some(config) = self.configs.borrow().get(host) {
-            return Ok(Arc::clone(config));
+        if let Some(known) = self.configs.borrow().get(host).filter(|known| known.is_fresh()) {
+            return Ok(Arc::clone(&known.config));
         }
         let config = Arc::new(self.make(host)?);
         let mut configs = self.configs.borrow_mut();
         if configs.len() >= MOST_HOSTS {
             configs.clear();
         }
-        configs.insert(host.clone(), Arc::clone(&config));
+        configs.insert(host.clone(), HostConfig { config: Arc::clone(&config), made: SystemTime::now() });
         Ok(config)
     }
 
@@ -136,5 +155,23 @@ impl Leaves {
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         config.send_tls13_tickets = 1;
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_gets_a_new_certificate_long_before_the_old_one_ends() {
+        let leaves = Leaves::of(RunAuthority::make().unwrap());
+        let host = Host::parse("api.example.com").unwrap();
+        let first = leaves.config(&host).unwrap();
+        assert!(Arc::ptr_eq(&first, &leaves.config(&host).unwrap()));
+        for made in [SystemTime::now() - LEAF_RENEWAL, SystemTime::now() + DAY] {
+            let before = leaves.config(&host).unwrap();
+            leaves.configs.borrow_mut().get_mut(&host).unwrap().made = made;
+            assert!(!Arc::ptr_eq(&before, &leaves.config(&host).unwrap()), "{made:?}");
+        }
     }
 }
