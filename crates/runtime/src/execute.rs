@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use policy::{Backend, Inbound};
-use sandbox::{Ended, InitChannels, Sidecar, Signals, Started, UndoLog};
+use sandbox::{Exit, InitChannels, Sidecar, Signals, Started, UndoLog};
 
 use crate::companion::{Companions, RunContext};
 use crate::end_signals::{SIGTERM, SIGTSTP};
@@ -189,7 +189,7 @@ impl EndedRun {
             Ok(seen) => seen,
             // The kernel chose init when it had to kill a process for its memory, and all others went with it.
             Err(Error::SandboxLost) if usage.is_some_and(|usage| usage.out_of_memory > 0) => {
-                Seen { end: End::Ended(Ended::Signal(SIGKILL)), summary: None, used: None }
+                Seen { end: End::Ended(Exit::Signal(SIGKILL)), summary: None, used: None }
             }
             Err(error) => {
                 sandbox.wait();

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use credential::Vault;
-use policy::agreed::GATEWAY_PORT;
+use policy::agreed::{GATEWAY_PORT, plane_url};
 use policy::{Backend, Inbound, RunId, RunSpec, WorkspaceMode};
 use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Plan};
 
@@ -132,7 +132,8 @@ struct Provided {
 fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Result<Provided, Error> {
     let mut environment = Vec::new();
     let mut credentials = SidecarCredentials::default();
-    let history = History { directory: state.clone(), workspace: workspace_of(spec, caller) };
+    let history =
+        History { directory: state.clone(), workspace: caller.workspace(spec.workspace.as_deref()) };
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
         Sources::forget(caller)?;
@@ -141,7 +142,7 @@ fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Resul
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
         if provider.llm().is_some() {
-            environment.push(("MODEL_BASE_URL".into(), format!("http://sidecar:{GATEWAY_PORT}/llm"))); // S1.25
+            environment.push(("MODEL_BASE_URL".into(), format!("{}/llm", plane_url(GATEWAY_PORT)))); // S1.25
         }
         let named = provider.environment().iter().map(|name| (name.clone(), placeholder.to_string()));
         environment.extend(named);
@@ -166,7 +167,7 @@ fn take_image(
     let (Backend::Docker, Some(image)) = (spec.backend, &spec.image) else {
         return taken_image::take(spec, caller, command, CommandOrigin::Line);
     };
-    let workspace = workspace_of(spec, caller);
+    let workspace = caller.workspace(spec.workspace.as_deref());
     let engine = sandbox::find_engine(caller, image, &workspace, state.engine_slots())?;
     let published = inbound::published_by(&spec.inbound, &engine.at)?;
     let mut engine = EngineRun { published, ..engine };
@@ -196,11 +197,6 @@ fn add_directories(
         (additions.changes, additions.written) = (Some(changes), Some(written));
     }
     Ok(())
-}
-
-/// Returns the folder the command works in.
-fn workspace_of(spec: &RunSpec, caller: &Caller) -> PathBuf {
-    spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |named| caller.resolve(named))
 }
 
 /// Refuses a plan that shows the command this program's records, keys or images, or lets it write the person's configuration, which

@@ -2,7 +2,7 @@
 
 use egress::{Notice, Summary};
 use policy::RunId;
-use sandbox::{Ended, Sidecar, Started};
+use sandbox::{Exit, Sidecar, Started};
 
 use crate::ending::Ending;
 use crate::record::Outcome;
@@ -33,7 +33,7 @@ pub struct Finished {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The command ended.
-    Ended(Ended),
+    Ended(Exit),
     /// The command exceeded its time.
     TimedOut,
     /// The command was asked to end by this signal, did not, and was killed.

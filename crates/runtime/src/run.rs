@@ -21,9 +21,5 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     // Not before the run holds its lock: only then is somebody looking after what it leaves if it is killed.
     let prepared = if planned.keeps_apart() { changes::prepare(state, run) } else { Ok(()) };
     let executed = prepared.and_then(|()| execute(&planned, inputs, &mut journal, report));
-    let finished = journal.close(executed, report);
-    if planned.keeps_apart() && changes::settle(state, run) {
-        report(Report::KeptApart(run));
-    }
-    finished
+    journal.close(executed, report)
 }

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use egress::Summary;
 use policy::{Backend, ByteSize, RunId, Setup, Span};
-use sandbox::{Ended, EndingInit, Plan, ProcessStamp, Sidecar, Started, Taken, UndoLog};
+use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Started, Taken, UndoLog};
 
+use crate::changes;
 use crate::ending::{Ending, SIGKILL, Shortage};
 use crate::error::Error;
 use crate::missing::SearchedPlaces;
@@ -220,6 +221,10 @@ impl RunJournal {
         // Told even where the record could not be written.
         let noted = self.note(&problems, report);
         let written = written.and(noted);
+        // Before the lock goes: whoever finds the lock of a run that was killed does the same.
+        if changes::settle(&self.state, &self.run) {
+            report(Report::KeptApart(&self.run));
+        }
         // The undo log holds the lock as well.
         drop(self.undo);
         match &executed {
@@ -274,10 +279,10 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
     let usage = executed.usage.unwrap_or_default();
     let Bounds { memory: limit, timeout } = *bounds;
     match executed.end {
-        End::Ended(Ended::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
+        End::Ended(Exit::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
             Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }
         }
-        End::Ended(Ended::Code(code)) => {
+        End::Ended(Exit::Code(code)) => {
             let shortage = if usage.out_of_memory > 0 {
                 Some(Shortage::Memory { killed: usage.out_of_memory, limit })
             } else {
@@ -285,7 +290,7 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
             };
             Ending::Exited { code, shortage }
         }
-        End::Ended(Ended::Signal(signal)) => Ending::Signalled(signal),
+        End::Ended(Exit::Signal(signal)) => Ending::Signalled(signal),
         End::TimedOut => Ending::TimedOut(timeout),
         End::Killed(signal) => Ending::Killed(signal),
         End::NotExecuted(ENOENT) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use policy::{OnFailure, Setup};
-use sandbox::{Ended, SetUpEnd};
+use sandbox::{Exit, SetUpEnd};
 
 use crate::record::SetUpRecord;
 
@@ -19,7 +19,7 @@ impl SetUpLog<'_> {
         let one = usize::try_from(number).ok().and_then(|number| self.commands.get(number))?;
         let (command, status, succeeded) = (one.name(), end.to_string(), end.succeeded());
         let told = match end {
-            SetUpEnd::Ended(Ended::Code(code)) => format!("failed with exit code {code}"),
+            SetUpEnd::Ended(Exit::Code(code)) => format!("failed with exit code {code}"),
             _ => status.clone(),
         };
         let notice = (!succeeded && one.on_failure == OnFailure::GoOn)

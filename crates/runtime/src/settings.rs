@@ -151,7 +151,7 @@ impl Settings {
 /// Returns the path of a workspace's own file: one path however the workspace was named, for its approval is stored under it.
 #[must_use]
 pub fn project_file(workspace: Option<&Path>, caller: &Caller) -> PathBuf {
-    let named = workspace.map_or_else(|| caller.directory.clone(), |named| caller.resolve(named));
+    let named = caller.workspace(workspace);
     named.canonicalize().unwrap_or(named).join(PROJECT)
 }
 

@@ -69,6 +69,12 @@ impl Caller {
         self.environment.iter().find(|(n, _)| n == name).and_then(|(_, value)| value.to_str())
     }
 
+    /// Returns the folder that a command works in: the named one, or the caller's directory.
+    #[must_use]
+    pub fn workspace(&self, named: Option<&std::path::Path>) -> PathBuf {
+        named.map_or_else(|| self.directory.clone(), |named| self.resolve(named))
+    }
+
     /// Returns a path with a leading `~` replaced by the home, made absolute against the directory.
     #[must_use]
     pub fn resolve(&self, path: &std::path::Path) -> PathBuf {

@@ -99,7 +99,7 @@ fn feature_check(feature: Feature) -> Check {
         Err(error) => {
             let remedy = match error.raw_os_error() {
                 Some(ENOSYS) => NONE_INSIDE.to_owned(),
-                _ => need(feature).remedy(),
+                _ => need(feature).means().into_owned(),
             };
             Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
+use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, plane_url};
 use policy::{RunId, RunSpec};
 
 use crate::caller::Caller;
@@ -69,11 +69,7 @@ pub(crate) struct Planes {
 impl Planes {
     /// The planes at the sidecar's usual ports.
     pub(crate) fn inside(socket: Option<&'static str>) -> Self {
-        Self {
-            forward: format!("http://sidecar:{FORWARD_PORT}"),
-            gateway: format!("http://sidecar:{GATEWAY_PORT}"),
-            socket,
-        }
+        Self { forward: plane_url(FORWARD_PORT), gateway: plane_url(GATEWAY_PORT), socket }
     }
 }
 

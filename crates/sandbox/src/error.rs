@@ -88,10 +88,7 @@ impl Error {
             }
             Self::Start { what: THE_SANDBOX, source } => match source.raw_os_error()? {
                 ENOSYS => Some(NONE_INSIDE),
-                EPERM | EACCES => Some(
-                    "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 \
-                     kernel.apparmor_restrict_unprivileged_userns=0`; `lockgate doctor` tells what is missing",
-                ),
+                EPERM | EACCES => return Some(Need::UserNamespaces.remedy()),
                 ENOSPC | EUSERS => Some("allow more user namespaces: `sysctl user.max_user_namespaces`"),
                 _ => None,
             },

@@ -6,26 +6,18 @@ use std::time::Duration;
 
 use sys::cgroup::Usage;
 use sys::descriptor;
+use sys::process::Exit;
 
 use crate::failure::{Failure, Need};
 
 /// The longest message.
 const LONGEST: usize = 8192;
 
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It exited with this status.
-    Code(i32),
-    /// This signal ended it.
-    Signal(i32),
-}
-
 /// How a set-up command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetUpEnd {
     /// It exited, or a signal ended it.
-    Ended(Ended),
+    Ended(Exit),
     /// It reached its timeout.
     TimedOut,
     /// It could not be executed, with this error number.
@@ -36,15 +28,15 @@ impl SetUpEnd {
     /// Whether it exited with 0.
     #[must_use]
     pub fn succeeded(self) -> bool {
-        self == Self::Ended(Ended::Code(0))
+        self == Self::Ended(Exit::Code(0))
     }
 }
 
 impl std::fmt::Display for SetUpEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Ended(Ended::Code(code)) => write!(f, "exited {code}"),
-            Self::Ended(Ended::Signal(signal)) => write!(f, "ended by signal {signal}"),
+            Self::Ended(Exit::Code(code)) => write!(f, "exited {code}"),
+            Self::Ended(Exit::Signal(signal)) => write!(f, "ended by signal {signal}"),
             Self::TimedOut => f.write_str("timed out"),
             Self::NotExecuted(errno) => {
                 write!(f, "could not be executed: {}", io::Error::from_raw_os_error(*errno))
@@ -82,7 +74,7 @@ pub enum Event {
     /// The sandbox's resource usage, from a backend whose control group the parent cannot read.
     Used(Usage),
     /// The command has ended.
-    Ended(Ended),
+    Ended(Exit),
 }
 
 impl Event {
@@ -111,8 +103,8 @@ impl Event {
                 let numbers = [memory_peak.unwrap_or(0), *out_of_memory, *pids_refused];
                 (b'U', numbers.iter().flat_map(|n| n.to_le_bytes()).collect(), Vec::new())
             }
-            Self::Ended(Ended::Code(code)) => (b'E', number(*code), Vec::new()),
-            Self::Ended(Ended::Signal(signal)) => (b'K', number(*signal), Vec::new()),
+            Self::Ended(Exit::Code(code)) => (b'E', number(*code), Vec::new()),
+            Self::Ended(Exit::Signal(signal)) => (b'K', number(*signal), Vec::new()),
         };
         let mut message = vec![kind];
         message.extend(body);
@@ -157,8 +149,8 @@ impl Event {
                 let (peak, out_of_memory, pids_refused) = (next()?, next()?, next()?);
                 Self::Used(Usage { memory_peak: Some(peak).filter(|p| *p > 0), out_of_memory, pids_refused })
             }
-            b'E' => Self::Ended(Ended::Code(number()?)),
-            b'K' => Self::Ended(Ended::Signal(number()?)),
+            b'E' => Self::Ended(Exit::Code(number()?)),
+            b'K' => Self::Ended(Exit::Signal(number()?)),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         })
     }
@@ -167,8 +159,8 @@ impl Event {
 /// Encodes the end of a set-up command: its index, its duration in milliseconds, the kind of its end, and the number for that kind.
 fn set_up(number: u32, end: SetUpEnd, took: Duration) -> Vec<u8> {
     let (kind, value) = match end {
-        SetUpEnd::Ended(Ended::Code(code)) => (b'E', code),
-        SetUpEnd::Ended(Ended::Signal(signal)) => (b'K', signal),
+        SetUpEnd::Ended(Exit::Code(code)) => (b'E', code),
+        SetUpEnd::Ended(Exit::Signal(signal)) => (b'K', signal),
         SetUpEnd::NotExecuted(errno) => (b'X', errno),
         SetUpEnd::TimedOut => (b'T', 0),
     };
@@ -182,8 +174,8 @@ fn parse_set_up(body: &[u8]) -> Option<Event> {
     let (kind, value) = rest.split_first()?;
     let value = i32::from_le_bytes(value.try_into().ok()?);
     let end = match kind {
-        b'E' => SetUpEnd::Ended(Ended::Code(value)),
-        b'K' => SetUpEnd::Ended(Ended::Signal(value)),
+        b'E' => SetUpEnd::Ended(Exit::Code(value)),
+        b'K' => SetUpEnd::Ended(Exit::Signal(value)),
         b'X' => SetUpEnd::NotExecuted(value),
         b'T' => SetUpEnd::TimedOut,
         _ => return None,
@@ -199,8 +191,8 @@ mod tests {
     #[test]
     fn how_a_set_up_command_ended_is_heard_as_it_was_told() {
         let ends = [
-            SetUpEnd::Ended(Ended::Code(-1)),
-            SetUpEnd::Ended(Ended::Signal(9)),
+            SetUpEnd::Ended(Exit::Code(-1)),
+            SetUpEnd::Ended(Exit::Signal(9)),
             SetUpEnd::NotExecuted(13),
             SetUpEnd::TimedOut,
         ];

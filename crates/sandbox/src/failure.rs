@@ -1,5 +1,6 @@
 //! A failed step, as init reports it to its parent, and its remedy.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use crate::plan::inside::HOME;
@@ -48,7 +49,9 @@ impl Failure {
     /// Returns the failure of a step of a plan.
     pub(crate) fn of_step(step: &Step, all: &[Step], cause: String) -> Self {
         let need = match step {
-            Step::Show(Visible { target, .. }) | Step::Copy(_, target) if is_of_this_machine(target, all) => {
+            Step::Show(Visible { target, .. }) | Step::Copy { target, .. }
+                if is_of_this_machine(target, all) =>
+            {
                 Some(Need::PlaceOfItsOwn)
             }
             Step::MountProc => Some(Need::UncoveredProc),
@@ -68,7 +71,7 @@ impl Failure {
 /// Whether a place inside is in a directory of the host, in which nothing can be made.
 fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
-        Step::ShowSystem(path) | Step::Link(path, _) => target.starts_with(path),
+        Step::ShowSystem(path) | Step::Link { path, .. } => target.starts_with(path),
         Step::ShowEtc => target.starts_with("/etc"),
         _ => false,
     })
@@ -84,16 +87,24 @@ impl Need {
         Self::PlaceOfItsOwn,
     ];
 
-    /// Returns the remedy.
+    /// Returns the remedy, for who has not asked `lockgate doctor` yet.
     pub(crate) fn remedy(self) -> String {
-        let text = match self {
-            Self::OtherDirectory => {
-                return "name another: --workdir DIR, or `workdir` in the policy file".into();
+        match self {
+            Self::OtherDirectory | Self::PlaceOfItsOwn => self.means().into_owned(),
+            Self::UncoveredProc | Self::UserNamespaces | Self::Overlay | Self::Redirect => {
+                format!("{}; `lockgate doctor` tells what is missing", self.means())
             }
+        }
+    }
+
+    /// Returns what meets the requirement.
+    pub(crate) fn means(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::OtherDirectory => "name another: --workdir DIR, or `workdir` in the policy file",
             Self::PlaceOfItsOwn => {
-                return format!(
+                return Cow::Owned(format!(
                     "there it is this machine's own: choose a place below {HOME}, or one that nothing has"
-                );
+                ));
             }
             Self::UncoveredProc => {
                 "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
@@ -109,8 +120,7 @@ impl Need {
             Self::Redirect => {
                 "the kernel needs nf_tables with nft_tproxy, or with nft_redir and nf_nat: `modprobe nft_tproxy`"
             }
-        };
-        format!("{text}; `lockgate doctor` tells what is missing")
+        })
     }
 
     /// Encodes a requirement as one character of a message.
@@ -137,16 +147,17 @@ mod tests {
     use policy::MountMode;
 
     use super::*;
-    use crate::step::Source;
 
     #[test]
     fn what_is_put_among_this_machines_own_needs_another_place() {
         let show = |target: &str| {
-            let source = Source::Host("/srv/x".into());
-            Step::Show(Visible { source, target: target.into(), mode: MountMode::ReadOnly })
+            Step::Show(Visible { source: "/srv/x".into(), target: target.into(), mode: MountMode::ReadOnly })
         };
-        let all =
-            [Step::ShowSystem("/usr".into()), Step::Link("/bin".into(), "usr/bin".into()), Step::ShowEtc];
+        let all = [
+            Step::ShowSystem("/usr".into()),
+            Step::Link { path: "/bin".into(), to: "usr/bin".into() },
+            Step::ShowEtc,
+        ];
         for (target, need) in [
             ("/usr/local/bin/x", Some(Need::PlaceOfItsOwn)),
             ("/bin/x", Some(Need::PlaceOfItsOwn)),

@@ -31,6 +31,7 @@ mod process_stamp;
 mod protect;
 mod reap;
 mod regular;
+mod rlimit;
 mod run_network;
 mod seccomp;
 mod setup;
@@ -59,7 +60,7 @@ pub use docker::{
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use environment::programs_of;
 pub use error::Error;
-pub use event::{Ended, Event, SetUpEnd};
+pub use event::{Event, SetUpEnd};
 pub use failure::{Failure, Need};
 pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};

@@ -35,7 +35,7 @@ use crate::environment::{self, EnvironmentInputs, Planes};
 use crate::error::Error;
 use crate::host::Host;
 use crate::path_identity::PathIdentity;
-use crate::step::{Source, Step, Visible};
+use crate::step::{Step, Visible};
 use crate::{protect, tool};
 
 /// Everything that is to be done for a run.
@@ -193,7 +193,7 @@ fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
         "/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run",
         "/var",
     ];
-    let path = spec.workspace.as_ref().map_or_else(|| caller.directory.clone(), |p| caller.resolve(p));
+    let path = caller.workspace(spec.workspace.as_deref());
     let path: PathBuf = path.components().collect();
     refuse_unwritable_name(&path)?;
     let own = path.starts_with("/proc") || path.starts_with("/sys") || path.starts_with("/dev");
@@ -287,9 +287,7 @@ impl Plan {
     pub fn writable(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {
             Step::ShowWorkspace(path, WorkspaceMode::ReadWrite)
-            | Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
-                Some(path.as_path())
-            }
+            | Step::Show(Visible { source: path, mode: MountMode::ReadWrite, .. }) => Some(path.as_path()),
             _ => None,
         })
     }
@@ -299,10 +297,10 @@ impl Plan {
         self.steps.iter().filter_map(|step| match step {
             Step::ShowWorkspace(path, _)
             | Step::OverlayWorkspace { workspace: path, .. }
-            | Step::Copy(path, _)
+            | Step::Copy { source: path, .. }
             | Step::ShowUnder { source: path, .. }
             | Step::ShowSystem(path) => Some(path.as_path()),
-            Step::Show(Visible { source: Source::Host(path), .. }) => Some(path.as_path()),
+            Step::Show(Visible { source: path, .. }) => Some(path.as_path()),
             _ => None,
         })
     }

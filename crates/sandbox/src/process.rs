@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
+use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, plane_url};
 use sys::cgroup::Group;
 use sys::process::{self, Forked, Namespaces};
 use sys::{descriptor, listener};
@@ -121,7 +121,7 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
     set.send(sidecar.as_fd())?;
     let mut plan = plan.clone();
     for (port, real) in [(FORWARD_PORT, address), (GATEWAY_PORT, gateway_address)] {
-        let literal = format!("http://sidecar:{port}");
+        let literal = plane_url(port);
         for (_, value) in &mut plan.environment {
             if let Some(rest) = value.strip_prefix(&literal) {
                 *value = format!("http://{real}{rest}");

@@ -19,8 +19,11 @@ pub struct Unwound {
 ///
 /// # Errors
 /// When the log cannot be read. What could not be given back is in the result.
-pub fn reap(log: impl Read) -> io::Result<Unwound> {
-    let log = io::read_to_string(log)?;
+pub fn reap(mut log: impl Read) -> io::Result<Unwound> {
+    let mut octets = Vec::new();
+    log.read_to_end(&mut octets)?;
+    // A full disk may have cut the last line inside a character.
+    let log = String::from_utf8_lossy(&octets);
     let mut undo = UndoLog::recover(&log);
     let problems = undo.unwind();
     Ok(Unwound { problems, told: undo.told(), why_left: why_left(&log).map(str::to_owned) })

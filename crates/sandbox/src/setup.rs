@@ -14,11 +14,13 @@ use std::time::Instant;
 
 use policy::OnFailure;
 use rustix::fs::{Mode, OFlags};
+use sys::process::Exit;
 
-use crate::event::{Ended, Event, SetUpEnd};
+use crate::event::{Event, SetUpEnd};
 use crate::failure::Failure;
 use crate::launch::{Launch, Stdio};
 use crate::spawn;
+use crate::supervise::Over;
 use crate::watch::{Seen, Watch};
 
 /// `SIGINT` and `SIGQUIT`, signal(7): the signals of a terminal's keys.
@@ -27,8 +29,8 @@ const FROM_KEYS: [i32; 2] = [2, 3];
 /// Runs all set-up commands. Returns the end of the run if somebody asked for an end meanwhile.
 ///
 /// # Errors
-/// The required set-up command that failed. `None` if the parent or the sidecar is gone.
-pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Ended>, Option<Failure>> {
+/// The required set-up command failed, or the sandbox was abandoned.
+pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Exit>, Over> {
     let it = watch.it;
     for (number, setup) in (0..).zip(&it.launch.setup) {
         let began = Instant::now();
@@ -38,18 +40,18 @@ pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Opti
             Ok(pid) => match watch.until(pid, Some(began + setup.patience)) {
                 Seen::Ended(ended) => SetUpEnd::Ended(ended),
                 Seen::Late => SetUpEnd::TimedOut,
-                Seen::Gone => return Err(None),
+                Seen::Gone => return Err(Over::Abandoned),
             },
             Err(error) => SetUpEnd::NotExecuted(error.raw_os_error().unwrap_or(0)),
         };
         it.end_rest();
         let _ = Event::SetUp { number, end, took: began.elapsed() }.send(it.control);
         if let Some(signal) = watch.asked.or(from_keys(end, terminal)) {
-            return Ok(Some(Ended::Signal(signal)));
+            return Ok(Some(Exit::Signal(signal)));
         }
         if !end.succeeded() && setup.on_failure == OnFailure::EndRun {
             let cause = format!("`{}` {end}, and the run requires it", setup.name);
-            return Err(Some(Failure::new("set the sandbox up", cause)));
+            return Err(Failure::new("set the sandbox up", cause).into());
         }
     }
     Ok(None)
@@ -58,7 +60,7 @@ pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Opti
 /// Returns the signal by which a user at the terminal ended a set-up command: it was meant for the run.
 fn from_keys(end: SetUpEnd, terminal: Option<&CStr>) -> Option<i32> {
     match end {
-        SetUpEnd::Ended(Ended::Signal(signal)) if terminal.is_some() && FROM_KEYS.contains(&signal) => {
+        SetUpEnd::Ended(Exit::Signal(signal)) if terminal.is_some() && FROM_KEYS.contains(&signal) => {
             Some(signal)
         }
         _ => None,

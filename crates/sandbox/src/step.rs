@@ -8,19 +8,12 @@ use policy::{ByteSize, MountMode, WorkspaceMode};
 /// A host path that becomes visible inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visible {
-    /// The source.
-    pub source: Source,
+    /// The path of the host, opened without following links.
+    pub source: PathBuf,
     /// The place inside.
     pub target: PathBuf,
     /// Whether it is writable.
     pub mode: MountMode,
-}
-
-/// The source of something visible.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A path of the host, opened without following links.
-    Host(PathBuf),
 }
 
 /// A file of the sandbox's own. Its content was prepared outside and is no secret.
@@ -69,7 +62,12 @@ pub enum Step {
     /// Shows a system directory of the host, read-only.
     ShowSystem(PathBuf),
     /// Repeats a link of the host's root.
-    Link(PathBuf, PathBuf),
+    Link {
+        /// Its path.
+        path: PathBuf,
+        /// Where it leads.
+        to: PathBuf,
+    },
     /// Makes a private directory.
     Directory(PathBuf, u32),
     /// Gives a directory of an image to the command, and makes it if it does not exist.
@@ -138,7 +136,12 @@ pub enum Step {
     /// Writes a file of the sandbox's own.
     WriteFile(PrivateFile),
     /// Copies a path of the host into the sandbox.
-    Copy(PathBuf, PathBuf),
+    Copy {
+        /// The path of the host.
+        source: PathBuf,
+        /// The place inside.
+        target: PathBuf,
+    },
     /// Makes the workspace's protected paths read-only.
     Protect,
     /// Makes the private root the root.
@@ -159,14 +162,72 @@ pub enum Step {
     Seccomp,
 }
 
+/// What a step opens of the host to show it, with the mounts below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TreeSource<'a> {
+    /// A directory of an image's layer.
+    Layer(&'a Path),
+    /// A path that the caller named.
+    Path(&'a Path, MountMode),
+}
+
 impl Step {
+    /// Returns what the step opens of the host, in the order in which it takes the opened trees.
+    pub(crate) fn trees(&self) -> Vec<TreeSource<'_>> {
+        use MountMode::{ReadOnly, ReadWrite};
+        match self {
+            Self::MountImage { layers, written, .. } => {
+                layers.iter().chain(written).map(|layer| TreeSource::Layer(layer)).collect()
+            }
+            Self::OverlayWorkspace { workspace, changes } => {
+                [workspace, changes].map(|path| TreeSource::Path(path, ReadWrite)).into()
+            }
+            Self::ShowWorkspace(path, mode) => {
+                let mode = if *mode == WorkspaceMode::ReadWrite { ReadWrite } else { ReadOnly };
+                vec![TreeSource::Path(path, mode)]
+            }
+            Self::Show(Visible { source, mode, .. }) => vec![TreeSource::Path(source, *mode)],
+            Self::Copy { source, .. } | Self::ShowUnder { source, .. } => {
+                vec![TreeSource::Path(source, ReadOnly)]
+            }
+            Self::OpenSources
+            | Self::MountRoot { .. }
+            | Self::ShowSystem(_)
+            | Self::Link { .. }
+            | Self::Directory(..)
+            | Self::Volume(_)
+            | Self::RunNetwork
+            | Self::SidecarContainer
+            | Self::AgentContainer(_)
+            | Self::PrivateDirectory { .. }
+            | Self::OwnDirectory(..)
+            | Self::ShowEtc
+            | Self::WriteEtc
+            | Self::ReadAuthorities(_)
+            | Self::TrustAuthority(_)
+            | Self::WriteAuthority { .. }
+            | Self::MountProc
+            | Self::MakeDevices
+            | Self::WriteFile(_)
+            | Self::Protect
+            | Self::EnterRoot
+            | Self::SetHostname
+            | Self::WireNetwork
+            | Self::HandOutListeners
+            | Self::JoinLink
+            | Self::DropPrivileges
+            | Self::Landlock
+            | Self::Seccomp => Vec::new(),
+        }
+    }
+
     /// Returns the place inside that the step covers, if the user, or something they asked for, chose it.
     pub(crate) fn covers(&self) -> Option<&Path> {
         match self {
             Self::ShowWorkspace(path, _) | Self::OverlayWorkspace { workspace: path, .. } => Some(path),
-            Self::Show(Visible { target, .. }) | Self::ShowUnder { target, .. } | Self::Copy(_, target) => {
-                Some(target)
-            }
+            Self::Show(Visible { target, .. })
+            | Self::ShowUnder { target, .. }
+            | Self::Copy { target, .. } => Some(target),
             Self::WriteFile(file) => Some(&file.path),
             _ => None,
         }
@@ -182,7 +243,7 @@ impl fmt::Display for Step {
                 write!(f, "mount the image ({} layers) under room for {size}, {inodes} files", layers.len())
             }
             Self::ShowSystem(path) => write!(f, "show {} read-only", path.display()),
-            Self::Link(path, to) => write!(f, "link {} to {}", path.display(), to.display()),
+            Self::Link { path, to } => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
             Self::Volume(path) => write!(f, "give {} to the command", path.display()),
             Self::RunNetwork => f.write_str("make the run's network, which leads nowhere"),
@@ -212,7 +273,7 @@ impl fmt::Display for Step {
             Self::ShowWorkspace(path, WorkspaceMode::ReadOnly | WorkspaceMode::Overlay) => {
                 write!(f, "show the workspace {} read-only", path.display())
             }
-            Self::Show(Visible { source: Source::Host(path), target, mode }) => {
+            Self::Show(Visible { source: path, target, mode }) => {
                 let how = if *mode == MountMode::ReadOnly { "read-only" } else { "for reading and writing" };
                 write!(f, "show {} at {} {how}", path.display(), target.display())
             }
@@ -229,7 +290,7 @@ impl fmt::Display for Step {
                 }
             }
             Self::WriteFile(file) => write!(f, "write {} (mode {:o})", file.path.display(), file.mode),
-            Self::Copy(from, to) => write!(f, "copy {} to {}", from.display(), to.display()),
+            Self::Copy { source, target } => write!(f, "copy {} to {}", source.display(), target.display()),
             Self::Protect => f.write_str("protect what the host would execute or trust"),
             Self::EnterRoot => f.write_str("enter the private root"),
             Self::SetHostname => f.write_str("set the host name"),

@@ -6,8 +6,9 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use sys::descriptor;
+use sys::process::Exit;
 
-use crate::event::{Ended, Event};
+use crate::event::Event;
 use crate::failure::{Failure, Need};
 use crate::watch::{Seen, Supervised, Watch};
 use crate::{handshake, setup, spawn};
@@ -21,7 +22,7 @@ pub(crate) struct Ready {
 
 /// Runs init to its end. Returns the exit status of its process, which nobody reads.
 pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 {
-    match prepared.map_err(Some).and_then(|ready| live(it, ready)) {
+    match prepared.map_err(Over::Failed).and_then(|ready| live(it, ready)) {
         Ok(ended) => {
             // Before the end is reported: the parent then removes what held the sandbox.
             it.end_rest();
@@ -29,19 +30,31 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
             let _ = Event::Ended(ended).send(it.control);
             let _ = rustix::net::shutdown(it.sidecar, rustix::net::Shutdown::Write);
         }
-        Err(Some(failure)) => {
-            let _ = Event::Failed(failure).send(it.control);
-        }
-        Err(None) => {}
+        Err(Over::Failed(failure)) => drop(Event::Failed(failure).send(it.control)),
+        Err(Over::NotExecuted { errno }) => drop(Event::NotExecuted { errno }.send(it.control)),
+        Err(Over::Abandoned) => {}
     }
     0
 }
 
+/// Why a sandbox is over although its command has not ended.
+pub(crate) enum Over {
+    /// A step failed.
+    Failed(Failure),
+    /// The command cannot be executed, with this error number.
+    NotExecuted { errno: i32 },
+    /// The parent or the sidecar is gone.
+    Abandoned,
+}
+
+impl From<Failure> for Over {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 /// Waits for the sidecar, runs the set-up commands, and runs the command. Returns how the command ended.
-///
-/// # Errors
-/// The step that failed. `None` if the command cannot be executed, which this reports itself, or the parent or the sidecar is gone.
-fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
+fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
     let control = it.control;
     let mut watch = Watch::of(it).map_err(Failure::at("watch for ended processes"))?;
     handshake::await_ready(it.sidecar).map_err(Failure::at("wait for the sidecar"))?;
@@ -53,7 +66,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
     let directory = &it.launch.directory;
     rustix::process::chdir(directory)
         .map_err(|e| Failure::new(format!("enter the working directory `{}`", directory.display()), e))
-        .map_err(|failure| Some(failure.needing(Need::OtherDirectory)))?;
+        .map_err(|failure| failure.needing(Need::OtherDirectory))?;
     descriptor::close_on_exec_from_3().map_err(Failure::at("close descriptors"))?;
     let mut started = Some(Event::Started { notices: ready.notices });
     let mut held = None;
@@ -73,13 +86,9 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Ended, Option<Failure>> {
             let _ = started.map(|started| started.send(control));
             match watch.until(command, None) {
                 Seen::Ended(ended) => Ok(ended),
-                Seen::Late | Seen::Gone => Err(None),
+                Seen::Late | Seen::Gone => Err(Over::Abandoned),
             }
         }
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(0);
-            let _ = Event::NotExecuted { errno }.send(control);
-            Err(None)
-        }
+        Err(error) => Err(Over::NotExecuted { errno: error.raw_os_error().unwrap_or(0) }),
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::step::{Source, Visible};
+use crate::step::Visible;
 
 const DATA: &str = include_str!("../../../profiles/tools.toml");
 
@@ -84,7 +84,7 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
     let active = active.filter(|entry| roots.iter().any(|root| entry.starts_with(root)));
     let search = active.chain(tool.path.iter().map(|p| caller.resolve(p)).filter(|p| p.exists())).collect();
     let visible = roots.iter().map(|root| Visible {
-        source: Source::Host(root.clone()),
+        source: root.clone(),
         target: root.clone(),
         mode: MountMode::ReadOnly,
     });

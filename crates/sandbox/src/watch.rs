@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Signal, WaitOptions};
 use sys::poll;
+use sys::process::Exit;
 use sys::signal::{self, Signals};
 
-use crate::event::Ended;
 use crate::launch::{Launch, Stdio};
 use crate::socket_broker::SocketBrokers;
 use crate::{handshake, spawn};
@@ -41,7 +41,7 @@ impl Supervised<'_> {
 /// Why a wait for a process is over.
 pub(crate) enum Seen {
     /// It has ended.
-    Ended(Ended),
+    Ended(Exit),
     /// The deadline has passed.
     Late,
     /// The parent or the sidecar is gone.
@@ -151,11 +151,11 @@ pub(crate) fn end_rest() {
 }
 
 /// Reaps every process that has ended. Returns how the command ended, if it was among them.
-fn reap(command: Pid, brokers: &mut SocketBrokers) -> Option<Ended> {
+fn reap(command: Pid, brokers: &mut SocketBrokers) -> Option<Exit> {
     let mut found = None;
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if pid == command {
-            found = ended(status);
+            found = Exit::of(status.exit_status(), status.terminating_signal());
         }
         brokers.ended(pid, status.exit_status() == Some(0));
     }
@@ -170,12 +170,4 @@ fn probe(launch: &Launch) -> io::Result<Pid> {
     };
     let streams = Stdio::Descriptors([null()?, null()?, null()?]);
     spawn::spawn(&Launch { command: launch.probe.clone(), ..launch.clone() }, &streams, None)
-}
-
-fn ended(status: WaitStatus) -> Option<Ended> {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Some(Ended::Code(code)),
-        (None, Some(signal)) => Some(Ended::Signal(signal)),
-        (None, None) => None,
-    }
 }

@@ -27,6 +27,14 @@ pub enum Exit {
     Signal(i32),
 }
 
+impl Exit {
+    /// Returns how a process ended that has this status, or that this signal ended. None if it was only stopped, or goes on.
+    #[must_use]
+    pub fn of(status: Option<i32>, signal: Option<i32>) -> Option<Self> {
+        status.map(Self::Code).or(signal.map(Self::Signal))
+    }
+}
+
 impl Child {
     /// A child that has not been waited for.
     pub(crate) fn of(pid: Pid, pidfd: OwnedFd) -> Self {
@@ -83,11 +91,7 @@ impl Child {
     fn wait_with(&self, options: WaitIdOptions) -> io::Result<Option<Exit>> {
         use std::os::fd::AsFd;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options)?;
-        Ok(status.and_then(|s| match (s.exit_status(), s.terminating_signal()) {
-            (Some(code), _) => Some(Exit::Code(code)),
-            (None, Some(signal)) => Some(Exit::Signal(signal)),
-            (None, None) => None,
-        }))
+        Ok(status.and_then(|status| Exit::of(status.exit_status(), status.terminating_signal())))
     }
 }
 

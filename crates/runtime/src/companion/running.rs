@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use egress::{Entrance, SidecarMessage};
 use image::HealthCheck;
 use policy::{Companion, Hostname, RunId};
-use sandbox::{Ended, Event, RunNetwork, Sidecar, SocketBroker, Started, Visit};
+use sandbox::{Event, Exit, RunNetwork, Sidecar, SocketBroker, Started, Visit};
 
 use super::health::Health;
 use super::output::Output;
@@ -124,8 +124,8 @@ impl Running {
     pub(super) fn end_if_any(&mut self) -> Option<String> {
         while !self.ended && readable(self.sandbox.events()) {
             let how = match self.sandbox.next_event() {
-                Ok(Some(Event::Ended(Ended::Code(code)))) => format!("it exited with {code}"),
-                Ok(Some(Event::Ended(Ended::Signal(signal)))) => match self.sandbox.usage() {
+                Ok(Some(Event::Ended(Exit::Code(code)))) => format!("it exited with {code}"),
+                Ok(Some(Event::Ended(Exit::Signal(signal)))) => match self.sandbox.usage() {
                     Some(usage) if usage.out_of_memory > 0 => "it ran out of memory".into(),
                     _ => format!("signal {signal} ended it"),
                 },

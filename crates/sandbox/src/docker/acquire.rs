@@ -16,7 +16,7 @@ use super::names::sidecar_name;
 use super::prepare::OwnImage;
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::plan::engine::Maker;
+use crate::plan::engine::EngineKind;
 use crate::run_network::{RunNetwork, Visit};
 
 /// The containers of a run, by name or id, that must be removed at its end.
@@ -55,7 +55,7 @@ impl Sidecar {
             return Ok(Self::Taken { id, attached });
         }
         let name = make(plan, engine, own, held).await?;
-        if engine.maker == Maker::Docker {
+        if engine.kind == EngineKind::Docker {
             report_filled(&mut filled);
         }
         Ok(Self::Made { name, filled })

@@ -9,7 +9,7 @@ use super::inputs::{ShimInputs, agent_name};
 use super::prepare::OwnImage;
 use super::{container, overlay};
 use crate::failure::Failure;
-use crate::plan::engine::Maker;
+use crate::plan::engine::EngineKind;
 use crate::run_network::RunNetwork;
 
 /// Makes, attaches to and starts the container. `likely` is the network the run will get, if nobody else has its addresses.
@@ -23,9 +23,9 @@ pub(super) async fn start(
 ) -> Result<Attached, Failure> {
     let agent = agent_name(given.plan);
     // Docker looks for the network when the container is started, Podman when it is made.
-    let early = match engine.maker {
-        Maker::Docker => Some(make(given, engine, own, likely).await),
-        Maker::Podman => None,
+    let early = match engine.kind {
+        EngineKind::Docker => Some(make(given, engine, own, likely).await),
+        EngineKind::Podman => None,
     };
     let (network, filled) = tokio::join!(network, is_filled);
     let network = network?;

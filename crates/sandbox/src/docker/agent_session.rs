@@ -24,8 +24,6 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const SIZE: Duration = Duration::from_millis(150);
 /// How many pieces of output may wait for a writer thread before no more output is read.
 const MOST_PIECES: usize = 16;
-/// How long the caller may take to read the rest of the output after the command's end.
-const LAST_READ: Duration = Duration::from_secs(30);
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -378,21 +376,18 @@ impl AgentSession {
         let _ = self.attached.input.flush().await;
     }
 
-    /// Waits until the caller has the command's output, then tells the parent how the command ended. Returns the container's
-    /// streams.
+    /// Waits until the caller has the command's output, as long as the parent lets the run go on; then tells the parent how the command
+    /// ended. Returns the container's streams.
     pub(super) async fn close(mut self) -> Attached {
         (self.output, self.errors, self.terminal) = (None, None, None);
         let Some(end) = self.end.take() else { return self.attached };
-        let written = async {
-            while self.unwritten > 0 {
-                match self.mailbox.receiver.recv().await {
-                    Some(ShimEvent::Written) => self.unwritten -= 1,
-                    Some(ShimEvent::ParentGone) | None => return,
-                    Some(_) => {}
-                }
+        while self.unwritten > 0 {
+            match self.mailbox.receiver.recv().await {
+                Some(ShimEvent::Written) => self.unwritten -= 1,
+                Some(ShimEvent::ParentGone) | None => break,
+                Some(_) => {}
             }
-        };
-        let _ = tokio::time::timeout(LAST_READ, written).await;
+        }
         let _ = end.send(self.control.as_fd());
         self.attached
     }

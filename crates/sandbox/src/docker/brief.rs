@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use policy::{MountMode, WorkspaceMode};
 use serde::{Deserialize, Serialize};
 
-use super::container::copied;
 use super::tool_files::ToolFiles;
 use super::{limit_check, overlay, overlay_check};
 use crate::launch::Launch;
@@ -47,22 +46,13 @@ pub(super) struct Shown {
     pub(super) inode: u64,
 }
 
-/// Returns the copies of a plan, as [`Brief::copies`] has them.
-pub(super) fn copies(plan: &Plan) -> Vec<(PathBuf, PathBuf)> {
-    let targets = plan.steps.iter().filter_map(|step| match step {
-        Step::Copy(_, target) => Some(target.clone()),
-        _ => None,
-    });
-    targets.enumerate().map(|(number, target)| (copied(number), target)).collect()
-}
-
 /// Returns the trees in which the command of a plan may write.
 pub(super) fn writable(plan: &Plan) -> Vec<PathBuf> {
     let places = plan.steps.iter().filter_map(|step| match step {
         Step::PrivateDirectory { path, .. } | Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => {
             Some(path)
         }
-        Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) | Step::Copy(_, target) => {
+        Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) | Step::Copy { target, .. } => {
             Some(target)
         }
         _ => None,

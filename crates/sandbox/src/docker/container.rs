@@ -10,21 +10,21 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountType, MountVolumeOptions, NetworkingConfig, ResourcesUlimits,
 };
+use policy::agreed::SIDECAR_NAME;
 use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
 use super::engine::endpoint;
 use super::names::{BINARY, EGRESS, LABEL_POOL, LABEL_VERSION, OWN, POOL_NETWORK, labels, network_name};
-use super::{overlay, published};
+use super::{copies, overlay, published};
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
+use crate::rlimit;
 use crate::run_network::RunNetwork;
-use crate::step::{Source, Step, Visible};
+use crate::step::{Step, Visible};
 
 /// A protected path, mounted over itself, and how it may be used.
 pub(super) type Protected = (PathBuf, MountMode);
 
-/// The mount points of sources that the init copies.
-const COPIES: &str = "/.lockgate-copies";
 /// The directory of the run's authority.
 const TRUST: &str = "/.lockgate-etc";
 /// The argument by which our binary knows that it is the agent's init.
@@ -34,8 +34,7 @@ pub const INSIDE_SIDECAR: &str = "engine-sidecar";
 /// The threads of our own init, beside those of the command.
 pub(super) const OWN_PROCESSES: i64 = 2;
 
-/// The limits of a core file, in octets, and of open files.
-pub(super) const CORE: u64 = 1;
+/// The limit of open files.
 pub(super) const OPEN_FILES: u64 = 8192;
 
 /// Returns the request for the agent's container.
@@ -51,7 +50,7 @@ pub(super) fn agent(
     // Its only resolver. The engine's own, in front of it, knows only the two containers on this network.
     host.dns = Some(vec![network.sidecar().to_string()]);
     host.dns_search = Some(vec![".".into()]);
-    host.extra_hosts = Some(vec![format!("sidecar:{}", network.sidecar())]);
+    host.extra_hosts = Some(vec![format!("{SIDECAR_NAME}:{}", network.sidecar())]);
     host.readonly_rootfs = Some(true);
     host.tmpfs = Some(private_directories(plan));
     host.mounts = Some(mounts(plan, volume, protected));
@@ -159,7 +158,7 @@ pub(super) fn walls() -> HostConfig {
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         // Our own process is PID 1: it reaps and passes signals on. With the engine's init as PID 1 the command could kill ours.
         init: Some(false),
-        ulimits: Some(vec![ulimit("core", CORE), ulimit("nofile", OPEN_FILES)]),
+        ulimits: Some(vec![ulimit("core", rlimit::CORE), ulimit("nofile", OPEN_FILES)]),
         ..HostConfig::default()
     }
 }
@@ -214,7 +213,6 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
     // This container may be made before a sidecar's has filled the volume, and its image must not fill it.
     let volume_options = MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() };
     let mut all = vec![Mount { volume_options: Some(volume_options), ..own_volume(volume) }];
-    let mut copies = 0;
     for step in &plan.steps {
         match step {
             Step::ShowWorkspace(path, mode) => {
@@ -226,23 +224,15 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
                     all.push(bind(path, path, MountMode::ReadOnly));
                 }
             }
-            Step::Show(Visible { source: Source::Host(path), target, mode }) => {
+            Step::Show(Visible { source: path, target, mode }) => {
                 all.push(bind(path, target, *mode));
-            }
-            Step::Copy(from, _) => {
-                all.push(bind(from, &copied(copies), MountMode::ReadOnly));
-                copies += 1;
             }
             _ => {}
         }
     }
+    all.extend(copies::copies(plan).map(|copy| bind(copy.source, &copy.place, MountMode::ReadOnly)));
     all.extend(overlay::overlays(plan).flat_map(|overlay| overlay.mounts(&plan.run)));
     all
-}
-
-/// Returns the mount point of the source of the copy with this number.
-pub(super) fn copied(number: usize) -> PathBuf {
-    Path::new(COPIES).join(number.to_string())
 }
 
 /// Returns the mount of the volume with our own binary, which the sidecar's image fills once.
@@ -271,7 +261,7 @@ mod tests {
     use policy::{Backend, Limits};
 
     use super::*;
-    use crate::plan::engine::{EngineAt, EngineImage, EngineRun, Maker};
+    use crate::plan::engine::{EngineAt, EngineImage, EngineKind, EngineRun};
     use crate::plan::ids::{IdMapping, Identity, MappedId};
 
     fn plan() -> Plan {
@@ -281,11 +271,7 @@ mod tests {
             size: ByteSize::from_mib(8),
             inodes: 9,
         };
-        let shown = Visible {
-            source: Source::Host("/data".into()),
-            target: "/inside".into(),
-            mode: MountMode::ReadOnly,
-        };
+        let shown = Visible { source: "/data".into(), target: "/inside".into(), mode: MountMode::ReadOnly };
         Plan {
             run: "abcdefghjkmn".parse().unwrap(),
             backend: Backend::Docker,
@@ -308,7 +294,7 @@ mod tests {
                 directory("/tmp"),
                 Step::ShowWorkspace("/w".into(), WorkspaceMode::ReadWrite),
                 Step::Show(shown),
-                Step::Copy("/fixtures".into(), "/home/agent/f".into()),
+                Step::Copy { source: "/fixtures".into(), target: "/home/agent/f".into() },
             ],
             probe: Vec::new(),
             environment: vec![("SECRET".into(), "lgph_x".into())],
@@ -362,12 +348,12 @@ mod tests {
 
     #[test]
     fn a_podman_without_root_makes_its_user_the_commands() {
-        for (maker, rootless, userns, owner) in [
-            (Maker::Podman, true, Some("keep-id:uid=1000,gid=1001"), "uid=0,gid=0"),
-            (Maker::Podman, false, None, "uid=1000,gid=1001"),
-            (Maker::Docker, true, None, "uid=1000,gid=1001"),
+        for (kind, rootless, userns, owner) in [
+            (EngineKind::Podman, true, Some("keep-id:uid=1000,gid=1001"), "uid=0,gid=0"),
+            (EngineKind::Podman, false, None, "uid=1000,gid=1001"),
+            (EngineKind::Docker, true, None, "uid=1000,gid=1001"),
         ] {
-            let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless, maker };
+            let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless, kind };
             let engine = EngineRun {
                 at,
                 image: "debian".into(),
@@ -386,13 +372,13 @@ mod tests {
             };
             let (asked_userns, tmp) = asked(&plan);
             assert_eq!(asked_userns.as_deref(), userns);
-            assert!(tmp.ends_with(owner), "{maker:?}");
+            assert!(tmp.ends_with(owner), "{kind:?}");
             // A companion is shown no files of the user.
             let mut companion = Plan { engine: plan.engine.clone(), ..plan };
             companion.steps.retain(|step| matches!(step, Step::PrivateDirectory { .. }));
             let (asked_userns, tmp) = asked(&companion);
             assert_eq!(asked_userns, None);
-            assert!(tmp.ends_with("uid=1000,gid=1001"), "{maker:?}");
+            assert!(tmp.ends_with("uid=1000,gid=1001"), "{kind:?}");
         }
     }
 

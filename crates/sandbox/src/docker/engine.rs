@@ -14,12 +14,13 @@ use bollard::query_parameters::{
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
+use policy::agreed::SIDECAR_NAME;
 
 use super::engine_error::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, error_text, status};
 use super::names::{ALL, LABEL_RUN, network_name, of_label};
 use super::podman;
 use crate::error::Error;
-use crate::plan::engine::{EngineAt, Maker};
+use crate::plan::engine::{EngineAt, EngineKind};
 use crate::run_network::Visit;
 
 /// How long a request may take, in seconds: starting a container on a busy machine is slow.
@@ -39,7 +40,7 @@ const OLDEST: ClientVersion = ClientVersion { major_version: 1, minor_version: 4
 #[derive(Clone)]
 pub(crate) struct Engine {
     pub(super) api: Docker,
-    pub(super) maker: Maker,
+    pub(super) kind: EngineKind,
     pub(super) socket: PathBuf,
 }
 
@@ -59,7 +60,7 @@ impl Engine {
         let api = Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)?;
         // The socket of an engine without root belongs to the user who started it.
         let rootless = about.uid() != 0;
-        let mut engine = Self { api, maker: podman::maker_of(socket).await, socket: socket.into() };
+        let mut engine = Self { api, kind: podman::kind_of(socket).await, socket: socket.into() };
         let mut answer = question(engine.clone()).await;
         if answer.as_ref().is_err_and(|error| status(error) == Some(BAD_REQUEST)) {
             // A newer engine no longer knows that version; an older one does not know it yet.
@@ -78,8 +79,8 @@ impl Engine {
             return Err(unusable(socket, &error_text(error)));
         }
         let minor_version = engine.api.client_version().minor_version;
-        let maker = engine.maker;
-        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, maker }, answer))
+        let kind = engine.kind;
+        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, kind }, answer))
     }
 
     /// Connects to an engine that was found before.
@@ -87,7 +88,7 @@ impl Engine {
         let version = ClientVersion { major_version: 1, minor_version: at.minor_version };
         let path = at.socket.to_str().unwrap_or_default();
         let api = Docker::connect_with_unix(path, PATIENCE, &version)?;
-        Ok(Self { api, maker: at.maker, socket: at.socket.clone() })
+        Ok(Self { api, kind: at.kind, socket: at.socket.clone() })
     }
 
     /// Connects a container to the network of a run.
@@ -99,7 +100,7 @@ impl Engine {
     ) -> Result<(), String> {
         let request = NetworkConnectRequest {
             container: container.into(),
-            endpoint_config: Some(endpoint(address, &["sidecar"])),
+            endpoint_config: Some(endpoint(address, &[SIDECAR_NAME])),
         };
         self.api.connect_network(&network_name(run), request).await.map_err(|e| error_text(&e))
     }
@@ -117,7 +118,7 @@ impl Engine {
         name: &str,
         mut body: ContainerCreateBody,
     ) -> Result<(), String> {
-        if self.maker == Maker::Podman {
+        if self.kind == EngineKind::Podman {
             podman::bound_processes(&mut body);
         }
         let options = Some(CreateContainerOptionsBuilder::default().name(name).build());
@@ -137,7 +138,7 @@ impl Engine {
         mut body: ContainerCreateBody,
         mut volumes: Vec<VolumeCreateRequest>,
     ) -> Result<(), String> {
-        if self.maker == Maker::Podman {
+        if self.kind == EngineKind::Podman {
             let own = self.api.inspect_volume(own).await.map_err(|e| error_text(&e))?;
             volumes.extend(podman::adapt(&mut body, run, &own.mountpoint));
         }
@@ -180,7 +181,7 @@ impl Engine {
     /// Removes a container whose process has ended, or is about to, after the engine has noticed: an earlier removal collides with
     /// the engine's own work on the end.
     pub(super) async fn remove_ended(&self, name: &str) -> Result<(), String> {
-        if self.maker == Maker::Docker {
+        if self.kind == EngineKind::Docker {
             let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
             let mut ended = self.api.wait_container(name, Some(options));
             // Whatever the answer: the removal kills a container that still runs.
@@ -308,7 +309,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let asked = runtime.block_on(async {
             let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-            let at = EngineAt { socket, minor_version: 41, rootless: false, maker: Maker::Docker };
+            let at = EngineAt { socket, minor_version: 41, rootless: false, kind: EngineKind::Docker };
             let failed = r#"{"StatusCode":0,"Error":{"Message":"unable to remove filesystem"}}"#;
             let answers = vec![
                 ("409 Conflict", r#"{"message":"removal of container it is already in progress"}"#),

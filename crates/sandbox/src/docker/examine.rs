@@ -1,4 +1,4 @@
-//! `lockgate doctor` for the caller's engine: its maker, its rights, and how many sidecars wait in its pool.
+//! `lockgate doctor` for the caller's engine: which it is, its rights, and how many sidecars wait in its pool.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{podman, pool, prepare};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
 use crate::error::Error;
-use crate::plan::engine::{EngineAt, Maker, socket};
+use crate::plan::engine::{EngineAt, EngineKind, socket};
 
 /// The group and the name of the checks.
 const GROUP: &str = "backends";
@@ -71,8 +71,8 @@ fn describe(found: &Found) -> String {
     } else {
         "as root: the command is you, or the workspace's owner, and never root"
     };
-    let mut said = format!("{}{version} at {}, {rights}", at.maker.name(), at.socket.display());
-    if at.maker == Maker::Podman {
+    let mut said = format!("{}{version} at {}, {rights}", at.kind.name(), at.socket.display());
+    if at.kind == EngineKind::Podman {
         said += "; sidecars are not kept from each other by it, and serve nobody but their own run";
     }
     said
@@ -92,17 +92,17 @@ mod tests {
 
     #[test]
     fn the_engine_is_told_with_its_version_and_its_rights() {
-        let at = |maker, rootless| EngineAt { socket: "/s".into(), minor_version: 41, rootless, maker };
+        let at = |kind, rootless| EngineAt { socket: "/s".into(), minor_version: 41, rootless, kind };
         let found =
-            |maker, rootless| Found { at: at(maker, rootless), version: Some("4.3.1".into()), waiting: 0 };
-        let docker = describe(&found(Maker::Docker, false));
+            |kind, rootless| Found { at: at(kind, rootless), version: Some("4.3.1".into()), waiting: 0 };
+        let docker = describe(&found(EngineKind::Docker, false));
         assert!(docker.starts_with("Docker 4.3.1 at /s, as root") && !docker.contains(';'), "{docker}");
-        let podman = describe(&found(Maker::Podman, true));
+        let podman = describe(&found(EngineKind::Podman, true));
         assert!(
             podman.starts_with("Podman 4.3.1 at /s, without root: the command is you, and never root"),
             "{podman}"
         );
-        let docker = describe(&found(Maker::Docker, true));
+        let docker = describe(&found(EngineKind::Docker, true));
         assert!(docker.ends_with("without root: its root is you, and the command's user inside"), "{docker}");
     }
 

@@ -4,14 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use policy::Enforcement;
-use rustix::process::{Resource, Rlimit};
+use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
 use sys::cgroup;
 
-use super::container::{CORE, OPEN_FILES, OWN_PROCESSES};
+use super::container::{OPEN_FILES, OWN_PROCESSES};
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
+use crate::rlimit;
 
 /// Where an engine mounts a container's own control group.
 const BASE: &str = "/sys/fs/cgroup";
@@ -56,11 +57,11 @@ struct Seen {
 
 /// Checks all limits, and sets those a process can set. A required limit that is not enforced is a failure; others get a notice.
 pub(super) fn look(asked: &LimitRequest, notices: &mut Vec<String>) -> Result<(), Failure> {
-    bound_cores();
-    bound(Resource::Nofile, OPEN_FILES);
+    let _ = rlimit::lower_cores();
+    let _ = rlimit::lower(Resource::Nofile, OPEN_FILES);
     let mut missing = missing(asked, seen(Path::new(BASE)));
     // RLIMIT_NPROC is a substitute: it counts all processes of the user at that engine, not this run's alone.
-    missing.retain(|what| *what != PROCESSES || !bound(Resource::Nproc, asked.processes));
+    missing.retain(|what| *what != PROCESSES || rlimit::lower(Resource::Nproc, asked.processes).is_err());
     if !is_apart(&std::fs::read_to_string(OWN_GROUPS).unwrap_or_default()) {
         notices.push(NAMES_SHOW.into());
     }
@@ -75,22 +76,6 @@ pub(super) fn look(asked: &LimitRequest, notices: &mut Vec<String>) -> Result<()
     }
     notices.push(format!("{what}: {remedy}"));
     Ok(())
-}
-
-/// Lowers a resource limit of this process and its children to `most`. Returns whether that succeeded.
-fn bound(resource: Resource, most: u64) -> bool {
-    let now = rustix::process::getrlimit(resource);
-    let at_most = |now: Option<u64>| Some(now.map_or(most, |now| now.min(most)));
-    let limit = Rlimit { current: at_most(now.current), maximum: at_most(now.maximum) };
-    rustix::process::setrlimit(resource, limit).is_ok()
-}
-
-/// Lowers the limit of core files. Not to 0: the kernel would still start a crash handler behind a pipe, core(5).
-fn bound_cores() {
-    let maximum = rustix::process::getrlimit(Resource::Core).maximum.map_or(CORE, |now| now.min(CORE));
-    // Every process may lower its own limits.
-    let _ =
-        rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(maximum), maximum: Some(maximum) });
 }
 
 /// Whether this container has a control-group namespace of its own: cgroup_namespaces(7).

@@ -14,7 +14,7 @@ use super::engine::Engine;
 use super::engine_error::{INTERNAL, NOT_FOUND};
 use super::names::{EGRESS, of_label};
 use super::podman::{self, encoded};
-use crate::plan::engine::Maker;
+use crate::plan::engine::EngineKind;
 
 /// Podman's error for a container of whose networks it has lost count.
 const LOST_COUNT: &str = "network inspection mismatch";
@@ -38,12 +38,12 @@ impl Engine {
     /// Lists all containers with a label.
     async fn all_labelled(&self, label: &str) -> Result<Vec<ContainerSummary>, Error> {
         let filter = of_label(label);
-        match self.maker {
-            Maker::Docker => {
+        match self.kind {
+            EngineKind::Docker => {
                 let options = ListContainersOptionsBuilder::default().all(true).filters(&filter).build();
                 self.api.list_containers(Some(options)).await
             }
-            Maker::Podman => {
+            EngineKind::Podman => {
                 let list = list(&self.socket, "containers/json?all=true&", &filter).await?;
                 Ok(list.as_array().into_iter().flatten().map(in_dockers_words).collect())
             }
@@ -53,13 +53,13 @@ impl Engine {
     /// Returns the ids of the networks with a label.
     pub(super) async fn networks_labelled(&self, label: &str) -> Result<Vec<String>, Error> {
         let filter = of_label(label);
-        match self.maker {
-            Maker::Docker => {
+        match self.kind {
+            EngineKind::Docker => {
                 let options = ListNetworksOptionsBuilder::default().filters(&filter).build();
                 let found = self.api.list_networks(Some(options)).await?;
                 Ok(found.into_iter().filter_map(|network| network.id).collect())
             }
-            Maker::Podman => {
+            EngineKind::Podman => {
                 let list = list(&self.socket, "networks/json?", &filter).await?;
                 let found = list.as_array().into_iter().flatten();
                 Ok(found.filter_map(|network| network["id"].as_str().map(str::to_owned)).collect())
@@ -69,12 +69,12 @@ impl Engine {
 
     /// Whether there is a network of that name.
     pub(super) async fn has_network(&self, name: &str) -> Result<bool, Error> {
-        match self.maker {
-            Maker::Docker => match self.api.inspect_network(name, None).await {
+        match self.kind {
+            EngineKind::Docker => match self.api.inspect_network(name, None).await {
                 Err(Error::DockerResponseServerError { status_code: NOT_FOUND, .. }) => Ok(false),
                 found => found.map(|_| true),
             },
-            Maker::Podman => {
+            EngineKind::Podman => {
                 let path = format!("/v4.0.0/libpod/networks/{name}/exists");
                 let (status, _) = podman::get(&self.socket, &path).await.map_err(of_io)?;
                 Ok(status == 204)
@@ -85,14 +85,14 @@ impl Engine {
     /// Whether a container out of the pool belongs to a run: its alias on the network of sidecars is the run's name. A container of
     /// which Podman has lost count belongs to any run that finds it: it serves nobody.
     pub(super) async fn is_named(&self, container: &str, run: &str) -> bool {
-        match self.maker {
-            Maker::Docker => {
+        match self.kind {
+            EngineKind::Docker => {
                 let about = self.api.inspect_container(container, None).await;
                 let networks = about.ok().and_then(|it| it.network_settings?.networks).unwrap_or_default();
                 let names = networks.get(EGRESS).and_then(|endpoint| endpoint.aliases.as_ref());
                 names.is_some_and(|names| names.iter().any(|name| name == run))
             }
-            Maker::Podman => match self.described(container).await {
+            EngineKind::Podman => match self.described(container).await {
                 Some((FOUND, about)) => {
                     let names = about["NetworkSettings"]["Networks"][EGRESS]["Aliases"].as_array();
                     names.is_some_and(|names| names.iter().any(|name| name == run))
@@ -104,7 +104,7 @@ impl Engine {
 
     /// Whether Podman has lost count of a container's networks.
     pub(super) async fn is_lost(&self, container: &str) -> bool {
-        self.maker == Maker::Podman && is_lost(self.described(container).await.as_ref())
+        self.kind == EngineKind::Podman && is_lost(self.described(container).await.as_ref())
     }
 
     /// Inspects a container through Podman, even if it has lost count of its networks.

@@ -19,6 +19,7 @@ mod attached;
 mod background;
 mod brief;
 mod container;
+mod copies;
 mod engine;
 mod engine_error;
 mod examine;
@@ -80,10 +81,10 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
-use crate::plan::engine::{EngineRun, Maker, socket};
+use crate::plan::engine::{EngineKind, EngineRun, socket};
 use crate::run_network::Visit;
 use crate::started::{Ending, InitChannels, SidecarStart, Started};
-use crate::step::{Source, Step, Visible};
+use crate::step::{Step, Visible};
 use crate::undo::{Undo, UndoLog};
 use crate::{protect, source};
 
@@ -134,7 +135,7 @@ pub fn find_engine(
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(LONGEST_REMOVAL, || async {
         // An engine that hangs gets less time than one that has much to remove.
-        tokio::time::timeout(FIRST_WORD, podman::maker_of(socket)).await.map_err(|_| Error::Refused {
+        tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await.map_err(|_| Error::Refused {
             what: format!("the engine at {} does not answer", socket.display()),
             remedy: None,
         })?;
@@ -144,7 +145,7 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
         loop {
             let taken = take_away(&engine, run, found).await;
             // Podman goes on making what a killed shim had asked for, and fails on objects that vanish meanwhile.
-            let is_last = engine.maker == Maker::Docker || round == REMOVAL_ROUNDS;
+            let is_last = engine.kind == EngineKind::Docker || round == REMOVAL_ROUNDS;
             match taken {
                 Ok(was_there) if is_last || !was_there && round > 1 => return Ok(()),
                 Err(what) if is_last => return Err(Error::Refused { what, remedy: None }),
@@ -252,7 +253,7 @@ fn start_sidecar(sidecar: &mut dyn SidecarStart, started: Started) -> Result<Sta
 /// Whether a run's objects may be removed behind it. Not if somebody needs them gone: a reader of the changes to an overlaid
 /// workspace, the next run that wants the same port of this machine, or a companion, whose network must go as well.
 fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], broker: Option<&OwnedFd>) -> bool {
-    engine.at.maker == Maker::Docker
+    engine.at.kind == EngineKind::Docker
         && overlay::overlays(plan).next().is_none()
         && engine.published.is_empty()
         && visits.is_empty()
@@ -265,18 +266,10 @@ fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], broker: Opt
 fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
     let mut shown = Vec::new();
     let mut protected = Vec::new();
-    let mut copies = 0;
     for step in &plan.steps {
         match step {
             Step::ShowWorkspace(path, _) => shown.push(look_at(path, path)?),
-            Step::Show(Visible { source: Source::Host(path), target, .. }) => {
-                shown.push(look_at(path, target)?)
-            }
-            Step::Copy(path, _) => {
-                source::refuse_uncopied(path)?;
-                shown.push(look_at(path, &container::copied(copies))?);
-                copies += 1;
-            }
+            Step::Show(Visible { source: path, target, .. }) => shown.push(look_at(path, target)?),
             Step::Protect => {
                 protected = protect::present(&plan.workspace, &plan.open)?;
                 for (path, _) in &protected {
@@ -285,6 +278,10 @@ fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
             }
             _ => {}
         }
+    }
+    for copy in copies::copies(plan) {
+        source::refuse_uncopied(copy.source)?;
+        shown.push(look_at(copy.source, &copy.place)?);
     }
     for overlay in overlay::overlays(plan) {
         shown.push(look_at(overlay.below, &overlay.shown_below())?);

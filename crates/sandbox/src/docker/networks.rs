@@ -10,7 +10,7 @@ use super::engine_error::{CONFLICT, EngineRefusal, FORBIDDEN, INTERNAL, NOT_FOUN
 use super::names::{EGRESS, POOL_NETWORK, labels, network_name, own_label};
 use super::podman;
 use crate::plan::Plan;
-use crate::plan::engine::Maker;
+use crate::plan::engine::EngineKind;
 use crate::run_network::{NETWORKS, RunNetwork};
 
 impl Engine {
@@ -36,7 +36,7 @@ impl Engine {
         more: &[(&str, &str)],
         labels: HashMap<String, String>,
     ) -> Result<(), EngineRefusal> {
-        if self.maker == Maker::Podman {
+        if self.kind == EngineKind::Podman {
             return podman::make_internal(&self.socket, name, &network.subnet(), labels).await;
         }
         let subnet = IpamConfig { subnet: Some(network.subnet()), ..IpamConfig::default() };

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::engine_error::{EngineRefusal, INTERNAL, error_text, printable, status};
-use crate::plan::engine::Maker;
+use crate::plan::engine::EngineKind;
 
 /// How long an answer may take, and its longest length.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,10 +38,10 @@ const MOST_PROCESSES: u64 = 32_768;
 
 /// Finds out who made an engine, by a ping. An engine that does not answer will not answer the next request either, and that one
 /// reports why.
-pub(super) async fn maker_of(socket: &Path) -> Maker {
+pub(super) async fn kind_of(socket: &Path) -> EngineKind {
     match ask(socket, "GET", "/_ping", None).await {
-        Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => Maker::Podman,
-        _ => Maker::Docker,
+        Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => EngineKind::Podman,
+        _ => EngineKind::Docker,
     }
 }
 

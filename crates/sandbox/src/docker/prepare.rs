@@ -18,7 +18,7 @@ use super::engine::Engine;
 use super::engine_error::{error_text, status};
 use super::names::{BINARY, LABEL_VERSION};
 use super::podman;
-use crate::plan::engine::{EngineImage, Maker};
+use crate::plan::engine::{EngineImage, EngineKind};
 
 const IMAGE: &str = "lockgate-sidecar";
 const NOT_FOUND: u16 = 404;
@@ -129,7 +129,7 @@ async fn import(engine: &Engine, image: &str, binary: File, length: u64) -> Resu
     // The entry point is set for each container.
     let label = format!("LABEL {LABEL_VERSION}={}", env!("CARGO_PKG_VERSION"));
     let (pieces, whole) = archive(binary, length).map_err(|e| e.to_string())?;
-    if engine.maker == Maker::Podman {
+    if engine.kind == EngineKind::Podman {
         return podman::take_in(&engine.socket, image, &label, whole, pieces).await;
     }
     let options = CreateImageOptionsBuilder::default().from_src("-").repo(image).changes(vec![label]).build();

@@ -30,12 +30,12 @@ use super::replenish::Replenisher;
 use super::slots::{Slot, Slots};
 use super::streams::{self, Mailbox, Streams};
 use super::tool_files::ToolFiles;
-use super::{agent, overlay, port_health, prepare};
+use super::{agent, copies, overlay, port_health, prepare};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::launch::{Launch, Stdio};
 use crate::plan::Plan;
-use crate::plan::engine::Maker;
+use crate::plan::engine::EngineKind;
 use crate::run_network::{RunNetwork, send_line};
 use crate::socket_broker::tell_network;
 use crate::started::BEHIND;
@@ -257,7 +257,7 @@ impl Shim<'_> {
     async fn remove_all(&self, binary: BinaryVolume) -> Result<(), Failure> {
         let Self { plan, engine, slots, held } = self;
         // An engine that made no volumes is not asked for them.
-        let makes_volumes = engine.maker == Maker::Podman || overlay::overlays(plan).next().is_some();
+        let makes_volumes = engine.kind == EngineKind::Podman || overlay::overlays(plan).next().is_some();
         let (network, held) = (network_name(&plan.run), held.take());
         let _slot = slots.await_end().await;
         let removed = async {
@@ -295,12 +295,12 @@ fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failur
         launch: port_health::ask_ports(Launch::of(plan, given.command), plan, network),
         terminal: matches!(given.stdio, Stdio::Terminal),
         shown: given.shown.clone(),
-        copies: brief::copies(plan),
+        copies: copies::copies(plan).map(|copy| (copy.place, copy.target.into())).collect(),
         overlays: overlay::requests(plan).map_err(|e| failed("keep apart what is written", &e))?,
         brought: ToolFiles::of(plan),
         writable: brief::writable(plan),
         authority: None,
-        lingers: given.engine.maker == Maker::Podman,
+        lingers: given.engine.kind == EngineKind::Podman,
         limits: LimitRequest::of(plan),
         notices: given.notices.clone(),
     })

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use policy::{MountMode, Wiring};
+use rustix::process::Resource;
 use sys::landlock::Right;
 use sys::privilege;
 use sys::process::{self, Forked, Namespaces};
@@ -28,7 +29,7 @@ use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
 use crate::supervise::{self, Ready};
 use crate::watch::{self, Supervised};
-use crate::{environment, protect, seccomp};
+use crate::{environment, protect, rlimit, seccomp};
 
 /// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
 const ELOOP: i32 = 40;
@@ -72,7 +73,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
     }
     // The plan states the mode of each file. The command gets the caller's umask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    let mut maker = Maker {
+    let mut maker = SandboxMaker {
         inherited,
         root: Root::default(),
         notices: alone.into_iter().collect(),
@@ -128,7 +129,6 @@ fn take_identity(inherited: &Inherited<'_>) -> io::Result<Option<String>> {
 /// of it would leave nothing to the caller's own programs. Limited are inotify instances (128 by most kernels' default), inotify
 /// watches, and pending signals and timers. Where the kernel cannot limit one, it stays as it is.
 fn leave_room() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const WATCHERS: &str = "48";
     const SIGNALS: u64 = 8192;
     let _ = std::fs::write("/proc/sys/user/max_inotify_instances", WATCHERS);
@@ -136,40 +136,26 @@ fn leave_room() {
     if let Some(watched) = watched.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
         let _ = std::fs::write("/proc/sys/user/max_inotify_watches", (watched / 4 * 3).to_string());
     }
-    let most = getrlimit(Resource::Sigpending).maximum.map_or(SIGNALS, |most| most.min(SIGNALS));
-    let _ = setrlimit(Resource::Sigpending, Rlimit { current: Some(most), maximum: Some(most) });
+    let _ = rlimit::lower(Resource::Sigpending, SIGNALS);
 }
 
 /// Whether a step needs what the parent makes while init is at work.
 fn needs_parent(step: &Step, plan: &Plan) -> bool {
     match step {
-        // The parent hands over trees only as root. Otherwise init has opened them itself.
-        Step::MountImage { .. }
-        | Step::ShowWorkspace(..)
-        | Step::OverlayWorkspace { .. }
-        | Step::Show(_)
-        | Step::ShowUnder { .. }
-        | Step::Copy(..) => plan.identity.is_private(),
         // These also enter the control group. Init must do that before it drops its privileges, whatever is shown.
         Step::Protect | Step::TrustAuthority(_) | Step::JoinLink | Step::DropPrivileges => true,
-        _ => false,
+        // The parent hands over trees only as root. Otherwise init has opened them itself.
+        _ => plan.identity.is_private() && !step.trees().is_empty(),
     }
 }
 
 /// Limits the number of processes, if no control group does, and the size of core dumps. The kernel counts processes by user
 /// namespace, so the limit bounds the sandbox alone.
 fn limit_processes(plan: &Plan) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     if let LimitsPlan::Processes(pids) = plan.limits {
-        let most = u64::from(pids) + OWN_PROCESSES;
-        let most = getrlimit(Resource::Nproc).maximum.map_or(most, |m| m.min(most));
-        setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
+        rlimit::lower(Resource::Nproc, u64::from(pids) + OWN_PROCESSES)?;
     }
-    // 1 and not 0: with 0 a host's crash handler is still started for a process inside, core(5).
-    // A lower limit stays: it cannot be raised again.
-    let most = getrlimit(Resource::Core).maximum.map_or(1, |most| most.min(1));
-    setrlimit(Resource::Core, Rlimit { current: Some(most), maximum: Some(most) })?;
-    Ok(())
+    rlimit::lower_cores()
 }
 
 /// Why a step failed.
@@ -210,7 +196,7 @@ impl From<&'static str> for StepError {
 }
 
 /// Carries out the steps of the plan, one after the other.
-struct Maker<'a> {
+struct SandboxMaker<'a> {
     inherited: &'a Inherited<'a>,
     root: Root,
     notices: Vec<String>,
@@ -226,7 +212,7 @@ struct Maker<'a> {
     taken_over: bool,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> SandboxMaker<'a> {
     /// Waits for what the parent hands over, once, and enters the control group.
     fn take_over(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.taken_over, true) {
@@ -255,7 +241,7 @@ impl<'a> Maker<'a> {
                 self.root.mount_image(layers.len(), written, size.bytes(), *inodes)?;
             }
             Step::ShowSystem(path) => self.root.show_system(path)?,
-            Step::Link(path, to) => self.root.link(path, to)?,
+            Step::Link { path, to } => self.root.link(path, to)?,
             Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode)?,
             Step::Volume(path) => self.root.volume(path, &plan.identity)?,
             Step::Directory(path, mode) => self.root.directory(path, *mode)?,
@@ -277,7 +263,7 @@ impl<'a> Maker<'a> {
             Step::Show(visible) => self.root.show(visible)?,
             Step::ShowUnder { target, size, .. } => self.root.show_under(target, size.bytes())?,
             Step::WriteFile(file) => self.root.write(file)?,
-            Step::Copy(_, target) => self.root.copy(target)?,
+            Step::Copy { target, .. } => self.root.copy(target)?,
             Step::Protect => self.protect()?,
             Step::EnterRoot => self.root.enter()?,
             Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(io::Error::from)?,
@@ -344,7 +330,7 @@ impl<'a> Maker<'a> {
                 Step::Show(Visible { target, mode: MountMode::ReadWrite, .. }) => {
                     trees.push((target.clone(), Right::Write))
                 }
-                Step::Copy(_, target) => trees.push((target.clone(), Right::Write)),
+                Step::Copy { target, .. } => trees.push((target.clone(), Right::Write)),
                 _ => {}
             }
         }

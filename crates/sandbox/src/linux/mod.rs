@@ -35,7 +35,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use policy::{MountMode, Wiring, WorkspaceMode};
+use policy::{MountMode, Wiring};
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
 use sys::{descriptor, privilege};
@@ -51,7 +51,7 @@ use crate::plan::ids::Identity;
 use crate::plan::limits::LimitsPlan;
 use crate::process_stamp::ProcessStamp;
 use crate::started::{Ending, InitChannels, SidecarStart, Started};
-use crate::step::{Source, Step, Visible};
+use crate::step::{Step, TreeSource};
 use crate::undo::{Undo, UndoLog};
 use crate::{mounted, protect, source};
 
@@ -188,15 +188,12 @@ fn binds(cpu_milli: u32) -> bool {
 /// Opens every source once before anything is made, so that the error for a wrong one names it.
 fn check_sources(plan: &Plan) -> Result<(), Error> {
     for step in &plan.steps {
-        match step {
-            Step::ShowWorkspace(path, _)
-            | Step::OverlayWorkspace { workspace: path, .. }
-            | Step::Show(Visible { source: Source::Host(path), .. })
-            | Step::ShowUnder { source: path, .. } => {
-                source::open(path)?;
+        for tree in step.trees() {
+            match (step, tree) {
+                (Step::Copy { source, .. }, _) => source::refuse_uncopied(source)?,
+                (_, TreeSource::Path(path, _)) => drop(source::open(path)?),
+                (_, TreeSource::Layer(_)) => {}
             }
-            Step::Copy(path, _) => source::refuse_uncopied(path)?,
-            _ => {}
         }
     }
     let directory = std::fs::metadata(&plan.workspace).is_ok_and(|m| m.is_dir());
@@ -209,30 +206,11 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
 
 /// Returns a detached tree for each source, with its owner mapped to the run's private identity. Only root can.
 fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error> {
-    let mut trees = Vec::new();
-    for step in &plan.steps {
-        if let Step::MountImage { layers, written, .. } = step {
-            for layer in layers.iter().chain(written) {
-                trees.push(layer::open_mapped(layer, owners)?);
-            }
-            continue;
-        }
-        if let Step::OverlayWorkspace { workspace, changes } = step {
-            trees.push(mapped_tree(workspace, MountMode::ReadWrite, owners)?);
-            trees.push(mapped_tree(changes, MountMode::ReadWrite, owners)?);
-            continue;
-        }
-        let (path, mode) = match step {
-            Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => (path, MountMode::ReadWrite),
-            Step::ShowWorkspace(path, _) | Step::Copy(path, _) | Step::ShowUnder { source: path, .. } => {
-                (path, MountMode::ReadOnly)
-            }
-            Step::Show(Visible { source: Source::Host(path), mode, .. }) => (path, *mode),
-            _ => continue,
-        };
-        trees.push(mapped_tree(path, mode, owners)?);
-    }
-    Ok(trees)
+    let trees = plan.steps.iter().flat_map(Step::trees).map(|tree| match tree {
+        TreeSource::Layer(layer) => layer::open_mapped(layer, owners),
+        TreeSource::Path(path, mode) => mapped_tree(path, mode, owners),
+    });
+    trees.collect()
 }
 
 /// Returns one source as a detached tree with its owner mapped.

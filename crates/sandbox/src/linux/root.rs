@@ -15,7 +15,7 @@ use sys::mount::{self, Depth, Flags};
 
 use super::{Inherited, layer};
 use crate::source;
-use crate::step::{PrivateFile, Source, Step, Visible};
+use crate::step::{PrivateFile, Step, TreeSource, Visible};
 
 /// The mount point of the private root before it becomes the root. All sources are opened before, so covering this directory hides none.
 const BASE: &str = "/tmp";
@@ -41,26 +41,15 @@ impl Root {
         if inherited.plan.identity.is_private() {
             return Ok(()); // the parent, as root, opens and maps them and hands them over
         }
-        for step in &inherited.plan.steps {
-            if let Step::MountImage { layers, written, .. } = step {
-                for layer in layers.iter().chain(written) {
-                    self.trees.push_back(layer::open(layer).map_err(|e| e.to_string())?);
+        for tree in inherited.plan.steps.iter().flat_map(Step::trees) {
+            self.trees.push_back(match tree {
+                TreeSource::Layer(layer) => layer::open(layer).map_err(|e| e.to_string())?,
+                TreeSource::Path(path, _) => {
+                    let opened = source::open(path).map_err(|e| e.to_string())?;
+                    mount::clone_tree(opened.as_fd(), c"", Depth::Recursive)
+                        .map_err(|e| format!("{}: {e}", path.display()))?
                 }
-                continue;
-            }
-            let paths: &[&Path] = match step {
-                Step::OverlayWorkspace { workspace, changes } => &[workspace, changes],
-                Step::ShowWorkspace(path, _) | Step::Copy(path, _) | Step::ShowUnder { source: path, .. } => {
-                    &[path]
-                }
-                Step::Show(Visible { source: Source::Host(path), .. }) => &[path],
-                _ => continue,
-            };
-            for path in paths {
-                let opened = source::open(path).map_err(|e| e.to_string())?;
-                let tree = mount::clone_tree(opened.as_fd(), c"", Depth::Recursive);
-                self.trees.push_back(tree.map_err(|e| format!("{}: {e}", path.display()))?);
-            }
+            });
         }
         Ok(())
     }

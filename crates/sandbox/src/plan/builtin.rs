@@ -8,7 +8,7 @@ use policy::{Backend, ByteSize, RunSpec};
 use super::additions::Additions;
 use super::engine;
 use crate::host::Host;
-use crate::step::{Cache, PrivateFile, Source, Step, Visible};
+use crate::step::{Cache, PrivateFile, Step, Visible};
 
 /// Adds the steps, before those that show the policy's own mounts, so that no file is written through a mount.
 pub(super) fn bring(
@@ -90,8 +90,8 @@ fn target(step: &Step) -> Option<&Path> {
     match step {
         Step::ShowWorkspace(path, _)
         | Step::OverlayWorkspace { workspace: path, .. }
-        | Step::Copy(_, path)
-        | Step::Show(Visible { source: Source::Host(_), target: path, .. }) => Some(path),
+        | Step::Copy { target: path, .. }
+        | Step::Show(Visible { target: path, .. }) => Some(path),
         _ => None,
     }
 }

@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::image::RootImage;
-    use crate::plan::engine::{EngineAt, Maker};
+    use crate::plan::engine::{EngineAt, EngineKind};
 
     fn engine(ids: Option<(u32, u32)>, volumes: &[&str]) -> EngineRun {
         let config = EngineImage {
@@ -138,7 +138,8 @@ mod tests {
             volumes: volumes.iter().map(PathBuf::from).collect(),
             ..EngineImage::default()
         };
-        let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless: false, maker: Maker::Docker };
+        let at =
+            EngineAt { socket: "/s".into(), minor_version: 41, rootless: false, kind: EngineKind::Docker };
         EngineRun {
             at,
             image: "redis".into(),

@@ -50,8 +50,8 @@ pub struct EngineAt {
     pub minor_version: usize,
     /// Whether it is rootless: outside its containers, everything it runs has its user's id or one of their subordinate ids.
     pub rootless: bool,
-    /// Its maker.
-    pub maker: Maker,
+    /// Which engine it is.
+    pub kind: EngineKind,
 }
 
 impl EngineAt {
@@ -59,12 +59,12 @@ impl EngineAt {
     /// even to a port that is for this machine alone, so there a process of ours opens the ports.
     #[must_use]
     pub fn publishes(&self) -> bool {
-        self.maker == Maker::Docker
+        self.kind == EngineKind::Docker
     }
 
     /// Whether the engine maps its own user to a user other than root inside: rootless Podman.
     pub(crate) fn keeps_user(&self) -> bool {
-        self.maker == Maker::Podman && self.rootless
+        self.kind == EngineKind::Podman && self.rootless
     }
 
     /// Whether the engine's user, and so the command, is root inside: rootless Docker.
@@ -74,20 +74,20 @@ impl EngineAt {
 
     /// Whether sidecars can wait at the engine. Not at rootless Podman: a sidecar from the pool cannot resolve names there.
     pub(crate) fn lends_sidecars(&self) -> bool {
-        self.maker == Maker::Docker || !self.rootless
+        self.kind == EngineKind::Docker || !self.rootless
     }
 }
 
-/// The maker of an engine.
+/// An engine, by who makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Maker {
+pub enum EngineKind {
     /// Docker, or an engine that cannot be told from it.
     Docker,
     /// Podman's service.
     Podman,
 }
 
-impl Maker {
+impl EngineKind {
     /// Returns the name as its makers write it.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -9,7 +9,7 @@ use super::inside::HOME;
 use super::limits::inodes;
 use crate::error::Error;
 use crate::host::{Host, SystemPath};
-use crate::step::{Source, Step, Visible};
+use crate::step::{Step, Visible};
 
 /// Returns the steps of the `linux` backend.
 pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Result<Vec<Step>, Error> {
@@ -20,7 +20,7 @@ pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Resul
     for path in &host.system {
         steps.push(match path {
             SystemPath::Directory(path) => Step::ShowSystem(path.clone()),
-            SystemPath::Link(path, to) => Step::Link(path.clone(), to.clone()),
+            SystemPath::Link(path, to) => Step::Link { path: path.clone(), to: to.clone() },
         });
     }
     let directories = [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (HOME, 0o700)];
@@ -48,12 +48,12 @@ pub(super) fn show_places(steps: &mut Vec<Step>, inputs: &PlanInputs<'_>) -> Res
         (mode, _) => Step::ShowWorkspace(workspace.into(), mode),
     });
     for mount in &spec.mounts {
-        let source = Source::Host(caller.resolve(&mount.source));
+        let source = caller.resolve(&mount.source);
         let target = inside(&caller.resolve(&mount.target))?;
         steps.push(Step::Show(Visible { source, target, mode: mount.mode }));
     }
     for copy in &spec.copies {
-        steps.push(Step::Copy(caller.resolve(&copy.source), inside(&copy.target)?));
+        steps.push(Step::Copy { source: caller.resolve(&copy.source), target: inside(&copy.target)? });
     }
     if spec.workspace_mode == WorkspaceMode::ReadWrite {
         steps.push(Step::Protect);

@@ -10,7 +10,7 @@ use super::Plan;
 use super::engine::{self, SOCKET};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::step::{Source, Step, Visible};
+use crate::step::{Step, Visible};
 use crate::{mounted, protect};
 
 /// The usual sockets of engines, beside the one that the caller names.
@@ -87,9 +87,7 @@ pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error
 /// Refuses to show the workspace, or a protected path in it, a second time for writing.
 pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
     let shown = |step: &Step| match step {
-        Step::Show(Visible { source: Source::Host(path), mode: MountMode::ReadWrite, .. }) => {
-            Some(path.clone())
-        }
+        Step::Show(Visible { source: path, mode: MountMode::ReadWrite, .. }) => Some(path.clone()),
         _ => None,
     };
     for path in plan.steps.iter().filter_map(shown) {

@@ -32,6 +32,9 @@ pub(super) const CT_STATE: u32 = 0;
 pub(super) const CT_STATUS: u32 = 2;
 pub(super) const NETWORK_HEADER: u32 = 1;
 pub(super) const TRANSPORT_HEADER: u32 = 2;
+/// `NFT_REJECT_ICMPX_UNREACH`, and its code `NFT_REJECT_ICMPX_PORT_UNREACH`: linux/netfilter/nf_tables.h.
+const BY_ICMP: u32 = 2;
+const PORT_UNREACHABLE: u8 = 1;
 const DROP: u32 = 0;
 const ACCEPT: u32 = 1;
 const GOTO: u32 = -4i32 as u32;
@@ -238,6 +241,14 @@ impl Expressions<'_, '_> {
 
     pub(super) fn drop(&mut self) -> &mut Self {
         self.verdict(DROP, None)
+    }
+
+    /// Answers a packet with "port unreachable" in its family's ICMP, and drops it.
+    pub(super) fn reject(&mut self) -> &mut Self {
+        self.one("reject", |d| {
+            d.be32(1, BY_ICMP);
+            d.bytes(2, &[PORT_UNREACHABLE]);
+        })
     }
 
     pub(super) fn go_to(&mut self, chain: &str) -> &mut Self {
