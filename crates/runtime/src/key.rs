@@ -70,15 +70,18 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     make_directory(&directory.keys())?;
     let path = directory.keys().join(PRIVATE);
     let (key, document) = SigningKey::generate().map_err(|e| state(&path, e))?;
-    if !make_once(&path, document.expose())? {
-        return audit_key_there(directory);
-    }
-    // A public key that is there belongs to another key; a process that finds none writes the same as this one.
+    // A public key that is there belongs to another key. It goes first: whoever finds a private key without a public one mends that.
     let public = directory.keys().join(PUBLIC);
     match std::fs::remove_file(&public) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(state(&public, error)),
-        _ => make_once(&public, line(&key).as_bytes())?,
-    };
+        _ => {}
+    }
+    if !make_once(&path, document.expose())? {
+        let document = audit_key_there(directory)?;
+        tell_public(directory, &document); // the one that went may have been that key's
+        return Ok(document);
+    }
+    make_once(&public, line(&key).as_bytes())?;
     Ok(document)
 }
 

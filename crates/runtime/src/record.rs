@@ -188,12 +188,12 @@ impl RunRecord {
     /// When there is none, or it is damaged.
     pub fn read(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
         let unreadable = |why: String| Error::Record { run: run.to_string(), why };
-        let text = std::fs::read_to_string(directory.record(run)).map_err(|error| match error.kind() {
+        let text = std::fs::read(directory.record(run)).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Error::NoRun { run: run.to_string() },
             _ => unreadable(error.to_string()),
         })?;
-        // A line that a full disk or a kill cut off does not parse, and the one before it counts.
-        let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+        // A line that a full disk or a kill cut off, maybe inside a character, does not parse, and the one before it counts.
+        let last = text.rsplit(|octet| *octet == b'\n').find_map(|line| serde_json::from_slice(line).ok());
         last.ok_or_else(|| unreadable("it is damaged".into()))
     }
 
@@ -373,10 +373,14 @@ mod tests {
         let directory = directory(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         record().write(&directory, &run).unwrap();
-        // A line that a full disk cut off.
-        let mut file = std::fs::OpenOptions::new().append(true).open(directory.record(&run)).unwrap();
-        file.write_all(br#"{"id":"abcdefghjkmn","state":"en"#).unwrap();
-        assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Running);
+        // A line that a full disk cut off, at a letter and inside one.
+        for half in
+            [&br#"{"id":"abcdefghjkmn","state":"en"#[..], b"{\"id\":\"abcdefghjkmn\",\"command\":[\"\xd0"]
+        {
+            let mut file = std::fs::OpenOptions::new().append(true).open(directory.record(&run)).unwrap();
+            file.write_all(half).unwrap();
+            assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Running);
+        }
         RunRecord { state: RunState::Ended, ..record() }.write(&directory, &run).unwrap();
         assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Ended);
         std::fs::write(directory.record(&run), "\n").unwrap();

@@ -1,7 +1,7 @@
 //! `lockgate audit`: shows, follows and verifies the audit of a run.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -72,8 +72,14 @@ fn open(path: &Path) -> Result<BufReader<File>, anyhow::Error> {
     Ok(BufReader::new(file))
 }
 
+/// Returns the lines of an audit. Octets that are no text are replaced: the line is damaged, and those behind it are shown.
+fn lines(path: &Path) -> Result<impl Iterator<Item = io::Result<String>>, anyhow::Error> {
+    let text = |octets: Vec<u8>| String::from_utf8_lossy(&octets).into_owned();
+    Ok(open(path)?.split(b'\n').map(move |line| line.map(text)))
+}
+
 fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
-    for line in open(path)?.lines() {
+    for line in lines(path)? {
         output::data(&line?)?;
     }
     Ok(())
@@ -81,12 +87,12 @@ fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
 
 /// Prints the requests of a run, one a line.
 pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
-    for line in open(&state.audit(run))?.lines() {
+    for line in lines(&state.audit(run))? {
         show_line(&line?)?;
     }
     for (companion, path) in state.companion_audits(run) {
         output::data(&format!("companion {companion}:"))?;
-        for line in open(&path)?.lines() {
+        for line in lines(&path)? {
             show_line(&line?)?;
         }
     }
@@ -141,13 +147,13 @@ fn told(entry: &Entry) -> Option<String> {
 /// Follows until the run has ended. A killed run has written no closing record.
 fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
     let mut reader = open(&state.audit(run))?;
-    let mut line = String::new();
+    let mut octets = Vec::new();
     let mut at = 0;
     let mut over = None;
     loop {
-        line.clear();
-        let read = reader.read_line(&mut line)?;
-        if read == 0 || !line.ends_with('\n') {
+        octets.clear();
+        let read = reader.read_until(b'\n', &mut octets)?;
+        if read == 0 || !octets.ends_with(b"\n") {
             if let Some(state) = over {
                 let how = if state == RunState::Lost { "was lost" } else { "is over" };
                 output::tell(&format!("run {run} {how}: its audit has no last record"));
@@ -161,6 +167,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
             continue;
         }
         at += read as u64;
+        let line = String::from_utf8_lossy(&octets);
         match form {
             Form::Json => output::data(line.trim_end())?,
             Form::Text => show_line(&line)?,
@@ -189,12 +196,12 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         if let Some(why) = never_asked(state, &run) {
             return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
         }
-        refuse_others(&state.audit(&run), &run)?;
+        refuse_others("", &state.audit(&run), &run, form)?;
         chains.push((String::new(), state.audit(&run)));
-        let named = |(name, path)| (format!("companion {name}: "), path);
         for (name, path) in state.companion_audits(&run) {
-            refuse_others(&path, &run)?;
-            chains.push(named((name, path)));
+            let whose = format!("companion {name}: ");
+            refuse_others(&whose, &path, &run, form)?;
+            chains.push((whose, path));
         }
     }
     let key = match key {
@@ -246,15 +253,16 @@ fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> R
 }
 
 /// Refuses a valid chain that belongs to another run.
-fn refuse_others(path: &Path, run: &RunId) -> Result<(), anyhow::Error> {
-    let first = open(path)?.lines().next().transpose()?.unwrap_or_default();
-    let entry: Entry = serde_json::from_str(&first)
-        .map_err(|error| Usage::no(format!("the audit does not hold: {}: {error}", path.display())))?;
-    if entry.run == run.as_str() {
-        Ok(())
-    } else {
-        Err(Usage::no(format!("the audit does not hold: {} is of run {}", path.display(), entry.run)))
-    }
+fn refuse_others(whose: &str, path: &Path, run: &RunId, form: Form) -> Result<(), anyhow::Error> {
+    let Some(first) = lines(path)?.next().transpose()? else {
+        return Err(broken(whose, "it is empty", form)?);
+    };
+    let why = match serde_json::from_str::<Entry>(&first) {
+        Ok(entry) if entry.run == run.as_str() => return Ok(()),
+        Ok(entry) => format!("{} is of run {}", path.display(), output::plain(&entry.run)),
+        Err(error) => format!("the first record of {} is damaged: {error}", path.display()),
+    };
+    Err(broken(whose, &why, form)?)
 }
 
 /// Builds the error for an invalid audit, after reporting it as JSON if asked to.
@@ -367,6 +375,19 @@ mod tests {
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), "").unwrap();
         assert_eq!(never_asked(&state, &run), None);
+    }
+
+    #[test]
+    fn a_damaged_record_hides_none_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
+        std::fs::write(state.audit(&run), b"\xff{}\n{\"seq\":1}\n").unwrap();
+        let read: Vec<String> = lines(&state.audit(&run)).unwrap().map(Result::unwrap).collect();
+        assert_eq!(read, ["\u{fffd}{}", "{\"seq\":1}"]);
+        show_text(&state, &run).unwrap();
+        let error = refuse_others("", &state.audit(&run), &run, Form::Text).unwrap_err().to_string();
+        assert!(error.starts_with("the audit does not hold: the first record of "), "{error}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
                 format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
             ));
         }
+        RunRecord::check_removable(state, &run)?;
         if !runs.contains(&run) {
             runs.push(run);
         }
