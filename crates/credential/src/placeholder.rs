@@ -60,6 +60,12 @@ impl Placeholder {
         FINDER.find(text).is_some()
     }
 
+    /// Whether a text holds a placeholder.
+    #[must_use]
+    pub fn is_in(text: &[u8]) -> bool {
+        Self::find_all(text).next().is_some()
+    }
+
     /// Finds all placeholders in a text, with their ranges in octets, in order and without overlaps. Exactly 32 characters after the
     /// prefix belong to one, even if they look like the beginning of another.
     pub fn find_all(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Self)> + '_ {

@@ -111,21 +111,18 @@ pub(super) fn refuse_elsewhere(
     form: Form,
 ) -> Result<(), Denial> {
     let places = KeyNames::of(Some(provider), target);
-    let holds = |text: &[u8]| {
-        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
-    };
     let elsewhere = |what: &str| Err(stands_elsewhere(provider, what));
-    if holds(sending.origin_form.split('?').next().unwrap_or_default().as_bytes()) {
+    if form.marks(sending.path().as_bytes()) {
         return elsewhere("the path");
     }
     // Some servers read `;` as a part of a value, others as its end: the place must be right under both readings.
     let is_elsewhere = |(name, value): (&str, &str)| {
-        (holds(value.as_bytes()) && !places.is_parameter(name)) || holds(name.as_bytes())
+        (form.marks(value.as_bytes()) && !places.is_parameter(name)) || form.marks(name.as_bytes())
     };
     if parameters(sending, &['&']).chain(parameters(sending, &['&', ';'])).any(is_elsewhere) {
         return elsewhere("the query");
     }
-    match sending.fields.iter().find(|(name, value)| holds(value) && !places.is_header(name)) {
+    match sending.fields.iter().find(|(name, value)| form.marks(value) && !places.is_header(name)) {
         Some((name, _)) => elsewhere(&format!("`{name}`")),
         None => Ok(()),
     }
@@ -143,30 +140,26 @@ pub(crate) fn stands_elsewhere(provider: &Provider, what: &str) -> Denial {
 /// knows. A placeholder elsewhere leaves the provider's place empty, for the provider's injection to fill.
 pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
     let places = KeyNames::of(Some(provider), target);
-    let holds = |text: &[u8]| {
-        Placeholder::find_all(text).next().is_some() || (form == Form::Templates && is_template(text))
-    };
-    let path = sending.origin_form.split('?').next().unwrap_or_default();
     let header = |(name, value): (&str, &[u8])| {
         (name == "authorization" || places.is_own_header(name))
-            && (holds(value) || substitution::basic_of(name, value).is_some_and(|basic| holds(&basic)))
+            && (form.marks(value)
+                || substitution::basic_of(name, value).is_some_and(|basic| form.marks(&basic)))
     };
-    (provider.placeholders() == Placeholders::Anywhere && holds(path.as_bytes()))
+    (provider.placeholders() == Placeholders::Anywhere && form.marks(sending.path().as_bytes()))
         || sending.fields.iter().any(header)
         || parameters(sending, &['&'])
-            .any(|(name, value)| places.is_parameter(name) && holds(value.as_bytes()))
+            .any(|(name, value)| places.is_parameter(name) && form.marks(value.as_bytes()))
 }
 
 /// Whether trailers hold a placeholder or a key. Neither has a place there (C08).
 pub(crate) fn tells_who_asks(trailers: &Fields, provider: Option<&Provider>, target: &Target) -> bool {
     let places = KeyNames::of(provider, target);
-    let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
     trailers.iter().any(|(name, value)| {
         places.is_header(name)
             || is_forwarded(name)
             || name == "cookie"
-            || holds(name.as_bytes())
-            || holds(value)
+            || Placeholder::is_in(name.as_bytes())
+            || Placeholder::is_in(value)
     })
 }
 
@@ -308,7 +301,7 @@ fn is_placeholder(text: &[u8], form: Form) -> bool {
 
 /// Splits the query into parameters at any of `ends`, without decoding them.
 fn parameters<'a>(sending: &'a Sending, ends: &'a [char]) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let query = sending.origin_form.split_once('?').map(|(_, query)| query);
+    let query = sending.query();
     let pairs = query.into_iter().flat_map(move |query| query.split(ends));
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use policy::{Method, Scheme, Target};
+use credential::{Placeholder, Position, is_template};
+use policy::{Denial, Guard, Method, Scheme, Target};
 
 use crate::credentials::FetchedCredential;
 use crate::http::Fields;
@@ -24,6 +25,31 @@ impl Sending {
         let (authority, origin_form) = (target.host_header(), target.origin_form());
         Self { method, scheme: target.scheme(), authority, origin_form, fields }
     }
+
+    /// The path of its target.
+    pub(super) fn path(&self) -> &str {
+        self.origin_form.split_once('?').map_or(&self.origin_form, |(path, _)| path)
+    }
+
+    /// The query of its target, if it has one.
+    pub(super) fn query(&self) -> Option<&str> {
+        self.origin_form.split_once('?').map(|(_, query)| query)
+    }
+
+    /// Rewrites the path and the query of its target, each by itself: what is unfit for the one may stand in the other.
+    pub(super) fn rewrite_target(
+        &mut self,
+        rewrite: impl Fn(&str, Position) -> Result<Vec<u8>, Denial>,
+    ) -> Result<(), Denial> {
+        let mut target = rewrite(self.path(), Position::Path)?;
+        if let Some(query) = self.query() {
+            target.push(b'?');
+            target.extend(rewrite(query, Position::Query)?);
+        }
+        self.origin_form = String::from_utf8(target)
+            .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
+        Ok(())
+    }
 }
 
 /// How the agent marks where a credential goes.
@@ -33,6 +59,13 @@ pub(crate) enum Form {
     Placeholders,
     /// By a placeholder or `{{field}}`, as in requests to the gateway's `/proxy`.
     Templates,
+}
+
+impl Form {
+    /// Whether a text holds such a mark.
+    pub(super) fn marks(self, text: &[u8]) -> bool {
+        Placeholder::is_in(text) || (self == Self::Templates && is_template(text))
+    }
 }
 
 /// A request before its credential was injected, kept to be sent again with another credential.

@@ -43,7 +43,7 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
     let in_fields = Placeholder::may_be_in(sending.fields.all_text());
     for (name, value) in sending.fields.iter() {
         if in_fields {
-            if Placeholder::find_all(name.as_bytes()).next().is_some() {
+            if Placeholder::is_in(name.as_bytes()) {
                 return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));
             }
             judge(value)?;

@@ -16,7 +16,7 @@ mod substitution;
 
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Method, Placeholders, Provider, Target};
+use policy::{Denial, Guard, Method, Placeholders, Provider, ProviderId, Target};
 
 use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Pinned, Ready};
@@ -94,16 +94,7 @@ async fn prepare(
     if let Some(provider) = provider {
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
-    let redeemable = match find(sending, gate, provider.map(|p| p.id()))? {
-        found if form == Form::Templates && substitution::has_templates(sending) => {
-            if found != Redeemable::Nothing {
-                let why = "Unresolved placeholders in request: it names its credential in two ways";
-                return Err(Denial::new(Guard::Unresolved, why).with_hint("write {{field}} for each"));
-            }
-            Redeemable::Templates
-        }
-        found => found,
-    };
+    let redeemable = redeemable(sending, gate, provider.map(|p| p.id()), form)?;
     if grant.is_pinned() {
         agent_credentials::refuse_own(sending, provider, target, form)?;
         // A session from elsewhere would authenticate as well, and APIs need none.
@@ -116,13 +107,7 @@ async fn prepare(
         return Ok(None);
     };
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
-        let refused = agent_credentials::refuse_elsewhere(sending, provider, target, form);
-        if refused.is_err() && redeemable == Redeemable::Templates {
-            // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
-            let held = gate.credentials().of(provider.id()).await?;
-            substitution::fill(&mut sending.clone(), held.credential())?;
-        }
-        refused?;
+        refuse_misplaced(sending, gate, provider, target, redeemable, form).await?;
     }
     sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
     let model_request = model_request::model_request(provider, &readings, sending);
@@ -137,6 +122,45 @@ async fn prepare(
     };
     gate.rates().admit(provider, std::time::Instant::now)?;
     Ok(Some(Injected { held, draft, admitted }))
+}
+
+/// Returns what the request holds for its credential to replace.
+///
+/// # Errors
+/// It holds what this credential does not replace, or names the credential in two ways.
+fn redeemable(
+    sending: &Sending,
+    gate: &Gate,
+    provider: Option<&ProviderId>,
+    form: Form,
+) -> Result<Redeemable, Denial> {
+    let found = find(sending, gate, provider)?;
+    if form != Form::Templates || !substitution::has_templates(sending) {
+        return Ok(found);
+    }
+    if found != Redeemable::Nothing {
+        let why = "Unresolved placeholders in request: it names its credential in two ways";
+        return Err(Denial::new(Guard::Unresolved, why).with_hint("write {{field}} for each"));
+    }
+    Ok(Redeemable::Templates)
+}
+
+/// Refuses a request that names its credential where the provider's does not go.
+async fn refuse_misplaced(
+    sending: &Sending,
+    gate: &Gate,
+    provider: &Provider,
+    target: &Target,
+    redeemable: Redeemable,
+    form: Form,
+) -> Result<(), Denial> {
+    let refused = agent_credentials::refuse_elsewhere(sending, provider, target, form);
+    if refused.is_err() && redeemable == Redeemable::Templates {
+        // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
+        let held = gate.credentials().of(provider.id()).await?;
+        substitution::fill(&mut sending.clone(), held.credential())?;
+    }
+    refused
 }
 
 /// Asks for an unpacked and whole response, because it is searched for credentials.

@@ -16,28 +16,17 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
             .render(credential, position)
             .map_err(|e| unfit("request", &e))
     };
-    let holds = |text: &[u8]| Placeholder::find_all(text).next().is_some();
-    if holds(sending.origin_form.as_bytes()) {
-        // Rendered for each part by itself: a value that is unfit for a path may stand in a query.
-        let filled = |text: &str, position| match holds(text.as_bytes()) {
+    if Placeholder::is_in(sending.origin_form.as_bytes()) {
+        sending.rewrite_target(|text, position| match Placeholder::is_in(text.as_bytes()) {
             true => Ok(replaced(text.as_bytes(), &value(position)?)),
             false => Ok(text.as_bytes().to_vec()),
-        };
-        let (path, query) = match sending.origin_form.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (sending.origin_form.as_str(), None),
-        };
-        let mut origin = filled(path, Position::Path)?;
-        if let Some(query) = query {
-            origin.push(b'?');
-            origin.extend(filled(query, Position::Query)?);
-        }
-        sending.origin_form = String::from_utf8(origin)
-            .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
+        })?;
     }
     sending.fields.rewrite(|name, content| match basic_of(name, content) {
-        Some(basic) if holds(&basic) => Ok(Some(basic_value(&replaced(&basic, &value(Position::Header)?)))),
-        None if holds(content) => Ok(Some(replaced(content, &value(Position::Header)?))),
+        Some(basic) if Placeholder::is_in(&basic) => {
+            Ok(Some(basic_value(&replaced(&basic, &value(Position::Header)?))))
+        }
+        None if Placeholder::is_in(content) => Ok(Some(replaced(content, &value(Position::Header)?))),
         _ => Ok(None),
     })
 }
@@ -49,20 +38,10 @@ pub(super) fn has_templates(sending: &Sending) -> bool {
 
 /// Replaces each `{{field}}` in target and headers. S0.49
 pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
-    let (path, query) = match sending.origin_form.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (sending.origin_form.as_str(), None),
-    };
-    let filled = |text: &str, position| {
-        substitute(text.as_bytes(), credential, position).map_err(|e| unfit("URL", &e))
-    };
-    let mut origin = filled(path, Position::Path)?.to_vec();
-    if let Some(query) = query {
-        origin.push(b'?');
-        origin.extend_from_slice(&filled(query, Position::Query)?);
-    }
-    sending.origin_form = String::from_utf8(origin)
-        .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
+    sending.rewrite_target(|text, position| {
+        let filled = substitute(text.as_bytes(), credential, position);
+        Ok(filled.map_err(|e| unfit("URL", &e))?.to_vec())
+    })?;
     sending.fields.rewrite(|_, content| match is_template(content) {
         true => {
             let filled = substitute(content, credential, Position::Header);
