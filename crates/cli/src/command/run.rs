@@ -1,12 +1,13 @@
 //! `lockgate run`: one command in a sandbox.
 
+use egress::Notice;
 use policy::{TerminalConfig, shell_word};
 use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use sandbox::Ahead;
 
 use super::json_file::JsonFile;
 use super::{hint, places, spec};
-use crate::arguments::Run;
+use crate::arguments::{Run, Spec};
 use crate::exit::{self, Done, Usage};
 use crate::output;
 
@@ -61,33 +62,14 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     for note in flags.allow.iter().filter_map(|allowed| hint::of_loopback(allowed)) {
         output::tell(&format!("note: {note}"));
     }
-    let mut denied: Vec<String> = Vec::new();
-    let json = arguments.json;
+    let mut telling = Telling { flags: &flags, denied: Vec::new() };
     let request = RunRequest { spec, command: arguments.command, caller, state, ahead };
-    let finished = runtime::run(request, &mut |report| match report {
-        Report::KeptApart(run) => output::tell(&format!(
-            "what was written in the workspace is kept apart: lockgate diff {run}, then apply or discard"
-        )),
-        Report::Notice(text) => output::tell(&format!("note: {text}")),
-        Report::Denied(notice) => {
-            denied.push(notice.target.clone());
-            if denied.len() > TOLD {
-                if denied.len() == TOLD + 1 {
-                    output::tell("further denials are not shown here; lockgate audit follow shows them all");
-                }
-                return;
-            }
-            let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, &flags));
-            let hints: String = lines.map(|line| format!("\n  {line}")).collect();
-            output::tell(&format!("denied {} ({}): {}{hints}", notice.target, notice.guard, notice.reason));
-        }
-    });
-    let finished = finished?;
+    let finished = runtime::run(request, &mut |report| telling.tell(report))?;
     let value = outcome(&finished)?;
-    let reported = if json {
+    let reported = if arguments.json {
         output::report(&value.to_string())
     } else {
-        sum_up(&finished, &denied);
+        sum_up(&finished, &telling.denied);
         Ok(())
     };
     if let Some(Err(error)) = file.map(|file| file.write(&value)) {
@@ -99,6 +81,38 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         return Ok(exit::FAILED);
     }
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
+}
+
+/// Tells what happens in a run, as it happens.
+struct Telling<'a> {
+    flags: &'a Spec,
+    /// The targets that were denied.
+    denied: Vec<String>,
+}
+
+impl Telling<'_> {
+    fn tell(&mut self, report: Report<'_>) {
+        match report {
+            Report::KeptApart(run) => output::tell(&format!(
+                "what was written in the workspace is kept apart: lockgate diff {run}, then apply or discard"
+            )),
+            Report::Notice(text) => output::tell(&format!("note: {text}")),
+            Report::Denied(notice) => self.tell_denial(notice),
+        }
+    }
+
+    fn tell_denial(&mut self, notice: &Notice) {
+        self.denied.push(notice.target.clone());
+        if self.denied.len() > TOLD {
+            if self.denied.len() == TOLD + 1 {
+                output::tell("further denials are not shown here; lockgate audit follow shows them all");
+            }
+            return;
+        }
+        let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, self.flags));
+        let hints: String = lines.map(|line| format!("\n  {line}")).collect();
+        output::tell(&format!("denied {} ({}): {}{hints}", notice.target, notice.guard, notice.reason));
+    }
 }
 
 /// Whether an ending is reported. As in a shell, an exit and a closed output pipe are not.

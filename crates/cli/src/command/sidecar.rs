@@ -1,6 +1,7 @@
 //! `lockgate sidecar`: the sidecar alone.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use egress::Notice;
@@ -122,6 +123,7 @@ fn tell_other_layers(layers: &Layers, file: &str) {
 const MOST_TOLD: usize = 1000;
 
 /// Tells what is denied as it happens, for who looks after the sidecar.
+#[derive(Default)]
 struct Denials {
     told: usize,
     /// Why credentials were not to be had: a platform that is down is one fault, whatever was asked for.
@@ -145,6 +147,61 @@ impl Denials {
     }
 }
 
+/// Tells what a sidecar does.
+struct Telling {
+    /// Whether denials and faults are left to the audit.
+    quiet: bool,
+    /// The gateway's socket, as it is shown.
+    socket: Option<String>,
+    denials: Denials,
+}
+
+impl Telling {
+    fn tell(&mut self, heard: SidecarEvent<'_>) {
+        match heard {
+            SidecarEvent::Fault(_) | SidecarEvent::Denied(_) if self.quiet => {}
+            SidecarEvent::Fault(why) => output::tell(&format!("note: {why}")),
+            SidecarEvent::Denied(notice) => self.denials.tell(notice),
+            SidecarEvent::Ending(left) => {
+                let left = left.as_secs() + 1;
+                output::tell(&format!(
+                    "no more connections are taken; what is under way has {left} s, and a second signal ends it"
+                ));
+            }
+            SidecarEvent::Listening(places) => self.tell_places(&places),
+        }
+    }
+
+    fn tell_places(&self, places: &BoundAddresses) {
+        let BoundAddresses { forward, gateway, dns, transparent } = places;
+        let gateway = gateway.map(|address| format!("http://{address}"));
+        let gateway = gateway.into_iter().chain(self.socket.clone());
+        let gateway: String = gateway.map(|place| format!(", gateway at {place}")).collect();
+        let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
+        let transparent =
+            transparent.map(|address| format!(", redirected connections at {address}")).unwrap_or_default();
+        output::tell(&format!("proxy at http://{forward}{gateway}{dns}{transparent}; end it with Ctrl-C"));
+    }
+}
+
+fn tell_unheeded_no_proxy(caller: &Caller) {
+    let unheeded = runtime::unheeded_no_proxy(caller).join(", ");
+    if !unheeded.is_empty() {
+        output::tell(&format!(
+            "note: NO_PROXY takes hosts and addresses, and these go through the proxy: {unheeded}"
+        ));
+    }
+}
+
+/// Names the places that others than this machine's programs may reach.
+fn tell_open_places(places: [Option<SocketAddr>; 3]) {
+    for open in places.into_iter().flatten().filter(|it| !it.ip().is_loopback()) {
+        output::tell(&format!(
+            "note: whoever reaches {open} uses this policy, and the credentials it binds: keep others away from it"
+        ));
+    }
+}
+
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
@@ -158,13 +215,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     refuse_what_takes_a_sandbox(&spec)?;
     tell_what_is_not_held(&layers, &named);
     tell_other_layers(&layers, &named);
-    let unheeded = runtime::unheeded_no_proxy(&caller);
-    if !unheeded.is_empty() {
-        let unheeded = unheeded.join(", ");
-        output::tell(&format!(
-            "note: NO_PROXY takes hosts and addresses, and these go through the proxy: {unheeded}"
-        ));
-    }
+    tell_unheeded_no_proxy(&caller);
     spec.policy.keep_in(&named);
     let run = runtime::new_run_id()?;
     let audit = match &arguments.audit {
@@ -174,57 +225,31 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     // Where each start has a file of its own, those that came to nothing leave none.
     let own =
         audit.as_ref().map(|audit| audit.path.clone()).filter(|path| Some(path) != arguments.audit.as_ref());
-    let Sidecar { forward, gateway, dns, transparent, .. } = arguments;
     if spec.policy.may_open() && arguments.ca.is_none() {
         output::tell(
             "note: rules speak of paths or credentials, and without --ca no TLS is opened to see them",
         );
     }
-    for open in
-        [Some(forward), gateway, transparent].into_iter().flatten().filter(|it| !it.ip().is_loopback())
-    {
-        output::tell(&format!(
-            "note: whoever reaches {open} uses this policy, and the credentials it binds: keep others away from it"
-        ));
-    }
+    tell_open_places([Some(arguments.forward), arguments.gateway, arguments.transparent]);
     let socket = arguments.gateway_socket.as_ref().map(|path| output::path(path));
+    let mut telling = Telling { quiet: arguments.quiet, socket, denials: Denials::default() };
     let standalone = Standalone {
         policy: spec.policy,
         spending: spec.spending,
         organisation: spec.organisation,
-        forward,
-        gateway,
+        forward: arguments.forward,
+        gateway: arguments.gateway,
         gateway_socket: arguments.gateway_socket,
-        dns,
-        transparent,
+        dns: arguments.dns,
+        transparent: arguments.transparent,
         authority: arguments.ca,
         environment: arguments.env_file,
         audit,
         run,
         grace: arguments.grace,
     };
-    let mut denials = Denials { told: 0, faults: HashSet::new() };
     let signals = Signals::block_forwarded(&[])?;
-    let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| {
-        let BoundAddresses { forward, gateway, dns, transparent } = match heard {
-            SidecarEvent::Fault(_) | SidecarEvent::Denied(_) if arguments.quiet => return,
-            SidecarEvent::Fault(why) => return output::tell(&format!("note: {why}")),
-            SidecarEvent::Denied(notice) => return denials.tell(notice),
-            SidecarEvent::Ending(left) => {
-                let left = left.as_secs() + 1;
-                return output::tell(&format!(
-                    "no more connections are taken; what is under way has {left} s, and a second signal ends it"
-                ));
-            }
-            SidecarEvent::Listening(places) => places,
-        };
-        let gateway = gateway.map(|address| format!("http://{address}")).into_iter().chain(socket.clone());
-        let gateway: String = gateway.map(|place| format!(", gateway at {place}")).collect();
-        let dns = dns.map(|address| format!(", DNS at {address}")).unwrap_or_default();
-        let transparent =
-            transparent.map(|address| format!(", redirected connections at {address}")).unwrap_or_default();
-        output::tell(&format!("proxy at http://{forward}{gateway}{dns}{transparent}; end it with Ctrl-C"));
-    });
+    let served = runtime::serve_standalone(standalone, &mut caller, &signals, |heard| telling.tell(heard));
     if let (Err(_), Some(path)) = (&served, own)
         && path.metadata().is_ok_and(|it| it.len() == 0)
     {
