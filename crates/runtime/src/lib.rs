@@ -26,6 +26,7 @@ mod key;
 mod launch;
 mod line_start;
 mod locality;
+mod lock_file;
 mod missing;
 mod own_secrets;
 mod permission;

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use egress::ModelUse;
 use policy::{Backend, RunId};
@@ -13,6 +14,7 @@ use sandbox::ProcessStamp;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::lock_file;
 use crate::permission::Permission;
 use crate::state::{RECORD, StateDirectory, append, state};
 
@@ -222,10 +224,10 @@ impl RunRecord {
 
     /// Whether the run has been over for longer than `span`.
     #[must_use]
-    pub fn is_over_for(&self, span: std::time::Duration) -> bool {
+    pub fn is_over_for(&self, span: Duration) -> bool {
         let ended = self.ended.as_deref().and_then(|ended| ended.parse::<jiff::Timestamp>().ok());
         let age = ended.and_then(|ended| jiff::Timestamp::now().duration_since(ended).try_into().ok());
-        self.state != RunState::Running && age.is_some_and(|age: std::time::Duration| age > span)
+        self.state != RunState::Running && age.is_some_and(|age: Duration| age > span)
     }
 }
 
@@ -243,6 +245,9 @@ pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
+/// How long a run that is over may still hold what it had, before it is refused to touch it.
+const TAKING_AWAY: Duration = Duration::from_secs(30);
+
 /// Refuses to touch what a running run still uses. A run whose process was killed counts as running until it has been reaped.
 pub(crate) fn refuse_running(
     what: &'static str,
@@ -254,10 +259,13 @@ pub(crate) fn refuse_running(
         Err(Error::Record { .. }) => true, // it is damaged, and can only be removed
         Err(error) => return Err(error),
     };
-    if may_go_on && directory.live().join(run.as_str()).exists() {
-        return Err(Error::GoesOn { what, run: run.to_string() });
-    }
-    Ok(())
+    let lock = directory.live().join(run.as_str());
+    let goes_on = match may_go_on {
+        true => lock.exists(),
+        // It is over, and what it had is being taken away: at an engine, for seconds.
+        false => !lock_file::await_release(&lock, TAKING_AWAY),
+    };
+    if goes_on { Err(Error::GoesOn { what, run: run.to_string() }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -362,6 +370,19 @@ mod tests {
         std::fs::write(directory.live().join(run.as_str()), "").unwrap();
         let goes_on = RunRecord::remove(&directory, &run).unwrap_err().to_string();
         assert_eq!(goes_on, "remove run abcdefghjkmn: it is going on; end it first");
+        // It is over, and its process is still taking away what it had.
+        let lock = File::open(directory.live().join(run.as_str())).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        RunRecord { state: RunState::Ended, ..record() }.write(&directory, &run).unwrap();
+        let is_released = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let released = std::sync::Arc::clone(&is_released);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            released.store(true, std::sync::atomic::Ordering::SeqCst);
+            drop(lock);
+        });
+        refuse_running("remove", &directory, &run).unwrap();
+        assert!(is_released.load(std::sync::atomic::Ordering::SeqCst), "it did not wait");
         std::fs::write(directory.record(&run), "\n\n").unwrap();
         let damaged = RunRecord::read(&directory, &run).unwrap_err().to_string();
         assert_eq!(damaged, "read the record of run abcdefghjkmn: it is damaged");

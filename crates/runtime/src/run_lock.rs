@@ -3,14 +3,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use policy::RunId;
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
 use sandbox::{Started, UndoLog, Unwound};
 
 use crate::error::Error;
+use crate::lock_file;
 use crate::record::{RunRecord, RunState, now};
 use crate::state::{StateDirectory, in_directory, state};
 
@@ -107,12 +108,8 @@ pub fn reap_dead(directory: &StateDirectory) -> Vec<Reaped> {
 
 /// Whether there are runs whose process was killed. `false` while another process looks, which reaps them as well.
 pub(crate) fn are_dead(directory: &StateDirectory) -> bool {
-    let is_unlocked = |path: PathBuf| {
-        open_lock(&path)
-            .is_some_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
-    };
     let Some((_looking, entries)) = look(directory) else { return false };
-    entries.flatten().take(MOST).any(|entry| is_unlocked(entry.path()))
+    entries.flatten().take(MOST).any(|entry| lock_file::is_abandoned(&entry.path()))
 }
 
 /// Returns the lock files, and the lock of the one process that may look at them; `None` while another process looks.
@@ -122,18 +119,8 @@ fn look(directory: &StateDirectory) -> Option<(File, std::fs::ReadDir)> {
     Some((looking, std::fs::read_dir(directory.live()).ok()?))
 }
 
-/// Opens a lock file. Its undo log is obeyed, so it must be a regular file of this user's that nobody else may write to; a pipe in its
-/// place is not waited for.
-fn open_lock(path: &Path) -> Option<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
-    let about = file.metadata().ok()?;
-    let is_own = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o022 == 0;
-    (about.is_file() && is_own).then_some(file)
-}
-
 fn reap(directory: &StateDirectory, path: &Path) -> Option<Reaped> {
-    let file = open_lock(path)?;
+    let file = lock_file::open(path)?;
     // A run that is alive keeps its lock; of two that reap, one wins.
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     let name = path.file_name()?.to_str()?;
