@@ -174,7 +174,7 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
             stream.read_exact(&mut question).await?;
             Ok::<_, io::Error>(question)
         });
-        let question = question.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let question = question.await??;
         let answered = answer(gate, &question);
         if let Some(denied) = answered.denied {
             record_denial(gate, denied);
@@ -183,7 +183,7 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
         let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
         let answer = [&length.to_be_bytes()[..], &bytes].concat();
         let written = tokio::time::timeout(TCP_IDLE, stream.write_all(&answer)).await;
-        written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        written??;
     }
     Ok(())
 }

@@ -275,9 +275,7 @@ pub(super) async fn by_deadline<T>(
 ) -> io::Result<T> {
     match deadline {
         None => work.await,
-        Some(deadline) => tokio::time::timeout_at(deadline, work)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?,
+        Some(deadline) => tokio::time::timeout_at(deadline, work).await?,
     }
 }
 

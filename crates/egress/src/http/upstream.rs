@@ -145,8 +145,7 @@ async fn send_version_2(
     body: BodyLength,
 ) -> io::Result<SentRequest> {
     let ready = tokio::time::timeout(STREAM_WAIT, session.ready()).await;
-    let mut session =
-        ready.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(version2::broken)?;
+    let mut session = ready?.map_err(version2::broken)?;
     let uri = http::Uri::builder()
         .scheme(sending.scheme.as_str())
         .authority(sending.authority.as_str())
@@ -269,7 +268,7 @@ impl<'a> PendingResponse<'a> {
                 let received =
                     interim.until_final(async || poll_fn(|cx| poll_response(&mut response, cx)).await);
                 let received = tokio::time::timeout(FIRST_OCTET, received).await;
-                let response = received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+                let response = received??;
                 UpstreamResponse::of_version_2(response, method)
             }
         }

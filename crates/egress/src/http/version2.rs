@@ -39,7 +39,7 @@ pub(super) const SEND_BUFFER: usize = 64 * 1024;
 /// Returns the next piece of data, and gives its window back to the sender.
 pub(super) async fn next_data(stream: &mut RecvStream, stalled: Duration) -> io::Result<Option<Bytes>> {
     let next = tokio::time::timeout(stalled, stream.data()).await;
-    match next.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
+    match next? {
         None => Ok(None),
         Some(Ok(piece)) => {
             stream.flow_control().release_capacity(piece.len()).map_err(broken)?;
@@ -65,7 +65,7 @@ pub(super) async fn send_data(
         stream.reserve_capacity(piece.len());
         if stream.capacity() == 0 {
             let room = tokio::time::timeout(stalled, poll_fn(|cx| stream.poll_capacity(cx))).await;
-            match room.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
+            match room? {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(broken(error)),
                 None => return Err(io::ErrorKind::BrokenPipe.into()),
@@ -180,10 +180,7 @@ pub(super) async fn serve(
         .initial_connection_window_size(window.octets())
         .max_send_buffer_size(SEND_BUFFER)
         .handshake(stream);
-    let connection = tokio::time::timeout(PREFACE, handshake)
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        .map_err(broken)?;
+    let connection = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
     Ok((connection, window))
 }
 
@@ -198,10 +195,7 @@ pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2:
         .data_frame_budget(SMALL_FRAMES.min(SMALL_FRAMES_OF_WINDOW * window.octets() as usize))
         .max_send_buffer_size(SEND_BUFFER)
         .handshake(upstream);
-    let (send, connection) = tokio::time::timeout(PREFACE, handshake)
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        .map_err(broken)?;
+    let (send, connection) = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
     tokio::task::spawn_local(async move {
         let _ = connection.await;
         drop(window);

@@ -24,7 +24,7 @@ pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>
     let stream = Ahead { ahead: agent.ahead, stream: agent.reader };
     let handshake = TlsAcceptor::from(config).accept(stream);
     let stream = tokio::time::timeout(HANDSHAKE, handshake).await;
-    let stream = stream.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let stream = stream??;
     let version_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = AgentStream::Tls(Box::new(stream));
     Ok(if version_2 { Accepted::Version2(stream) } else { Accepted::Version1(stream) })

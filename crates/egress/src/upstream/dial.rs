@@ -51,7 +51,7 @@ pub(super) async fn dial_proxy(found: &[IpAddr], port: Port) -> io::Result<TcpSt
 pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> {
     #[expect(clippy::disallowed_methods, reason = "the platform is no destination of the agent's")]
     let dialled = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
-    dialled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    dialled?
 }
 
 /// Connects to the first of these addresses that answers.

@@ -132,9 +132,7 @@ impl fmt::Debug for Broker {
 /// Connects a socket within the timeout.
 async fn finish(socket: TcpSocket, address: IpAddr, port: Port) -> io::Result<TcpStream> {
     let connecting = socket.connect(SocketAddr::new(address, port.number()));
-    let stream = tokio::time::timeout(CONNECT, connecting)
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let stream = tokio::time::timeout(CONNECT, connecting).await??;
     if stream.local_addr()? == stream.peer_addr()? {
         // If nothing listens at the port and the kernel chose that very port for the socket, it connects to itself.
         return Err(io::ErrorKind::ConnectionRefused.into());

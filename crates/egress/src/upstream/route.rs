@@ -21,9 +21,7 @@ pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> i
         Destination::Proxy(proxy) => {
             let (proxy, grant) = (proxy.clone(), exchange.grant());
             let through = cascade::through(gate, &proxy, grant.host(), grant.port());
-            let stream = tokio::time::timeout(CONNECT, through)
-                .await
-                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+            let stream = tokio::time::timeout(CONNECT, through).await??;
             exchange.reach_through(&proxy.id);
             return Ok(stream);
         }

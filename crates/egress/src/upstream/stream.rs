@@ -42,7 +42,7 @@ impl Upstream {
         };
         let connector = TlsConnector::from(gate.trust().config(offer)?);
         let tls = tokio::time::timeout(CONNECT, connector.connect(name, stream)).await;
-        Ok(Self::Tls(Box::new(tls.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??)))
+        Ok(Self::Tls(Box::new(tls??)))
     }
 
     /// Whether the upstream chose HTTP/2.
