@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use policy::{Backend, Inbound};
+use policy::Inbound;
 use sandbox::{Exit, InitChannels, Sidecar, Signals, Started, UndoLog};
 
 use crate::companion::{Companions, RunContext};
@@ -142,13 +142,8 @@ fn start_sandbox(
     undo: &mut UndoLog,
 ) -> Result<StartedPair, Error> {
     let PlannedRun { command, host, plan, .. } = planned;
-    let start = match plan.backend {
-        Backend::Linux | Backend::Container => sandbox::start_linux,
-        Backend::Docker => sandbox::start_docker,
-        Backend::Process => sandbox::start_process,
-    };
     let filled = exposed.put_into(plan)?;
-    let started = start(&filled, host, command, channels, &mut launch, undo);
+    let started = sandbox::start(&filled, host, command, channels, &mut launch, undo);
     drop(filled);
     launch.finish(started)
 }

@@ -1,11 +1,13 @@
-//! Waits for the first and the last message of a sidecar.
+//! The messages of a sidecar: takes them as they come, and waits for the first and the last.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use egress::{SidecarMessage, Summary};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use crate::report::Report;
 
@@ -14,13 +16,31 @@ const LONGEST_START: Duration = Duration::from_secs(60);
 /// How long a sidecar that was told to end may take over its last message.
 const LONGEST_END: Duration = Duration::from_secs(5);
 
+/// The longest message, in octets.
+pub(crate) const LONGEST_MESSAGE: usize = 8192;
+
+/// Returns the next message that has come, or none if there will be no more. What is no message is passed over.
+///
+/// # Errors
+/// `EAGAIN` if none has come.
+pub(crate) fn next(socket: impl AsFd) -> rustix::io::Result<Option<SidecarMessage>> {
+    let mut buffer = [0; LONGEST_MESSAGE];
+    loop {
+        let (length, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
+        if length == 0 {
+            return Ok(None);
+        }
+        if let Some(message) = SidecarMessage::parse(&buffer[..length]) {
+            return Ok(Some(message));
+        }
+    }
+}
+
 /// Waits for the certificate of the run's authority, which the sidecar makes while the sandbox is being made.
 pub(crate) fn await_authority(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let mut buffer = [0; 8192];
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
     rustix::event::poll(&mut fds, Timespec::try_from(LONGEST_START).ok().as_ref())?;
-    let (length, _) = rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)?;
-    match SidecarMessage::parse(&buffer[..length]) {
+    match next(notices)? {
         Some(SidecarMessage::Authority(pem)) => Ok(pem.into_bytes()),
         Some(SidecarMessage::Failed { why, .. }) => Err(io::Error::other(format!("it failed to {why}"))),
         _ => Err(io::Error::other("it told something else than its authority")),
@@ -29,23 +49,19 @@ pub(crate) fn await_authority(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 
 /// Reports what the sidecar still tells after the command has ended, and returns its summary.
 pub(crate) fn await_summary(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
-    let mut buffer = [0; 8192];
     let deadline = Instant::now() + LONGEST_END;
     while Instant::now() < deadline {
         let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
         let _ = rustix::event::poll(&mut fds, left.as_ref());
-        match rustix::net::recv(notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT) {
-            Ok((length @ 1.., _)) => match SidecarMessage::parse(&buffer[..length]) {
-                Some(SidecarMessage::Denied(notice)) => report(Report::Denied(&notice)),
-                Some(SidecarMessage::Summary(summary)) => return Some(summary),
-                Some(SidecarMessage::Failed { why, .. }) => {
-                    report(Report::Notice(&format!("the sidecar failed to {why}")));
-                }
-                Some(SidecarMessage::Authority(_)) | None => {}
-            },
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            _ => return None,
+        match next(notices) {
+            Ok(Some(SidecarMessage::Denied(notice))) => report(Report::Denied(&notice)),
+            Ok(Some(SidecarMessage::Summary(summary))) => return Some(summary),
+            Ok(Some(SidecarMessage::Failed { why, .. })) => {
+                report(Report::Notice(&format!("the sidecar failed to {why}")));
+            }
+            Ok(Some(SidecarMessage::Authority(_))) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(None) | Err(_) => return None,
         }
     }
     None

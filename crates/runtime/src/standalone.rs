@@ -27,6 +27,7 @@ use self::inside::Inside;
 use self::provide::{Provided, provide};
 use crate::error::{Error, plumbing};
 use crate::platform::Platform;
+use crate::sidecar_messages::{self, LONGEST_MESSAGE};
 
 /// A sidecar without a run of this program's.
 #[derive(Debug)]
@@ -254,18 +255,15 @@ impl Parent<'_> {
 
     /// Reports denials since the last call, and records that are missing from the audit.
     fn report_notices(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
-        let mut buffer = [0; LONGEST_MESSAGE];
-        while let Ok((length @ 1.., _)) =
-            rustix::net::recv(&self.notices, &mut buffer[..], RecvFlags::DONTWAIT)
-        {
-            match SidecarMessage::parse(&buffer[..length]) {
-                Some(SidecarMessage::Denied(notice)) => on_event(SidecarEvent::Denied(&notice)),
-                Some(SidecarMessage::Summary(summary)) => {
+        while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
+            match message {
+                SidecarMessage::Denied(notice) => on_event(SidecarEvent::Denied(&notice)),
+                SidecarMessage::Summary(summary) => {
                     // Records that could not be written are the error that the sidecar ends with.
                     let omitted = Summary { unwritten: None, ..summary };
                     omitted.missing_records().for_each(|missing| on_event(SidecarEvent::Fault(&missing)));
                 }
-                _ => {}
+                SidecarMessage::Authority(_) | SidecarMessage::Failed { .. } => {}
             }
         }
     }
@@ -273,7 +271,6 @@ impl Parent<'_> {
 
 /// The message of a sidecar that serves; any other says why it does not.
 const READY: &[u8] = b"ready";
-const LONGEST_MESSAGE: usize = 8 << 10;
 
 /// What the sidecar says about itself.
 enum Status {

@@ -17,6 +17,7 @@ use crate::platform::Platform;
 use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
 use crate::set_up_log::SetUpLog;
+use crate::sidecar_messages;
 use crate::streams::RunningCopiers;
 use crate::terminal_relay::Relay;
 
@@ -284,19 +285,15 @@ impl Watch<'_> {
 
     /// Takes the messages of the sidecar.
     fn take_notices(&mut self, state: &mut State) {
-        let mut buffer = [0; 8192];
-        while let Ok((length @ 1.., _)) =
-            rustix::net::recv(self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
-        {
-            match SidecarMessage::parse(&buffer[..length]) {
-                Some(SidecarMessage::Denied(notice)) if state.is_full_screen() => state.hold(notice),
-                Some(SidecarMessage::Denied(notice)) => (self.report)(Report::Denied(&notice)),
-                Some(SidecarMessage::Summary(found)) => state.summary = Some(found),
-                Some(SidecarMessage::Failed { why, remedy }) => {
+        while let Ok(Some(message)) = sidecar_messages::next(self.notices) {
+            match message {
+                SidecarMessage::Denied(notice) if state.is_full_screen() => state.hold(notice),
+                SidecarMessage::Denied(notice) => (self.report)(Report::Denied(&notice)),
+                SidecarMessage::Summary(found) => state.summary = Some(found),
+                SidecarMessage::Failed { why, remedy } => {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
                 }
-                Some(SidecarMessage::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
-                None => {}
+                SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
             }
         }
     }

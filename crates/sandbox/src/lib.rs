@@ -38,6 +38,7 @@ mod setup;
 mod socket_broker;
 mod source;
 mod spawn;
+mod start;
 mod started;
 mod step;
 mod subordinate;
@@ -54,8 +55,7 @@ pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
     Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_SLOT_WAIT, Outward,
     POOL_MAX_IDLE, accepts, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, outward,
-    read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent, start as start_docker,
-    wire_run_network,
+    read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use environment::programs_of;
@@ -66,7 +66,7 @@ pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use launch::Stdio;
-pub use linux::{Ahead, start as start_linux, within_subordinate_ids};
+pub use linux::{Ahead, within_subordinate_ids};
 pub use path_identity::{PathIdentity, resolved};
 pub use plan::additions::Additions;
 pub use plan::companion::plan_companion;
@@ -75,12 +75,12 @@ pub use plan::identity::takes_account;
 pub use plan::ids::{IdMapping, IdRange, Identity, MappedId};
 pub use plan::limits::LimitsPlan;
 pub use plan::{Plan, plan};
-pub use process::start as start_process;
 pub use process_stamp::ProcessStamp;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
 pub use socket_broker::{Probed, SocketBroker, ask_for_socket, take_socket};
+pub use start::start;
 pub use started::{EndingInit, InitChannels, SidecarStart, Started, Taken};
 pub use step::{Cache, PrivateFile, Step};
 pub use subordinate::{NoSubordinateIds, SubordinateIds};

@@ -36,7 +36,7 @@ const LARGEST: u64 = 8 << 20;
 ///
 /// # Errors
 /// When the control group, the proxy's listener or init itself cannot be made.
-pub fn start(
+pub(crate) fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],

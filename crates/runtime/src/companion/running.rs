@@ -14,6 +14,7 @@ use super::wait::readable;
 use crate::error::Error;
 use crate::locality::Locality;
 use crate::report::Report;
+use crate::sidecar_messages;
 use crate::taken_image::TakenImage;
 
 /// How long a sandbox may take to begin its command; an engine, with its wait for a slot and the containers.
@@ -140,29 +141,25 @@ impl Running {
     }
 
     pub(super) fn take_notices(&mut self, report: &mut dyn FnMut(Report<'_>)) {
-        let mut buffer = [0; 8192];
-        while let Ok((length @ 1.., _)) =
-            rustix::net::recv(&self.notices, &mut buffer[..], rustix::net::RecvFlags::DONTWAIT)
-        {
-            match SidecarMessage::parse(&buffer[..length]) {
-                Some(SidecarMessage::Denied(mut notice)) => {
+        while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
+            match message {
+                SidecarMessage::Denied(mut notice) => {
                     // What would allow it is not for the command to change.
                     notice.hint = None;
                     notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
                     report(Report::Denied(&notice));
                 }
-                Some(SidecarMessage::Authority(pem)) => self.sandbox.hand_over(pem.as_bytes()),
-                Some(SidecarMessage::Failed { why, .. }) => {
+                SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
+                SidecarMessage::Failed { why, .. } => {
                     let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
                     report(Report::Notice(&told));
                 }
-                Some(SidecarMessage::Summary(summary)) => {
+                SidecarMessage::Summary(summary) => {
                     for missing in summary.missing_records() {
                         let name = &self.companion.name;
                         report(Report::Notice(&format!("of companion `{name}`: {missing}")));
                     }
                 }
-                None => {}
             }
         }
     }

@@ -75,18 +75,14 @@ fn begin(
         notices: notices.as_fd(),
         state: LaunchState::Waiting(Box::new(endpoints)),
     };
-    let lines = InitChannels {
+    let channels = InitChannels {
         stdio: Stdio::Descriptors(streams),
         link,
         broker: Some(broker_inside),
         visits,
         ahead: None,
     };
-    let start = match plan.engine {
-        Some(_) => sandbox::start_docker,
-        None => sandbox::start_linux,
-    };
-    let started = start(&plan, context.host, &command, lines, &mut launch, undo);
+    let started = sandbox::start(&plan, context.host, &command, channels, &mut launch, undo);
     let name_at_engine = plan.engine.is_some().then(|| plan.run.clone());
     let StartedPair { sandbox, sidecar, .. } = launch.finish(started).map_err(|error| Error::Companion {
         name: companion.name.to_string(),

@@ -78,7 +78,6 @@ use self::slots::Slots;
 pub use self::wire::wire_run_network;
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::{EngineKind, EngineRun, socket};
@@ -174,9 +173,8 @@ async fn take_away(
 ///
 /// # Errors
 /// When a source is refused, or the shim cannot be started. Whatever was acquired is in `undo`.
-pub fn start(
+pub(crate) fn start(
     plan: &Plan,
-    _host: &Host,
     command: &[OsString],
     InitChannels { stdio, link, broker, visits, .. }: InitChannels,
     sidecar: &mut dyn SidecarStart,

@@ -74,11 +74,11 @@ pub(crate) struct Inherited<'a> {
 ///
 /// # Errors
 /// When the control group, a source, or init itself cannot be made. Everything that was acquired is in `undo`.
-pub fn start(
+pub(crate) fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],
-    lines: InitChannels,
+    channels: InitChannels,
     sidecar: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
@@ -89,7 +89,7 @@ pub fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let InitChannels { stdio, link, broker, ahead, .. } = lines;
+    let InitChannels { stdio, link, broker, ahead, .. } = channels;
     // A network that was made ahead is redirected already, so it does not fit `veth`.
     let ahead = ahead.filter(|_| plan.wiring == Wiring::Redirect);
     let inherited =
