@@ -122,32 +122,6 @@ impl Exchange<Asked> {
             Err(denial) => Err(self.record.deny(denial)),
         }
     }
-
-    /// Records a request that was refused because its destination is ambiguous or unreadable.
-    pub(crate) fn refuse_unreadable(
-        gate: &Rc<Gate>,
-        plane: policy::Plane,
-        target: &str,
-        denial: Denial,
-    ) -> Denial {
-        Record::begin(gate, plane, "HTTP", target.escape_default().to_string()).deny(denial)
-    }
-
-    /// Records a request that the gateway answered by itself.
-    pub(crate) fn answered(gate: &Rc<Gate>, method: &str, target: &str, status: u16) {
-        let target = target.escape_default().to_string();
-        Record::begin(gate, policy::Plane::Gateway, method, target).answered(status);
-    }
-
-    /// Records a datagram, which no rule can allow.
-    pub(crate) fn refuse_datagram(gate: &Rc<Gate>, target: String, denial: Denial) {
-        Record::begin(gate, policy::Plane::Transparent, "UDP", target).deny(denial);
-    }
-
-    /// Records a denied DNS name.
-    pub(crate) fn refuse_name(gate: &Rc<Gate>, name: &str, denial: Denial) {
-        Record::begin(gate, policy::Plane::Dns, "DNS", name.to_owned()).deny(denial);
-    }
 }
 
 impl Exchange<Granted> {

@@ -15,8 +15,8 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use crate::acceptor::survive;
+use crate::audit;
 use crate::denied_once::{DeniedOnce, Novelty};
-use crate::exchange::Exchange;
 use crate::gate::Gate;
 
 /// How many errors are read in a row, and how long none is read after that. An agent that sends a flood costs no more. What the socket
@@ -113,8 +113,8 @@ fn record(gate: &Rc<Gate>, once: &mut DeniedOnce, target: SocketAddr) {
 fn record_once(gate: &Rc<Gate>, once: &mut DeniedOnce, target: String) {
     let denial = Denial::new(Guard::Protocol, "UDP does not lead out of the sandbox: only TCP does, and DNS");
     match once.denied(&target) {
-        Novelty::First => Exchange::refuse_datagram(gate, target, denial),
-        Novelty::TooMany => Exchange::refuse_datagram(gate, FURTHER.to_owned(), denial),
+        Novelty::First => audit::record_datagram(gate, target, denial),
+        Novelty::TooMany => audit::record_datagram(gate, FURTHER.to_owned(), denial),
         Novelty::Known => {}
     }
 }

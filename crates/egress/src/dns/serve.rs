@@ -15,8 +15,8 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use super::answer::{DeniedName, answer};
 use crate::acceptor::{Acceptor, survive};
+use crate::audit;
 use crate::denied_once::Novelty;
-use crate::exchange::Exchange;
 use crate::gate::Gate;
 
 /// How many datagrams are received at once.
@@ -193,9 +193,9 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
 fn record_denial(gate: &Rc<Gate>, DeniedName { name, denial }: DeniedName) {
     let novelty = gate.names().borrow_mut().denied(&name);
     match novelty {
-        Novelty::First => Exchange::refuse_name(gate, &name, denial),
+        Novelty::First => audit::record_denied_name(gate, &name, denial),
         Novelty::TooMany => {
-            Exchange::refuse_name(gate, "further denied names, which are not recorded one by one", denial)
+            audit::record_denied_name(gate, "further denied names, which are not recorded one by one", denial)
         }
         Novelty::Known => {}
     }

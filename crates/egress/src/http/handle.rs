@@ -12,7 +12,8 @@ use super::head::RequestHead;
 use super::problem::After;
 use super::refuse::deny;
 use super::request::{Request, Via};
-use crate::exchange::{self, Asked, Exchange};
+use crate::audit;
+use crate::exchange;
 use crate::gate::Gate;
 use crate::inject::{Form, Sending, inject};
 
@@ -60,7 +61,7 @@ async fn refuse_unreadable(
     denial: Denial,
 ) -> io::Result<After> {
     let shown = request.head.target.clone();
-    let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), &shown, denial);
+    let denial = audit::record_unreadable(gate, via.plane(), &shown, denial);
     refuse(gate, request, answer, &denial, &shown).await
 }
 

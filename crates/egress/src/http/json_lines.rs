@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::exchange::{Asked, Exchange};
+use crate::audit;
 use crate::gate::Gate;
 use crate::http::gateway::{NO_ROOM, ReservedMemory};
 use crate::http::head::Buffered;
@@ -121,7 +121,7 @@ fn unreadable(why: String) -> Denial {
 
 /// Records a refused line, and returns the answer to it.
 fn refused(gate: &Rc<Gate>, target: &str, denial: Denial, status: u16) -> serde_json::Value {
-    let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, target, denial);
+    let denial = audit::record_unreadable(gate, Plane::Gateway, target, denial);
     json!({"error": denial.reason, "status": status, "guard": denial.guard.code()})
 }
 

@@ -17,8 +17,8 @@ use super::outgoing::{within_stall_limit, write_last_within_limit};
 use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::{AgentReader, AgentStream, AgentWriter};
+use crate::audit;
 use crate::ending::UnderWay;
-use crate::exchange::{Asked, Exchange};
 use crate::gate::Gate;
 use crate::tunnel;
 
@@ -110,7 +110,7 @@ async fn refuse(
 ) -> io::Result<()> {
     let denial = Denial::new(Guard::Framing, why);
     let recorded = target.unwrap_or("unreadable request");
-    let denial = Exchange::<Asked>::refuse_unreadable(gate, via.plane(), recorded, denial);
+    let denial = audit::record_unreadable(gate, via.plane(), recorded, denial);
     let reply = problem::denied(&denial, target.unwrap_or_default(), gate.run(), 400);
     write_last_within_limit(writer, &reply.to_version_1(After::Close)).await
 }
@@ -150,7 +150,7 @@ async fn connect(
     let here = agent.reader.local_addr().ok().map(|address| address.port());
     let granted = match connect_target(head, here) {
         Ok((host, port)) => tunnel::ask(gate, "CONNECT", head.target.clone(), host, port),
-        Err(denial) => Err(Exchange::<Asked>::refuse_unreadable(gate, Plane::Forward, &head.target, denial)),
+        Err(denial) => Err(audit::record_unreadable(gate, Plane::Forward, &head.target, denial)),
     };
     let pinned = match granted {
         Ok(exchange) if exchange.grant().carriage() == Carriage::Terminated => {

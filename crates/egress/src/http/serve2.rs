@@ -19,7 +19,7 @@ use super::problem::{self, After};
 use super::request::{Request, Via};
 use super::stream::AgentStream;
 use super::{http2_limits, version2};
-use crate::exchange::{Asked, Exchange};
+use crate::audit;
 use crate::gate::Gate;
 
 /// How long a connection may be without a stream.
@@ -74,8 +74,7 @@ async fn serve_stream(
         Ok(head) => head,
         Err(why) => {
             let denial = Denial::new(Guard::Framing, why);
-            let denial =
-                Exchange::<Asked>::refuse_unreadable(gate, via.plane(), "unreadable request", denial);
+            let denial = audit::record_unreadable(gate, via.plane(), "unreadable request", denial);
             let reply = problem::denied(&denial, "", gate.run(), 400);
             return answer.reply(reply, After::KeepAlive).await.map(drop);
         }

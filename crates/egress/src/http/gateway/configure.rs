@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::refused::{after_unread, recorded, refusal};
 use super::whole_body::{WholeBody, read_whole, too_large};
-use crate::exchange::{Asked, Exchange};
+use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::problem::{After, Reply};
@@ -52,7 +52,7 @@ pub(super) async fn configure(
 ) -> io::Result<After> {
     let refuse = |why: &'static str| {
         let denial = Denial::new(Guard::Credential, why);
-        Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/configure", denial);
+        audit::record_unreadable(gate, Plane::Gateway, "/configure", denial);
         refusal(403, "credential_unavailable", why)
     };
     let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));

@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 
 use super::refused::{Refused, after_unread, recorded, refusal};
 use super::whole_body::{ReservedMemory, WholeBody, read_whole};
-use crate::exchange::{self, Asked, Exchange, Ready};
+use crate::audit;
+use crate::exchange::{self, Exchange, Ready};
 use crate::gate::Gate;
 use crate::http::Fields;
 use crate::http::answer::Answer;
@@ -94,14 +95,14 @@ async fn prepare(
 /// Records and refuses a request in a run without a provider of models.
 fn not_configured(gate: &Rc<Gate>, request: &Request<'_>) -> Refused {
     let why = "LLM proxy not configured";
-    Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/llm", Denial::new(Guard::Provider, why));
+    audit::record_unreadable(gate, Plane::Gateway, "/llm", Denial::new(Guard::Provider, why));
     let reply = refusal(503, "provider_not_declared", why);
     Refused::Answered { reply, after: after_unread(request) }
 }
 
 /// Records and refuses a request before its target has been judged.
 fn unreadable(gate: &Rc<Gate>, denial: Denial, shown: &str) -> Refused {
-    let denial = Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, shown, denial);
+    let denial = audit::record_unreadable(gate, Plane::Gateway, shown, denial);
     Refused::denied(denial, shown)
 }
 

@@ -13,8 +13,9 @@ use super::control_headers::ControlHeaders;
 use super::refused::{Refused, after_unread, refusal};
 use super::template;
 use super::whole_body::{NO_ROOM, ReservedMemory, WholeBody, read_whole};
+use crate::audit;
 use crate::credentials::unfit;
-use crate::exchange::{Asked, Exchange, Pinned, Ready};
+use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
@@ -61,7 +62,7 @@ async fn prepare(
     answer: &mut Answer<'_>,
 ) -> Result<Prepared, Refused> {
     let headers = ControlHeaders::read(&request.head.fields).map_err(|why| {
-        Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, "/proxy", Denial::new(Guard::Syntax, why));
+        audit::record_unreadable(gate, Plane::Gateway, "/proxy", Denial::new(Guard::Syntax, why));
         Refused::Answered { reply: refusal(400, "target_syntax", why), after: after_unread(request) }
     })?;
     let denied = |denial| Refused::denied(denial, &headers.target);
@@ -83,9 +84,8 @@ struct Judged {
 
 /// Judges the template of the target, and pins it to addresses that the guard judged. S0.45, S0.46
 async fn judge(gate: &Rc<Gate>, method: &Method, headers: &ControlHeaders) -> Result<Judged, Denial> {
-    let (target, origin_form) = template::judged(&headers.target).map_err(|denial| {
-        Exchange::<Asked>::refuse_unreadable(gate, Plane::Gateway, &headers.target, denial)
-    })?;
+    let (target, origin_form) = template::judged(&headers.target)
+        .map_err(|denial| audit::record_unreadable(gate, Plane::Gateway, &headers.target, denial))?;
     let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
     asked.provider = Some(headers.provider.clone());
     let granted = Exchange::begin(gate, method.as_str(), headers.target.clone(), asked).authorize(gate)?;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use policy::Denial;
 use serde::Serialize;
 
-use crate::exchange::{Asked, Exchange};
+use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::head::{BodyLength, RequestHead};
@@ -70,7 +70,7 @@ pub(super) fn refusal(status: u16, code: &str, why: &str) -> Reply {
 
 /// Records that the gateway answers a request by itself, and returns its reply.
 pub(super) fn recorded(gate: &Rc<Gate>, head: &RequestHead, reply: Reply) -> Reply {
-    Exchange::<Asked>::answered(gate, head.method.as_str(), &head.target, reply.status);
+    audit::record_own_answer(gate, head.method.as_str(), &head.target, reply.status);
     reply
 }
 
