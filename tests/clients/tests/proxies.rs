@@ -113,6 +113,8 @@ fn one_over_tls_is_verified_before_it_is_told_anything() {
     assert_eq!(site.requests().len(), 2, "{:?}", site.requests());
     let audit = site.lockgate(&["audit", "show", "latest", "--json"]);
     password.is_not_in("the audit", &audit.stdout);
+    let blamed = audit.stdout.matches("proxy secure cannot be spoken to over TLS").count();
+    assert_eq!(blamed, 2, "{audit}");
 }
 
 #[test]

@@ -50,10 +50,12 @@ impl ProxyConnector<'_> {
     /// Connects to a host through a proxy.
     pub(super) async fn connect(&self, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
         let refused = |why: String| refusal(proxy, &why);
+        let failed = |what: &str, error: &io::Error| {
+            io::Error::new(error.kind(), format!("proxy {} {what}: {error}", proxy.id))
+        };
         let found = self.answers.of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
-        let mut stream = dial_proxy(&found, proxy.port).await.map_err(|error| {
-            io::Error::new(error.kind(), format!("proxy {} cannot be reached: {error}", proxy.id))
-        })?;
+        let mut stream =
+            dial_proxy(&found, proxy.port).await.map_err(|error| failed("cannot be reached", &error))?;
         match proxy.scheme {
             ProxyScheme::Http => {
                 connect(&mut stream, host, port, self.credential).await.map_err(refused)?;
@@ -67,7 +69,10 @@ impl ProxyConnector<'_> {
                     Host::Address(address) => ServerName::from(*address),
                 };
                 let connector = TlsConnector::from(self.trust.config(Offer::Version1)?);
-                let mut stream = connector.connect(name, stream).await?;
+                let mut stream = connector
+                    .connect(name, stream)
+                    .await
+                    .map_err(|error| failed("cannot be spoken to over TLS", &error))?;
                 connect(&mut stream, host, port, self.credential).await.map_err(refused)?;
                 Ok(Dialled::Tls(Box::new(stream)))
             }

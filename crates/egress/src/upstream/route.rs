@@ -21,7 +21,10 @@ pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> i
         Destination::Proxy(proxy) => {
             let (proxy, grant) = (proxy.clone(), exchange.grant());
             let through = cascade::through(gate, &proxy, grant.host(), grant.port());
-            let stream = tokio::time::timeout(CONNECT, through).await??;
+            let stream = tokio::time::timeout(CONNECT, through).await.map_err(|_| {
+                let why = format!("proxy {} did not answer in {} s", proxy.id, CONNECT.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            })??;
             exchange.reach_through(&proxy.id);
             return Ok(stream);
         }
