@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::key::audit_key;
 use crate::locality::Locality;
 use crate::platform::{History, Platform, Sources};
+use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarCredentials};
 use crate::sidecar_messages::await_authority;
 use crate::state::{StateDirectory, append};
@@ -54,7 +55,7 @@ pub(crate) struct SidecarLaunch<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) directory: &'a StateDirectory,
     /// The proxy of the caller's environment, for a sidecar in a container, which does not have that environment.
-    pub(crate) proxy: Option<(String, String)>,
+    pub(crate) proxy: Option<ProxyVariables>,
     pub(crate) notices: BorrowedFd<'a>,
     pub(crate) state: LaunchState,
 }

@@ -17,6 +17,7 @@ use crate::homes::refuse_home;
 use crate::images::Images;
 use crate::launch::PlatformData;
 use crate::platform::{History, Sources};
+use crate::proxy_url::ProxyVariables;
 use crate::random_ids::{new_run_id, placeholders};
 use crate::settings::user_file;
 use crate::sidecar::SidecarCredentials;
@@ -67,7 +68,7 @@ pub(crate) struct RunInputs {
     /// The credentials that the command is given by value.
     pub(crate) exposed: Exposed,
     /// The proxy of the caller's environment without its user, and what goes past it.
-    pub(crate) proxy: Option<(String, String)>,
+    pub(crate) proxy: Option<ProxyVariables>,
     pub(crate) companions: PreparedCompanions,
     /// The ports of this machine by which the command is reached.
     pub(crate) ports: Vec<(OwnedFd, Inbound)>,

@@ -7,6 +7,7 @@ use egress::Detour;
 use image::Transport;
 use policy::{Host, HostPattern, Policy, Proxy};
 use sandbox::Caller;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::stash::Stash;
@@ -69,16 +70,23 @@ pub(crate) fn detour(caller: &Caller, transport: Transport) -> Result<Option<Det
     Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(caller) }))
 }
 
-/// Returns the proxy and what goes past it, as in the caller's environment but without the user and password: only that there is a user
-/// remains visible.
-pub(crate) fn without_user(caller: &Caller) -> Option<(String, String)> {
+/// The proxy that the caller's environment names, without its user and password: only that there is a user remains visible.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ProxyVariables {
+    pub(crate) url: String,
+    /// What goes past it.
+    pub(crate) no_proxy: String,
+}
+
+/// Returns the proxy of the caller's environment, if it names one.
+pub(crate) fn without_user(caller: &Caller) -> Option<ProxyVariables> {
     let url = caller.variable(NAME).filter(|url| !url.is_empty())?;
     let (address, user) = split(url);
     let address = match (user, address.split_once("://")) {
         (Some(_), Some((scheme, rest))) => format!("{scheme}://user:password@{rest}"),
         _ => address,
     };
-    Some((address, unproxied(caller).to_owned()))
+    Some(ProxyVariables { url: address, no_proxy: unproxied(caller).to_owned() })
 }
 
 /// Splits an address into the rest and its user information.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use policy::{Carriage, Plane, Scheme};
 use tokio::net::TcpStream;
 
+use super::clear::serve_clear;
 use super::client_hello::ServerName;
 use super::refuse::{RefuseBy, refuse, unreachable};
 use super::sniff::{self, Carried};
 use super::{agree, copy, not_tls, preface};
 use crate::exchange::{Exchange, Pinned};
 use crate::gate::Gate;
-use crate::http::{AgentStream, Buffered, Via, serve_requests};
+use crate::http::{Buffered, Via};
 use crate::upstream::{self, Dialled};
 
 /// How long a tunnel may be idle. Interactive sessions pause for long.
@@ -111,6 +112,5 @@ async fn serve_clear_requests(
     let (host, port) = (grant.host().clone(), grant.port());
     let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
     drop(exchange);
-    let Buffered { ahead, reader } = agent;
-    Box::pin(serve_requests(Rc::clone(gate), via, AgentStream::Tcp(reader), ahead)).await
+    serve_clear(gate, via, agent).await
 }

@@ -5,6 +5,7 @@
 //! refused at once: with a TLS alert if the agent has begun TLS, else with a reset.
 
 mod carry;
+mod clear;
 mod client_hello;
 mod connect;
 mod copy;

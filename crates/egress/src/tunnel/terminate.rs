@@ -9,12 +9,13 @@ use std::rc::Rc;
 use policy::{Denial, Guard, Plane, Scheme};
 use tokio::net::TcpStream;
 
+use super::clear::serve_clear;
 use super::refuse::{RefuseBy, refuse};
 use super::sniff::Carried;
 use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
-use crate::http::{AgentStream, Buffered, Via, serve_requests, serve_streams};
+use crate::http::{Buffered, Via, serve_requests, serve_streams};
 use crate::tls::{Accepted, accept};
 
 /// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
@@ -31,8 +32,7 @@ pub(super) async fn terminate(
         Carried::Http => {
             exchange.into_requests();
             let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
-            let Buffered { ahead, reader } = agent;
-            Box::pin(serve_requests(Rc::clone(gate), via, AgentStream::Tcp(reader), ahead)).await
+            serve_clear(gate, via, agent).await
         }
         Carried::Other => {
             let why = "only requests of HTTP may go there, because a credential is bound or a rule names paths or methods";

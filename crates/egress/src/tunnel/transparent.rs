@@ -9,6 +9,7 @@ use policy::{Carriage, Host, Plane, Port, Scheme, View};
 use rustix::io::Errno;
 use tokio::net::TcpStream;
 
+use super::clear::serve_clear;
 use super::refuse::{RefuseBy, refuse};
 use super::sniff::{self, Carried};
 use super::terminate::terminate;
@@ -16,7 +17,7 @@ use super::{carry, not_tls, preface};
 use crate::acceptor::Acceptor;
 use crate::exchange::{Asked, Exchange, Granted};
 use crate::gate::Gate;
-use crate::http::{AgentStream, Buffered, Via, serve_requests};
+use crate::http::{Buffered, Via};
 
 /// Ports whose clients speak first, so nothing is dialled before their first octets are judged.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
@@ -59,7 +60,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
         Carried::Http => {
             exchange.into_requests();
             let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
-            return requests(gate, via, agent).await;
+            return serve_clear(&gate, via, agent).await;
         }
         Carried::Nothing => return nothing_said(&gate, exchange, agent).await,
         Carried::Tls(_) => (exchange.carries("TLS", View::Tls), RefuseBy::TlsAlert),
@@ -74,7 +75,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
 /// Serves a connection to the sidecar's own address, whose ports are the explicit planes.
 async fn serve_sidecar_port(gate: Rc<Gate>, stream: TcpStream, port: u16) -> io::Result<()> {
     let Some(via) = plane_at(port, gate.has_gateway()) else { return stream.set_zero_linger() };
-    requests(gate, via, Buffered::new(stream)).await
+    serve_clear(&gate, via, Buffered::new(stream)).await
 }
 
 /// Whether the agent's first octets must be judged before anything is dialled, by the answer to the question without them.
@@ -138,12 +139,6 @@ fn plane_at(port: u16, has_gateway: bool) -> Option<Via> {
         FORWARD_PORT => Some(Via::Proxy),
         _ => None,
     }
-}
-
-/// Serves requests in the clear. Boxed, so that the many connections that are carried hold no memory for it.
-async fn requests(gate: Rc<Gate>, via: Via, agent: Buffered<TcpStream>) -> io::Result<()> {
-    let Buffered { ahead, reader } = agent;
-    Box::pin(serve_requests(gate, via, AgentStream::Tcp(reader), ahead)).await
 }
 
 /// Returns the address the agent dialled: the translated one that the kernel kept, or else the socket's own (`tproxy`). For a

@@ -9,6 +9,8 @@ use sandbox::RunNetwork;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::proxy_url::ProxyVariables;
+
 /// The bootstrap message as it goes over the line.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Bootstrap {
@@ -17,7 +19,7 @@ pub(super) struct Bootstrap {
     /// The sources that the policy is compiled from, by the same program that compiled it on the sending side.
     pub(super) layers: Layers,
     /// The proxy of the caller's environment without its user, and what goes past it.
-    pub(super) proxy: Option<(String, String)>,
+    pub(super) proxy: Option<ProxyVariables>,
     /// The companion whose sidecar this is; `None` for the command's.
     pub(super) companion: Option<String>,
     /// The companions that the sidecar may reach, each by its name, at its address on a network of its own.
@@ -59,7 +61,7 @@ pub(super) struct ParsedBootstrap {
     pub(super) run: RunId,
     pub(super) network: RunNetwork,
     pub(super) layers: Layers,
-    pub(super) proxy: Option<(String, String)>,
+    pub(super) proxy: Option<ProxyVariables>,
     pub(super) companion: Option<String>,
     pub(super) companions: Vec<(Hostname, Entrance)>,
     pub(super) chains: Vec<CompanionChain>,

@@ -22,7 +22,7 @@ use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
 use crate::inbound;
 use crate::platform::PlatformLink;
-use crate::proxy_url;
+use crate::proxy_url::{self, ProxyVariables};
 use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
 
 /// How long a container that was spoken to waits for its bootstrap message: the engine makes the agent's container meanwhile.
@@ -178,9 +178,9 @@ fn compile_policy(message: &mut ParsedBootstrap) -> Result<RunSpec, Error> {
         // The declared ports are the command's.
         spec.inbound.clear();
     }
-    if let Some((proxy, direct)) = message.proxy.take() {
+    if let Some(ProxyVariables { url, no_proxy }) = message.proxy.take() {
         let variable = |name: &str, value: String| (name.into(), value.into());
-        let environment = vec![variable("PROXY_URL", proxy), variable("NO_PROXY", direct)];
+        let environment = vec![variable("PROXY_URL", url), variable("NO_PROXY", no_proxy)];
         let caller =
             Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment };
         proxy_url::fall_back(&mut spec.policy, &caller)?;

@@ -22,6 +22,7 @@ use super::bootstrap::Bootstrap;
 use super::port_forwarder::{PortForwarder, PortsHere};
 use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
+use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, SidecarConfig};
 
 /// The largest bundle of certification authorities that is sent.
@@ -33,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct StandInConfig {
     pub(crate) config: SidecarConfig,
     pub(crate) layers: Layers,
-    pub(crate) proxy: Option<(String, String)>,
+    pub(crate) proxy: Option<ProxyVariables>,
     /// The companion whose sidecar it is; `None` for the command's.
     pub(crate) companion: Option<Hostname>,
     /// The ports of this machine that lead to it, where no engine opens them.
