@@ -6,8 +6,6 @@ use crate::output;
 
 /// Lockgate itself failed: it could not make the sandbox, or read or write its own files.
 pub(crate) const FAILED: u8 = 125;
-/// A signal ended the command; its number is added.
-const SIGNALLED: i32 = 128;
 /// The flags or the policy are wrong.
 const USAGE: u8 = 2;
 
@@ -69,7 +67,9 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::TakeOver { .. }
             | runtime::Error::WrittenBy { .. }
             | runtime::Error::NothingKept { .. } => NOTHING,
-            runtime::Error::Interrupted { signal } => u8::try_from(SIGNALLED + signal).unwrap_or(FAILED),
+            runtime::Error::Interrupted { signal } => {
+                u8::try_from(runtime::exit_code_of(*signal)).unwrap_or(FAILED)
+            }
             _ => FAILED,
         };
         return (code, error.remedy());

@@ -1,21 +1,22 @@
 //! The signals that a run hears, and which of them ask for an end.
 
+use rustix::process::Signal;
 use sandbox::Signals;
 
-pub(crate) const SIGHUP: i32 = 1;
-pub(crate) const SIGINT: i32 = 2;
-pub(crate) const SIGQUIT: i32 = 3;
-pub(crate) const SIGTERM: i32 = 15;
-pub(crate) const SIGCONT: i32 = 18;
-pub(crate) const SIGTSTP: i32 = 20;
-pub(crate) const SIGWINCH: i32 = 28;
+pub(crate) const SIGHUP: i32 = Signal::HUP.as_raw();
+pub(crate) const SIGINT: i32 = Signal::INT.as_raw();
+pub(crate) const SIGQUIT: i32 = Signal::QUIT.as_raw();
+pub(crate) const SIGTERM: i32 = Signal::TERM.as_raw();
+pub(crate) const SIGCONT: i32 = Signal::CONT.as_raw();
+pub(crate) const SIGTSTP: i32 = Signal::TSTP.as_raw();
+pub(crate) const SIGWINCH: i32 = Signal::WINCH.as_raw();
 
-/// Takes the pending signals, and returns whether one asks for an end.
-pub(crate) fn is_end_asked(signals: &Signals) -> bool {
+/// Takes the pending signals, up to the first that asks for an end.
+pub(crate) fn end_asked(signals: &Signals) -> Option<i32> {
     while let Ok(Some(signal)) = signals.next() {
         if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
-            return true;
+            return Some(signal);
         }
     }
-    false
+    None
 }

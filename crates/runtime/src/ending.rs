@@ -5,15 +5,19 @@
 use std::fmt;
 
 use policy::{ByteSize, Span};
+use rustix::process::Signal;
 
 /// Exit codes beside the command's own. DESIGN §4
 const TIMED_OUT: i32 = 124;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
-/// The number that a shell adds to the signal that ended a command.
-const OF_A_SIGNAL: i32 = 128;
-/// signal(7)
-pub(crate) const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = Signal::KILL.as_raw();
+
+/// Returns the exit code by which a shell tells that a signal ended a command.
+#[must_use]
+pub const fn exit_code_of(signal: i32) -> i32 {
+    128 + signal
+}
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,8 +81,8 @@ impl Ending {
     pub fn exit_code(&self) -> i32 {
         match *self {
             Self::Exited { code, .. } => code,
-            Self::Signalled(signal) | Self::Killed(signal) => OF_A_SIGNAL + signal,
-            Self::OutOfMemory { .. } => OF_A_SIGNAL + SIGKILL,
+            Self::Signalled(signal) | Self::Killed(signal) => exit_code_of(signal),
+            Self::OutOfMemory { .. } => exit_code_of(SIGKILL),
             Self::TimedOut(_) => TIMED_OUT,
             Self::NotFound { .. } => NOT_FOUND,
             Self::NotExecutable { .. } => NOT_EXECUTABLE,

@@ -67,7 +67,7 @@ pub use changes::{
 };
 pub use credential::{Entry, Listing, Rotation};
 pub use doctor::doctor;
-pub use ending::{Ending, Shortage};
+pub use ending::{Ending, Shortage, exit_code_of};
 pub use engine::run_engine_sidecar;
 pub use error::Error;
 pub use images::{Images, PullAsked, look_after_images};

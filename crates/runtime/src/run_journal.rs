@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use egress::Summary;
 use policy::{Backend, ByteSize, RunId, Setup, Span};
+use rustix::io::Errno;
 use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Started, Taken, UndoLog};
 
 use crate::changes;
@@ -19,7 +20,7 @@ use crate::set_up_log::SetUpLog;
 use crate::state::StateDirectory;
 
 /// errno(3)
-const ENOENT: i32 = 2;
+const ENOENT: i32 = Errno::NOENT.raw_os_error();
 
 /// What is said where the sidecar ended without its last word.
 const UNTOLD: &str = "the sidecar did not say how it ended: requests are not counted, and the last records may be missing from the audit";

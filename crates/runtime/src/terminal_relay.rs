@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, Termios};
 use sandbox::Signals;
 
 use crate::alternate_screen::{self, Screen};
-use crate::end_signals::is_end_asked;
+use crate::end_signals::end_asked;
 use crate::line_start;
 
 /// How much is read at once.
@@ -182,7 +182,7 @@ impl Relay {
             ];
             let waited = rustix::event::poll(&mut ready, None);
             let has_signal = !ready[1].revents().is_empty();
-            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || has_signal && is_end_asked(signals) {
+            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || has_signal && end_asked(signals).is_some() {
                 return;
             }
         }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use crate::failure::{Failure, Need};
 
 /// An error before the command runs. Its text reads on after "failed to".
@@ -109,8 +111,8 @@ pub(crate) const NONE_INSIDE: &str = "inside a sandbox, Lockgate's or a containe
                                       is shut in there already; or run this outside";
 
 /// `ENOSYS` of clone(2): a system-call filter forbids new namespaces.
-pub(crate) const ENOSYS: i32 = 38;
-const EPERM: i32 = 1;
-const EACCES: i32 = 13;
-const ENOSPC: i32 = 28;
-const EUSERS: i32 = 87;
+pub(crate) const ENOSYS: i32 = Errno::NOSYS.raw_os_error();
+const EPERM: i32 = Errno::PERM.raw_os_error();
+const EACCES: i32 = Errno::ACCESS.raw_os_error();
+const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
+const EUSERS: i32 = Errno::USERS.raw_os_error();

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use policy::OnFailure;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
 use sys::process::Exit;
 
 use crate::event::{Event, SetUpEnd};
@@ -23,8 +24,8 @@ use crate::spawn;
 use crate::supervise::Over;
 use crate::watch::{Seen, Watch};
 
-/// `SIGINT` and `SIGQUIT`, signal(7): the signals of a terminal's keys.
-const FROM_KEYS: [i32; 2] = [2, 3];
+/// The signals of a terminal's keys.
+const FROM_KEYS: [i32; 2] = [Signal::INT.as_raw(), Signal::QUIT.as_raw()];
 
 /// Runs all set-up commands. Returns the end of the run if somebody asked for an end meanwhile.
 ///

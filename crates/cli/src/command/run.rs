@@ -3,6 +3,7 @@
 use egress::Notice;
 use policy::{TerminalConfig, shell_word};
 use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
+use rustix::process::Signal;
 use sandbox::Ahead;
 
 use super::json_file::JsonFile;
@@ -15,7 +16,7 @@ use crate::output;
 const TOLD: usize = 20;
 /// SIGPIPE ends a command whose reader closed the pipe early, as `head` does, signal(7). Shells do not report it, and neither does
 /// this.
-const SIGPIPE: i32 = 13;
+const SIGPIPE: i32 = Signal::PIPE.as_raw();
 /// How many denied targets the summary names.
 const SUMMED_UP: usize = 3;
 

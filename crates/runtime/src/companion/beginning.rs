@@ -16,6 +16,7 @@ use sandbox::{Event, Signals};
 use super::health::{self, Health};
 use super::running::{Companions, Running, Stage};
 use super::wait::{readable, wait_for};
+use crate::end_signals::end_asked;
 use crate::error::Error;
 use crate::locality::Locality;
 use crate::report::Report;
@@ -135,11 +136,8 @@ impl Running {
 
 /// Ends the wait if a signal asks for the end of the run.
 fn heed(signals: &Signals) -> Result<(), Error> {
-    const ENDS: [i32; 4] = [1, 2, 3, 15]; // SIGHUP, SIGINT, SIGQUIT, SIGTERM
-    while let Ok(Some(signal)) = signals.next() {
-        if ENDS.contains(&signal) {
-            return Err(Error::Interrupted { signal });
-        }
+    match end_asked(signals) {
+        Some(signal) => Err(Error::Interrupted { signal }),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -13,7 +13,7 @@ use sandbox::Signals;
 
 use super::input::Input;
 use super::output::{Output, Unwritten};
-use crate::end_signals::is_end_asked;
+use crate::end_signals::end_asked;
 
 /// How long the last output of a command that was ended from outside may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl RunningCopiers {
             match rustix::event::poll(&mut ready, patience.as_ref()) {
                 Err(Errno::INTR) => {}
                 Ok(1..) if !ready[0].revents().is_empty() => break,
-                Ok(1..) if signals.is_some_and(|signals| !is_end_asked(signals)) => {}
+                Ok(1..) if signals.is_some_and(|signals| end_asked(signals).is_none()) => {}
                 _ => return,
             }
         }

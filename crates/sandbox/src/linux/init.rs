@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use policy::{MountMode, Wiring};
+use rustix::io::Errno;
 use rustix::process::Resource;
 use sys::landlock::Right;
 use sys::privilege;
@@ -32,7 +33,7 @@ use crate::watch::{self, Supervised};
 use crate::{environment, protect, rlimit, seccomp};
 
 /// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
-const ELOOP: i32 = 40;
+const ELOOP: i32 = Errno::LOOP.raw_os_error();
 /// The first terminal of the sandbox's own devpts.
 const TERMINAL: &CStr = c"/dev/pts/0";
 /// Init's own process, counted beside those of the command.

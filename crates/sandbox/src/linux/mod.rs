@@ -36,6 +36,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use policy::{MountMode, Wiring};
+use rustix::io::Errno;
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
 use sys::{descriptor, privilege};
@@ -56,7 +57,7 @@ use crate::undo::{Undo, UndoLog};
 use crate::{mounted, protect, source};
 
 /// A file system cannot do that, mount_setattr(2).
-const EINVAL: i32 = 22;
+const EINVAL: i32 = Errno::INVAL.raw_os_error();
 
 /// Everything init inherits from its parent.
 pub(crate) struct Inherited<'a> {
