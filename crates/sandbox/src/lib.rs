@@ -24,6 +24,7 @@ mod linux;
 mod mounted;
 mod open_file;
 mod orphans;
+mod over;
 mod path_identity;
 mod plan;
 mod process;

@@ -20,8 +20,8 @@ use sys::process::Exit;
 use crate::event::{Event, SetUpEnd};
 use crate::failure::Failure;
 use crate::launch::{Launch, Stdio};
+use crate::over::Over;
 use crate::spawn;
-use crate::supervise::Over;
 use crate::watch::{Seen, Watch};
 
 /// The signals of a terminal's keys.

@@ -10,6 +10,7 @@ use sys::process::Exit;
 
 use crate::event::Event;
 use crate::failure::{Failure, Need};
+use crate::over::Over;
 use crate::watch::{Seen, Supervised, Watch};
 use crate::{handshake, setup, spawn};
 
@@ -35,22 +36,6 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
         Err(Over::Abandoned) => {}
     }
     0
-}
-
-/// Why a sandbox is over although its command has not ended.
-pub(crate) enum Over {
-    /// A step failed.
-    Failed(Failure),
-    /// The command cannot be executed, with this error number.
-    NotExecuted { errno: i32 },
-    /// The parent or the sidecar is gone.
-    Abandoned,
-}
-
-impl From<Failure> for Over {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
 }
 
 /// Waits for the sidecar, runs the set-up commands, and runs the command. Returns how the command ended.
