@@ -72,11 +72,20 @@ enum Source {
     Room,
 }
 
+/// That the command was asked to end.
+#[derive(Clone, Copy)]
+struct EndRequest {
+    /// The signal that asked last.
+    signal: i32,
+    /// When it is killed. A command may answer Ctrl-C by going on, and is then not killed for having been asked once.
+    kill_at: Option<Instant>,
+}
+
 /// The state of the wait.
+#[derive(Default)]
 struct State {
     relay: Option<Relay>,
-    /// When a command that was asked to end is killed, and by which signal it was asked.
-    kill_at: Option<(Instant, i32)>,
+    asked: Option<EndRequest>,
     /// Since when the run is suspended.
     suspended: Option<Instant>,
     timed_out: bool,
@@ -98,6 +107,11 @@ impl State {
         self.relay.as_ref().is_some_and(Relay::is_full_screen)
     }
 
+    /// When the command is killed, if it was asked to end and has so long.
+    fn kill_at(&self) -> Option<Instant> {
+        self.asked.and_then(|asked| asked.kill_at)
+    }
+
     /// Holds a denial back. Beyond the limit denials are dropped; each is in the audit.
     fn hold(&mut self, notice: Notice) {
         if self.held.len() < MOST_HELD {
@@ -109,19 +123,7 @@ impl State {
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
     pub(crate) fn until_end(mut self) -> Result<Seen, Error> {
-        let mut state = State {
-            relay: None,
-            kill_at: None,
-            suspended: None,
-            timed_out: false,
-            started: false,
-            sidecar_gone: false,
-            failed: None,
-            summary: None,
-            used: None,
-            held: Vec::new(),
-            protection: ProtectionChecks::default(),
-        };
+        let mut state = State::default();
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         self.streams.finish(None);
         // Restores the person's terminal before anything more is reported.
@@ -176,7 +178,7 @@ impl Watch<'_> {
     /// Passes on the last output of a command that has ended.
     fn finish(&mut self, end: End, state: &State) -> Result<End, Error> {
         // If the command was asked to end, nobody may be there to read the rest.
-        let by_itself = matches!(end, End::Ended(_)) && state.kill_at.is_none();
+        let by_itself = matches!(end, End::Ended(_)) && state.asked.is_none();
         match &state.relay {
             Some(relay) if by_itself => relay.show_rest(self.signals),
             Some(relay) => while relay.show_output() {},
@@ -228,23 +230,18 @@ impl Watch<'_> {
                 sources.push((Source::Input, input.as_fd(), PollFlags::IN));
             }
         }
-        let until = state.kill_at.map_or(self.deadline, |(at, _)| at.min(self.deadline));
         let shut = state.relay.as_ref().and_then(Relay::shut_until);
-        let until = [shut, next_check].into_iter().flatten().fold(until, Instant::min);
+        let until =
+            [state.kill_at(), shut, next_check].into_iter().flatten().fold(self.deadline, Instant::min);
         let left = Self::patience(state, until.saturating_duration_since(Instant::now()));
         wait_for(&sources, Some(left)).map_err(plumbing("wait for the run"))
     }
 
     fn take_event(&mut self, state: &mut State) -> Result<Option<End>, Error> {
-        let event = self
-            .sandbox
-            .next_event()
-            .map_err(|source| Error::Plumbing { what: "hear from the sandbox", source })?;
+        let event = self.sandbox.next_event().map_err(plumbing("hear from the sandbox"))?;
         match event {
             Some(Event::Terminal(master)) => {
-                let tied = Relay::tie(master)
-                    .map_err(|source| Error::Plumbing { what: "use the terminal", source })?;
-                state.relay = Some(tied);
+                state.relay = Some(Relay::tie(master).map_err(plumbing("use the terminal"))?);
                 Ok(None)
             }
             Some(Event::Started { notices }) => {
@@ -272,8 +269,8 @@ impl Watch<'_> {
             Some(Event::Ended(_)) if state.timed_out => Ok(Some(End::TimedOut)),
             Some(Event::Ended(ended)) => Ok(Some(End::Ended(ended))),
             None if state.timed_out => Ok(Some(End::TimedOut)),
-            None => match state.kill_at {
-                Some((_, signal)) => Ok(Some(End::Killed(signal))),
+            None => match state.asked {
+                Some(EndRequest { signal, .. }) => Ok(Some(End::Killed(signal))),
                 None => Err(self.lost(state)),
             },
         }
@@ -301,9 +298,7 @@ impl Watch<'_> {
     /// Takes the signals that came. Ctrl-C asks the command to end, and kills it the second time; the other signals of a supervisor ask
     /// as well, within the grace of an earlier one.
     fn take_signals(&mut self, state: &mut State) -> Result<(), Error> {
-        while let Some(signal) =
-            self.signals.next().map_err(|source| Error::Plumbing { what: "read signals", source })?
-        {
+        while let Some(signal) = self.signals.next().map_err(plumbing("read signals"))? {
             match signal {
                 SIGWINCH => {
                     if let Some(relay) = &state.relay {
@@ -314,16 +309,13 @@ impl Watch<'_> {
                 SIGTSTP if state.relay.is_some() => {}
                 SIGTSTP => self.suspend(state),
                 SIGCONT if state.suspended.is_some() => {} // see `go_on`
-                SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.kill_at {
-                    Some((_, before)) if before == signal => self.sandbox.kill(),
-                    asked => {
+                SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.asked {
+                    Some(EndRequest { signal: before, .. }) if before == signal => self.sandbox.kill(),
+                    _ => {
                         self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
-                        // A command may answer Ctrl-C by going on; only the second one insists.
-                        let grace =
-                            if signal == SIGINT { Duration::from_secs(3600 * 24 * 365) } else { GRACE };
-                        let until = Instant::now() + grace;
-                        let until = asked.map_or(until, |(before, _)| before.min(until));
-                        state.kill_at = Some((until, signal));
+                        let kill_at = (signal != SIGINT).then(|| Instant::now() + GRACE);
+                        let kill_at = state.kill_at().into_iter().chain(kill_at).min();
+                        state.asked = Some(EndRequest { signal, kill_at });
                     }
                 },
                 other => self.sandbox.signal(other),
@@ -337,14 +329,13 @@ impl Watch<'_> {
         if now >= self.deadline && !state.timed_out && state.suspended.is_none() {
             state.timed_out = true;
             self.sandbox.signal(self.stop);
-            state.kill_at = Some((now + GRACE, SIGTERM));
+            state.asked = Some(EndRequest { signal: SIGTERM, kill_at: Some(now + GRACE) });
             self.deadline = now + GRACE;
-        } else if state.kill_at.is_some_and(|(at, _)| now >= at) || (state.timed_out && now >= self.deadline)
-        {
+        } else if state.kill_at().is_some_and(|at| now >= at) || (state.timed_out && now >= self.deadline) {
             self.sandbox.kill();
             // The next event is init's end.
             self.deadline = now + GRACE;
-            state.kill_at = state.kill_at.map(|(_, signal)| (now + GRACE, signal));
+            state.asked.iter_mut().for_each(|asked| asked.kill_at = Some(now + GRACE));
         }
     }
 }

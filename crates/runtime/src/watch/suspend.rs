@@ -27,7 +27,7 @@ impl Watch<'_> {
         // Its time stood still.
         let took = since.elapsed();
         self.deadline += took;
-        state.kill_at.iter_mut().for_each(|(at, _)| *at += took);
+        state.asked.iter_mut().filter_map(|asked| asked.kill_at.as_mut()).for_each(|at| *at += took);
     }
 
     /// Returns how long may be waited at once, of the time that is `left`, which stands still while the run is suspended.
