@@ -1,6 +1,6 @@
 //! Planning: turns a run's spec and the host's abilities into the ordered steps that make a sandbox.
 //!
-//! Planning is pure. The sandbox's init carries out the steps one by one, and an error names a step by its text. If the host lacks an
+//! Planning changes nothing, and reads the caller's files only to refuse. The sandbox's init carries out the steps one by one, and an error names a step by its text. If the host lacks an
 //! isolation, the plan is refused; an isolation that the caller agreed to weaken is a notice in the plan.
 
 pub(crate) mod additions;
@@ -34,7 +34,6 @@ use crate::caller::Caller;
 use crate::environment::{self, EnvironmentInputs, Planes};
 use crate::error::Error;
 use crate::host::Host;
-use crate::path_identity::PathIdentity;
 use crate::step::{Step, Visible};
 use crate::{protect, tool};
 
@@ -186,46 +185,12 @@ fn backend_steps(
     Ok(steps)
 }
 
-/// Returns the workspace as an absolute path. Refuses a path that cannot be recorded and displayed, and a directory of the system or the
-/// sandbox.
+/// Returns the workspace as an absolute path. Refuses one that cannot be recorded and displayed, and one that may be none.
 fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
-    const NOT: &[&str] = &[
-        "/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run",
-        "/var",
-    ];
-    let path = caller.workspace(spec.workspace.as_deref());
-    let path: PathBuf = path.components().collect();
+    let path: PathBuf = caller.workspace(spec.workspace.as_deref()).components().collect();
     refuse_unwritable_name(&path)?;
-    let own = path.starts_with("/proc") || path.starts_with("/sys") || path.starts_with("/dev");
-    if spec.backend != Backend::Process && (own || NOT.iter().any(|n| path == Path::new(n))) {
-        return Err(Error::Refused {
-            what: format!("`{}` cannot be a workspace: it is a directory of the system", path.display()),
-            remedy: Some("start in a folder of your own, or name one with --workspace".into()),
-        });
-    }
-    if spec.backend != Backend::Process
-        && spec.workspace_mode == WorkspaceMode::ReadWrite
-        && refused::is_obeyed_by_the_system(&path)
-    {
-        return Err(Error::Refused {
-            what: format!(
-                "`{}` cannot be a writable workspace: what is there, this machine executes or is configured by",
-                path.display()
-            ),
-            remedy: Some("use --workspace-mode overlay, and apply what you want of it; or ro".into()),
-        });
-    }
-    if let Some(home) = &caller.home
-        && spec.backend != Backend::Process
-        && PathIdentity::of(home).is_in(&path)
-    {
-        return Err(Error::Refused {
-            what: format!(
-                "`{}` cannot be a workspace: it holds your home, with your keys and this program's own",
-                path.display()
-            ),
-            remedy: Some("start in the folder of a project, or name one with --workspace".into()),
-        });
+    if spec.backend != Backend::Process {
+        refused::refuse_workspace(&path, spec, caller)?;
     }
     Ok(path)
 }

@@ -1,5 +1,5 @@
-//! Refuses plans that show the socket of a container engine, which makes its user root on this machine (S3.10), and plans that show a
-//! protected path of the workspace at a second place, where it could be written.
+//! Refuses workspaces that may be none, plans that show the socket of a container engine, which makes its user root on this machine
+//! (S3.10), and plans that show a protected path of the workspace at a second place, where it could be written.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use super::Plan;
 use super::engine::{self, SOCKET};
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::path_identity::PathIdentity;
 use crate::step::{Step, Visible};
 use crate::{mounted, protect};
 
@@ -17,6 +18,10 @@ use crate::{mounted, protect};
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
 /// The usual sockets of rootless engines, below the session's runtime directory.
 const OF_A_SESSION: [&str; 2] = ["docker.sock", "podman/podman.sock"];
+
+/// Directories of the system that are no workspaces; what is in the kernel's own is none either.
+const SYSTEM_DIRECTORIES: [&str; 13] =
+    ["/", "/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/home", "/tmp", "/run", "/var"];
 
 /// The directories from which the machine is run or configured. What lies in `/usr/share` is read and executed by programs of root's as
 /// well.
@@ -40,7 +45,7 @@ const OBEYED: [&str; 14] = [
 const FOR_USERS: [&str; 2] = ["/usr/src", "/usr/local/src"];
 
 /// Whether a path is, or is in, a directory from which the machine is run or configured.
-pub(super) fn is_obeyed_by_the_system(path: &Path) -> bool {
+fn is_obeyed_by_the_system(path: &Path) -> bool {
     let is_below = |directory: &&str| path.starts_with(directory);
     path == Path::new("/") || OBEYED.iter().any(is_below) && !FOR_USERS.iter().any(is_below)
 }
@@ -80,6 +85,34 @@ pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error
                 remedy: Some(format!("make it first, show it elsewhere, or use --open {}", held.display())),
             });
         }
+    }
+    Ok(())
+}
+
+/// Refuses a workspace that is a directory of the system or the sandbox, that this machine obeys, or that holds the caller's home.
+pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> Result<(), Error> {
+    let refuse = |why: &str, remedy: &str| {
+        let what = format!("`{}` cannot be a {why}", path.display());
+        Err(Error::Refused { what, remedy: Some(remedy.into()) })
+    };
+    let is_kernels = ["/proc", "/sys", "/dev"].iter().any(|own| path.starts_with(own));
+    if is_kernels || SYSTEM_DIRECTORIES.iter().any(|own| path == Path::new(own)) {
+        return refuse(
+            "workspace: it is a directory of the system",
+            "start in a folder of your own, or name one with --workspace",
+        );
+    }
+    if spec.workspace_mode == WorkspaceMode::ReadWrite && is_obeyed_by_the_system(path) {
+        return refuse(
+            "writable workspace: what is there, this machine executes or is configured by",
+            "use --workspace-mode overlay, and apply what you want of it; or ro",
+        );
+    }
+    if caller.home.as_ref().is_some_and(|home| PathIdentity::of(home).is_in(path)) {
+        return refuse(
+            "workspace: it holds your home, with your keys and this program's own",
+            "start in the folder of a project, or name one with --workspace",
+        );
     }
     Ok(())
 }
