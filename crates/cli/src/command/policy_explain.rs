@@ -142,81 +142,89 @@ pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done
 }
 
 fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Result<Vec<Way>, anyhow::Error> {
-    let (host, port) = (target.host().clone(), target.port());
+    let (host, port) = (target.host(), target.port());
     let request = |plane| Asked::request(plane, method.clone(), target);
     let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
-    let mut ways = Vec::new();
-    if let Host::Name(name) = &host {
-        ways.push(match policy.decide_name(name) {
-            Ok(rule) => {
-                let reason = format!("answered with an address of the sandbox's own, by {rule}");
-                Way::allowed(Stage::Dns, Some(rule.to_string()), reason)
-            }
-            Err(denial) => Way {
-                reason: format!("does not exist: {denial}"),
-                hint: None,
-                told: None,
-                ..Way::denied(Stage::Dns, &denial, spec)
-            },
-        });
-    }
+    let redirected = match target.scheme() {
+        Scheme::Http => request(Plane::Transparent),
+        Scheme::Https => tunnel(Plane::Transparent, View::Tls),
+    };
     let planes = [
         (Stage::Proxy, request(Plane::Forward)),
         (Stage::Connect, tunnel(Plane::Forward, View::Opaque)),
-        (
-            Stage::Redirected,
-            match target.scheme() {
-                Scheme::Http => request(Plane::Transparent),
-                Scheme::Https => tunnel(Plane::Transparent, View::Tls),
-            },
-        ),
+        (Stage::Redirected, redirected),
     ];
-    for (way, asked) in planes {
-        if way == Stage::Redirected && hint::is_loopback(&host) {
-            ways.push(Way::never_taken(way, OWN_LOOPBACK));
-            continue;
-        }
-        // In a terminated tunnel each request is decided too: this one.
-        let decided = policy.decide(&asked).and_then(|grant| match (grant.carriage(), &asked.view) {
-            (Carriage::Terminated, View::Tls | View::Opaque) => {
-                policy.decide(&request(asked.plane)).map(|_| grant)
-            }
-            _ => Ok(grant),
-        });
-        // The rule's own addresses are known already.
-        let decided = decided.and_then(|grant| {
-            grant.addresses().map_or(Ok(()), |given| grant.vet(given))?;
-            Ok(grant)
-        });
-        ways.push(match decided {
-            Ok(grant) => {
-                let (rule, how) = (grant.rule().to_string(), how(&grant, policy.denies_in_part(&host, port)));
-                Way::allowed(way, Some(rule.clone()), format!("allowed by {rule}{how}"))
-            }
-            Err(denial) => Way::denied(way, &denial, spec),
-        });
-    }
+    let mut ways: Vec<Way> = dns_way(policy, host, spec).into_iter().collect();
+    ways.extend(planes.map(|(way, asked)| plane_way(policy, way, &asked, &request(asked.plane), spec)));
     if ways.iter().any(|way| way.way.is_plane() && way.is_allowed()) {
-        let proxy = policy.proxies().on_the_way_to(&host);
-        ways.push(match (&host, judge_address(policy, method, target)?) {
-            (_, Some(denial)) => Way::denied(Stage::Addresses, &denial, spec),
-            (Host::Address(_), None) => {
-                Way::allowed(Stage::Addresses, None, "its address is public, or named by its rule".into())
-            }
-            (Host::Name(_), None) => {
-                let reason = "every address it resolves to must be public, or be named by its rule, and none may be denied";
-                Way::allowed(Stage::Addresses, None, reason.into())
-            }
+        ways.push(match judge_address(policy, method, target)? {
+            Some(denial) => Way::denied(Stage::Addresses, &denial, spec),
+            None => Way::allowed(Stage::Addresses, None, fit_addresses(host).into()),
         });
-        if let Some(proxy) = proxy {
-            let unresolved = match &host {
-                Host::Name(_) => "; a name that does not resolve here goes to it by name",
-                Host::Address(_) => "",
-            };
-            ways.push(Way::allowed(Stage::Upstream, None, format!("it is {proxy}{unresolved}")));
-        }
+        ways.extend(upstream_way(policy, host));
     }
     Ok(ways)
+}
+
+/// Explains what becomes of a question for the host's name, if it has one.
+fn dns_way(policy: &Policy, host: &Host, spec: &Spec) -> Option<Way> {
+    let Host::Name(name) = host else { return None };
+    Some(match policy.decide_name(name) {
+        Ok(rule) => {
+            let reason = format!("answered with an address of the sandbox's own, by {rule}");
+            Way::allowed(Stage::Dns, Some(rule.to_string()), reason)
+        }
+        Err(denial) => Way {
+            reason: format!("does not exist: {denial}"),
+            hint: None,
+            told: None,
+            ..Way::denied(Stage::Dns, &denial, spec)
+        },
+    })
+}
+
+/// Explains one plane, on which `asked` is asked. In a tunnel that is terminated, `request` is decided too.
+fn plane_way(policy: &Policy, way: Stage, asked: &Asked, request: &Asked, spec: &Spec) -> Way {
+    if way == Stage::Redirected && hint::is_loopback(&asked.host) {
+        return Way::never_taken(way, OWN_LOOPBACK);
+    }
+    let decided = policy.decide(asked).and_then(|grant| match (grant.carriage(), &asked.view) {
+        (Carriage::Terminated, View::Tls | View::Opaque) => policy.decide(request).map(|_| grant),
+        _ => Ok(grant),
+    });
+    // The rule's own addresses are known already.
+    let decided = decided.and_then(|grant| {
+        grant.addresses().map_or(Ok(()), |given| grant.vet(given))?;
+        Ok(grant)
+    });
+    match decided {
+        Ok(grant) => {
+            let rule = grant.rule().to_string();
+            let how = how(&grant, policy.denies_in_part(&asked.host, asked.port));
+            Way::allowed(way, Some(rule.clone()), format!("allowed by {rule}{how}"))
+        }
+        Err(denial) => Way::denied(way, &denial, spec),
+    }
+}
+
+/// Says which addresses of a host are dialled.
+fn fit_addresses(host: &Host) -> &'static str {
+    match host {
+        Host::Address(_) => "its address is public, or named by its rule",
+        Host::Name(_) => {
+            "every address it resolves to must be public, or be named by its rule, and none may be denied"
+        }
+    }
+}
+
+/// Explains the proxy on the way to a host, if there is one.
+fn upstream_way(policy: &Policy, host: &Host) -> Option<Way> {
+    let proxy = policy.proxies().on_the_way_to(host)?;
+    let unresolved = match host {
+        Host::Name(_) => "; a name that does not resolve here goes to it by name",
+        Host::Address(_) => "",
+    };
+    Some(Way::allowed(Stage::Upstream, None, format!("it is {proxy}{unresolved}")))
 }
 
 /// Describes how a granted connection is carried.
