@@ -165,7 +165,13 @@ impl Provider {
                 (format!("{}.url", at.field), format!("{}.authorized_uris[{number}]", at.field));
             AllowRule::compile(at, &allow, name.clone()).map_err(|error| error.renamed(&called, written))
         };
-        let rules = config.authorized_uris.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+        let rules: Vec<AllowRule> =
+            config.authorized_uris.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+        // Otherwise a name of somebody else's would lead to an address of this network, with the credential.
+        if config.addresses.is_some() && rules.iter().any(|rule| rule.reach.host != rules[0].reach.host) {
+            let why = "they are those of one host, and `authorized_uris` names several: give each a provider of its own";
+            return Err(at.error("addresses", why));
+        }
         let inject = config.inject.as_ref().map_or(&[][..], OneOrMany::as_slice);
         let injections = inject.iter().map(|i| compile_injection(at, i)).collect::<Result<_, _>>()?;
         let env = config.env.as_ref().map_or(&[][..], OneOrMany::as_slice).to_vec();

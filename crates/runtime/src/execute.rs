@@ -58,6 +58,7 @@ pub(crate) fn execute(
         directory: state,
         proxy,
         notices: notices.as_fd(),
+        failed: None,
         state: LaunchState::Waiting(Box::new(endpoints)),
     };
     let (stdio, copiers) =

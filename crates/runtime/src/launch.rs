@@ -1,9 +1,10 @@
 //! Starts the sidecar of a run or of a companion while the backend makes its sandbox.
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use egress::{CompanionChain, Entrance, InboundPorts, NameRange};
+use egress::{CompanionChain, Entrance, InboundPorts, NameRange, SidecarMessage};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 
@@ -14,7 +15,7 @@ use crate::locality::Locality;
 use crate::platform::{History, Platform, Sources};
 use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarCredentials};
-use crate::sidecar_messages::await_authority;
+use crate::sidecar_messages;
 use crate::state::{StateDirectory, append};
 
 /// The data from which the sidecar's questions are answered.
@@ -57,6 +58,8 @@ pub(crate) struct SidecarLaunch<'a> {
     /// The proxy of the caller's environment, for a sidecar in a container, which does not have that environment.
     pub(crate) proxy: Option<ProxyVariables>,
     pub(crate) notices: BorrowedFd<'a>,
+    /// Why the sidecar failed, if it said so while its authority was waited for.
+    pub(crate) failed: Option<Error>,
     pub(crate) state: LaunchState,
 }
 
@@ -116,7 +119,8 @@ impl SidecarEndpoints {
 }
 
 impl SidecarLaunch<'_> {
-    /// Returns the sandbox and its sidecar once the backend is done, or ends the sidecar of a sandbox that could not be made.
+    /// Returns the sandbox and its sidecar once the backend is done, or ends the sidecar of a sandbox that could not be made. If the sidecar
+    /// failed, what it said of that is the reason, and not what others saw of its end.
     ///
     /// # Errors
     /// When the sandbox or the sidecar could not be started.
@@ -130,7 +134,8 @@ impl SidecarLaunch<'_> {
                 if let LaunchState::Running { sidecar, .. } = state {
                     sidecar.end();
                 }
-                Err(own(error))
+                let failed = self.failed.or_else(|| sidecar_messages::told_failure(self.notices));
+                Err(failed.unwrap_or_else(|| own(error)))
             }
         }
     }
@@ -199,8 +204,15 @@ impl SidecarStart for SidecarLaunch<'_> {
         Ok(())
     }
 
-    fn authority(&mut self) -> std::io::Result<Vec<u8>> {
-        await_authority(self.notices)
+    fn authority(&mut self) -> io::Result<Vec<u8>> {
+        match sidecar_messages::await_first(self.notices)? {
+            Some(SidecarMessage::Authority(pem)) => Ok(pem.into_bytes()),
+            Some(SidecarMessage::Failed { why, remedy }) => {
+                self.failed = Some(Error::SidecarFailed { why, remedy });
+                Err(io::Error::other("it failed"))
+            }
+            _ => Err(io::Error::other("it told something else than its authority")),
+        }
     }
 }
 

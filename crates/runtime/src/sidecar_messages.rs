@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::error::Error;
 use crate::report::Report;
 
 /// How long a sidecar on this machine may take to begin.
@@ -36,15 +37,22 @@ pub(crate) fn next(socket: impl AsFd) -> rustix::io::Result<Option<SidecarMessag
     }
 }
 
-/// Waits for the certificate of the run's authority, which the sidecar makes while the sandbox is being made.
-pub(crate) fn await_authority(notices: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+/// Waits for the first message, which is the certificate of the run's authority or why there is none. The sidecar makes it while the
+/// sandbox is being made.
+pub(crate) fn await_first(notices: BorrowedFd<'_>) -> io::Result<Option<SidecarMessage>> {
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
     rustix::event::poll(&mut fds, Timespec::try_from(LONGEST_START).ok().as_ref())?;
-    match next(notices)? {
-        Some(SidecarMessage::Authority(pem)) => Ok(pem.into_bytes()),
-        Some(SidecarMessage::Failed { why, .. }) => Err(io::Error::other(format!("it failed to {why}"))),
-        _ => Err(io::Error::other("it told something else than its authority")),
+    Ok(next(notices)?)
+}
+
+/// Returns why a sidecar that is over failed, if it said so. What it told before that is passed over.
+pub(crate) fn told_failure(notices: BorrowedFd<'_>) -> Option<Error> {
+    while let Ok(Some(message)) = next(notices) {
+        if let SidecarMessage::Failed { why, remedy } = message {
+            return Some(Error::SidecarFailed { why, remedy });
+        }
     }
+    None
 }
 
 /// Reports what the sidecar still tells after the command has ended, and returns its summary.

@@ -133,6 +133,7 @@ pub fn plan(
         refused::refuse_below_held(spec, &plan)?;
         refused::refuse_second_names(&plan)?;
         refused::refuse_mounts_below(&plan)?;
+        refused::refuse_hidden(&plan)?;
     }
     Ok(plan)
 }

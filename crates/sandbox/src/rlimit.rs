@@ -15,7 +15,8 @@ pub(crate) fn lower(resource: Resource, most: u64) -> io::Result<()> {
     Ok(setrlimit(resource, limit)?)
 }
 
-/// Has no core files written of any size worth it.
+/// Has no core files written of any size worth it. Raises a limit of 0 where the hard limit allows it.
 pub(crate) fn lower_cores() -> io::Result<()> {
-    lower(Resource::Core, CORE)
+    let most = getrlimit(Resource::Core).maximum.map_or(CORE, |most| most.min(CORE));
+    Ok(setrlimit(Resource::Core, Rlimit { current: Some(most), maximum: Some(most) })?)
 }

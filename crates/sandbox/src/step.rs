@@ -221,6 +221,17 @@ impl Step {
         }
     }
 
+    /// Returns the place inside at which the step shows something that the policy names.
+    pub(crate) fn named_place(&self) -> Option<&Path> {
+        match self {
+            Self::ShowWorkspace(path, _)
+            | Self::OverlayWorkspace { workspace: path, .. }
+            | Self::Copy { target: path, .. }
+            | Self::Show(Visible { target: path, .. }) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Returns the place inside that the step covers, if the user, or something they asked for, chose it.
     pub(crate) fn covers(&self) -> Option<&Path> {
         match self {

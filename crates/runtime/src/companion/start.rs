@@ -73,6 +73,7 @@ fn begin(
         directory: context.state,
         proxy: None,
         notices: notices.as_fd(),
+        failed: None,
         state: LaunchState::Waiting(Box::new(endpoints)),
     };
     let channels = InitChannels {

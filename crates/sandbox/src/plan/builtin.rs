@@ -8,7 +8,7 @@ use policy::{Backend, ByteSize, RunSpec};
 use super::additions::Additions;
 use super::engine;
 use crate::host::Host;
-use crate::step::{Cache, PrivateFile, Step, Visible};
+use crate::step::{Cache, PrivateFile, Step};
 
 /// Adds the steps, before those that show the policy's own mounts, so that no file is written through a mount.
 pub(super) fn bring(
@@ -19,7 +19,7 @@ pub(super) fn bring(
     additions: &Additions,
     notices: &mut Vec<String>,
 ) {
-    let taken: Vec<PathBuf> = steps.iter().filter_map(target).map(Path::to_path_buf).collect();
+    let taken: Vec<PathBuf> = steps.iter().filter_map(Step::named_place).map(Path::to_path_buf).collect();
     let mut is_free = |path: &Path| {
         let free = !taken.iter().any(|taken| path.starts_with(taken) || taken.starts_with(path));
         if !free {
@@ -53,7 +53,7 @@ pub(super) fn bring(
             None => {}
         }
     }
-    let at = steps.iter().position(|step| target(step).is_some()).unwrap_or(steps.len());
+    let at = steps.iter().position(|step| step.named_place().is_some()).unwrap_or(steps.len());
     steps.splice(at..at, brought);
 }
 
@@ -83,15 +83,4 @@ fn is_cache(step: &Step) -> bool {
 /// memory.
 fn room(spec: &RunSpec) -> ByteSize {
     spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 4))
-}
-
-/// Returns the place at which a step shows something that the policy names.
-fn target(step: &Step) -> Option<&Path> {
-    match step {
-        Step::ShowWorkspace(path, _)
-        | Step::OverlayWorkspace { workspace: path, .. }
-        | Step::Copy { target: path, .. }
-        | Step::Show(Visible { target: path, .. }) => Some(path),
-        _ => None,
-    }
 }

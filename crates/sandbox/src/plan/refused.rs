@@ -117,6 +117,25 @@ pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> 
     Ok(())
 }
 
+/// Refuses to show something where it would hide what is shown before it: the workspace, a mount, a copy or a tool.
+pub(super) fn refuse_hidden(plan: &Plan) -> Result<(), Error> {
+    for (number, step) in plan.steps.iter().enumerate() {
+        let Some(place) = step.named_place() else { continue };
+        let before = plan.steps[..number].iter().filter(|earlier| *earlier != step);
+        if let Some(hidden) = before.filter_map(Step::named_place).find(|hidden| hidden.starts_with(place)) {
+            let hidden = if hidden == plan.workspace { "the workspace" } else { &hidden.to_string_lossy() };
+            return Err(Error::Refused {
+                what: format!(
+                    "what is shown at `{}` would hide {hidden}, which is shown before it",
+                    place.display()
+                ),
+                remedy: Some("show each at a place of its own, and the outer of two before the inner".into()),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Refuses to show the workspace, or a protected path in it, a second time for writing.
 pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
     let shown = |step: &Step| match step {

@@ -279,15 +279,25 @@ fn what_cannot_be_held_or_shown_is_refused() {
     }
     assert!(matches!(planned("tools = [\"nonesuch\"]"), Err(Error::Unknown { .. })));
     assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
+    let shown = |targets: [&str; 2]| {
+        let mount = |target: &&str| format!("{{ source = \"/data\", target = \"{target}\" }}");
+        planned(&format!("mount = [{}]", targets.iter().map(mount).collect::<Vec<_>>().join(", ")))
+    };
+    for hidden in [["/srv/a/b", "/srv/a"], ["/x", "/home/me/project"], ["/x", "/home/me"]] {
+        let refused = shown(hidden);
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{hidden:?}: {refused:?}");
+    }
+    for fits in [["/srv/a", "/srv/a/b"], ["/data", "/data"], ["/srv/a", "/srv/ab"]] {
+        assert!(shown(fits).is_ok(), "{fits:?}");
+    }
     let counted = planned("limits.pids = 16").map(|plan| plan.limits);
     assert!(matches!(counted, Ok(LimitsPlan::Processes(16))), "{counted:?}");
 }
 
 /// A small space of runs that can be had: what the person writes, what is added, and what the machine has.
 fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
-    let shown =
-        (select(vec!["/data/a", "/home/agent/b", "/etc/c", "/usr/lib/jvm"]), select(vec!["ro", "rw"]));
-    let mounts = vec(shown, 0..3);
+    let shown = subsequence(vec!["/data/a", "/home/agent/b", "/etc/c", "/usr/lib/jvm"], 0..=2);
+    let mounts = (shown, vec(select(vec!["ro", "rw"]), 2));
     let copies = subsequence(vec!["/home/agent/copied", "/opt/copied"], 0..=2);
     let modes = select(vec!["rw", "ro", "overlay"]);
     let written =
@@ -297,7 +307,9 @@ fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
         |((backend, wiring, mode, mounts, copies), (landlock, attributes, tls, built_in))| {
             let image = if backend == "container" { "image = \"x\"\n" } else { "" };
             let mounts: Vec<String> = mounts
+                .0
                 .iter()
+                .zip(&mounts.1)
                 .map(|(target, mode)| {
                     format!("{{ source = \"/data\", target = \"{target}\", mode = \"{mode}\" }}")
                 })
