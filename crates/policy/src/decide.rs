@@ -12,6 +12,7 @@ use crate::denied_addresses::DeniedAddresses;
 use crate::hint::Hint;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::is_reserved;
+use crate::preset::is_provider;
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
 use crate::reach::{Carriage, Fit};
@@ -269,7 +270,10 @@ impl Policy {
             let only =
                 if declared.is_empty() { String::new() } else { format!(", only: {}", declared.join(", ")) };
             let reason = format!("this run declares no provider `{named}`{only}");
-            let hint = Hint::Command(format!("lockgate run --provider {named}"));
+            let hint = match is_provider(named.as_str()) {
+                true => Hint::Command(format!("lockgate run --provider {named}")),
+                false => Hint::Edit("declare it as a [[provider]]".into()),
+            };
             return Err(Denial::new(Guard::Provider, reason).with_hint(hint));
         };
         for rule in &provider.rules {
@@ -347,7 +351,7 @@ impl Policy {
             Some(rule) => Ok(rule.name.clone()),
             None => match self.deny_unrequested_search(&asked.host) {
                 None if self.is_open() => Ok(RuleName::new("egress.default = \"open-internet\"")),
-                unrequested => Err(unrequested.unwrap_or_else(|| not_allowed(&asked))),
+                unrequested => Err(self.in_its_file(unrequested.unwrap_or_else(|| not_allowed(&asked)))),
             },
         }
     }

@@ -1,5 +1,6 @@
 //! Examines what this machine offers a run beyond its sandbox: records, certificates, the clock, the disk.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use sandbox::{Caller, Check, Verdict};
@@ -8,7 +9,7 @@ use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
 use crate::plan_run::refuse_unfit;
 use crate::settings::{Settings, SettingsRequest};
-use crate::state::{StateDirectory, append, make_directory};
+use crate::state::{StateDirectory, append, make_directory, state as state_error};
 
 /// Below this free space a run's records are at risk.
 const LITTLE: u64 = 64 << 20;
@@ -71,12 +72,16 @@ fn loaded(caller: &Caller, no_project: bool) -> Result<Settings, Error> {
     StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, Some(&state)))
 }
 
+/// The usual size of a run's record, in octets.
+const RECORD_SIZE: usize = 4096;
+
 fn store(caller: &Caller) -> Check {
     let tried = StateDirectory::of(caller).and_then(|state| {
         make_directory(&state.runs())?;
         let probe = state.runs().join(".doctor");
-        append(&probe)?;
+        let written = append(&probe)?.write_all(&[0; RECORD_SIZE]);
         let _ = std::fs::remove_file(&probe);
+        written.map_err(|source| state_error(&probe, source))?;
         audit_key(&state)?;
         audit_public_key(&state)?;
         Ok(state)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use egress::{Notice, SidecarMessage, Summary};
 use rustix::event::PollFlags;
-use sandbox::{Event, Sidecar, Signals, Started, Usage, wait_for};
+use sandbox::{Event, Exit, SetUpEnd, Sidecar, Signals, Started, Usage, wait_for};
 
 use crate::companion::Companions;
 use crate::end_signals::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -105,6 +105,12 @@ struct State {
 impl State {
     fn is_full_screen(&self) -> bool {
         self.relay.as_ref().is_some_and(Relay::is_full_screen)
+    }
+
+    /// Whether the end of a set-up command is the run's: it was asked to end, as by a key of the command's terminal.
+    fn ends_by(&self, end: SetUpEnd) -> bool {
+        let by_key = matches!(end, SetUpEnd::Ended(Exit::Signal(SIGINT | SIGQUIT)));
+        self.asked.is_some() || (self.relay.is_some() && by_key)
     }
 
     /// When the command is killed, if it was asked to end and has so long.
@@ -255,7 +261,8 @@ impl Watch<'_> {
                 Ok(None)
             }
             Some(Event::SetUp { number, end, took }) => {
-                if let Some(notice) = self.set_up.note(number, end, took) {
+                let notice = self.set_up.note(number, end, took);
+                if let Some(notice) = notice.filter(|_| !state.ends_by(end)) {
                     (self.report)(Report::Notice(&notice));
                 }
                 Ok(None)

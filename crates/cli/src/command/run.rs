@@ -48,7 +48,10 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         request.flags.terminal = Some(TerminalConfig::Always);
     }
     super::tell_unknown_variables(&caller);
-    let spec = Settings::load(&request, &caller, Some(&state))?.spec;
+    let mut spec = Settings::load(&request, &caller, Some(&state))?.spec;
+    if let Some(file) = &flags.policy {
+        spec.policy.keep_in(&file.to_string_lossy());
+    }
     if arguments.command.is_empty() && spec.image.is_none() {
         return Err(Usage::error("no command was given", "lockgate run -- CMD"));
     }

@@ -34,8 +34,8 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
                 path.display()
             )),
         };
-        let Some(found) = source::open_beneath(root, path).map_err(|error| refused(error.to_string()))?
-        else {
+        let opened = source::open_beneath(root, path);
+        let Some(found) = opened.map_err(|error| refused(why_unopened(root, path, error)))? else {
             continue;
         };
         present.push(path);
@@ -54,6 +54,19 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
         }
     }
     Ok(present)
+}
+
+/// Returns why a protected path of a workspace cannot be opened.
+fn why_unopened(root: BorrowedFd<'_>, path: &Path, error: Error) -> String {
+    let is_link = |part: &Path| {
+        let stat = rustix::fs::statat(root, part, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink())
+    };
+    match error {
+        _ if path.ancestors().any(is_link) => "it is, or leads through, a symbolic link".into(),
+        Error::Source { why, .. } => why,
+        other => other.to_string(),
+    }
 }
 
 /// A protected file with an alias.
