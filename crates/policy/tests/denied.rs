@@ -186,3 +186,18 @@ fn what_an_address_is_denied_in_part_is_not_passed_unseen() {
     // A visible request passes.
     assert!(verdict(&policy, "https://db.example.com/", &["10.0.0.5"]).is_ok());
 }
+
+#[test]
+fn the_addresses_of_a_provider_are_those_of_one_host() {
+    let compiled = |uris: &[&str]| {
+        let config =
+            format!("[[provider]]\nid = \"mine\"\nauthorized_uris = {uris:?}\naddresses = [\"10.0.0.5\"]");
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(&config).unwrap());
+        layers.compile().map(drop).map_err(|error| error.to_string())
+    };
+    let own = "https://one.internal/v1/*";
+    assert_eq!(compiled(&[own, "https://one.internal:8443/v2/*"]), Ok(()));
+    let refused = compiled(&[own, "https://api.example.com/*"]).unwrap_err();
+    assert!(refused.contains("addresses") && refused.contains("provider of its own"), "{refused}");
+}

@@ -173,8 +173,10 @@ pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathB
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();
     if let Some(text) = caller.variable(RUN_LIMITS).filter(|text| !text.is_empty()) {
-        let limits: RunLimits = serde_json::from_str(text)
-            .map_err(|e| Error::ParseSettings { path: RUN_LIMITS.into(), why: e.to_string() })?;
+        let limits: RunLimits = serde_json::from_str(text).map_err(|e| {
+            let why = format!("it is not as in {{\"timeout_ceiling_seconds\": 7200}}: {e}");
+            Error::ParseSettings { path: RUN_LIMITS.into(), why }
+        })?;
         limits.timeout_ceiling_seconds.inspect(|ceiling| layers.bound(RUN_LIMITS, *ceiling));
     }
     if let Some(config) = system_proxies::declared(caller)? {

@@ -40,7 +40,7 @@ pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationNam
         None => 0,
     };
     if found.is_empty() {
-        return Err(nothing(of_others, organisation)?);
+        return Err(nothing(names, of_others, organisation)?);
     }
     store(&caller, &found)?;
     if of_others > 0 {
@@ -130,12 +130,17 @@ fn store(caller: &Caller, found: &Found<'_>) -> Result<(), anyhow::Error> {
 
 /// Explains why there is nothing to import.
 fn nothing(
+    names: &[String],
     of_others: usize,
     organisation: Option<&OrganisationName>,
 ) -> Result<anyhow::Error, anyhow::Error> {
     if let Some(name) = organisation.filter(|_| of_others > 0) {
         let what = format!("{} holds no key of `{name}`", SystemKeys::VARIABLE);
         return Ok(Usage::error(what, "an entry says whose key it is in its `organizations`"));
+    }
+    if !names.is_empty() {
+        let what = format!("not set, or empty: {}", names.join(", "));
+        return Ok(Usage::error(what, "set it in this shell, or lockgate creds set PROVIDER"));
     }
     let known: Vec<String> = provider_names()?.into_iter().map(|(name, _)| name).collect();
     let what = "no variable of a known provider is set";

@@ -11,7 +11,10 @@ use super::value::Number;
 
 /// `[[companion]]`: a service beside the command, from an image of its own.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a companion, as in { name = \"db\", image = \"postgres\", ports = [5432] }"
+)]
 pub struct CompanionConfig {
     /// The name by which the command reaches it: one label, as in `db`.
     pub name: String,
@@ -38,7 +41,7 @@ pub struct CompanionConfig {
 
 /// `resources`: the resource limits of a companion.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, as in { memory = \"2GiB\" }")]
 pub struct ResourcesConfig {
     /// Memory, swap included, as in `512MiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +70,7 @@ impl ResourcesConfig {
 
 /// `[companion.egress]`: the rules of a companion that has its own.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of its rules")]
 pub struct CompanionEgress {
     /// Named groups of rules that ship with the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,7 +88,7 @@ pub struct CompanionEgress {
 
 /// `health`: when a companion counts as healthy.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of its health check")]
 pub struct HealthConfig {
     /// A command that is run in the companion until it exits with 0; by default, every port must accept a connection.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use super::value::is_false;
 
 /// `[egress]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, as in { default = \"deny\" }")]
 pub struct EgressConfig {
     /// What happens to a host that no rule names.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// `[[inbound]]`: a port of the command that may be reached from outside.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a port, as in { container_port = 8080 }")]
 pub struct InboundConfig {
     /// The TCP port inside.
     pub container_port: u16,

@@ -7,7 +7,7 @@ use super::value::Number;
 
 /// `[limits]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, as in { memory = \"2GiB\" }")]
 pub struct LimitsConfig {
     /// Memory, swap included, as in `1536MiB`.
     #[serde(skip_serializing_if = "Option::is_none")]

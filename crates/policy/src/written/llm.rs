@@ -7,7 +7,7 @@ use super::value::Number;
 
 /// `[llm]`: what a run may spend on models.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of models and their budget")]
 pub struct LlmConfig {
     /// Checked before a request is sent; a request beyond it ends in 429.
     #[serde(default, skip_serializing_if = "BudgetConfig::is_empty")]
@@ -25,7 +25,7 @@ impl LlmConfig {
 
 /// `llm.budget`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a budget, as in { requests = 100 }")]
 pub struct BudgetConfig {
     /// Requests to models.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ impl BudgetConfig {
 
 /// `[[llm.price]]`: US dollars per million tokens.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a price, in USD for a million tokens")]
 pub struct PriceConfig {
     /// The model's name, or its beginning and `*`.
     pub model: String,

@@ -176,7 +176,7 @@ pub enum TerminalConfig {
 
 /// `[env]`: nothing of the caller's environment enters unless it is named here.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, as in { set = { NAME = \"value\" } }")]
 pub struct EnvConfig {
     /// Variables and their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -197,7 +197,7 @@ impl EnvConfig {
 
 /// `[[mount]]`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a mount, as in { source = \"~/data\", target = \"/data\" }")]
 pub struct MountConfig {
     /// A path of the host; `~` is the caller's home. No symbolic link and no `..` may stand in it.
     pub source: String,
@@ -209,7 +209,10 @@ pub struct MountConfig {
 
 /// `[[copy]]`.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a copy, as in { source = \"~/data\", target = \"/home/agent/data\" }"
+)]
 pub struct CopyConfig {
     /// A path of the host; `~` is the caller's home.
     pub source: String,
@@ -229,6 +232,17 @@ impl CompanionEgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_of_a_wrong_type_is_told_what_goes_there() {
+        let fields = ["limits", "env", "egress", "llm", "companion", "setup", "mount", "copy", "proxy"];
+        for field in fields.into_iter().chain(["provider", "inbound"]) {
+            for value in ["\"x\"", "3", "[\"x\"]"] {
+                let error = toml::from_str::<RunConfig>(&format!("{field} = {value}")).unwrap_err();
+                assert!(!error.message().contains("struct"), "{field} = {value}: {error}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_wrong_in_a_value_of_many_forms_is_told_as_elsewhere() {

@@ -7,7 +7,10 @@ use super::value::{OneOrMany, is_false};
 
 /// `[[provider]]`: an outside service with a credential.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a provider, as in { id = \"mine\", authorized_uris = [\"https://api.example.com/*\"] }"
+)]
 pub struct ProviderConfig {
     /// Its name, as in `creds set NAME`.
     #[serde(default)]
@@ -56,7 +59,10 @@ pub struct ProviderConfig {
 
 /// `inject`: exactly one of `header`, `query` and `basic`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a place, as in { header = \"authorization\", value = \"Bearer {{access_token}}\" }"
+)]
 pub struct InjectConfig {
     /// The header it is put into, with `value` as its content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +83,7 @@ pub struct InjectConfig {
 
 /// `rate`: how often a provider may be asked.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a rate, as in { requests_per_minute = 60 }")]
 pub struct RateConfig {
     /// Requests per minute, on average.
     pub requests_per_minute: u32,

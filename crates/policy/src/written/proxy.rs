@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 
 /// `[[proxy]]`: a proxy on the way out.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a proxy, as in { id = \"corp\", url = \"http://proxy.example.com:3128\" }"
+)]
 pub struct ProxyConfig {
     /// Its name, as in `egress.proxy`.
     pub id: String,

@@ -7,7 +7,7 @@ use super::value::is_false;
 
 /// `[[setup]]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a command, as in { command = [\"make\"] }")]
 pub struct SetupConfig {
     /// The command and its arguments.
     pub command: Vec<String>,
