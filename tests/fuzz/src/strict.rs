@@ -39,12 +39,18 @@ pub(crate) fn end_of_chunked(bytes: &[u8]) -> Reading {
     }
 }
 
-/// Returns the digits of a line with a chunk's size. An extension may follow them, and is ignored.
+/// Returns the digits of a line with a chunk's size: 15 at most, leading zeros aside. An extension may follow them, also after white
+/// space, and is ignored.
 fn size_of(line: &[u8]) -> Option<&[u8]> {
     let end = line.iter().position(|octet| *octet == b';').unwrap_or(line.len());
     let (digits, extension) = line.split_at(end);
+    let is_space = |octet: &&u8| matches!(octet, b' ' | b'\t');
+    let spaces = if extension.is_empty() { 0 } else { digits.iter().rev().take_while(is_space).count() };
+    let digits = &digits[..digits.len() - spaces];
+    let significant = digits.iter().skip_while(|digit| **digit == b'0').count();
     let plain = |octet: &u8| *octet == b'\t' || (*octet >= b' ' && *octet != 0x7f);
-    let good = (1..=15).contains(&digits.len())
+    let good = !digits.is_empty()
+        && significant <= 15
         && digits.iter().all(u8::is_ascii_hexdigit)
         && extension.iter().all(plain)
         && line.len() <= LONGEST_LINE;
