@@ -270,16 +270,17 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
 #[must_use]
 pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> bool {
     std::fs::read_to_string(approval(state, path))
-        .is_ok_and(|kept| kept.trim() == egress::digest(text.as_bytes()))
+        .is_ok_and(|kept| kept.lines().any(|digest| digest == egress::digest(text.as_bytes())))
 }
 
-/// Records that the person approves this exact content of this file.
+/// Records that the person approves these exact contents of this file, and no other.
 ///
 /// # Errors
 /// When the record cannot be written.
-pub fn approve(state: &StateDirectory, path: &Path, text: &str) -> Result<(), Error> {
+pub fn approve(state: &StateDirectory, path: &Path, texts: &[&str]) -> Result<(), Error> {
     make_directory(&state.approved())?;
-    replace(&approval(state, path), format!("{}\n", egress::digest(text.as_bytes())).as_bytes())
+    let digests: String = texts.iter().map(|text| format!("{}\n", egress::digest(text.as_bytes()))).collect();
+    replace(&approval(state, path), digests.as_bytes())
 }
 
 /// Waits until no other process changes and approves a policy, so that what is read still stands there when it is replaced. Dropping
@@ -303,6 +304,26 @@ fn approval(state: &StateDirectory, path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_a_file_is_changed_both_contents_are_approved_and_then_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: false,
+            home: None,
+            directory: folder.path().into(),
+            environment: vec![("XDG_STATE_HOME".into(), folder.path().into())],
+        };
+        let (state, file) = (StateDirectory::of(&caller).unwrap(), Path::new("/srv/lockgate.toml"));
+        let approved = || ["old", "new", "other"].map(|text| is_approved(&state, file, text));
+        assert_eq!(approved(), [false; 3]);
+        approve(&state, file, &["old", "new"]).unwrap();
+        assert_eq!(approved(), [true, true, false]);
+        approve(&state, file, &["new"]).unwrap();
+        assert_eq!(approved(), [false, true, false]);
+    }
 
     #[test]
     fn what_a_project_cannot_claim_is_refused_of_its_file_alone() {

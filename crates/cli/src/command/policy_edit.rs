@@ -128,16 +128,18 @@ impl PolicyText {
     /// Writes the new content if it compiles.
     fn write(&self, text: &str) -> Result<(), anyhow::Error> {
         self.compile(self.parse(text)?)?;
-        let before = put(&self.path, text)?;
         match &self.approval {
             Some(Approval { state, given: true }) => {
-                if let Err(error) = runtime::approve(state, &self.path, text) {
-                    // Every run here would refuse a file that is not approved.
-                    let _ = put_back(&self.path, before.as_deref());
-                    return Err(error.into());
-                }
+                // Both contents count meanwhile: no run that starts now is refused.
+                runtime::approve(state, &self.path, &[&self.text, text])?;
+                put(&self.path, text)?;
+                // The new one is approved already; at worst the one before stays approved as well.
+                let _ = runtime::approve(state, &self.path, &[text]);
             }
-            _ => self.tell_unapproved(),
+            _ => {
+                put(&self.path, text)?;
+                self.tell_unapproved();
+            }
         }
         Ok(())
     }
@@ -160,9 +162,9 @@ fn fill(file: &File, content: &[u8]) -> std::io::Result<()> {
     file.sync_data()
 }
 
-/// Writes the file and returns its previous content. Refuses a link, which could lead to another file that only its owner may
+/// Writes the file. Refuses a link, which could lead to another file that only its owner may
 /// write, and everything that is no regular file.
-fn put(path: &Path, text: &str) -> Result<Option<String>, anyhow::Error> {
+fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     let refused =
         |what: &str| Usage::error(format!("{} {what}", path.display()), "put a file of its own there");
     let before = runtime::read_policy_if_there(path)?;
@@ -181,7 +183,7 @@ fn put(path: &Path, text: &str) -> Result<Option<String>, anyhow::Error> {
         let _ = put_back(path, before.as_deref());
         return Err(anyhow::anyhow!("failed to write {}: {error}; it is as it was", path.display()));
     }
-    Ok(before)
+    Ok(())
 }
 
 /// Restores the previous content, or removes the file if there was none.
@@ -327,7 +329,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     }
     // It must not change while the person reads.
     let _turn = runtime::turn_to_approve(state)?;
-    runtime::approve(state, &file.path, &file.text)?;
+    runtime::approve(state, &file.path, &[&file.text])?;
     output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
     Ok(0)
 }
