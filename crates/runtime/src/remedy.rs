@@ -2,6 +2,7 @@
 
 use std::io;
 
+use credential::{EnvelopeError, VaultError};
 use egress::GateError;
 use policy::OrganisationName;
 
@@ -44,6 +45,11 @@ impl Error {
             }
             Self::VaultKey { .. } => Some(
                 "a key is 32 octets in base64 or hexadecimal; several are separated by commas, and the first one encrypts"
+                    .into(),
+            ),
+            Self::Vault(VaultError::Decrypt { source: EnvelopeError::UnknownKey { .. }, .. }) => Some(
+                "give the key that it was encrypted with as well, behind a comma in CONNECTION_ENCRYPTION_KEY; a key that \
+                 Lockgate made is in `keys/vault.key` of its state directory"
                     .into(),
             ),
             Self::KeyFile { .. } => Some(
