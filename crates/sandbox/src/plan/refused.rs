@@ -117,11 +117,19 @@ pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> 
     Ok(())
 }
 
-/// Refuses to show something where it would hide what is shown before it: the workspace, a mount, a copy or a tool.
+/// Refuses to show something where it would hide what is shown before it: the workspace, a mount, a copy or a tool. A tool whose folder
+/// has another tool's programs in it hides nothing.
 pub(super) fn refuse_hidden(plan: &Plan) -> Result<(), Error> {
+    let is_same = |outer: &Step, inner: &Step| match (outer, inner) {
+        (Step::Show(outer), Step::Show(inner)) => inner
+            .target
+            .strip_prefix(&outer.target)
+            .is_ok_and(|below| outer.source.join(below) == inner.source && outer.mode == inner.mode),
+        _ => false,
+    };
     for (number, step) in plan.steps.iter().enumerate() {
         let Some(place) = step.named_place() else { continue };
-        let before = plan.steps[..number].iter().filter(|earlier| *earlier != step);
+        let before = plan.steps[..number].iter().filter(|earlier| !is_same(step, earlier));
         if let Some(hidden) = before.filter_map(Step::named_place).find(|hidden| hidden.starts_with(place)) {
             let hidden = if hidden == plan.workspace { "the workspace" } else { &hidden.to_string_lossy() };
             return Err(Error::Refused {

@@ -287,6 +287,8 @@ fn what_cannot_be_held_or_shown_is_refused() {
         let refused = shown(hidden);
         assert!(matches!(refused, Err(Error::Refused { .. })), "{hidden:?}: {refused:?}");
     }
+    let nested = "mount = [{ source = \"/data/b\", target = \"/data/b\" }, { source = \"/data\", target = \"/data\" }]";
+    assert!(planned(nested).is_ok(), "a tool in another's folder");
     for fits in [["/srv/a", "/srv/a/b"], ["/data", "/data"], ["/srv/a", "/srv/ab"]] {
         assert!(shown(fits).is_ok(), "{fits:?}");
     }
