@@ -136,7 +136,7 @@ impl Notices {
             target,
             guard: denial.guard.code().into(),
             reason: clipped(&denial.reason),
-            hint: denial.hint.clone().map(|hint| hint.map(|text| clipped(&text))),
+            hint: denial.hint.clone().map(clipped_hint),
         };
         send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT);
     }
@@ -159,6 +159,14 @@ fn send(socket: impl AsFd, told: &SidecarMessage, flags: SendFlags) {
 /// Removes control characters and bounds the length, because the text goes to a terminal.
 fn clipped(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
+fn clipped_hint(hint: Hint) -> Hint {
+    let mut hint = hint.map(|text| clipped(&text));
+    if let Hint::Rule(rule) = &mut hint {
+        rule.file = rule.file.take().map(|file| clipped(&file));
+    }
+    hint
 }
 
 #[cfg(test)]

@@ -123,8 +123,7 @@ impl Grant {
                     _ if ceiling.is_some_and(|ceiling| !ceiling.names(*address)) => Hint::from(MANAGED),
                     Host::Address(_) => rule_for(&self.host, self.port),
                     Host::Name(_) => Hint::Edit(
-                        "a private service is opened by naming its host with `addresses = [\"…\"]` in a rule"
-                            .into(),
+                        "name the host of a private service with `addresses = [\"…\"]` in a rule".into(),
                     ),
                 }));
             }

@@ -1,6 +1,6 @@
 //! nftables tables, each made by one netlink transaction.
 //!
-//! `inside` sends all TCP of a sandbox's namespace to one port, or refuses what is no TCP; `firewall` surrounds the host's end of a veth pair. This file has the
+//! `inside` sends all TCP of a sandbox's namespace to one port; `firewall` surrounds the host's end of a veth pair. This file has the
 //! table of a sidecar that receives all traffic of another host: its rules match packets from that host before routing.
 
 mod firewall;
@@ -10,7 +10,7 @@ mod transaction;
 use std::io;
 
 pub use self::firewall::{Firewall, install};
-pub use self::inside::{all_to, lead_all_to, refuse_datagrams};
+pub use self::inside::{all_to, lead_all_to};
 use self::transaction::{
     Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER, Table, remove,
 };

@@ -32,13 +32,13 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
     let mut runs: Vec<RunId> = Vec::new();
     for name in names {
         let run = find(state, name)?;
+        RunRecord::check_removable(state, &run)?;
         if !force && runtime::keeps_changes(state, &run) {
             return Err(Usage::error(
                 format!("run {run} keeps apart what it wrote, and that would go with it"),
                 format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
             ));
         }
-        RunRecord::check_removable(state, &run)?;
         if !runs.contains(&run) {
             runs.push(run);
         }

@@ -384,8 +384,8 @@ impl AgentSession {
         while self.unwritten > 0 {
             match self.mailbox.receiver.recv().await {
                 Some(ShimEvent::Written) => self.unwritten -= 1,
-                Some(ShimEvent::ParentGone) | None => break,
-                Some(_) => {}
+                Some(event) if !event.asks_to_end() => {}
+                _ => break, // who asks for an end waits for no reader
             }
         }
         let _ = end.send(self.control.as_fd());

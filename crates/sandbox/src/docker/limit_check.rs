@@ -57,7 +57,7 @@ struct Seen {
 
 /// Checks all limits, and sets those a process can set. A required limit that is not enforced is a failure; others get a notice.
 pub(super) fn look(asked: &LimitRequest, notices: &mut Vec<String>) -> Result<(), Failure> {
-    let _ = rlimit::lower_cores();
+    let _ = rlimit::set_cores();
     let _ = rlimit::lower(Resource::Nofile, OPEN_FILES);
     let mut missing = missing(asked, seen(Path::new(BASE)));
     // RLIMIT_NPROC is a substitute: it counts all processes of the user at that engine, not this run's alone.

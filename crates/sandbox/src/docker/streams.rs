@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::process::Signal;
 use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -41,6 +42,18 @@ pub(super) enum ShimEvent {
     Closed(Channel),
     /// A request of the socket broker about a companion.
     BrokerRequest(u8),
+}
+
+impl ShimEvent {
+    /// Whether somebody asks the run to end, by a key or a supervisor, or is gone.
+    pub(super) fn asks_to_end(&self) -> bool {
+        const ENDS: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+        match self {
+            Self::Signal(number) => ENDS.iter().any(|signal| signal.as_raw() == *number),
+            Self::ParentGone => true,
+            _ => false,
+        }
+    }
 }
 
 /// The shim's queue of events.

@@ -137,7 +137,7 @@ fn leave_room() {
     if let Some(watched) = watched.ok().and_then(|text| text.trim().parse::<u64>().ok()) {
         let _ = std::fs::write("/proc/sys/user/max_inotify_watches", (watched / 4 * 3).to_string());
     }
-    let _ = rlimit::lower(Resource::Sigpending, SIGNALS);
+    let _ = rlimit::set(Resource::Sigpending, SIGNALS);
 }
 
 /// Whether a step needs what the parent makes while init is at work.
@@ -154,9 +154,9 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
 /// namespace, so the limit bounds the sandbox alone.
 fn limit_processes(plan: &Plan) -> io::Result<()> {
     if let LimitsPlan::Processes(pids) = plan.limits {
-        rlimit::lower(Resource::Nproc, u64::from(pids) + OWN_PROCESSES)?;
+        rlimit::set(Resource::Nproc, u64::from(pids) + OWN_PROCESSES)?;
     }
-    rlimit::lower_cores()
+    rlimit::set_cores()
 }
 
 /// Why a step failed.

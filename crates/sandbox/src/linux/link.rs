@@ -112,14 +112,10 @@ pub(super) fn offer_network(hand: &OwnedFd) -> io::Result<()> {
 }
 
 /// Init's side: routes everything to the host's end, and hands the sockets bound there to the sidecar, with the gateway's socket.
-///
-/// The firewall at the host's end drops what is neither TCP nor DNS, without a word. It is refused here already, so that no program waits
-/// for it, and so that it is recorded; a kernel that cannot leaves it to the firewall.
 pub(super) fn join(run: &RunId, laid: Laid, sidecar: BorrowedFd<'_>) -> io::Result<()> {
     let Laid { block, sockets: [proxy, names_udp, names_tcp] } = laid;
     let subnet = block.subnet();
     link::lead_everything(&sandbox_link(run), block.sandbox(), subnet.length, block.host())?;
-    let refused = nftables::refuse_datagrams().is_ok();
     let listeners = ListenerSet {
         transparent: Some(proxy),
         // As with `redirect`: the proxy and the gateway are ports of an address that is routed here like any other.
@@ -128,7 +124,8 @@ pub(super) fn join(run: &RunId, laid: Laid, sidecar: BorrowedFd<'_>) -> io::Resu
         gateway_socket: Some(listener::unix(Path::new(GATEWAY_SOCKET))?),
         dns_udp: Some(names_udp),
         dns_tcp: Some(names_tcp),
-        undelivered_v4: refused.then(undelivered::v4).transpose()?,
+        // The firewall rejects datagrams.
+        undelivered_v4: Some(undelivered::v4()?),
         undelivered_v6: None, // the link has no IPv6
     };
     listeners.send(sidecar)

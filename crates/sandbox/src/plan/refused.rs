@@ -4,7 +4,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use policy::{MountMode, RunSpec, WorkspaceMode};
+use policy::{Backend, MountMode, RunSpec, WorkspaceMode};
 
 use super::Plan;
 use super::engine::{self, SOCKET};
@@ -117,31 +117,42 @@ pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> 
     Ok(())
 }
 
-/// Refuses to show something where it would hide what is shown before it: the workspace, a mount, a copy or a tool. A tool whose folder
-/// has another tool's programs in it hides nothing.
+/// Refuses to show something where it would hide what is shown before it: the workspace, a mount or a tool. What shows the same files at the
+/// same place hides nothing, and a copy is merged into what is there. An engine mounts the outer of two first, whatever their order.
 pub(super) fn refuse_hidden(plan: &Plan) -> Result<(), Error> {
-    let is_same = |outer: &Step, inner: &Step| match (outer, inner) {
-        (Step::Show(outer), Step::Show(inner)) => inner
-            .target
-            .strip_prefix(&outer.target)
-            .is_ok_and(|below| outer.source.join(below) == inner.source && outer.mode == inner.mode),
-        _ => false,
+    let shown: Vec<(&Path, &Path)> = plan.steps.iter().filter_map(shown_at).collect();
+    let is_hidden = |inner: &(&Path, &Path), outer: &(&Path, &Path)| {
+        let is_below = match plan.backend {
+            Backend::Docker => inner.1 == outer.1,
+            Backend::Linux | Backend::Container | Backend::Process => inner.1.starts_with(outer.1),
+        };
+        // The workspace is protected as it was shown.
+        let is_same = |below: &Path| outer.0.join(below) == inner.0 && inner.1 != plan.workspace;
+        is_below && !inner.1.strip_prefix(outer.1).is_ok_and(is_same)
     };
-    for (number, step) in plan.steps.iter().enumerate() {
-        let Some(place) = step.named_place() else { continue };
-        let before = plan.steps[..number].iter().filter(|earlier| !is_same(step, earlier));
-        if let Some(hidden) = before.filter_map(Step::named_place).find(|hidden| hidden.starts_with(place)) {
-            let hidden = if hidden == plan.workspace { "the workspace" } else { &hidden.to_string_lossy() };
-            return Err(Error::Refused {
-                what: format!(
-                    "what is shown at `{}` would hide {hidden}, which is shown before it",
-                    place.display()
-                ),
-                remedy: Some("show each at a place of its own, and the outer of two before the inner".into()),
-            });
-        }
+    for (number, outer) in shown.iter().enumerate() {
+        let Some((_, hidden)) = shown[..number].iter().find(|inner| is_hidden(inner, outer)) else {
+            continue;
+        };
+        let hidden = if *hidden == plan.workspace { "the workspace" } else { &hidden.to_string_lossy() };
+        return Err(Error::Refused {
+            what: format!(
+                "what is shown at `{}` would hide {hidden}, which is shown before it",
+                outer.1.display()
+            ),
+            remedy: Some("show each at a place of its own, and the outer of two before the inner".into()),
+        });
     }
     Ok(())
+}
+
+/// Returns the source and the place of what a step shows of the host, if the policy names it.
+fn shown_at(step: &Step) -> Option<(&Path, &Path)> {
+    match step {
+        Step::ShowWorkspace(path, _) | Step::OverlayWorkspace { workspace: path, .. } => Some((path, path)),
+        Step::Show(Visible { source, target, .. }) => Some((source, target)),
+        _ => None,
+    }
 }
 
 /// Refuses to show the workspace, or a protected path in it, a second time for writing.

@@ -287,8 +287,15 @@ fn what_cannot_be_held_or_shown_is_refused() {
         let refused = shown(hidden);
         assert!(matches!(refused, Err(Error::Refused { .. })), "{hidden:?}: {refused:?}");
     }
-    let nested = "mount = [{ source = \"/data/b\", target = \"/data/b\" }, { source = \"/data\", target = \"/data\" }]";
-    assert!(planned(nested).is_ok(), "a tool in another's folder");
+    let above = planned("mount = [{ source = \"/home/me\", target = \"/home/me\" }]");
+    assert!(matches!(above, Err(Error::Refused { .. })), "{above:?}");
+    for same in [
+        "mount = [{ source = \"/data/b\", target = \"/data/b\" }, { source = \"/data\", target = \"/data\" }]",
+        "mount = [{ source = \"/a\", target = \"/data\" }, { source = \"/a\", target = \"/data\", mode = \"rw\" }]",
+        "mount = [{ source = \"/a\", target = \"/srv/a/b\" }]\ncopy = [{ source = \"/c\", target = \"/srv/a\" }]",
+    ] {
+        assert!(planned(same).is_ok(), "{same}");
+    }
     for fits in [["/srv/a", "/srv/a/b"], ["/data", "/data"], ["/srv/a", "/srv/ab"]] {
         assert!(shown(fits).is_ok(), "{fits:?}");
     }

@@ -6,7 +6,8 @@
 //!         iifname LINK ct count over MOST drop            the host's table of connections is limited
 //!         iifname LINK udp dport 53 redirect to :NAMES    whatever address was asked
 //!         iifname LINK tcp dport 53 redirect to :NAMES
-//!         iifname LINK meta l4proto tcp redirect to :PROXY }
+//!         iifname LINK meta l4proto tcp redirect to :PROXY
+//!         iifname LINK meta l4proto udp redirect to :PROXY }     so that it is this machine's to refuse
 //!     chain input { type filter hook input priority 0
 //!         iifname LINK goto link
 //!         ip daddr HERE drop }                            nobody else's, not even this machine's own
@@ -14,9 +15,10 @@
 //!         ip saddr . ip daddr != THERE . HERE drop
 //!         ct status ! dnat drop                           what was redirected, and nothing that was sent here
 //!         tcp dport PROXY accept, and tcp and udp dport NAMES
+//!         meta l4proto udp reject                         fast, and told in the sandbox; dropped where the kernel cannot
 //!         drop }
 //!     chain forward { type filter hook forward priority 0; iifname LINK drop; oifname LINK drop }
-//!     chain output { type filter hook output priority 0; oifname LINK ct state ! established drop } }
+//!     chain output { type filter hook output priority 0; oifname LINK ct state ! established, related drop } }
 //! ```
 //!
 //! Rules match links by name and not by index, so that the table holds before a link is made and after it is gone.
@@ -37,6 +39,8 @@ const FILTER: i32 = 0;
 /// `IPS_DST_NAT`, and `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const REDIRECTED: u32 = 1 << 5;
 const ESTABLISHED: u32 = 1 << 1;
+/// `NF_CT_STATE_BIT(IP_CT_RELATED)`: an ICMP error about something that was sent.
+const RELATED: u32 = 1 << 2;
 /// The most connections and questions of a link that the kernel tracks at once. The machine has one connection-tracking table.
 const MOST: u32 = 4096;
 const LINK: &str = "link";
@@ -58,24 +62,43 @@ pub struct Firewall<'a> {
     pub names: (u16, u16),
 }
 
+/// What becomes of datagrams that are no questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Datagrams {
+    /// They are answered with an ICMP error.
+    Rejected,
+    /// They vanish.
+    Dropped,
+}
+
 /// Installs the firewall. If this returns a descriptor, no other process can remove or flush the table while the descriptor is open;
 /// afterwards the table stays, and anybody with the right can.
 ///
 /// # Errors
 /// When the kernel refuses, as without the modules for address translation and for counting connections.
 pub fn install(firewall: &Firewall<'_>) -> io::Result<Option<OwnedFd>> {
-    match fill(Table::begin_owned(firewall.table), firewall).commit_owned() {
+    match install_with(firewall, Datagrams::Rejected) {
+        // The kernel lacks an expression that a rule is made of.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            install_with(firewall, Datagrams::Dropped)
+        }
+        installed => installed,
+    }
+}
+
+fn install_with(firewall: &Firewall<'_>, datagrams: Datagrams) -> io::Result<Option<OwnedFd>> {
+    match fill(Table::begin_owned(firewall.table), firewall, datagrams).commit_owned() {
         // The kernel has no owned tables, or only such that vanish with their owner, which may be before the sandbox ends.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
-            fill(Table::begin(firewall.table), firewall).commit().map(|()| None)
+            fill(Table::begin(firewall.table), firewall, datagrams).commit().map(|()| None)
         }
         made => made.map(Some),
     }
 }
 
-fn fill<'a>(mut table: Table<'a>, firewall: &Firewall<'_>) -> Table<'a> {
+fn fill<'a>(mut table: Table<'a>, firewall: &Firewall<'_>, datagrams: Datagrams) -> Table<'a> {
     redirect(&mut table, firewall);
-    filter(&mut table, firewall);
+    filter(&mut table, firewall, datagrams);
     table
 }
 
@@ -89,6 +112,7 @@ fn redirect(table: &mut Table<'_>, firewall: &Firewall<'_>) {
         (libc::IPPROTO_UDP, Some(DNS), firewall.names.0),
         (libc::IPPROTO_TCP, Some(DNS), firewall.names.1),
         (libc::IPPROTO_TCP, None, firewall.proxy),
+        (libc::IPPROTO_UDP, None, firewall.proxy),
     ];
     for (protocol, port, to) in rules {
         table.rule(chain, |e| {
@@ -103,7 +127,7 @@ fn redirect(table: &mut Table<'_>, firewall: &Firewall<'_>) {
     }
 }
 
-fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>) {
+fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>, datagrams: Datagrams) {
     let hooked = |hook| Some(Chain { kind: Kind::Filter, hook, priority: FILTER });
     table.chain(LINK, None);
     table.rule(LINK, |e| {
@@ -127,6 +151,11 @@ fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>) {
             e.payload(TRANSPORT_HEADER, 2, 2).equals(&port.to_be_bytes()).accept();
         });
     }
+    if datagrams == Datagrams::Rejected {
+        table.rule(LINK, |e| {
+            e.meta(META_L4PROTO).equals(&[libc::IPPROTO_UDP as u8]).reject();
+        });
+    }
     table.rule(LINK, |e| {
         e.drop();
     });
@@ -147,7 +176,8 @@ fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>) {
     }
     table.chain("output", hooked(Hook::Output));
     table.rule("output", |e| {
-        e.link(META_OIFNAME, firewall.link).connection(CT_STATE, ESTABLISHED).equals(&[0; 4]).drop();
+        let known = ESTABLISHED | RELATED;
+        e.link(META_OIFNAME, firewall.link).connection(CT_STATE, known).equals(&[0; 4]).drop();
     });
 }
 
@@ -206,6 +236,7 @@ mod tests {
                 format!("verdict {}{}", number(verdict, 1) as i32, text(inner(verdict, 2)))
             }
             "immediate" => format!("{:?}", inner(inner(data, 2), 1)),
+            "reject" => format!("reject {} {:?}", number(data, 1), inner(data, 2)),
             "connlimit" => format!("connlimit {} {}", number(data, 1), number(data, 2)),
             other => other.to_owned(),
         }
@@ -237,8 +268,8 @@ mod tests {
             proxy: 9999,
             names: (9953, 9954),
         };
-        let table = fill(Table::begin(firewall.table), &firewall);
-        let established = ESTABLISHED.to_ne_bytes();
+        let table = fill(Table::begin(firewall.table), &firewall, Datagrams::Rejected);
+        let known = (ESTABLISHED | RELATED).to_ne_bytes();
         let redirected = REDIRECTED.to_ne_bytes();
         let by = "meta 6, == vh-abcdefghjkmn";
         let expected = [
@@ -250,20 +281,20 @@ mod tests {
                 "prerouting: {by}, meta 15, == [2], meta 16, == [6], payload 2+2/2, == [0, 53], [38, 226], redir"
             ),
             format!("prerouting: {by}, meta 15, == [2], meta 16, == [6], [39, 15], redir"),
+            format!("prerouting: {by}, meta 15, == [2], meta 16, == [17], [39, 15], redir"),
             "link: meta 15, != [2], verdict 0".to_owned(),
             "link: payload 1+12/8, != [240, 76, 0, 2, 240, 76, 0, 1], verdict 0".to_owned(),
             format!("link: ct 2, & {redirected:02x?}, == [0, 0, 0, 0], verdict 0"),
             "link: meta 16, == [6], payload 2+2/2, == [39, 15], verdict 1".to_owned(),
             "link: meta 16, == [17], payload 2+2/2, == [38, 225], verdict 1".to_owned(),
             "link: meta 16, == [6], payload 2+2/2, == [38, 226], verdict 1".to_owned(),
+            "link: meta 16, == [17], reject 2 [1]".to_owned(),
             "link: verdict 0".to_owned(),
             format!("input: {by}, verdict -4link"),
             "input: meta 15, == [2], payload 1+16/4, == [240, 76, 0, 1], verdict 0".to_owned(),
             format!("forward: {by}, verdict 0"),
             "forward: meta 7, == vh-abcdefghjkmn, verdict 0".to_owned(),
-            format!(
-                "output: meta 7, == vh-abcdefghjkmn, ct 0, & {established:02x?}, == [0, 0, 0, 0], verdict 0"
-            ),
+            format!("output: meta 7, == vh-abcdefghjkmn, ct 0, & {known:02x?}, == [0, 0, 0, 0], verdict 0"),
         ];
         assert_eq!(rules(table.bytes()), expected);
     }

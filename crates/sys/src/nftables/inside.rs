@@ -1,4 +1,4 @@
-//! The nftables table of a sandbox's network namespace. Where every address is local, it sends all TCP to one port.
+//! The nftables table of a sandbox's network namespace, in which every address is local: it sends all TCP to one port.
 //!
 //! ```text
 //! table inet lockgate { chain in { type filter hook prerouting priority mangle
@@ -18,27 +18,16 @@
 //!     tcp dport 53 return; ip daddr 127.0.0.0/8 return; ip6 daddr ::1 return
 //!     meta l4proto tcp redirect to :PORT } }
 //! ```
-//!
-//! Where a link leads out, its other end takes TCP and questions of DNS, and drops everything else. Such packets are refused before:
-//!
-//! ```text
-//! table inet lockgate { chain out { type filter hook output priority filter
-//!     oifname lo accept
-//!     meta l4proto tcp accept
-//!     meta l4proto udp udp dport 53 accept
-//!     reject with icmpx port-unreachable } }
-//! ```
 
 use std::io;
 
 use super::transaction::{
-    Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, META_OIFNAME, NETWORK_HEADER, TRANSPORT_HEADER, Table,
+    Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER, Table,
 };
 use super::{BEFORE_ROUTING, DNS, TABLE};
 use crate::netlink::Messages;
 
 const TCP: u8 = libc::IPPROTO_TCP as u8;
-const UDP: u8 = libc::IPPROTO_UDP as u8;
 /// The offset of the flags in a TCP header, and three of them. RFC 9293, 3.1
 const FLAGS: u32 = 13;
 const SYN: u8 = 0x02;
@@ -88,30 +77,6 @@ fn all_redirected_to(port: u16) -> Messages {
         e.meta(META_L4PROTO).equals(&[TCP]).redirect(port);
     });
     table.messages()
-}
-
-/// Refuses everything that leaves this namespace and is neither TCP nor a question of DNS, with an ICMP error at once.
-///
-/// # Errors
-/// When the kernel refuses, as without the module for rejecting.
-pub fn refuse_datagrams() -> io::Result<()> {
-    let mut table = Table::begin(TABLE);
-    let chain = "out";
-    table.chain(chain, Some(Chain { kind: Kind::Filter, hook: Hook::Output, priority: 0 }));
-    table.rule(chain, |e| {
-        e.link(META_OIFNAME, "lo").accept();
-    });
-    table.rule(chain, |e| {
-        e.meta(META_L4PROTO).equals(&[TCP]).accept();
-    });
-    table.rule(chain, |e| {
-        e.meta(META_L4PROTO).equals(&[UDP]);
-        e.payload(TRANSPORT_HEADER, 2, 2).equals(&DNS.to_be_bytes()).accept();
-    });
-    table.rule(chain, |e| {
-        e.reject();
-    });
-    table.messages().send()
 }
 
 /// Adds the rules for packets that stay where they were sent: DNS and loopback.
