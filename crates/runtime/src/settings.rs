@@ -305,17 +305,16 @@ fn approval(state: &StateDirectory, path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
+    /// A caller for whom one variable names a folder.
+    fn caller(folder: &Path, variable: &str) -> Caller {
+        let (directory, environment) = (folder.into(), vec![(variable.into(), folder.into())]);
+        Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment }
+    }
+
     #[test]
     fn while_a_file_is_changed_both_contents_are_approved_and_then_one() {
         let folder = tempfile::tempdir().unwrap();
-        let caller = Caller {
-            uid: 0,
-            gid: 0,
-            superuser: false,
-            home: None,
-            directory: folder.path().into(),
-            environment: vec![("XDG_STATE_HOME".into(), folder.path().into())],
-        };
+        let caller = caller(folder.path(), "XDG_STATE_HOME");
         let (state, file) = (StateDirectory::of(&caller).unwrap(), Path::new("/srv/lockgate.toml"));
         let approved = || ["old", "new", "other"].map(|text| is_approved(&state, file, text));
         assert_eq!(approved(), [false; 3]);
@@ -331,14 +330,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("lockgate")).unwrap();
         let own = "[[provider]]\nid = \"corp-api\"\nauthorized_uris = [\"https://api.corp.example/*\"]\n";
         std::fs::write(folder.path().join("lockgate/config.toml"), own).unwrap();
-        let caller = Caller {
-            uid: 0,
-            gid: 0,
-            superuser: false,
-            home: None,
-            directory: folder.path().into(),
-            environment: vec![("XDG_CONFIG_HOME".into(), folder.path().into())],
-        };
+        let caller = caller(folder.path(), "XDG_CONFIG_HOME");
         let proxy = |credential: &str| -> RunConfig {
             let text = format!(
                 "[[proxy]]\nid = \"p\"\nurl = \"http://proxy.example:3128\"\ncredential = \"{credential}\"\n"

@@ -1,5 +1,5 @@
-//! Refuses workspaces that may be none, plans that show the socket of a container engine, which makes its user root on this machine
-//! (S3.10), and plans that show a protected path of the workspace at a second place, where it could be written.
+//! Refuses workspaces that may be none, and plans that show the socket of a container engine, which makes its user root on this machine
+//! (S3.10), a protected path of the workspace at a second place, where it could be written, or something that hides what is shown before.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
