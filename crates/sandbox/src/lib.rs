@@ -9,6 +9,7 @@ mod caller;
 mod changes;
 mod confine;
 mod cover_watch;
+mod descent;
 mod docker;
 mod doctor;
 mod environment;

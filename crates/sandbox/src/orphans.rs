@@ -3,7 +3,9 @@
 
 use std::io;
 
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions, getpid};
+
+use crate::descent::children;
 
 /// The most rounds of killing. Each ends one generation.
 const ROUNDS: usize = 64;
@@ -19,8 +21,8 @@ pub(crate) struct Orphans {
 impl Orphans {
     /// Makes this process a subreaper, so that orphans become its children and not those of the host's init.
     pub(crate) fn adopt() -> io::Result<Self> {
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        Ok(Self { others: children() })
+        rustix::process::set_child_subreaper(Some(getpid()))?;
+        Ok(Self { others: children(getpid()) })
     }
 
     /// Ends all of them, once the supervisor is gone. Children that this process started itself are in its own session, which a process
@@ -39,14 +41,14 @@ pub(crate) fn end_descendants() {
 
 /// Reaps every child that has ended, except `other`.
 pub(crate) fn bury_all_but(other: Pid) {
-    for child in children().into_iter().filter(|child| *child != other) {
+    for child in children(getpid()).into_iter().filter(|child| *child != other) {
         let _ = rustix::process::waitpid(Some(child), WaitOptions::NOHANG);
     }
 }
 
 fn end_children(is_meant: impl Fn(Pid) -> bool) {
     for _ in 0..ROUNDS {
-        let mut found = children();
+        let mut found = children(getpid());
         found.retain(|child| is_meant(*child));
         if found.is_empty() {
             return;
@@ -56,10 +58,4 @@ fn end_children(is_meant: impl Fn(Pid) -> bool) {
             let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
         }
     }
-}
-
-fn children() -> Vec<Pid> {
-    let own = rustix::process::getpid().as_raw_nonzero();
-    let list = sys::kernel_file::read(format!("/proc/self/task/{own}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|n| Pid::from_raw(n.parse().ok()?)).collect()
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
@@ -13,6 +13,7 @@ use sys::descriptor;
 use sys::process::{Child, Exit};
 
 use crate::cover_watch::CoverWatch;
+use crate::descent::is_stopped_below;
 use crate::error::Error;
 use crate::event::Event;
 use crate::handshake;
@@ -57,6 +58,10 @@ const LAST_WORD: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// The longest wait for an init that has reported the command's end.
 const LONGEST_DYING: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
+/// The longest wait for processes that were told to stop. One may be in a process group that the signal does not reach, in a backend
+/// without a pid namespace.
+const LONGEST_STOPPING: Duration = Duration::from_millis(500);
 
 /// The longest wait for a slot to remove things at an engine.
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
@@ -167,6 +172,17 @@ impl Started {
     pub fn signal(&self, signal: i32) {
         // Init may be gone already, and then needs no signal.
         let _ = handshake::send_signal(self.control.as_fd(), signal);
+    }
+
+    /// Stops every process of the sandbox, and waits until they are. A signal is only sent at once: a process that waits for input would
+    /// still take what is typed before it comes to the signal.
+    pub fn suspend(&self) {
+        self.signal(Signal::STOP.as_raw());
+        // An engine's processes are not below init, and have no terminal of the caller's.
+        let end = Instant::now() + LONGEST_STOPPING;
+        while self.ending != Ending::TakeAway && !is_stopped_below(self.init.pid()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Ends init, and with it every process of the sandbox.

@@ -1,5 +1,5 @@
 //! `lockgate run` on a pseudo-terminal, as a person has one: its size and the changes of it reach the command, Ctrl-C interrupts what is
-//! inside, a shell inside has job control, and a run has it in the shell outside.
+//! inside, a shell inside has job control, and a run has it in the shell outside, which hears that it is stopped when all of it is.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -150,5 +150,41 @@ fn a_stopped_run_reads_nothing_of_what_is_typed_at_the_shell() {
         let ended = at_terminal(&site, shell.map(OsStr::new), &JOB);
         assert!(ended.stdout.ends_with("\nended=5 \n"), "{ended}");
         assert!(!ended.stdout.contains("said:echo") && !ended.stdout.contains("said:bg"), "{ended}");
+    }
+}
+
+/// Runs the product with a command that maps memory all the time, in the kernel, where a signal waits; asks the job to stop, and prints the
+/// state of the command when the job is seen to be stopped: `T`, if it is as well.
+const STOPPER: &str = r#"
+import os, signal, subprocess, sys
+product, mapper = sys.argv[1:]
+run = subprocess.Popen([product, "run", "--", "python3", "-c", mapper], process_group=0, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, text=True)
+run.stdout.readline()
+os.killpg(run.pid, signal.SIGTSTP)
+_, status = os.waitpid(run.pid, os.WUNTRACED)
+states = []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open("/proc/%s/cmdline" % pid).read().split("\0")
+        if words[0] == "python3" and mapper in words[:3]: states += [open("/proc/%s/stat" % pid).read().rsplit(")")[1].split()[0]]
+    except OSError: pass
+print("stopped" if os.WIFSTOPPED(status) else "over", *states)
+os.killpg(run.pid, signal.SIGCONT)
+run.terminate()
+print("ended", os.waitstatus_to_exitcode(os.waitpid(run.pid, 0)[1]))
+"#;
+
+const MAPPER: &str = "import mmap\nprint('maps', flush=True)\nwhile True: mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE | \
+                      mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()";
+
+#[test]
+fn a_run_is_stopped_when_what_is_inside_is() {
+    for site in Site::for_everyone(NEEDS) {
+        let mut command = site.world().command("python3");
+        command.args(["-c", STOPPER]).arg(product().expect("`Site` asked first")).arg(MAPPER);
+        command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
+        let ended = run_to_end(&mut command, Duration::from_secs(60));
+        assert_eq!(ended.stdout, "stopped T\nended 143\n", "{ended}");
     }
 }

@@ -15,7 +15,7 @@ impl Watch<'_> {
     /// Stops everything inside and then this process, until it is continued.
     pub(super) fn suspend(&self, state: &mut State) {
         state.suspended.get_or_insert_with(Instant::now);
-        self.sandbox.signal(Signal::STOP.as_raw());
+        self.sandbox.suspend();
         let _ = kill_process(getpid(), Signal::STOP);
     }
 
