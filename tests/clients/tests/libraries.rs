@@ -37,12 +37,21 @@ fn venv() -> PathBuf {
     std::env::var_os("LOCKGATE_TEST_VENV").expect("`Need::Venv` was asked for").into()
 }
 
-/// Checks the client's report of its refusal, which it timed itself: the interpreter's start does not count.
-fn refused_fast(ended: &Ended, words: &[&str]) {
-    ended.fails_within(Duration::from_secs(60), words);
-    let took = ended.stdout.split("ms=").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let took: u64 = took.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    assert!(took < 1000, "refused after {took} ms: {ended}");
+/// Checks the client's report of its refusal, which it timed itself: the interpreter's start does not count. A pause of the machine makes
+/// one attempt slow, not three.
+fn refused_fast(run: &Run<'_>, attempt: &str, words: &[&str]) -> Ended {
+    let mut slow = Vec::new();
+    while slow.len() < 3 {
+        let ended = run.attempt(attempt);
+        ended.fails_within(Duration::from_secs(60), words);
+        let took = ended.stdout.split("ms=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let took: u64 = took.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        if took < 1000 {
+            return ended;
+        }
+        slow.push((took, ended));
+    }
+    panic!("refused after so many ms: {slow:?}");
 }
 
 fn allowed(run: &Run<'_>, command: &str, marker: &str) {
@@ -62,8 +71,8 @@ fn node_fetch() {
             site.run().allow("api.example.com").flags(["--env", &format!("NODE_EXTRA_CA_CERTS={BUNDLE}")]);
         for run in [run.clone(), run.bare()] {
             allowed(&run, command, "node");
-            let ended = run.attempt(&format!("{command} https://www.example.org/"));
-            refused_fast(&ended, &["ENOTFOUND www.example.org"]);
+            let attempt = format!("{command} https://www.example.org/");
+            let ended = refused_fast(&run, &attempt, &["ENOTFOUND www.example.org"]);
             assert!(ended.stderr.contains("denied www.example.org"), "{ended}");
         }
         let hosts =
@@ -85,8 +94,9 @@ fn python_httpx() {
     for run in [run.clone(), run.clone().bare()] {
         allowed(&run, &command, "httpx");
     }
-    refused_fast(&run.attempt(&format!("{command} https://www.example.org/")), &["403"]);
-    refused_fast(&run.bare().attempt(&format!("{command} https://www.example.org/")), &["ConnectError"]);
+    let attempt = format!("{command} https://www.example.org/");
+    refused_fast(&run, &attempt, &["403"]);
+    refused_fast(&run.bare(), &attempt, &["ConnectError"]);
 }
 
 #[test]
@@ -97,8 +107,7 @@ fn python_aiohttp() {
     let command = format!("{}/bin/python get.py", venv().display());
     for run in [run.clone(), run.bare()] {
         allowed(&run, &command, "aiohttp");
-        let ended = run.attempt(&format!("{command} https://www.example.org/"));
-        refused_fast(&ended, &["www.example.org"]);
+        refused_fast(&run, &format!("{command} https://www.example.org/"), &["www.example.org"]);
     }
 }
 
@@ -111,10 +120,10 @@ fn openssl_s_client() {
         run.script(&format!("{ask} -servername api.example.com")).says("\"path\":\"/openssl\"");
         // Another name, and no name: the answer is an alert, and nothing is forwarded.
         for name in ["-servername www.example.org", "-noservername"] {
-            let ended = run.attempt(&format!("openssl s_client -connect api.example.com:443 {name}"));
+            let ended = run.fastest(&format!("openssl s_client -connect api.example.com:443 {name}"));
             ended.fails_fast(&["alert access denied"]);
         }
-        run.attempt("openssl s_client -connect www.example.org:443").fails_fast(&["www.example.org"]);
+        run.fastest("openssl s_client -connect www.example.org:443").fails_fast(&["www.example.org"]);
         let other =
             site.visits().into_iter().filter(|record| record.text("sni") == "www.example.org").count();
         assert_eq!(other, 0, "{:?}", site.visits());

@@ -111,7 +111,7 @@ fn a_name_that_turns_private_is_left() {
             "host",
         ] {
             for run in [run.clone(), run.clone().bare()] {
-                let ended = run.attempt(&format!("{CURL} -f http://{name}.example.com/"));
+                let ended = run.fastest(&format!("{CURL} -f http://{name}.example.com/"));
                 assert!(ended.code != 0 && ended.took < Duration::from_secs(1), "{name}: {ended}");
                 assert!(
                     ended.stderr.contains("lockgate: denied"),
@@ -142,11 +142,11 @@ fn the_floor_holds_in_the_open_internet() {
         run.attempt(&format!("{CURL} https://www.example.org/")).says("\"server\":\"web\"");
         let before = site.visits().len();
         for name in names {
-            let bare = run.clone().bare().attempt(&format!("{CURL} -f http://{name}/"));
+            let bare = run.clone().bare().fastest(&format!("{CURL} -f http://{name}/"));
             assert!(bare.code != 0 && bare.took < Duration::from_secs(1), "{name}: {bare}");
             // `NO_PROXY` has no effect: the proxy itself refuses.
             let proxied =
-                run.attempt(&format!("{CURL} -f --noproxy '' -x http://sidecar:8081 http://{name}/"));
+                run.fastest(&format!("{CURL} -f --noproxy '' -x http://sidecar:8081 http://{name}/"));
             assert!(proxied.code != 0 && proxied.took < Duration::from_secs(1), "{name}: {proxied}");
         }
         let resolved = run

@@ -371,7 +371,7 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
     // The control: it serves, prints its addresses, and removes its own socket, also a stale one.
     let serve = "$PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
     let script = format!(
-        "for end in KILL TERM; do timeout -s $end 1 {serve} 2>>said; sleep 0.5; done; [ ! -e s ] && cat said >&2"
+        "for end in KILL TERM; do timeout -s $end 5 {serve} 2>>said; sleep 0.5; done; [ ! -e s ] && cat said >&2"
     );
     let ended = site.shell().run(&script);
     assert!(ended.code == 0 && ended.stderr.matches("proxy at http://127.0.0.1:").count() == 2, "{ended}");
@@ -381,7 +381,7 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
 #[test]
 fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
     let Some(site) = Site::for_test(NEEDS) else { return };
-    let serve = "timeout 2 $PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0";
+    let serve = "timeout 6 $PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0";
     for (table, words) in [
         ("[[companion]]\nname = \"db\"\nimage = \"redis\"\nports = [6379]", ["companion", "`db`"]),
         ("[[inbound]]\ncontainer_port = 8000", ["inbound", "8000"]),

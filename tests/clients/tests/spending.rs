@@ -137,11 +137,11 @@ fn what_is_refused_uses_no_budget_up() {
 fn who_gives_up_while_it_waits_asks_nothing() {
     for how in ["--http2", "--http1.1", "--http1.1 --data-binary @/tmp/long"] {
         let Some(site) = Site::for_test(NEEDS) else { return };
-        // Some thirty octets, one by one: about three seconds; and not a model's answer.
-        let slow = "https://protocols.example/echo-auth?as=slow&ms=100&status=500";
+        // Two dozen octets, one by one: about eight seconds; and not a model's answer.
+        let slow = "https://protocols.example/echo-auth?as=slow&ms=350&status=500";
         let left = site.beside(&model_beside(&site, "tokens = 9000")).script(&format!(
             "head -c 100000 /dev/zero > /tmp/long\n\
-             code first via -X POST '{slow}' & first=$!; sleep 0.7\n\
+             code first via -X POST '{slow}' & first=$!; sleep 2\n\
              code second via {how} -m 1 -X POST https://protocols.example/echo?second; wait $first\n\
              code third via -X POST https://protocols.example/echo?third",
         ));

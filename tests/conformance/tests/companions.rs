@@ -249,9 +249,9 @@ fn one_that_is_not_healthy_ends_the_run_and_says_why() {
     };
     let rows = [
         (one("echo no configuration >&2; exit 3", ""), "it exited with 3\n  | no configuration"),
-        (one("sleep 60", "health = { within = \"1s\" }"), "port 5432 accepts no connection"),
-        (one("sleep 60", "health = { command = [\"false\"], within = \"1s\" }"), "does not exit with 0"),
-        (one("sleep 60", "health = { command = [\"/none\"], within = \"1s\" }"), "cannot be executed"),
+        (one("sleep 60", "health = { within = \"6s\" }"), "port 5432 accepts no connection"),
+        (one("sleep 60", "health = { command = [\"false\"], within = \"6s\" }"), "does not exit with 0"),
+        (one("sleep 60", "health = { command = [\"/none\"], within = \"6s\" }"), "cannot be executed"),
         (one("kill -9 $$", ""), "signal 9 ended it"),
         (CACHE.replace("redis-server\"", "no-such-server\""), "its command cannot be executed"),
         (CACHE.replace("\"debian\"", "\"none\""), "`none`"),
@@ -270,7 +270,7 @@ fn one_that_ends_is_told_of_and_the_run_goes_on() {
     }
     let bench = Bench::new();
     let ended = run_with(&bench, CACHE).shell(&format!(
-        "'{0}' tcp cache 6379 'SHUTDOWN NOSAVE\\r\\n' >/dev/null; sleep 1; '{0}' tcp cache 6379 'PING\\r\\n'; exit 5",
+        "'{0}' tcp cache 6379 'SHUTDOWN NOSAVE\\r\\n' >/dev/null; sleep 4; '{0}' tcp cache 6379 'PING\\r\\n'; exit 5",
         bench.probe().display()
     ));
     assert!(
@@ -297,7 +297,8 @@ fn it_is_gone_with_the_run_however_that_ends() {
         let wait = if how == "early" { "health = { command = [\"false\"] }" } else { "" };
         let policy = cache_that_says(&format!(": {}", mark.text()), "")
             .replace("health = { command = [\"test\", \"-e\", \"/tmp/up\"] }", wait);
-        let live = run_with(&bench, &policy).start(["sh", "-c", "touch up; exec sleep 3"]);
+        let command = if how == "exit" { "touch up; exec sleep 3" } else { "touch up; exec sleep 60" };
+        let live = run_with(&bench, &policy).start(["sh", "-c", command]);
         let began = || {
             if how == "early" {
                 !processes_named(mark.text()).is_empty()

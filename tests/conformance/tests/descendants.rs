@@ -10,7 +10,7 @@ fn descendants_end_with_the_command() {
     }
     let bench = Bench::new();
     let mark = Canary::draw();
-    assert!(bench.control(&["orphan", "2", mark.text(), "closed"]).done());
+    assert!(bench.control(&["orphan", "20", mark.text(), "closed"]).done());
     assert!(
         within(Backend::patience(1), || !processes_named(mark.text()).is_empty()),
         "the control did not outlive"

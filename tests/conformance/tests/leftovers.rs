@@ -99,7 +99,7 @@ fn a_run_leaves_nobody_to_be_reaped() {
 import ctypes, os, subprocess, sys, time
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
 code, left = subprocess.run(sys.argv[2:]).returncode, 0
-until = time.monotonic() + 0.5
+until = time.monotonic() + 20
 while time.monotonic() < until:
     try:
         left += os.waitpid(-1, os.WNOHANG)[0] != 0
@@ -219,8 +219,8 @@ fn two_hundred_at_once_come_and_go() {
     let all: Vec<Live> =
         (0..many).map(|_| run.start([probe.to_str().unwrap(), "hold", "5", mark.text()])).collect();
     for live in all {
-        let ended = live.wait();
+        let ended = live.wait_within(Duration::from_secs(170));
         assert!(ended.code == 0, "{ended}");
     }
-    assert!(vanishes(mark.text(), Backend::patience(1)), "{:?}", processes_named(mark.text()));
+    assert!(vanishes(mark.text(), Backend::patience(5)), "{:?}", processes_named(mark.text()));
 }

@@ -231,12 +231,12 @@ fn fifty_at_once_have_addresses_of_their_own() {
     let (bench, mark) = (Bench::new(), Canary::draw());
     let network = Network::shared();
     let line =
-        format!("touch up-$LOCKGATE_RUN_ID; exec '{}' hold 20 {}", bench.probe().display(), mark.text());
+        format!("touch up-$LOCKGATE_RUN_ID; exec '{}' hold 90 {}", bench.probe().display(), mark.text());
     let all: Vec<Live> = (0..50).map(|_| linked(&bench).start(["/bin/sh", "-c", &line])).collect();
     let up = || {
         files_under(&bench.workspace()).into_iter().filter(|path| path.to_string_lossy().starts_with("up-"))
     };
-    assert!(within(Duration::from_secs(30), || up().count() == 50), "{} of 50 began", up().count());
+    assert!(within(Duration::from_secs(60), || up().count() == 50), "{} of 50 began", up().count());
     let listed = network.ask(&["ip", "-o", "-4", "addr"]).stdout;
     let addresses: Vec<&str> = listed
         .lines()

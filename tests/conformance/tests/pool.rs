@@ -240,19 +240,21 @@ fn one_that_does_not_answer_is_done_without() {
     let (_, about) = ask_engine("GET", &format!("/containers/{member}/json"), &Value::Null);
     let process = about["State"]["Pid"].as_u64().expect("a process");
     // An engine calls a container running a moment before its process executes the program.
-    let found = within(Backend::patience(5), || !stop_in_namespace(&process.to_string()).is_empty());
+    let found = within(Backend::patience(5), || !stop_in_namespace(&process.to_string(), &member).is_empty());
     assert!(found, "no process of the member was found: {about}");
     let ended = run(&bench, "1").command(["echo", "done"]);
     assert!(ended.code == 0 && ended.stdout == "done\n", "{ended}");
     assert!(within(Backend::patience(2), || gone(&member)), "{:?}", containers());
 }
 
-/// Stops the waiting sidecars of engines that have this process id in their engine's namespace.
-fn stop_in_namespace(id: &str) -> Vec<u32> {
+/// Stops the waiting sidecars of this container that have this process id in their engine's namespace: other engines have it too.
+fn stop_in_namespace(id: &str, container: &str) -> Vec<u32> {
     let is_it = |process: u32| {
-        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let read =
+            |what: &str| std::fs::read_to_string(format!("/proc/{process}/{what}")).unwrap_or_default();
+        let status = read("status");
         let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-        ids.split_whitespace().any(|one| one == id)
+        ids.split_whitespace().any(|one| one == id) && read("cgroup").contains(container)
     };
     let all = processes_named("engine-sidecar").into_iter().map(|(process, _)| process);
     let found: Vec<u32> = all.filter(|process| is_it(*process)).collect();
@@ -270,7 +272,7 @@ fn a_killed_run_leaves_none_that_was_taken() {
     }
     let bench = Bench::new();
     let (probe, mut taken) = (bench.probe(), 0);
-    for moment in [20, 60, 100, 150, 200, 300, 450, 700, 1000] {
+    for moment in [20, 60, 100, 150, 200, 300, 450, 700, 1000, 1500, 2500, 4000] {
         fill(&bench, 1);
         let mark = Canary::draw();
         let live = run(&bench, "1").start([probe.to_str().unwrap(), "hold", "30", mark.text()]);
