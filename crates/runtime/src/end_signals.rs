@@ -11,11 +11,14 @@ pub(crate) const SIGCONT: i32 = Signal::CONT.as_raw();
 pub(crate) const SIGTSTP: i32 = Signal::TSTP.as_raw();
 pub(crate) const SIGWINCH: i32 = Signal::WINCH.as_raw();
 
-/// Takes the pending signals, up to the first that asks for an end.
+/// Takes the pending signals, up to the first that asks for an end. Ctrl-Z stops this process, until it is continued.
 pub(crate) fn end_asked(signals: &Signals) -> Option<i32> {
     while let Ok(Some(signal)) = signals.next() {
         if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
             return Some(signal);
+        }
+        if signal == SIGTSTP {
+            let _ = sandbox::stop_as_the_terminal_does();
         }
     }
     None

@@ -7,6 +7,7 @@
 //! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
 
 mod alternate_screen;
+mod approval;
 mod builtin;
 mod changes;
 mod companion;
@@ -57,10 +58,12 @@ mod system_proxies;
 mod taken_image;
 mod terminal_relay;
 mod unknown_variables;
+mod unreadable;
 mod value_source;
 mod vault;
 mod watch;
 
+pub use approval::{approve, is_approved, turn_to_approve};
 pub use builtin::BuiltinTool;
 pub use changes::{
     all_with_changes, apply_changes, changes_of, discard_changes, finished_changes_of, keeps_changes,
@@ -82,13 +85,12 @@ pub use record::{Leftover, Outcome, RunRecord, RunState, SetUpRecord};
 pub use report::{Finished, Report};
 pub use run::run;
 pub use run_lock::{Reaped, reap_dead};
-pub use settings::{
-    Settings, SettingsRequest, approve, is_approved, project_above, project_file, turn_to_approve,
-};
+pub use settings::{Settings, SettingsRequest, project_above, project_file};
 pub use standalone::{AuditFile, BoundAddresses, SidecarEvent, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use stop::stop;
 pub use system_keys::{SystemKey, SystemKeys};
 pub use unknown_variables::unknown_variables;
+pub use unreadable::why_unreadable;
 pub use value_source::ValueSource;
 pub use vault::Credentials;

@@ -92,6 +92,7 @@ impl Error {
             Self::State { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),
+            Self::Gate(GateError::Bind { source, .. }) => bound_otherwise(source).map(str::to_owned),
             Self::Gate(GateError::Unwritten { source, .. }) if is_about_room(source) => Some(
                 "free some space; `lockgate audit verify FILE` says how far the records that are there reach"
                     .into(),
@@ -107,6 +108,21 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// What to do about a socket that cannot be bound.
+fn bound_otherwise(error: &io::Error) -> Option<&'static str> {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
+    Some(match error.kind() {
+        AddrInUse => "something is there already: end it, or name another place; port 0 takes a free one",
+        AddrNotAvailable => {
+            "name an address of this machine's, as `ip address` shows them; 127.0.0.1 is for this machine alone"
+        }
+        // The library's own, for a Unix socket alone.
+        InvalidInput => "the path of a Unix socket has 107 octets at most: name a shorter one",
+        PermissionDenied => "name a port from 1024 up, or a path in a folder that you may write to",
+        _ => return None,
+    })
 }
 
 /// Whether what failed is that there is no room.

@@ -1,5 +1,5 @@
 //! Finds, reads and merges the settings of a run: files, environment and flags. The policy crate knows what a layer means; where a
-//! layer is found, and whether the person has approved it, is decided here.
+//! layer is found, and whether it must be approved, is decided here.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,11 @@ use policy::{Layers, Origin, RunConfig, RunSpec};
 use sandbox::Caller;
 use serde::Deserialize;
 
+use crate::approval::is_approved;
 use crate::error::Error;
 use crate::policy_file::{read_policy, read_policy_if_there};
-use crate::state::{StateDirectory, append, make_directory, replace, state as at};
+use crate::state::StateDirectory;
+use crate::unreadable::why_unreadable;
 use crate::{proxy_url, system_proxies};
 
 /// The machine's managed policy.
@@ -200,11 +202,8 @@ pub(crate) fn user_file(caller: &Caller) -> Option<PathBuf> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
-    let mut config: RunConfig = toml::from_str(text).map_err(|e| {
-        let meant = policy::did_it_mean(e.message()).or_else(|| should_be(e.message()).map(str::to_owned));
-        let meant = meant.map(|meant| format!("\n{meant}")).unwrap_or_default();
-        Error::ParseSettings { path: path.into(), why: format!("{}{meant}", cut(e.to_string().trim_end())) }
-    })?;
+    let mut config: RunConfig = toml::from_str(text)
+        .map_err(|error| Error::ParseSettings { path: path.into(), why: why_unreadable(&error) })?;
     // Whoever approves a file approves the paths it names, wherever a run is started.
     let folder = path.parent().unwrap_or(Path::new("/"));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
@@ -214,29 +213,6 @@ fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
         *source = folder.join(&*source).to_string_lossy().into_owned();
     }
     Ok(config)
-}
-
-/// Returns how a value of the wrong type is written, where the parser's words are a programmer's.
-fn should_be(message: &str) -> Option<&'static str> {
-    [
-        ("unknown field `allow`", "rules stand in `egress`, each under [[egress.allow]]"),
-        ("unknown field `deny`", "rules stand in `egress`, each under [[egress.deny]]"),
-        ("expected a sequence", "a list of words stands in brackets, as in [\"github\"]; a rule under double ones, as in [[egress.allow]]"),
-        ("expected a string", "it stands in quotes, as in \"90s\" or \"2GiB\""),
-        ("expected u16", "a port is a number from 1 to 65535, without quotes"),
-    ]
-    .into_iter()
-    .find_map(|(words, meant)| message.contains(words).then_some(meant))
-}
-
-/// Shortens every line of a parser's message to what a person reads.
-fn cut(text: &str) -> String {
-    const MOST: usize = 1000;
-    let short = |line: &str| match line.char_indices().nth(MOST) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line.to_owned(),
-    };
-    text.lines().map(short).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.
@@ -266,41 +242,6 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
     Ok(config)
 }
 
-/// Whether the person has approved this exact content of this file.
-#[must_use]
-pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> bool {
-    std::fs::read_to_string(approval(state, path))
-        .is_ok_and(|kept| kept.lines().any(|digest| digest == egress::digest(text.as_bytes())))
-}
-
-/// Records that the person approves these exact contents of this file, and no other.
-///
-/// # Errors
-/// When the record cannot be written.
-pub fn approve(state: &StateDirectory, path: &Path, texts: &[&str]) -> Result<(), Error> {
-    make_directory(&state.approved())?;
-    let digests: String = texts.iter().map(|text| format!("{}\n", egress::digest(text.as_bytes()))).collect();
-    replace(&approval(state, path), digests.as_bytes())
-}
-
-/// Waits until no other process changes and approves a policy, so that what is read still stands there when it is replaced. Dropping
-/// the file ends the turn.
-///
-/// # Errors
-/// When the state directory cannot be written to.
-pub fn turn_to_approve(state: &StateDirectory) -> Result<std::fs::File, Error> {
-    let path = state.approved().join(".turn");
-    let file = append(&path)?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|errno| at(&path, errno.into()))?;
-    Ok(file)
-}
-
-fn approval(state: &StateDirectory, path: &Path) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    state.approved().join(egress::digest(path.as_os_str().as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,19 +250,6 @@ mod tests {
     fn caller(folder: &Path, variable: &str) -> Caller {
         let (directory, environment) = (folder.into(), vec![(variable.into(), folder.into())]);
         Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment }
-    }
-
-    #[test]
-    fn while_a_file_is_changed_both_contents_are_approved_and_then_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let caller = caller(folder.path(), "XDG_STATE_HOME");
-        let (state, file) = (StateDirectory::of(&caller).unwrap(), Path::new("/srv/lockgate.toml"));
-        let approved = || ["old", "new", "other"].map(|text| is_approved(&state, file, text));
-        assert_eq!(approved(), [false; 3]);
-        approve(&state, file, &["old", "new"]).unwrap();
-        assert_eq!(approved(), [true, true, false]);
-        approve(&state, file, &["new"]).unwrap();
-        assert_eq!(approved(), [false, true, false]);
     }
 
     #[test]

@@ -48,9 +48,8 @@ pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Cop
             return Err(io::Error::other("one of them is a directory"));
         }
     }
-    // At an engine the command has pipes or a terminal of the engine's, and a process of ours reads ahead for it.
     let input = match place {
-        Locality::AtEngine => all[0].try_clone_to_owned()?,
+        Locality::AtEngine => given_at_engine(all[0], &mut copiers)?,
         Locality::Here => given_in(all[0], &mut copiers)?,
     };
     let [output, errors] = given_outs([all[1], all[2]], &mut copiers)?;
@@ -64,6 +63,21 @@ fn given_in(stdin: BorrowedFd<'_>, copiers: &mut Copiers) -> io::Result<OwnedFd>
     }
     let (input, theirs) = Input::from(stdin)?;
     copiers.input = Some(input);
+    Ok(theirs)
+}
+
+/// At an engine the command has pipes or a terminal of the engine's, and a process of ours reads ahead for it. It is in no job of the
+/// caller's shell, and so reads no terminal: it would take what is typed at the shell's prompt.
+fn given_at_engine(stdin: BorrowedFd<'_>, copiers: &mut Copiers) -> io::Result<OwnedFd> {
+    if !stdin.is_terminal() {
+        return stdin.try_clone_to_owned();
+    }
+    if !is_shown(stdin) {
+        return null(OFlags::RDONLY);
+    }
+    let (input, theirs) = Input::from(stdin)?;
+    copiers.input = Some(input);
+    copiers.reads_terminal = true;
     Ok(theirs)
 }
 
@@ -97,10 +111,14 @@ fn given_out(fd: BorrowedFd<'_>, name: &'static str, copiers: &mut Copiers) -> i
 /// `None` where the input is to be copied.
 fn handed_in(fd: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     if fd.is_terminal() {
-        let shown = rustix::termios::tcgetpgrp(fd).is_ok_and(|group| group == rustix::process::getpgrp());
-        return if shown { one_way(fd, OFlags::RDONLY) } else { null(OFlags::RDONLY) }.map(Some);
+        return if is_shown(fd) { one_way(fd, OFlags::RDONLY) } else { null(OFlags::RDONLY) }.map(Some);
     }
     is_null(&rustix::fs::fstat(fd)?).then(|| null(OFlags::RDONLY)).transpose()
+}
+
+/// Whether this process is in the foreground of its terminal.
+fn is_shown(terminal: BorrowedFd<'_>) -> bool {
+    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 /// Whether another process group is in the foreground of the terminal.
@@ -167,9 +185,13 @@ mod tests {
         let mut buffer = [0; 16];
         assert!(rustix::io::read(&written, &mut buffer).is_err());
         // This process cannot be in the foreground of a terminal that is nobody's.
-        let read = handed_in(terminal.as_fd()).unwrap().unwrap();
-        assert!(!read.is_terminal());
-        assert_eq!(rustix::io::read(&read, &mut buffer), Ok(0));
+        let mut copiers = Copiers::default();
+        let at_engine = given_at_engine(terminal.as_fd(), &mut copiers).unwrap();
+        for read in [handed_in(terminal.as_fd()).unwrap().unwrap(), at_engine] {
+            assert!(!read.is_terminal());
+            assert_eq!(rustix::io::read(&read, &mut buffer), Ok(0));
+        }
+        assert!(copiers.input.is_none() && !copiers.reads_terminal);
         // The input was there to be read.
         assert_eq!(rustix::io::read(&terminal, &mut buffer), Ok(7));
     }

@@ -14,6 +14,7 @@ use sandbox::Signals;
 use crate::alternate_screen::{self, Screen};
 use crate::end_signals::end_asked;
 use crate::line_start;
+use crate::streams::is_behind;
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -25,6 +26,8 @@ pub(crate) struct Relay {
     master: OwnedFd,
     before: Option<Termios>,
     input_open: bool,
+    /// Whether the last octet that was read from the person's side ended a line.
+    ends_a_line: bool,
     /// Octets read from one side that the other has not taken yet.
     to_master: Vec<u8>,
     to_person: RefCell<Vec<u8>>,
@@ -43,24 +46,32 @@ impl Relay {
     /// Connects the terminals: the person's becomes raw, and both get the same size.
     pub(crate) fn tie(master: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&master, true)?;
+        let out = output()?;
         let before = rustix::termios::tcgetattr(std::io::stdin()).ok();
         if let Some(before) = &before {
-            let mut raw = before.clone();
-            raw.make_raw();
-            rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?;
+            make_raw(before)?;
         }
         let relay = Self {
             master,
             before,
             input_open: true,
+            ends_a_line: true,
             to_master: Vec::new(),
             to_person: RefCell::default(),
-            out: output()?,
+            out,
             shut_until: Cell::default(),
             screen: RefCell::default(),
         };
         relay.follow_size();
         Ok(relay)
+    }
+
+    /// Makes the person's terminal raw again after this process was stopped and continued: the shell has made it its own meanwhile.
+    pub(crate) fn take_back(&self) {
+        if let Some(before) = self.before.as_ref().filter(|_| !is_behind(std::io::stdin())) {
+            let _ = make_raw(before);
+            self.follow_size();
+        }
     }
 
     /// Gives the command's terminal the size of the person's.
@@ -109,9 +120,13 @@ impl Relay {
         match rustix::io::read(std::io::stdin(), &mut buffer) {
             Ok(0) => {
                 self.input_open = false;
-                self.to_master.push(4); // end of transmission, as Ctrl-D
+                // As Ctrl-D, which ends a line that was begun, and the input where none was.
+                self.to_master.extend(if self.ends_a_line { &[4][..] } else { &[4, 4] });
             }
-            Ok(read) => self.to_master.extend(&buffer[..read]),
+            Ok(read) => {
+                self.ends_a_line = buffer[read - 1] == b'\n';
+                self.to_master.extend(&buffer[..read]);
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.input_open = false,
         }
@@ -199,6 +214,13 @@ impl Drop for Relay {
             let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Flush, before);
         }
     }
+}
+
+/// Makes the person's terminal raw, which was as `before`.
+fn make_raw(before: &Termios) -> io::Result<()> {
+    let mut raw = before.clone();
+    raw.make_raw();
+    Ok(rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?)
 }
 
 /// Returns the standard output, reopened where possible, so that it becomes non-blocking for nobody who shares it.

@@ -292,7 +292,10 @@ impl Watch<'_> {
         while let Ok(Some(message)) = sidecar_messages::next(self.notices) {
             match message {
                 SidecarMessage::Denied(notice) if state.is_full_screen() => state.hold(notice),
-                SidecarMessage::Denied(notice) => (self.report)(Report::Denied(&notice)),
+                SidecarMessage::Denied(notice) => {
+                    self.streams.settle();
+                    (self.report)(Report::Denied(&notice));
+                }
                 SidecarMessage::Summary(found) => state.summary = Some(found),
                 SidecarMessage::Failed { why, remedy } => {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
@@ -316,6 +319,12 @@ impl Watch<'_> {
                 SIGTSTP if state.relay.is_some() => {}
                 SIGTSTP => self.suspend(state),
                 SIGCONT if state.suspended.is_some() => {} // see `go_on`
+                SIGCONT => {
+                    if let Some(relay) = &state.relay {
+                        relay.take_back();
+                    }
+                    self.sandbox.signal(SIGCONT);
+                }
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.asked {
                     Some(EndRequest { signal: before, .. }) if before == signal => self.sandbox.kill(),
                     _ => {

@@ -61,7 +61,7 @@ const LONGEST_DYING: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// The longest wait for processes that were told to stop. One may be in a process group that the signal does not reach, in a backend
 /// without a pid namespace.
-const LONGEST_STOPPING: Duration = Duration::from_millis(500);
+const LONGEST_STOPPING: Duration = Duration::from_secs(2);
 
 /// The longest wait for a slot to remove things at an engine.
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
@@ -178,7 +178,7 @@ impl Started {
     /// still take what is typed before it comes to the signal.
     pub fn suspend(&self) {
         self.signal(Signal::STOP.as_raw());
-        // An engine's processes are not below init, and have no terminal of the caller's.
+        // An engine's processes are not below init, and read no terminal of the caller's.
         let end = Instant::now() + LONGEST_STOPPING;
         while self.ending != Ending::TakeAway && !is_stopped_below(self.init.pid()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));

@@ -101,6 +101,26 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
+/// Stops this process as the terminal's Ctrl-Z does, whose signal is blocked: not at all in a process group that nobody would continue,
+/// an orphaned one of setpgid(2). Returns once it goes on.
+///
+/// # Errors
+/// When the signal cannot be sent or let through.
+pub fn stop_as_the_terminal_does() -> io::Result<()> {
+    rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP)?;
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the set before it is read. The signal has no handler that could run.
+    let errno = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTSTP);
+        match libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) {
+            0 => libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()),
+            errno => errno,
+        }
+    };
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
 /// Blocks every signal that can be blocked, in this thread.
 ///
 /// # Errors

@@ -47,6 +47,31 @@ fn a_name_that_nothing_has_is_a_wrong_command_line() {
 }
 
 #[test]
+fn a_name_misspelt_in_a_policy_is_told_with_the_nearest_whatever_reads_it() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let written = r#"printf '[[egress.allow]]\nhots = "a.example"\n' > lockgate.toml; lockgate"#;
+    for reader in ["policy ls", "policy approve", "policy allow b.example", "run -- true"] {
+        told(&site, &format!("{written} {reader}"), 2, &["unknown field `hots`", "did you mean `host`?"]);
+    }
+}
+
+#[test]
+fn where_a_sidecar_cannot_listen_is_told_with_what_to_do() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let sidecar = r#"printf '[[egress.allow]]\nhost = "a.example"\n' > policy.toml; : > taken
+        timeout 20 "$PRODUCT" sidecar --policy policy.toml --forward"#;
+    let long = format!("127.0.0.1:0 --gateway-socket ./{}", "g".repeat(120));
+    for (place, words) in [
+        ("192.0.2.77:8081", ["192.0.2.77:8081", "an address of this machine's"]),
+        ("127.0.0.1:0 --gateway-socket ./taken", ["./taken", "name another place"]),
+        (&long, ["gggg", "107 octets at most"]),
+    ] {
+        let ended = site.shell().run(&format!("{sidecar} {place}"));
+        assert!(ended.code == 125 && words.iter().all(|word| ended.stderr.contains(word)), "{ended}");
+    }
+}
+
+#[test]
 fn a_limit_below_nothing_is_no_other_flag() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     for limit in ["--disk -5GiB", "--memory -1", "--pids -1", "--timeout -5m"] {
@@ -149,7 +174,7 @@ fn what_is_told_begins_a_line_and_json_has_a_file_of_its_own() {
         let ended = site.shell().run(&format!("lockgate run --json -- sh -c 'echo whole >&2'{way}"));
         assert!(ended.stderr.starts_with("whole\n{"), "{ended}");
     }
-    let denied = "printf half >&2; curl -s -o /dev/null http://www.example.org/; printf rest >&2";
+    let denied = "printf half >&2; curl -s -o /dev/null http://www.example.org/; sleep 1; printf rest >&2";
     let ended = site.shell().run(&format!("lockgate run -- sh -c '{denied}'"));
     assert!(ended.stderr.starts_with("half\nlockgate: denied"), "{ended}");
     assert!(ended.stderr.contains("\nrest\nlockgate: 1 request denied"), "{ended}");

@@ -8,7 +8,7 @@ use lockgate_clients::{Ended, Need, Site, product, run_to_end};
 
 const NEEDS: &[Need] = &[Need::Program("python3"), Need::Program("bash"), Need::Program("stty")];
 /// Runs the product on a pseudo-terminal and does a list of steps: `wait WORDS`, until the terminal shows them behind what was awaited
-/// before; `type OCTETS`; `size ROWS COLUMNS`. Prints what was shown, and how it ended. Python's, whose `pty` makes the session.
+/// before; `type OCTETS`; `size ROWS COLUMNS`; `sleep SECONDS`. Prints what was shown, and how it ended. Python's, whose `pty` makes the session.
 const PERSON: &str = r#"
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 steps, words = sys.argv[1].split("\n"), sys.argv[2:]
@@ -39,6 +39,7 @@ for step in steps:
             if time.monotonic() > end or not hear(): finish("never: " + step)
         at = shown.index(rest, at) + len(rest)
     elif verb == "type": os.write(ours, rest.encode().decode("unicode_escape").encode())
+    elif verb == "sleep": time.sleep(float(rest))
     elif verb == "size":
         rows, columns = map(int, rest.split())
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -186,5 +187,57 @@ fn a_run_is_stopped_when_what_is_inside_is() {
         command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
         let ended = run_to_end(&mut command, Duration::from_secs(60));
         assert_eq!(ended.stdout, "stopped T\nended 143\n", "{ended}");
+    }
+}
+
+/// A pipeline that is all of a session, as of `ssh -t HOST 'PIPELINE'`: no shell would continue it.
+const ALONE: [&str; 7] =
+    [r"type one\n", "wait said:one", r"type \x1a", r"type two\n", "wait said:two", r"type \x03", "sleep 0.2"];
+
+#[test]
+fn where_nobody_would_continue_it_a_run_is_not_stopped() {
+    for site in Site::for_everyone(NEEDS) {
+        let script =
+            format!("{} run -- sed -u s/^/said:/ | cat", product().expect("`Site` asked first").display());
+        let ended = at_terminal(&site, ["/bin/sh", "-c", &script].map(OsStr::new), &ALONE);
+        assert!(!ended.stdout.contains("never:") && ended.stdout.contains("said:two"), "{ended}");
+    }
+}
+
+/// The command has ended, and its last output waits for a reader that does not read.
+const DRAIN: [&str; 9] = [
+    "wait ready$",
+    r"type $LOCKGATE run -- sh -c 'head -c 100000 /dev/zero; echo written >&2' | sleep 50\n",
+    "wait written",
+    "sleep 1",
+    r"type \x1a",
+    "wait Stopped",
+    "wait ready$",
+    r"type kill -9 %1; wait\n",
+    r"type exit 5\n",
+];
+
+#[test]
+fn a_run_whose_last_output_waits_is_stopped_as_well() {
+    for site in Site::for_everyone(NEEDS) {
+        let lockgate = format!("LOCKGATE={}", product().expect("`Site` asked first").display());
+        let shell = ["/usr/bin/env", "PS1=ready$ ", &lockgate, "bash", "--noprofile", "--norc", "-i"];
+        let ended = at_terminal(&site, shell.map(OsStr::new), &DRAIN);
+        assert!(ended.stdout.ends_with("\nended=5 \n"), "{ended}");
+    }
+}
+
+#[test]
+fn the_end_of_input_reaches_a_terminal_behind_an_unfinished_line() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for (input, shown) in [("yes", "yes"), ("yes\\n", "yes"), ("", "")] {
+        let script = format!(
+            "printf '{input}' | timeout 20 \"$PRODUCT\" run --terminal -- sh -c 'stty -echo; cat; echo over'"
+        );
+        let ended = site.shell().run(&script);
+        assert!(
+            ended.code == 0 && ended.stdout.starts_with(shown) && ended.stdout.contains("over"),
+            "{ended}"
+        );
     }
 }

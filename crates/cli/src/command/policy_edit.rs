@@ -92,15 +92,15 @@ impl PolicyText {
     }
 
     fn parse(&self, text: &str) -> Result<RunConfig, anyhow::Error> {
-        toml::from_str(text).map_err(|e| self.unreadable(&e))
+        toml::from_str(text).map_err(|error| self.unreadable(runtime::why_unreadable(&error)))
     }
 
     /// Makes the error for an unreadable file. Behind a link the parser's text is withheld: it would quote a file chosen by whoever made
     /// the link.
-    fn unreadable(&self, error: &dyn std::error::Error) -> anyhow::Error {
+    fn unreadable(&self, why: String) -> anyhow::Error {
         let why = match self.path.is_symlink() && self.approval.is_some() {
             true => "it is a link, and what it leads to is no policy".to_owned(),
-            false => error.to_string().trim_end().to_owned(),
+            false => why,
         };
         Usage::error(format!("{}: {why}", self.name), "mend it first")
     }
@@ -238,7 +238,9 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     let file = PolicyText::open(file)?;
     let name = &file.name;
     let start = if file.text.is_empty() { BLANK } else { &file.text };
-    let mut document: DocumentMut = start.parse().map_err(|e| file.unreadable(&e))?;
+    let mut document: DocumentMut = start
+        .parse()
+        .map_err(|error: toml_edit::TomlError| file.unreadable(error.to_string().trim_end().to_owned()))?;
     let egress = document.entry("egress").or_insert_with(|| Item::Table(Table::new()));
     // An inline table cannot hold `[[…]]` blocks.
     let none = if egress.is_inline_table() {

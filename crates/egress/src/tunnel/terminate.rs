@@ -6,7 +6,7 @@
 use std::io;
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Plane, Scheme};
+use policy::{Asked, Denial, Guard, Plane, Scheme, View};
 use tokio::net::TcpStream;
 
 use super::clear::serve_clear;
@@ -62,8 +62,12 @@ async fn terminate_tls(
 ) -> io::Result<()> {
     let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
     let Some(config) = gate.leaves().and_then(|leaves| leaves.config(&host).ok()) else {
-        let why = "the rule must see requests, and this sidecar has no authority to open TLS with";
-        exchange.refuse(Denial::new(Guard::Unseen, why));
+        // No rule for TLS may be there at all, which the policy tells better.
+        let denied = gate.policy().decide(&Asked::connection(plane, host, port, View::Tls)).err();
+        exchange.refuse(denied.unwrap_or_else(|| {
+            let why = "the rule must see requests, and this sidecar has no authority to open TLS with";
+            Denial::new(Guard::Unseen, why)
+        }));
         return refuse(agent, RefuseBy::TlsAlert).await;
     };
     let accepted = match accept(config, agent).await {

@@ -12,7 +12,7 @@ use rustix::pipe::PipeFlags;
 use sandbox::Signals;
 
 use super::input::Input;
-use super::output::{Output, Unwritten};
+use super::output::{Output, Told, Unwritten};
 use crate::end_signals::end_asked;
 
 /// How long the last output of a command that was ended from outside may take.
@@ -34,6 +34,7 @@ pub(crate) struct RunningCopiers {
     going_on: Option<(OwnedFd, OwnedFd)>,
     threads: Vec<JoinHandle<()>>,
     reads_terminal: bool,
+    told: Option<Told>,
     unwritten: Receiver<Unwritten>,
 }
 
@@ -43,8 +44,10 @@ impl Copiers {
         let (tell, unwritten) = mpsc::channel();
         let reads_terminal = self.reads_terminal;
         if self.input.is_none() && self.outputs.is_empty() {
-            return Ok(RunningCopiers { going_on: None, threads: Vec::new(), reads_terminal, unwritten });
+            let (going_on, threads, told) = (None, Vec::new(), None);
+            return Ok(RunningCopiers { going_on, threads, reads_terminal, told, unwritten });
         }
+        let told = self.outputs.iter().find_map(Output::told);
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut threads = Vec::with_capacity(3);
@@ -64,7 +67,8 @@ impl Copiers {
                 drop(busy);
             })?);
         }
-        Ok(RunningCopiers { going_on: Some((going_on, done)), threads, reads_terminal, unwritten })
+        let going_on = Some((going_on, done));
+        Ok(RunningCopiers { going_on, threads, reads_terminal, told, unwritten })
     }
 }
 
@@ -87,6 +91,13 @@ impl RunningCopiers {
         }
         // This process may be forked again from here on.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+
+    /// Waits a moment, until what the command has written where this program tells its messages is passed on.
+    pub(crate) fn settle(&self) {
+        if let Some(told) = &self.told {
+            told.settle();
+        }
     }
 
     /// Whether the command has the caller's terminal to read from.

@@ -2,6 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -15,12 +18,24 @@ const CHUNK: usize = 64 * 1024;
 
 /// One of the caller's streams, and the pipe through which the command writes to it.
 pub(crate) struct Output {
-    from: OwnedFd,
+    from: Arc<OwnedFd>,
     to: OwnedFd,
     name: &'static str,
     /// Whether this program writes its messages there as well.
     pub(super) is_told_to: bool,
+    /// Whether a piece was read, or is about to be, that is not written yet.
+    is_passing: Arc<AtomicBool>,
 }
+
+/// A look at an output on which this program tells its messages.
+pub(super) struct Told {
+    /// Held by the output alone: the command sees a closed pipe once that is gone.
+    from: Weak<OwnedFd>,
+    is_passing: Arc<AtomicBool>,
+}
+
+/// The longest wait until what the command has written is passed on. Who reads it may have stopped.
+const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// An output that could not be written.
 #[derive(Debug)]
@@ -35,7 +50,14 @@ impl Output {
     /// Makes the output to a stream, and the end that the command gets.
     pub(super) fn to(stream: BorrowedFd<'_>, name: &'static str) -> io::Result<(Self, OwnedFd)> {
         let (from, theirs) = pipe()?;
-        Ok((Self { from, to: stream.try_clone_to_owned()?, name, is_told_to: false }, theirs))
+        let (to, is_passing) = (stream.try_clone_to_owned()?, Arc::default());
+        Ok((Self { from: Arc::new(from), to, name, is_told_to: false, is_passing }, theirs))
+    }
+
+    /// Returns a look at it, if this program tells its messages there.
+    pub(super) fn told(&self) -> Option<Told> {
+        let (from, is_passing) = (Arc::downgrade(&self.from), Arc::clone(&self.is_passing));
+        self.is_told_to.then_some(Told { from, is_passing })
     }
 
     /// Whether the output leads to this stream.
@@ -59,6 +81,7 @@ impl Output {
                     if self.is_told_to {
                         line_start::carried(&buffer[..length]);
                     }
+                    self.is_passing.store(false, Ordering::Release);
                 }
                 Err(error) => break Err(error),
             }
@@ -75,15 +98,33 @@ impl Output {
     fn take(&self, over: BorrowedFd<'_>, left: &mut Option<u64>, buffer: &mut [u8]) -> io::Result<usize> {
         let [written, is_over] = wait([(self.from.as_fd(), PollFlags::IN), (over, PollFlags::IN)])?;
         if left.is_none() && !is_over.is_empty() {
-            *left = Some(rustix::io::ioctl_fionread(&self.from)?);
+            *left = Some(rustix::io::ioctl_fionread(&*self.from)?);
         }
         if written.is_empty() || *left == Some(0) {
             return Ok(0);
         }
         let most = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX).min(buffer.len());
-        let read = rustix::io::retry_on_intr(|| rustix::io::read(&self.from, &mut buffer[..most]))?;
+        self.is_passing.store(true, Ordering::Release);
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&*self.from, &mut buffer[..most]))?;
         *left = left.map(|left| left.saturating_sub(read as u64));
         Ok(read)
+    }
+}
+
+impl Told {
+    /// Waits, for a moment at most, until what the command has written is passed on: what is told now comes after it.
+    pub(super) fn settle(&self) {
+        let end = Instant::now() + A_MOMENT;
+        while self.is_behind() && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Whether something is not passed on yet. In this order: a piece is marked before it is read.
+    fn is_behind(&self) -> bool {
+        let Some(from) = self.from.upgrade() else { return false };
+        rustix::io::ioctl_fionread(&*from).is_ok_and(|unread| unread > 0)
+            || self.is_passing.load(Ordering::Acquire)
     }
 }
 

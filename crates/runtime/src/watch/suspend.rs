@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::Signal;
 
 use super::{State, Watch};
 use crate::streams::is_behind;
@@ -12,11 +12,11 @@ use crate::streams::is_behind;
 const GLANCE: Duration = Duration::from_millis(100);
 
 impl Watch<'_> {
-    /// Stops everything inside and then this process, until it is continued.
+    /// Stops everything inside and then this process, until it is continued. A process that nobody would continue goes on at once.
     pub(super) fn suspend(&self, state: &mut State) {
         state.suspended.get_or_insert_with(Instant::now);
         self.sandbox.suspend();
-        let _ = kill_process(getpid(), Signal::STOP);
+        let _ = sandbox::stop_as_the_terminal_does();
     }
 
     /// Continues what is inside a suspended run. A command that has the terminal to read from goes on in the foreground only.

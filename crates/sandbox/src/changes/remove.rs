@@ -17,17 +17,30 @@ const GIVEN: &str = ".given-";
 const LOOK: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Removes a directory and everything in it. Makes directories accessible that are closed by their mode, since they are the caller's.
+/// Another process may remove it at the same time: what that has taken away is gone as well.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
     let top = open_up(&rustix::fs::openat(CWD, directory, OFlags::PATH | LOOK, Mode::empty())?)?;
     let mut number = 0;
     loop {
-        let names = entries(&top)?;
-        if names.is_empty() {
-            return std::fs::remove_dir(directory);
-        }
+        let names = or_gone(entries(&top))?.unwrap_or_default();
         for name in &names {
-            empty(&top, name, &mut number)?;
+            or_gone(empty(&top, name, &mut number))?;
         }
+        if names.is_empty() {
+            match or_gone(std::fs::remove_dir(directory)) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                removed => return removed.map(drop),
+            }
+        }
+    }
+}
+
+/// Returns `None` for what is gone.
+fn or_gone<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -38,11 +51,15 @@ fn empty(top: &OwnedFd, name: &OsStr, number: &mut u64) -> io::Result<()> {
     }
     let directory = open_up(&rustix::fs::openat(top, name, OFlags::PATH | LOOK, Mode::empty())?)?;
     for inner in entries(&directory)? {
-        if !is_taken_away(&directory, &inner)? {
-            give(&directory, &inner, top, number)?;
+        if or_gone(is_taken_away(&directory, &inner))? == Some(false) {
+            or_gone(give(&directory, &inner, top, number))?;
         }
     }
-    Ok(rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR)?)
+    match rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR) {
+        // Another process has moved a directory to this name, which the next look at the top finds.
+        Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Removes an entry if one call can do it. Returns whether it did: only a non-empty directory is left.
@@ -118,6 +135,25 @@ mod tests {
         assert!(!top.exists());
         assert_eq!(std::fs::read_to_string(outside.join("canary")).unwrap(), "kept");
         assert_eq!(remove(&top).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_two_take_away_at_once_is_gone_for_both() {
+        let state = tempfile::tempdir().unwrap();
+        for round in 0..8 {
+            let top = state.path().join(round.to_string());
+            for wide in 0..20 {
+                std::fs::create_dir_all(top.join(wide.to_string())).unwrap();
+                nest(&top.join(wide.to_string()), 10, Path::new("/nowhere"));
+            }
+            let removed = std::thread::scope(|scope| {
+                [0, 1].map(|_| scope.spawn(|| remove(&top))).map(|thread| thread.join().unwrap())
+            });
+            for done in removed {
+                assert!(done.as_ref().err().is_none_or(|e| e.kind() == io::ErrorKind::NotFound), "{done:?}");
+            }
+            assert!(!top.exists());
+        }
     }
 
     #[test]
