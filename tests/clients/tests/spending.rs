@@ -66,6 +66,17 @@ fn who_hangs_up_is_charged_what_came() {
 }
 
 #[test]
+fn what_is_given_up_before_a_model_has_answered_may_cost_anything() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let at = "https://protocols.example";
+    let left = site
+        .beside(&model_beside(&site, "tokens = 9000"))
+        .script(&format!("code late proxy {at}/stall one -X POST; code next proxy {at}/echo one -X POST"));
+    assert_eq!(["late", "next"].map(|key| left.said(key)), ["502", "429"], "{}", left.ended);
+    assert_eq!((left.denials("budget_exhausted"), site.requests().len()), (1, 1), "{:?}", left.audit());
+}
+
+#[test]
 fn what_asks_no_model_takes_no_budget_and_what_cannot_be_counted_is_refused() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     site.keep("anthropic", "access_token", ANTHROPIC_KEY);

@@ -27,6 +27,7 @@ def hear():
 def finish(why):
     if why: os.kill(child, signal.SIGKILL)
     while time.monotonic() < end and hear(): pass
+    if time.monotonic() >= end: os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     sys.stdout.buffer.write(shown)
     print("\nended=%d %s" % (os.waitstatus_to_exitcode(status), why))
@@ -205,7 +206,7 @@ fn where_nobody_would_continue_it_a_run_is_not_stopped() {
 }
 
 /// The command has ended, and its last output waits for a reader that does not read.
-const DRAIN: [&str; 9] = [
+const DRAIN: [&str; 11] = [
     "wait ready$",
     r"type $LOCKGATE run -- sh -c 'head -c 100000 /dev/zero; echo written >&2' | sleep 50\n",
     "wait written",
@@ -213,7 +214,9 @@ const DRAIN: [&str; 9] = [
     r"type \x1a",
     "wait Stopped",
     "wait ready$",
-    r"type kill -9 %1; wait\n",
+    r"type kill -9 %1; sleep 1\n",
+    r"type echo killed-$((40 + 1))\n",
+    "wait killed-41",
     r"type exit 5\n",
 ];
 

@@ -271,7 +271,7 @@ mod tests {
 
     fn head_of(media_type: &str) -> ResponseHead {
         let response = http::Response::builder().header("content-type", media_type).body(()).unwrap();
-        ResponseHead::of_version_2(&response.into_parts().0)
+        ResponseHead::of_version_2(&response.into_parts().0).unwrap()
     }
 
     /// An answer of gRPC's that a filter was given in two pieces, and whether it came to its end.

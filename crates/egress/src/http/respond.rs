@@ -108,8 +108,9 @@ pub(super) async fn respond<'a>(
     match await_head(pending, handling, &mut answer).await {
         Ok(response) => pass_on(response, handling, account, answer, received).await,
         Err(error) => {
-            // The model may be at work for an agent that gave up: that is charged like a response that broke off.
-            account.into_iter().filter(|_| !Abandoned::is(&error)).for_each(Account::close);
+            // The model may be at work, for an agent that gave up or when we did: that is charged like a response that broke off.
+            let is_at_work = Abandoned::is(&error) || error.kind() == io::ErrorKind::TimedOut;
+            account.into_iter().filter(|_| !is_at_work).for_each(Account::close);
             Ok(Responded::Failed(answer, Failure::Broken(error)))
         }
     }
@@ -389,7 +390,7 @@ mod tests {
     async fn an_answer_that_opens_no_websocket_is_passed_on_and_masked() {
         for status in [200, 302, 401, 426, 500] {
             let parts = http::Response::builder().status(status).header("x-echo", SECRET).body(()).unwrap();
-            let head = ResponseHead::of_version_2(&parts.into_parts().0);
+            let head = ResponseHead::of_version_2(&parts.into_parts().0).unwrap();
             let (seen, text) = answered(head, &format!("it was {SECRET}.")).await;
             assert_eq!(seen, status);
             assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");

@@ -69,10 +69,16 @@ impl ResponseHead {
     }
 
     /// Converts a head of HTTP/2.
-    pub(super) fn of_version_2(parts: &http::response::Parts) -> Self {
+    ///
+    /// # Errors
+    /// It has too many fields.
+    pub(super) fn of_version_2(parts: &http::response::Parts) -> io::Result<Self> {
+        if parts.headers.len() > MOST_FIELDS {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the response head has too many fields"));
+        }
         let reason = parts.status.canonical_reason().unwrap_or("").to_owned();
         let fields = version2::fields(&parts.headers);
-        Self::of(parts.status.as_u16(), reason, fields, Version::Http2, true)
+        Ok(Self::of(parts.status.as_u16(), reason, fields, Version::Http2, true))
     }
 
     /// Creates a head; without a length if its status never has a body (RFC 9110 §8.6).
@@ -145,13 +151,24 @@ mod tests {
     }
 
     #[test]
+    fn a_head_of_either_version_has_so_many_fields_and_no_more() {
+        for (count, fits) in [(MOST_FIELDS, true), (MOST_FIELDS + 1, false)] {
+            let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: \r\n".repeat(count));
+            assert_eq!(parsed(&text).is_ok(), fits, "{count}");
+            let response = (0..count).fold(http::Response::builder(), |response, _| response.header("a", ""));
+            let parts = response.body(()).unwrap().into_parts().0;
+            assert_eq!(ResponseHead::of_version_2(&parts).is_ok(), fits, "{count}");
+        }
+    }
+
+    #[test]
     fn what_has_no_body_states_no_length() {
         for (status, stated) in [(100, false), (103, false), (200, true), (204, false), (304, true)] {
             let head = parsed(&format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n")).unwrap();
             assert_eq!(head.fields.has("content-length"), stated, "{status}");
             let parts =
                 http::Response::builder().status(status).header("content-length", "5").body(()).unwrap();
-            let head = ResponseHead::of_version_2(&parts.into_parts().0);
+            let head = ResponseHead::of_version_2(&parts.into_parts().0).unwrap();
             assert_eq!(head.fields.has("content-length"), stated, "{status}");
         }
     }

@@ -292,7 +292,7 @@ impl<'a> UpstreamResponse<'a> {
 
     fn of_version_2(response: http::Response<h2::RecvStream>, method: &str) -> io::Result<Self> {
         let (parts, stream) = response.into_parts();
-        let head = ResponseHead::of_version_2(&parts);
+        let head = ResponseHead::of_version_2(&parts)?;
         let length = if stream.is_end_stream() {
             ResponseBody::Framed(BodyLength::None)
         } else {
@@ -310,7 +310,7 @@ fn poll_response(
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Next<http::Response<h2::RecvStream>>>> {
     if let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
-        return Poll::Ready(Ok(Next::Interim(ResponseHead::of_version_2(&interim.into_parts().0))));
+        return Poll::Ready(ResponseHead::of_version_2(&interim.into_parts().0).map(Next::Interim));
     }
     Pin::new(response).poll(cx).map(|response| response.map(Next::Final).map_err(version2::broken))
 }

@@ -13,6 +13,8 @@ use super::abandoned::Abandoned;
 use super::fields::Fields;
 use super::http2_limits::{Window, streams_of_one};
 
+/// How long an upstream may take nothing of what was sent to it.
+const UNTAKEN: Duration = Duration::from_secs(120);
 /// The most concurrent streams of one connection (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;
 /// The largest head, in octets as RFC 9113 §6.5.2 counts them, CONTINUATION frames included.
@@ -186,6 +188,8 @@ pub(super) async fn serve(
 
 /// Begins a connection to an upstream, and drives it in a task of its own.
 pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2::client::SendRequest<Bytes>> {
+    // The task below has no time limit of its own: it ends once what is left to say was taken.
+    upstream.give_up_after(UNTAKEN)?;
     let window = Window::take(SESSION_WINDOW);
     let handshake = h2::client::Builder::new()
         .enable_push(false)

@@ -79,6 +79,17 @@ pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream
 }
 
 impl Dialled {
+    /// Lets the kernel give the connection up when the peer takes nothing for so long, a peer that says that it has no room included
+    /// (`TCP_USER_TIMEOUT`, tcp(7)).
+    pub(super) fn give_up_after(&self, stalled: Duration) -> io::Result<()> {
+        let socket = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        let milliseconds = u32::try_from(stalled.as_millis()).unwrap_or(u32::MAX);
+        Ok(nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::TcpUserTimeout, &milliseconds)?)
+    }
+
     fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
         match self {
             Self::Tcp(stream) => Pin::new(stream),

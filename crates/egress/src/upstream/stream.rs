@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::time::Duration;
 
 use policy::{Host, Scheme};
 use rustls::pki_types::ServerName;
@@ -50,6 +51,14 @@ impl Upstream {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+
+    /// Lets the kernel give the connection up when the peer takes nothing for so long.
+    pub(crate) fn give_up_after(&self, stalled: Duration) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.give_up_after(stalled),
+            Self::Tls(stream) => stream.get_ref().0.give_up_after(stalled),
         }
     }
 
