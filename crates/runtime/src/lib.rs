@@ -90,7 +90,7 @@ pub use standalone::{AuditFile, BoundAddresses, SidecarEvent, Standalone, serve_
 pub use state::StateDirectory;
 pub use stop::stop;
 pub use system_keys::{SystemKey, SystemKeys};
-pub use unknown_variables::unknown_variables;
+pub use unknown_variables::{unknown_variables, unreadable_variable};
 pub use unreadable::why_unreadable;
 pub use value_source::ValueSource;
 pub use vault::Credentials;

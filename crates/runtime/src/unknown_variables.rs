@@ -1,4 +1,4 @@
-//! `LOCKGATE_*` variables that nothing reads: a misspelt one would be ignored without a word.
+//! Variables that would be ignored without a word: those of `LOCKGATE_*` that nothing reads, and settings that are not text.
 
 use sandbox::Caller;
 
@@ -8,6 +8,34 @@ const READ: [&str; 11] =
     ["BACKEND", "SANDBOX", "IMAGE", "TIMEOUT", "MEMORY", "CPUS", "PIDS", "DISK", "LIMITS", "PRESETS", "ORG"];
 /// What a sandbox's command has, for a run that was started inside one.
 const SET_INSIDE: [&str; 2] = ["RUN_ID", "SOCKET"];
+
+/// Settings of other names. One that is not text cannot be heeded, and must not be taken for one that is not set.
+const SETTINGS: [&str; 16] = [
+    "CONFIG_SECRET",
+    "CONNECTION_ENCRYPTION_KEY",
+    "DOCKER_HOST",
+    "HOST_GID",
+    "HOST_UID",
+    "PI_IMAGE",
+    "PLATFORM_API_URL",
+    "PLATFORM_RUN_LIMITS",
+    "PROXY_URL",
+    "RUN_TOKEN",
+    "SSL_CERT_FILE",
+    "SYSTEM_PROVIDER_KEYS",
+    "SYSTEM_PROXIES",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+];
+
+/// Returns the name of a setting that is not text, if there is one.
+#[must_use]
+pub fn unreadable_variable(caller: &Caller) -> Option<&str> {
+    let unreadable = caller.environment.iter().filter(|(_, value)| value.to_str().is_none());
+    let mut names = unreadable.filter_map(|(name, _)| name.to_str());
+    names.find(|name| name.starts_with(PREFIX) || SETTINGS.contains(name))
+}
 
 /// Returns a sentence for each variable of that prefix that nothing reads.
 #[must_use]
@@ -39,6 +67,23 @@ fn is_known(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_that_is_no_text_is_not_one_that_is_not_set() {
+        use std::os::unix::ffi::OsStringExt;
+        for (name, value, told) in [
+            ("LOCKGATE_ORG", b"a\xff".to_vec(), true),
+            ("CONNECTION_ENCRYPTION_KEY", b"\x80\x81".to_vec(), true),
+            ("XDG_STATE_HOME", b"/tmp/\xff".to_vec(), true),
+            ("XDG_STATE_HOME", b"/tmp".to_vec(), false),
+            ("SOMEBODYS", b"\xff".to_vec(), false),
+        ] {
+            let environment = vec![(name.into(), std::ffi::OsString::from_vec(value))];
+            let (home, directory) = (None, "/".into());
+            let caller = Caller { uid: 0, gid: 0, superuser: false, home, directory, environment };
+            assert_eq!(unreadable_variable(&caller), told.then_some(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_slip_is_told_and_what_is_read_is_not() {

@@ -84,6 +84,9 @@ fn limited(reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
+/// The longest line of a terminal in octets, its end included.
+const LONGEST_LINE: usize = 4096;
+
 /// Prompts on the terminal without echo, and restores the terminal in any case.
 fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let stdin = io::stdin();
@@ -113,6 +116,12 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
         // Raises the signal that the key would have raised: a shell that waits for this program must see it.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT)?;
         return Err(io::ErrorKind::Interrupted.into());
+    }
+    // A terminal drops without a word what of a line it has no room for, termios(3).
+    if line.len() >= LONGEST_LINE {
+        return Err(io::Error::other(format!(
+            "a terminal takes no more of one line than {LONGEST_LINE} octets, and may have dropped the rest: give it with --stdin or --from-file"
+        )));
     }
     match line.iter().any(|octet| octet.is_ascii_control() && !matches!(octet, b'\n' | b'\r' | b'\t')) {
         true => Err(io::Error::other("a control key was typed with it; type it again, without")),

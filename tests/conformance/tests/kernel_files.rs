@@ -30,4 +30,33 @@ fn kernel_files_cannot_be_written() {
     let seen = run.probe(&["kernel-writable"]);
     assert!(!seen.done(), "{seen}");
     run.nothing_works(&[&["open", "/proc/kcore"], &["open", "/proc/kmsg"]]);
+    // What an engine does about these is its own.
+    if !Backend::isolated().is_engine() {
+        run.nothing_works(&PRESSURE.map(|file| ["open-write", file]).each_ref().map(|attempt| &attempt[..]));
+    }
+}
+
+/// Where everybody may have the machine watched.
+const PRESSURE: [&str; 3] = ["/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"];
+
+/// Prints what is told inside of the caller's keys, of reads of a shown device, and of real-time priority.
+const ASK: &str = r#"
+import ctypes, os, resource
+libc = ctypes.CDLL(None, use_errno=True)
+print("keys", sum(len(open(file).read()) for file in ("/proc/keys", "/proc/key-users") if os.path.exists(file)))
+watcher = libc.inotify_init()
+for name, mask in ("read", 1), ("all", 0xfff), ("write", 2):
+    print(name, libc.inotify_add_watch(watcher, b"/dev/tty", mask) < 0)
+print("notify", libc.fcntl(os.open("/usr", os.O_RDONLY), 1026, 1) < 0)
+print("priority", resource.getrlimit(resource.RLIMIT_RTPRIO), resource.getrlimit(resource.RLIMIT_NICE))
+"#;
+
+#[test]
+fn what_others_do_on_this_machine_is_not_told() {
+    if !ready(&[Needs::Linux, Needs::Program("python3")]) || Backend::isolated() != Backend::Linux {
+        return;
+    }
+    let run = Bench::new().run(Backend::Linux).command(["python3", "-c", ASK]);
+    let expected = "keys 0\nread True\nall True\nwrite False\nnotify True\npriority (0, 0) (0, 0)\n";
+    assert_eq!(run.stdout, expected, "{}", run.stderr);
 }

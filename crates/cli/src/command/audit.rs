@@ -61,7 +61,8 @@ pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'stati
     }
     match RunRecord::read(state, run).ok()?.state {
         RunState::Running => Some("made no requests yet"),
-        RunState::Failed | RunState::Lost => Some("made no requests: it was over before its command began"),
+        RunState::Failed => Some("made no requests: it was over before its command began"),
+        RunState::Lost => Some("has none: it was killed before it began one, or somebody has removed it"),
         RunState::Ended => None,
     }
 }
@@ -183,15 +184,8 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
 fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
     key.as_deref().map_or(Ok(()), refuse_malformed)?;
     let mut chains: Vec<(String, PathBuf)> = Vec::new();
-    if Path::new(run).is_file() {
-        chains.push((String::new(), run.into()));
-    } else if run.contains('/') || Path::new(run).extension().is_some() {
-        let how = if Path::new(run).exists() { "is no file" } else { "is not there" };
-        return Err(Usage::error(
-            format!("`{}` {how}", output::plain(run)),
-            "name a run, or the path of an audit file",
-        ));
-    } else {
+    // A word alone is a run's: what a command has left under such a name in the current folder is not asked.
+    if !run.contains('/') && Path::new(run).extension().is_none() {
         let run = find(state, run)?;
         if let Some(why) = never_asked(state, &run) {
             return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
@@ -203,6 +197,14 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
             refuse_others(&whose, &path, &run, form)?;
             chains.push((whose, path));
         }
+    } else if Path::new(run).is_file() {
+        chains.push((String::new(), run.into()));
+    } else {
+        let how = if Path::new(run).exists() { "is no file" } else { "is not there" };
+        return Err(Usage::error(
+            format!("`{}` {how}", output::plain(run)),
+            "name a run, or the path of an audit file",
+        ));
     }
     let key = match key {
         Some(key) => key,
@@ -229,12 +231,9 @@ fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
     }
 }
 
-/// Compares the companions that a run's chain names with the files that are there. Chains of older versions name none.
+/// Compares the companions that a run's chain names with the files that are there.
 fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> Result<(), anyhow::Error> {
     let mut named = egress::named_companions(open(run)?)?;
-    if named.is_empty() {
-        return Ok(());
-    }
     let told = |name: &str| format!("companion {name}: ");
     for (whose, path) in companions {
         let at = named.iter().position(|it| told(&it.name) == *whose);
@@ -369,6 +368,8 @@ mod tests {
             is(became);
             assert_eq!(never_asked(&state, &run).is_some(), told, "{became}");
         }
+        is("lost");
+        assert!(never_asked(&state, &run).unwrap().contains("somebody has removed it"));
         is("failed");
         let error = verify(&state, RUN, None, Form::Text).unwrap_err().to_string();
         assert!(error.contains("made no requests"), "{error}");

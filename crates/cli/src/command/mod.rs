@@ -48,10 +48,16 @@ fn tell_unknown_variables(caller: &Caller) {
 
 /// Identifies the caller and its working directory.
 fn caller() -> Result<Caller, anyhow::Error> {
-    Caller::current().map_err(|error| {
+    let caller = Caller::current().map_err(|error| {
         Usage::error(
             format!("the current folder cannot be used: {error}"),
             "it was removed, or may not be read: change to another one first",
         )
-    })
+    })?;
+    match runtime::unreadable_variable(&caller) {
+        None => Ok(caller),
+        Some(name) => {
+            Err(Usage::error(format!("the variable {name} is not text"), "write it in UTF-8, or unset it"))
+        }
+    }
 }

@@ -29,13 +29,22 @@ pub(crate) struct Copiers {
 
 /// The streams that are being copied.
 pub(crate) struct RunningCopiers {
-    /// Where anything is copied: the end of a pipe whose closing tells the threads that the run is over, and the end of one that is
-    /// closed once no thread is left.
-    going_on: Option<(OwnedFd, OwnedFd)>,
+    /// Where anything is copied.
+    ends: Option<Ends>,
     threads: Vec<JoinHandle<()>>,
     reads_terminal: bool,
     told: Option<Told>,
     unwritten: Receiver<Unwritten>,
+}
+
+/// Our ends of the pipes by which the threads are told and tell.
+struct Ends {
+    /// Closed when the run is over.
+    going_on: OwnedFd,
+    /// Closed when the readers of the output are given up.
+    patient: OwnedFd,
+    /// Closed by the threads once none of them is left.
+    done: OwnedFd,
 }
 
 impl Copiers {
@@ -44,11 +53,12 @@ impl Copiers {
         let (tell, unwritten) = mpsc::channel();
         let reads_terminal = self.reads_terminal;
         if self.input.is_none() && self.outputs.is_empty() {
-            let (going_on, threads, told) = (None, Vec::new(), None);
-            return Ok(RunningCopiers { going_on, threads, reads_terminal, told, unwritten });
+            let (ends, threads, told) = (None, Vec::new(), None);
+            return Ok(RunningCopiers { ends, threads, reads_terminal, told, unwritten });
         }
         let told = self.outputs.iter().find_map(Output::told);
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let (given_up, patient) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let (done, busy) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let mut threads = Vec::with_capacity(3);
         if let Some(input) = self.input {
@@ -59,16 +69,17 @@ impl Copiers {
             })?);
         }
         for output in self.outputs {
-            let (over, busy, tell) = (over.try_clone()?, busy.try_clone()?, tell.clone());
+            let (over, given_up, busy) = (over.try_clone()?, given_up.try_clone()?, busy.try_clone()?);
+            let tell = tell.clone();
             threads.push(thread("output", move || {
-                if let Err(error) = output.carry(over.as_fd()) {
+                if let Err(error) = output.carry(over.as_fd(), given_up.as_fd()) {
                     let _ = tell.send(error);
                 }
                 drop(busy);
             })?);
         }
-        let going_on = Some((going_on, done));
-        Ok(RunningCopiers { going_on, threads, reads_terminal, told, unwritten })
+        let ends = Some(Ends { going_on, patient, done });
+        Ok(RunningCopiers { ends, threads, reads_terminal, told, unwritten })
     }
 }
 
@@ -76,21 +87,16 @@ impl RunningCopiers {
     /// Waits until the last output is copied, now that nobody inside writes any more: without bound, unless `signals` ask for an end;
     /// for a moment at most where no signals are given.
     pub(crate) fn finish(&mut self, signals: Option<&Signals>) {
-        let Some((going_on, done)) = self.going_on.take() else { return };
+        let Some(Ends { going_on, patient, done }) = self.ends.take() else { return };
         drop(going_on);
-        let patience = if signals.is_some() { None } else { Timespec::try_from(PATIENCE).ok() };
-        let mut ready = vec![PollFd::new(&done, PollFlags::IN)];
-        ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
-        loop {
-            match rustix::event::poll(&mut ready, patience.as_ref()) {
-                Err(Errno::INTR) => {}
-                Ok(1..) if !ready[0].revents().is_empty() => break,
-                Ok(1..) if signals.is_some_and(|signals| end_asked(signals).is_none()) => {}
-                _ => return,
-            }
+        let patience = if signals.is_some() { None } else { Some(PATIENCE) };
+        let all_written = is_done(&done, patience, signals);
+        drop(patient);
+        // A reader that is given up holds no thread up, unless its stream could not be reopened.
+        if all_written || is_done(&done, Some(PATIENCE), None) {
+            // This process may be forked again from here on.
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
         }
-        // This process may be forked again from here on.
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 
     /// Waits a moment, until what the command has written where this program tells its messages is passed on.
@@ -111,6 +117,44 @@ impl RunningCopiers {
     }
 }
 
+/// Waits until no thread is left. Returns whether that is so: false once there is no more patience, or `signals` ask for an end.
+fn is_done(done: &OwnedFd, patience: Option<Duration>, signals: Option<&Signals>) -> bool {
+    let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
+    let mut ready = vec![PollFd::new(done, PollFlags::IN)];
+    ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
+    loop {
+        match rustix::event::poll(&mut ready, patience.as_ref()) {
+            Err(Errno::INTR) => {}
+            Ok(1..) if !ready[0].revents().is_empty() => return true,
+            Ok(1..) if signals.is_some_and(|signals| end_asked(signals).is_none()) => {}
+            _ => return false,
+        }
+    }
+}
+
 fn thread(name: &str, carry: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.into()).stack_size(128 * 1024).spawn(carry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_is_given_up_holds_no_thread_up() {
+        let (reader, stream) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (output, theirs) = Output::to(stream.as_fd(), "standard output").unwrap();
+        let mut running = Copiers { outputs: vec![output], ..Copiers::default() }.start().unwrap();
+        rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+        // Until nothing more is taken from the pipe: the thread waits for the reader then.
+        let fill = || (0..).take_while(|_| rustix::io::write(&theirs, &[b'x'; 4096]).is_ok()).count();
+        while fill() > 0 {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(theirs);
+        running.finish(None);
+        assert!(running.threads.is_empty(), "it still waits for the reader");
+        assert!(running.unwritten().is_none());
+        drop(reader);
+    }
 }

@@ -1,16 +1,17 @@
 //! Copies from a pipe that the command writes to, to one of the caller's streams.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::wait::wait;
-use super::{is_same, pipe};
+use super::{is_same, kind, pipe};
 use crate::line_start;
 
 /// How much is copied at once: the capacity of a pipe.
@@ -50,7 +51,7 @@ impl Output {
     /// Makes the output to a stream, and the end that the command gets.
     pub(super) fn to(stream: BorrowedFd<'_>, name: &'static str) -> io::Result<(Self, OwnedFd)> {
         let (from, theirs) = pipe()?;
-        let (to, is_passing) = (stream.try_clone_to_owned()?, Arc::default());
+        let (to, is_passing) = (without_blocking(stream)?, Arc::default());
         Ok((Self { from: Arc::new(from), to, name, is_told_to: false, is_passing }, theirs))
     }
 
@@ -67,15 +68,15 @@ impl Output {
 
     /// Copies until nobody can write any more. Once the run is `over`, it copies what is in the pipe and ends: a process of the command
     /// that is left, as there may be without isolation, holds nothing up. If the reader is gone, or its stream takes no more for
-    /// another reason, the command sees a closed pipe.
-    pub(super) fn carry(self, over: BorrowedFd<'_>) -> Result<(), Unwritten> {
+    /// another reason, the command sees a closed pipe. What a reader has not taken when it is `given_up` is dropped.
+    pub(super) fn carry(self, over: BorrowedFd<'_>, given_up: BorrowedFd<'_>) -> Result<(), Unwritten> {
         let mut buffer = vec![0; CHUNK];
         let mut left = None;
         let carried = loop {
             match self.take(over, &mut left, &mut buffer) {
                 Ok(0) => break Ok(()),
                 Ok(length) => {
-                    if let Err(error) = write_all(self.to.as_fd(), &buffer[..length]) {
+                    if let Err(error) = write_all(self.to.as_fd(), &buffer[..length], given_up) {
                         break Err(error);
                     }
                     if self.is_told_to {
@@ -128,14 +129,32 @@ impl Told {
     }
 }
 
-/// Writes all of `octets`. The stream may be non-blocking because another process that shares it wanted that.
-fn write_all(stream: BorrowedFd<'_>, mut rest: &[u8]) -> io::Result<()> {
+/// Returns a stream so that writing to it does not block, where it is a pipe: reopened, because those who share it may want to be blocked.
+fn without_blocking(stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if kind(&rustix::fs::fstat(stream)?) == FileType::Fifo
+        && let Ok(reopened) =
+            rustix::fs::open(format!("/proc/self/fd/{}", stream.as_raw_fd()), flags, Mode::empty())
+    {
+        return Ok(reopened);
+    }
+    stream.try_clone_to_owned()
+}
+
+/// Writes all that is left, unless the reader is given up first. The stream may be non-blocking because another process that shares it
+/// wanted that.
+fn write_all(stream: BorrowedFd<'_>, mut rest: &[u8], given_up: BorrowedFd<'_>) -> io::Result<()> {
     while !rest.is_empty() {
         match rustix::io::write(stream, rest) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => drop(wait([(stream, PollFlags::OUT)])?),
+            Err(Errno::AGAIN) => {
+                let [_, is_given_up] = wait([(stream, PollFlags::OUT), (given_up, PollFlags::IN)])?;
+                if !is_given_up.is_empty() {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+            }
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -1,7 +1,9 @@
 //! Applies changes to the workspace: checks them as a whole, then applies them file by file, each atomically.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -10,8 +12,8 @@ use rustix::io::Errno;
 
 use super::since::Linked;
 use super::staged::{self, StagedFile};
-use super::walk::{Change, What, file_name, open_parent, stat};
-use super::{Changes, LeftOut, mode};
+use super::walk::{Change, What, file_name, open_file, open_parent, stat};
+use super::{Changes, LeftOut, access, mode};
 use crate::open_file::{is_empty, is_own};
 use crate::source;
 
@@ -50,6 +52,7 @@ impl Changes {
                 order.push(change);
             }
         }
+        applied.left_out.extend(leave_folders(&mut order, &applied.left_out));
         // Removals first, deepest paths first; then additions, topmost paths first.
         let gone = order.iter().rev().filter(|change| matches!(change.what, What::Gone { .. }));
         let other = order.iter().filter(|change| !matches!(change.what, What::Gone { .. }));
@@ -90,11 +93,13 @@ impl Changes {
 
     fn remove(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = open_parent(self.below.as_fd(), path)?;
+        let before = rustix::fs::fstat(&parent)?;
         let flags = if kind(mode) == DIRECTORY { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let linked = if kind(mode) == DIRECTORY { None } else { self.refuse_changed(&parent, path)? };
         match rustix::fs::unlinkat(&parent, file_name(path), flags) {
             Ok(()) => {
                 linked.into_iter().for_each(|linked| self.since.note_own(linked));
+                self.since.note_own_in(&parent, &before);
                 Ok(())
             }
             // A directory stays if something in it was left out, or was made meanwhile.
@@ -105,6 +110,7 @@ impl Changes {
 
     fn make_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = self.parent(path)?;
+        let before = rustix::fs::fstat(&parent)?;
         match rustix::fs::mkdirat(&parent, file_name(path), mode::of_new_directory(mode)) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(()),
@@ -116,12 +122,16 @@ impl Changes {
         if !is_own(&made)? || !is_empty(&made) {
             return Err(staged::replaced());
         }
-        self.give(&made)
+        self.give(&made)?;
+        self.since.note_made(&made);
+        self.since.note_own_in(&parent, &before);
+        Ok(())
     }
 
-    /// Writes the new file or link beside its place, and renames it. A file that replaces another gets that one's mode.
+    /// Writes the new file or link beside its place, and renames it. A file that replaces another gets that one's mode, group and ACL.
     fn replace(&self, path: &Path, mode: u32, from: Option<u32>) -> io::Result<()> {
         let parent = self.parent(path)?;
+        let before = rustix::fs::fstat(&parent)?;
         let beside = if kind(mode) == FILE {
             self.copy(path, mode, from, &parent)?
         } else {
@@ -130,6 +140,7 @@ impl Changes {
         let linked = self.refuse_changed(&parent, path)?;
         beside.place(file_name(path))?;
         linked.into_iter().for_each(|linked| self.since.note_own(linked));
+        self.since.note_own_in(&parent, &before);
         Ok(())
     }
 
@@ -147,7 +158,9 @@ impl Changes {
         copy_content(&content, &to)?;
         self.give(&to)?;
         if let Some(from) = from {
-            rustix::fs::fchmod(&to, mode::of_changed(from, mode))?;
+            let mode = mode::of_changed(from, mode);
+            let keeps_group = access::keep(&open_file(self.below.as_fd(), path)?, &to);
+            rustix::fs::fchmod(&to, if keeps_group { mode } else { mode - Mode::RWXG })?;
         }
         to.sync_all()?;
         Ok(beside)
@@ -213,6 +226,30 @@ fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
         at += copied;
     }
     to.set_len(length)
+}
+
+/// Takes out of the order what is to stand where a folder is that stays, because something below it is left out; and the removals below
+/// it, which belong to that.
+fn leave_folders(order: &mut Vec<&Change>, left_out: &[LeftOut]) -> Vec<LeftOut> {
+    let left: BTreeSet<&Path> = left_out.iter().map(|it| it.path.as_path()).collect();
+    let has_left_below = |path: &Path| {
+        left.range::<Path, _>((Bound::Excluded(path), Bound::Unbounded))
+            .next()
+            .is_some_and(|it| it.starts_with(path))
+    };
+    let instead = |change: &&&Change| matches!(change.what, What::Made { mode } if kind(mode) != DIRECTORY);
+    let stay: BTreeSet<&Path> = order
+        .iter()
+        .filter(instead)
+        .map(|it| it.path.as_path())
+        .filter(|path| has_left_below(path))
+        .collect();
+    let is_of_one = |change: &&Change| change.path.ancestors().any(|path| stay.contains(path));
+    let why = "the folder there stays, with something in it that is left out";
+    order
+        .extract_if(.., |change| is_of_one(change))
+        .map(|it| LeftOut { path: it.path.clone(), why })
+        .collect()
 }
 
 fn chosen(change: &Change, only: &[PathBuf]) -> bool {
@@ -290,11 +327,8 @@ mod tests {
         }
         // Only root can make whiteouts by hand.
         let removes = whiteout("a").is_ok() && whiteout("b").is_ok();
-        // The run begins after the workspace's files were made.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        begin_now(&kept);
         let (directory, workspace) = (kept.path().join("kept"), kept.workspace(""));
-        std::fs::remove_file(directory.join("since")).unwrap();
-        super::super::Since::begin(&directory).unwrap();
         let read = || Changes::read(&directory, &workspace).unwrap();
         // Whether applied together or one by one, the file's other name is no conflict.
         assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
@@ -308,6 +342,105 @@ mod tests {
             assert_eq!(std::fs::read_to_string(kept.workspace(name)).unwrap(), "new", "{name}");
         }
         assert!(!removes || !kept.workspace("a").exists() && !kept.workspace("b").exists());
+    }
+
+    /// Marks a file as one that overlayfs has copied up.
+    fn copied_up(path: &Path) {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, c"user.overlay.origin", b"x", flags).unwrap();
+    }
+
+    /// Begins the run now, after the workspace's files were made.
+    fn begin_now(kept: &Kept) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let directory = kept.path().join("kept");
+        std::fs::remove_file(directory.join("since")).unwrap();
+        super::super::Since::begin(&directory).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+
+    #[test]
+    fn our_own_changes_in_a_folder_are_no_conflict_for_what_was_renamed_there() {
+        let kept = Kept::new();
+        std::fs::create_dir(kept.workspace("d")).unwrap();
+        begin_now(&kept);
+        std::fs::create_dir_all(kept.written("d")).unwrap();
+        std::fs::create_dir_all(kept.written("new")).unwrap();
+        for name in ["d/renamed", "d/plain", "new/renamed", "new/plain"] {
+            write(&kept.written(name), "it", 0o644);
+        }
+        copied_up(&kept.written("d/renamed"));
+        copied_up(&kept.written("new/renamed"));
+        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+        for name in ["d/plain", "new/plain"] {
+            read().apply(&[name.into()]).unwrap();
+        }
+        assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
+        // Somebody else's change is one.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        write(&kept.workspace("d/theirs"), "theirs", 0o644);
+        let conflicts: Vec<_> = read().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
+        assert_eq!(conflicts, [PathBuf::from("d/renamed")]);
+    }
+
+    #[test]
+    fn what_was_changed_in_a_folder_that_is_gone_is_a_conflict() {
+        let kept = Kept::new();
+        for folder in ["gone", "new"] {
+            std::fs::create_dir(kept.written(folder)).unwrap();
+            write(&kept.written(&format!("{folder}/x")), "it", 0o644);
+            copied_up(&kept.written(&format!("{folder}/x")));
+        }
+        // The run has made the other one, and moved a file into it.
+        copied_up(&kept.written("gone"));
+        let conflicts: Vec<_> = kept.changes().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
+        assert_eq!(conflicts, [PathBuf::from("gone/x")]);
+    }
+
+    #[test]
+    fn a_folder_of_which_something_is_left_out_stays_as_it_is() {
+        let kept = Kept::new();
+        std::fs::create_dir_all(kept.workspace("sub/.git")).unwrap();
+        write(&kept.workspace("sub/.git/config"), "mine", 0o644);
+        write(&kept.workspace("sub/code"), "mine", 0o644);
+        for name in ["aa", "sub", "zz"] {
+            write(&kept.written(name), "new", 0o644);
+        }
+        let applied = kept.changes().apply(&[]).unwrap();
+        assert_eq!(applied.done, ["aa", "zz"].map(PathBuf::from), "{applied:?}");
+        assert!(applied.left_out.iter().any(|it| it.path == Path::new("sub")), "{applied:?}");
+        assert_eq!(std::fs::read_to_string(kept.workspace("sub/code")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn who_may_read_a_file_beside_its_owner_stays() {
+        let kept = Kept::new();
+        write(&kept.workspace("key"), "before", 0o640);
+        write(&kept.written("key"), "after", 0o640);
+        write(&kept.workspace("listed"), "before", 0o640);
+        write(&kept.written("listed"), "after", 0o640);
+        // acl(5), version 2: the owner, a user, the group, the mask, and the others.
+        let entries = [(1, 6, u32::MAX), (2, 6, 2), (4, 0, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+        let mut list = 2u32.to_le_bytes().to_vec();
+        for (tag, rights, id) in entries {
+            list.extend([u16::to_le_bytes(tag), u16::to_le_bytes(rights)].concat());
+            list.extend(u32::to_le_bytes(id));
+        }
+        const ACL: &str = "system.posix_acl_access";
+        let flags = rustix::fs::XattrFlags::empty();
+        let has_lists = rustix::fs::setxattr(kept.workspace("listed"), ACL, &list, flags).is_ok();
+        // Only root gives a file to another group.
+        let group =
+            std::os::unix::fs::chown(kept.workspace("key"), None, Some(60)).map_or(None, |()| Some(60));
+        kept.changes().apply(&[]).unwrap();
+        let key = std::fs::metadata(kept.workspace("key")).unwrap();
+        assert!(group.is_none_or(|group| key.gid() == group) && key.mode() & 0o777 == 0o640, "{key:?}");
+        if has_lists {
+            let mut there = vec![0; 256];
+            let length = rustix::fs::getxattr(kept.workspace("listed"), ACL, &mut there).unwrap();
+            assert_eq!(there[..length], list);
+            assert_eq!(mode_of(&kept.workspace("listed")), 0o660);
+        }
     }
 
     #[test]

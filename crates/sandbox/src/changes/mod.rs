@@ -8,6 +8,7 @@
 //! Everything in the upper layer is hostile: names, links, content. Both sides are opened once, and no link leads out of them. Paths that
 //! this machine would execute or trust are left out unless the user names them. Nothing here runs a program, least of all git.
 
+mod access;
 mod apply;
 mod binary;
 #[cfg(test)]

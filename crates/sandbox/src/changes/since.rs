@@ -1,5 +1,6 @@
 //! Tells whether somebody else changed a file of the workspace after a run began. Applying a change to one name of a file with several
-//! names changes the file at all of them, so such changes of our own are recorded beside the upper layer for later applies.
+//! names changes the file at all of them, and applying one in a directory changes the directory, so such changes of our own are recorded
+//! beside the upper layer for later applies.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use rustix::fs::Stat;
 
 /// The file whose modification time is the run's begin.
 const BEGAN: &str = "since";
-/// The log of our own changes to files with several names.
+/// The log of our own changes to files with several names, and to directories.
 const OURS: &str = "ours";
 /// The most octets of it that are read. A line has less than a hundred.
 const MOST: u64 = 64 << 20;
@@ -70,9 +71,25 @@ impl Since {
         });
     }
 
+    /// Records our own change in a directory, unless somebody had changed it `before`.
+    pub(super) fn note_own_in(&self, directory: &OwnedFd, before: &Stat) {
+        if !self.is_past(before) {
+            let _ = rustix::fs::fstat(directory).map_err(io::Error::from).and_then(|now| self.note(&now));
+        }
+    }
+
+    /// Records our own making of a directory.
+    pub(super) fn note_made(&self, directory: &OwnedFd) {
+        let _ = rustix::fs::fstat(directory).map_err(io::Error::from).and_then(|now| self.note(&now));
+    }
+
     fn note(&self, now: &Stat) -> io::Result<()> {
         let ((device, number), (seconds, nanoseconds)) = (id(now), changed_at(now));
-        self.ours.borrow_mut().insert((device, number), (seconds, nanoseconds));
+        if self.ours.borrow_mut().insert((device, number), (seconds, nanoseconds))
+            == Some((seconds, nanoseconds))
+        {
+            return Ok(());
+        }
         let mut log = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.log)?;
         log.write_all(format!("{device} {number} {seconds} {nanoseconds}\n").as_bytes())
     }

@@ -245,10 +245,15 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the directory of a path has changed since the run began.
+    /// Whether the directory of a path has changed since the run began, or is gone: one that the run did not make.
     fn parent_changed(&self, path: &Path) -> bool {
-        let parent = open_parent(self.below, path).and_then(rustix::fs::fstat);
-        parent.is_ok_and(|parent| self.changed_since(&parent).is_some())
+        match open_parent(self.below, path).and_then(rustix::fs::fstat) {
+            Ok(parent) => self.changed_since(&parent).is_some(),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                path.parent().is_some_and(|above| self.has_origin(above))
+            }
+            Err(_) => false,
+        }
     }
 
     fn changed_since(&self, old: &Stat) -> Option<&'static str> {

@@ -151,10 +151,14 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
 }
 
 /// Limits the number of processes, if no control group does, and the size of core dumps. The kernel counts processes by user
-/// namespace, so the limit bounds the sandbox alone.
+/// namespace, so the limit bounds the sandbox alone. Takes away what the caller may have of priority: a real-time process would starve the
+/// machine, whatever the control group says.
 fn limit_processes(plan: &Plan) -> io::Result<()> {
     if let LimitsPlan::Processes(pids) = plan.limits {
         rlimit::set(Resource::Nproc, u64::from(pids) + OWN_PROCESSES)?;
+    }
+    for priority in [Resource::Rtprio, Resource::Nice] {
+        rlimit::lower(priority, 0)?;
     }
     rlimit::set_cores()
 }

@@ -312,14 +312,34 @@ impl Root {
         Ok(source::copy_into(tree.as_fd(), parent.as_fd(), name)?)
     }
 
-    /// Mounts `/proc` of this pid namespace. The kernel's settings in it are read-only.
+    /// Mounts `/proc` of this pid namespace. What can be set in it for the whole machine is read-only, and the caller's keys are not
+    /// listed, which no namespace divides.
     pub(super) fn mount_proc(&self) -> io::Result<()> {
         let proc = mount::make(c"proc", &[], PLAIN.and(Flags::NO_EXEC))?;
         self.attach(proc.as_fd(), Path::new("/proc"))?;
-        let switches = self.open(Path::new("/proc/sys"))?;
-        let tree = mount::clone_tree(switches.as_fd(), c"", Depth::Recursive)?;
-        mount::set_flags(tree.as_fd(), PLAIN.and(Flags::READ_ONLY).and(Flags::NO_EXEC))?;
-        mount::attach(tree.as_fd(), switches.as_fd(), c"")
+        let still = PLAIN.and(Flags::READ_ONLY).and(Flags::NO_EXEC);
+        for set in ["/proc/sys", "/proc/pressure"] {
+            let Some(set) = self.open_if_there(Path::new(set))? else { continue };
+            let tree = mount::clone_tree(set.as_fd(), c"", Depth::Recursive)?;
+            mount::set_flags(tree.as_fd(), still)?;
+            mount::attach(tree.as_fd(), set.as_fd(), c"")?;
+        }
+        for list in ["/proc/keys", "/proc/key-users"] {
+            let Some(list) = self.open_if_there(Path::new(list))? else { continue };
+            let nothing = mount::clone_tree(CWD, c"/dev/null", Depth::One)?;
+            mount::set_flags(nothing.as_fd(), Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_EXEC))?;
+            mount::attach(nothing.as_fd(), list.as_fd(), c"")?;
+        }
+        Ok(())
+    }
+
+    /// Opens a path, unless this kernel does not have it.
+    fn open_if_there(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+        match self.open(path) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes the private root the root of this namespace.

@@ -29,7 +29,7 @@ const LONGEST_TOLD: usize = 256;
 const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
 
 /// The folder of objects. Git writes a loose object (in a folder of two digits) to a temporary file and renames it, so a link there leads
-/// nowhere. Elsewhere in this folder it does: git makes the lock of a commit graph where its name leads.
+/// nowhere, but it would wait at a pipe. Elsewhere in this folder a link does: git makes the lock of a commit graph where its name leads.
 const OBJECTS: &str = "objects";
 
 /// Refuses a workspace whose repository has a symbolic link or a named pipe.
@@ -172,10 +172,14 @@ fn walk(
     shut: Shut,
     visit: &mut dyn FnMut(&Found<'_>, Planted) -> io::Result<ControlFlow<()>>,
 ) -> io::Result<()> {
-    let leaves = |path: &Path| is_left(path, layout);
+    // There may be hundreds of folders of loose objects, which no start is to wait for.
+    let leaves = |path: &Path| is_left(path, layout) || shut == Shut::Refuse && is_of_loose_objects(path);
     let most = if shut == Shut::Refuse { MOST } else { usize::MAX };
     Walk { most, leaves: &leaves, shut }.visit(git, &mut |found| {
         match found.kind {
+            FileType::Symlink if found.path().parent().is_some_and(is_of_loose_objects) => {
+                return Ok(ControlFlow::Continue(()));
+            }
             FileType::Symlink => {}
             FileType::Fifo => return visit(found, Planted::Pipe),
             _ => return Ok(ControlFlow::Continue(())),
@@ -196,17 +200,14 @@ fn walk(
 /// Whether a folder is skipped.
 fn is_left(path: &Path, layout: Layout) -> bool {
     let Some(name) = path.file_name() else { return false };
-    match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => {
-            COVERED.iter().any(|covered| name == *covered) || !layout.has(name)
-        }
-        Some(parent) => {
-            parent == Path::new(OBJECTS)
-                && name.len() == 2
-                && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
-        }
-        None => false,
-    }
+    path.parent() == Some(Path::new(""))
+        && (COVERED.iter().any(|covered| name == *covered) || !layout.has(name))
+}
+
+/// Whether a folder holds loose objects.
+fn is_of_loose_objects(path: &Path) -> bool {
+    let is_number = |name: &OsStr| name.len() == 2 && name.as_bytes().iter().all(u8::is_ascii_hexdigit);
+    path.parent() == Some(Path::new(OBJECTS)) && path.file_name().is_some_and(is_number)
 }
 
 /// Whether git writes nothing elsewhere through a link: an old-style symbolic reference that stays below its folder, or an editor's lock,
@@ -343,6 +344,12 @@ mod tests {
             assert!(told.len() == 1 && told[0].contains("waited at it"), "{told:?}");
             assert!(!path.exists() && bench.git.join("fsmonitor--daemon.ipc").exists());
         }
+        // In place of a loose object: not looked for before a run, and taken away after it.
+        fs::create_dir_all(bench.git.join("objects/ab")).unwrap();
+        let path = bench.git.join("objects/ab/cd");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(bench.refused(), None);
+        assert_eq!((bench.taken().len(), path.exists()), (1, false));
     }
 
     #[test]
