@@ -312,8 +312,8 @@ impl Root {
         Ok(source::copy_into(tree.as_fd(), parent.as_fd(), name)?)
     }
 
-    /// Mounts `/proc` of this pid namespace. What can be set in it for the whole machine is read-only, and the caller's keys are not
-    /// listed, which no namespace divides.
+    /// Mounts `/proc` of this pid namespace. What can be set in it for the whole machine is read-only, and the lists of the caller's
+    /// keys, which no namespace divides, cannot be opened.
     pub(super) fn mount_proc(&self) -> io::Result<()> {
         let proc = mount::make(c"proc", &[], PLAIN.and(Flags::NO_EXEC))?;
         self.attach(proc.as_fd(), Path::new("/proc"))?;
@@ -326,8 +326,9 @@ impl Root {
         }
         for list in ["/proc/keys", "/proc/key-users"] {
             let Some(list) = self.open_if_there(Path::new(list))? else { continue };
+            // A device that nobody may open there.
             let nothing = mount::clone_tree(CWD, c"/dev/null", Depth::One)?;
-            mount::set_flags(nothing.as_fd(), Flags::READ_ONLY.and(Flags::NO_SUID).and(Flags::NO_EXEC))?;
+            mount::set_flags(nothing.as_fd(), still)?;
             mount::attach(nothing.as_fd(), list.as_fd(), c"")?;
         }
         Ok(())
