@@ -57,26 +57,35 @@ fn stop(state: &StateDirectory, names: &[String]) -> Done {
         match runtime::stop(state, &run) {
             Ok(()) => output::tell(&format!("run {run} has ended")),
             // The others are stopped all the same. The last failure becomes the error of the command.
-            Err(error) => {
-                if let Some(before) = failed.replace(anyhow::Error::from(error)) {
-                    output::error(&before, None);
-                }
-            }
+            Err(error) => fail_later(&mut failed, error),
         }
     }
     failed.map_or(Ok(0), Err)
 }
 
-/// Removes old runs and reports them. S3.18
+/// Removes old runs and reports them. One that cannot be removed keeps none of the others. S3.18
 fn prune(state: &StateDirectory, older: Span) -> Done {
+    let mut failed = None;
     for record in RunRecord::list(state)?.into_iter().filter(|it| it.is_over_for(older.duration())) {
-        let run = find(state, &record.id)?;
-        if !runtime::keeps_changes(state, &run) {
-            RunRecord::remove(state, &run)?;
-            output::data(&record.id)?;
+        let run = record.id.parse()?;
+        if runtime::keeps_changes(state, &run) {
+            continue;
+        }
+        match RunRecord::remove(state, &run) {
+            Ok(()) => output::data(&record.id)?,
+            // Another `prune` has removed it since.
+            Err(runtime::Error::NoRun { .. }) => {}
+            Err(error) => fail_later(&mut failed, error),
         }
     }
-    Ok(0)
+    failed.map_or(Ok(0), Err)
+}
+
+/// Reports the failure of before, and keeps this one as the command's own.
+fn fail_later(failed: &mut Option<anyhow::Error>, error: runtime::Error) {
+    if let Some(before) = failed.replace(error.into()) {
+        output::error(&before, None);
+    }
 }
 
 fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: usize) -> Done {

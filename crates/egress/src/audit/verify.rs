@@ -1,11 +1,14 @@
 //! Verifies a chain: that no record was changed, removed or added, and how far signatures vouch for it.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 
 use super::entry::{Entry, digest};
 use super::word::GateAction;
+
+/// The longest record that is read, in octets. What this program writes is bounded far below it.
+const LONGEST: usize = 256 << 10;
 
 /// The result for a chain that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +72,8 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
     let mut octets = Vec::new();
     loop {
         octets.clear();
-        if reader.read_until(b'\n', &mut octets).map_err(VerifyError::Read)? == 0 {
+        let mut record = reader.by_ref().take(LONGEST as u64 + 1);
+        if record.read_until(b'\n', &mut octets).map_err(VerifyError::Read)? == 0 {
             return if report.records == 0 { Err(VerifyError::Empty) } else { Ok(report) };
         }
         let line = report.records + 1;
@@ -78,6 +82,9 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
             true => VerifyError::Malformed { line, why: why.into() },
             false => VerifyError::Cut { line },
         };
+        if octets.len() > LONGEST {
+            return Err(VerifyError::Malformed { line, why: format!("it is longer than {LONGEST} octets") });
+        }
         let text = std::str::from_utf8(&octets).map_err(|_| malformed("it is not UTF-8"))?;
         let (body, hash, sig) =
             split(text.trim_end_matches('\n')).ok_or_else(|| malformed("it has no hash at its end"))?;
@@ -246,6 +253,14 @@ mod tests {
         // What follows it says that it was not the last.
         let followed = text.replacen("\"}\n", "\n", 1);
         assert!(matches!(verify(followed.as_bytes(), &key), Err(VerifyError::Malformed { line: 1, .. })));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_read_to_its_end() {
+        let (text, key) = chain(1);
+        let endless = text.as_bytes().chain(std::io::repeat(b'x'));
+        let found = verify(std::io::BufReader::new(endless), &key);
+        assert!(matches!(found, Err(VerifyError::Malformed { line: 4, .. })), "{found:?}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Store {
             let others = names.iter().any(|(name, named)| named.image == digest && *name != own);
             let by_name = names.contains_key(&own);
             if !(by_name && others) {
-                if !free(&self.image(&digest))? {
+                if !is_free(&self.image(&digest))? {
                     return Err(Error::InUse { name: name.into() });
                 }
                 names.retain(|_, named| named.image != digest);
@@ -74,7 +74,7 @@ impl Store {
         let mut wanted = BTreeSet::new();
         for record in self.records()? {
             let path = self.image(&record.digest);
-            if named.contains(&record.digest) || !free(&path)? {
+            if named.contains(&record.digest) || !is_free(&path)? {
                 let ownership = record.ownership();
                 wanted.extend(record.layers.iter().map(|layer| layer_name(&layer.digest, ownership)));
             } else {
@@ -88,7 +88,7 @@ impl Store {
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let size = entry.path().join("octets");
-            if wanted.contains(&name) || !free(&size)? {
+            if wanted.contains(&name) || !is_free(&size)? {
                 continue;
             }
             let octets = std::fs::read_to_string(&size).ok().and_then(|text| text.trim().parse().ok());
@@ -120,11 +120,11 @@ impl Store {
 /// Returns the entries of a directory that nobody holds a lock on.
 fn unused(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| free(path).unwrap_or(false)).collect()
+    entries.map(|entry| entry.path()).filter(|path| is_free(path).unwrap_or(false)).collect()
 }
 
 /// Whether nobody holds a lock on a file. The caller holds the store's lock, so nobody takes one meanwhile that would matter.
-fn free(path: &Path) -> Result<bool, Error> {
+pub(super) fn is_free(path: &Path) -> Result<bool, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),

@@ -168,7 +168,15 @@ impl Store {
         manifest: Option<&Digest>,
     ) -> Result<Option<Digest>, Error> {
         let _lock = self.lock(FlockOperation::LockExclusive)?;
-        record.write(&self.image(&record.digest))?;
+        let path = self.image(&record.digest);
+        // The digest names the content, so a record that is there differs at most in whose its files are. Runs hold locks on that file.
+        let stays = match ImageRecord::read(&path) {
+            Ok(there) => there.ownership() == record.ownership() || !collect::is_free(&path)?,
+            Err(_) => false, // it is damaged, or there is none
+        };
+        if !stays {
+            record.write(&path)?;
+        }
         let Some(name) = name else { return Ok(None) };
         let mut names = self.names()?;
         let named = Named { image: record.digest.clone(), manifest: manifest.cloned() };

@@ -88,9 +88,6 @@ impl ImageRecord {
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
-        if Self::read(path).is_ok() {
-            return Ok(()); // its digest names its content, so it is the same; runs hold locks on this very file
-        }
         let text = serde_json::to_vec_pretty(self).map_err(|e| damaged(path, &e))?;
         replace(path, &text)
     }

@@ -430,6 +430,26 @@ fn a_layer_without_its_owners_does_not_stand_for_one_with_them() {
 }
 
 #[test]
+fn an_image_that_comes_again_has_the_owners_of_now_once_no_run_uses_it() {
+    if ownership() == Ownership::Squash {
+        return;
+    }
+    let shelf = Shelf::new();
+    let source = shelf.file("root.tar", &layer("a=1"));
+    let take_in = |owners| import(&shelf.store, &source, &Overrides { owners, ..overrides("app") }).unwrap();
+    take_in(Owners::Caller);
+    let used = shelf.store.hold("app").unwrap();
+    take_in(Owners::Anybody);
+    let meanwhile = shelf.store.hold("app").unwrap();
+    assert!(meanwhile.layers == used.layers && is_whole(&used), "a run uses it");
+    drop((used, meanwhile));
+    take_in(Owners::Anybody);
+    let held = shelf.store.hold("app").unwrap();
+    assert_eq!(std::fs::metadata(held.layers[0].join("a")).unwrap().uid(), 7);
+    assert_eq!((shelf.store.prune().unwrap().layers, shelf.counts()), (1, [1, 1, 0]));
+}
+
+#[test]
 fn what_is_not_here_is_told_with_what_would_work() {
     let shelf = Shelf::new();
     let held = |name: &str| shelf.store.hold(name).unwrap_err().remedy().unwrap();
