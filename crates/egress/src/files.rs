@@ -1,4 +1,4 @@
-//! Reads or opens the files that a sidecar needs, before it is confined.
+//! Reads or opens what a sidecar needs of its machine, before it is confined.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -8,6 +8,7 @@ use policy::agreed::CA_BUNDLES;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
+use crate::local_addresses::LocalAddresses;
 use crate::resolve::Answers;
 
 /// The largest bundle of authorities that is read, in octets.
@@ -21,6 +22,7 @@ pub struct Files {
     resolv_conf: Vec<u8>,
     hosts: Vec<u8>,
     bundle: Bundle,
+    local: LocalAddresses,
 }
 
 /// The certification authorities that upstreams are verified against.
@@ -35,23 +37,32 @@ pub(crate) enum Bundle {
     BuiltIn,
 }
 
-/// The file that `SSL_CERT_FILE` names cannot be used.
+/// What a sidecar needs of its machine cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("use the authorities in {path}, which SSL_CERT_FILE names: {source}")]
-pub struct BundleError {
-    path: String,
-    source: io::Error,
+pub enum FilesError {
+    /// The file that `SSL_CERT_FILE` names cannot be used.
+    #[error("use the authorities in {path}, which SSL_CERT_FILE names: {source}")]
+    Bundle {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel does not tell this machine's addresses.
+    #[error("ask for this machine's addresses: {0}")]
+    Addresses(#[source] io::Error),
 }
 
 impl Files {
     /// Reads the resolver's configuration and opens the bundle. `bundle` is the value of `SSL_CERT_FILE`, if it is set.
     ///
     /// # Errors
-    /// When the named file cannot be read or holds no authority. To fall back to others would trust them unasked.
-    pub fn open(bundle: Option<&str>) -> Result<Self, BundleError> {
+    /// When the named file cannot be read or holds no authority, because to fall back to others would trust them unasked; and when the
+    /// kernel does not tell this machine's addresses.
+    pub fn open(bundle: Option<&str>) -> Result<Self, FilesError> {
         let bundle = match bundle.filter(|path| !path.is_empty()) {
             Some(path) => {
-                Bundle::Named(named(path).map_err(|source| BundleError { path: path.into(), source })?)
+                Bundle::Named(named(path).map_err(|source| FilesError::Bundle { path: path.into(), source })?)
             }
             None => {
                 let usual = CA_BUNDLES.iter().find_map(|path| File::open(path).ok());
@@ -62,6 +73,7 @@ impl Files {
             resolv_conf: std::fs::read("/etc/resolv.conf").unwrap_or_default(),
             hosts: std::fs::read("/etc/hosts").unwrap_or_default(),
             bundle,
+            local: LocalAddresses::look().map_err(FilesError::Addresses)?,
         })
     }
 
@@ -80,9 +92,9 @@ impl Files {
         }
     }
 
-    /// Returns the resolver and the bundle.
-    pub(crate) fn into_parts(self) -> (Answers, Bundle) {
-        (Answers::system(self.resolv_conf, self.hosts), self.bundle)
+    /// Returns the resolver, the bundle, and what tells this machine's addresses.
+    pub(crate) fn into_parts(self) -> (Answers, Bundle, LocalAddresses) {
+        (Answers::system(self.resolv_conf, self.hosts), self.bundle, self.local)
     }
 
     /// The descriptor that must stay open in the sidecar.

@@ -20,7 +20,7 @@ use crate::files::Files;
 use crate::http::Unsearchable;
 use crate::live_needles::LiveNeedles;
 use crate::llm::Ledger;
-use crate::local_addresses::{comes_to, is_own};
+use crate::local_addresses::LocalAddresses;
 use crate::notice::{Notices, Summary};
 use crate::rate::Rates;
 use crate::resolve::Answers;
@@ -134,6 +134,7 @@ pub struct Gate {
     pool: Pool,
     companions: Companions,
     machine: Vec<IpAddr>,
+    local: LocalAddresses,
     own: OnceCell<Vec<SocketAddr>>,
     is_without_gateway: Cell<bool>,
     leaves: Option<Leaves>,
@@ -166,7 +167,7 @@ impl Gate {
             companions,
             machine,
         } = options;
-        let (found, bundle) = files.into_parts();
+        let (found, bundle, local) = files.into_parts();
         let mut audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         policy.providers().for_each(|provider| audit.name_exposed(provider));
         Ok(Rc::new(Self {
@@ -184,6 +185,7 @@ impl Gate {
             ending: Ending::default(),
             companions,
             machine,
+            local,
             own: OnceCell::new(),
             is_without_gateway: Cell::new(false),
             run,
@@ -216,7 +218,7 @@ impl Gate {
     /// When the kernel cannot be asked.
     pub(crate) fn is_itself_at(&self, address: IpAddr, port: u16) -> io::Result<bool> {
         for own in self.own.get().into_iter().flatten() {
-            if comes_to(*own, address, port)? {
+            if self.local.comes_to(*own, address, port)? {
                 return Ok(true);
             }
         }
@@ -228,7 +230,7 @@ impl Gate {
     /// # Errors
     /// When the kernel cannot be asked.
     pub(crate) fn is_own(&self, address: IpAddr) -> io::Result<bool> {
-        Ok(self.machine.contains(&address) || is_own(address)?)
+        Ok(self.machine.contains(&address) || self.local.has(address)?)
     }
 
     pub(crate) fn companions(&self) -> &Companions {

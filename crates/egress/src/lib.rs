@@ -54,7 +54,7 @@ pub use audit::{
 pub use check::{Verdict, check};
 pub use credential_config::{CredentialConfig, Generation, PlatformAddress, PlatformPlace, RunToken};
 pub use dns::NameRange;
-pub use files::{BundleError, Files};
+pub use files::{Files, FilesError};
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use inbound_ports::{InboundPorts, WhoConnects};

@@ -18,11 +18,72 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(getifaddrs()?.filter_map(|link| of(link.address?)).collect())
 }
 
-/// Whether an address belongs to this machine: the kernel would send to it from that address itself. Nothing is sent.
-///
-/// # Errors
-/// When it cannot be asked.
-pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
+/// An address that no machine has (RFC 1112 §4). A socket that can be bound to it can be bound to any.
+const NOBODYS: Ipv4Addr = Ipv4Addr::new(240, 0, 0, 1);
+
+/// Asks the kernel which addresses are this machine's.
+#[derive(Debug, Default)]
+pub(crate) struct LocalAddresses {
+    /// The addresses of the interfaces at the start, if sockets can be bound to any address (`net.ipv4.ip_nonlocal_bind`).
+    at_start: Vec<IpAddr>,
+}
+
+impl LocalAddresses {
+    /// Lists the addresses at once where they cannot be asked for later: a confined process has no netlink sockets.
+    ///
+    /// # Errors
+    /// Whatever `getifaddrs(3)` returns.
+    pub(crate) fn look() -> io::Result<Self> {
+        let at_start = if binds(NOBODYS)? { own_addresses()? } else { Vec::new() };
+        Ok(Self { at_start })
+    }
+
+    /// Whether an address belongs to this machine. Nothing is sent.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub(crate) fn has(&self, address: IpAddr) -> io::Result<bool> {
+        match address {
+            // The source address does not tell: for a second address of a network the kernel prefers the first.
+            IpAddr::V4(v4) if !binds(v4)? => Ok(false),
+            IpAddr::V4(_) if !binds(NOBODYS)? => Ok(true),
+            _ => Ok(self.at_start.contains(&address) || is_its_own_source(address)?),
+        }
+    }
+
+    /// Whether a connection to an address and port of this machine's comes to a listener.
+    ///
+    /// # Errors
+    /// When it cannot be asked whether the address is this machine's.
+    pub(crate) fn comes_to(&self, listener: SocketAddr, address: IpAddr, port: u16) -> io::Result<bool> {
+        if listener.port() != port {
+            return Ok(false);
+        }
+        let (bound, address) = (listener.ip().to_canonical(), address.to_canonical());
+        // connect(2) goes to loopback where it is given no address.
+        let address = match address {
+            IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            address => address,
+        };
+        match bound.is_unspecified() {
+            true => Ok(address.is_loopback() || self.has(address)?),
+            false => Ok(bound == address),
+        }
+    }
+}
+
+/// Whether a socket can be bound to an address.
+fn binds(address: Ipv4Addr) -> io::Result<bool> {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the kernel would send to an address from that address itself.
+fn is_its_own_source(address: IpAddr) -> io::Result<bool> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -30,32 +91,10 @@ pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
     let source = UdpSocket::bind((any, 0))
         .and_then(|socket| socket.connect((address, 9)).and_then(|()| socket.local_addr()));
     match source {
-        Ok(SocketAddr::V4(source)) => Ok(*source.ip() == address),
-        Ok(SocketAddr::V6(source)) => Ok(*source.ip() == address),
+        Ok(source) => Ok(source.ip() == address),
         // A machine always has a route to itself, so an address without a route is another's.
         Err(error) if is_no_route(&error) => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-/// Whether a connection to an address and port of this machine's comes to a listener.
-///
-/// # Errors
-/// When it cannot be asked whether the address is this machine's.
-pub(crate) fn comes_to(listener: SocketAddr, address: IpAddr, port: u16) -> io::Result<bool> {
-    if listener.port() != port {
-        return Ok(false);
-    }
-    let (bound, address) = (listener.ip().to_canonical(), address.to_canonical());
-    // connect(2) goes to loopback where it is given no address.
-    let address = match address {
-        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        address => address,
-    };
-    match bound.is_unspecified() {
-        true => Ok(address.is_loopback() || is_own(address)?),
-        false => Ok(bound == address),
     }
 }
 
@@ -91,6 +130,10 @@ pub(crate) mod tests {
         .unwrap()
     }
 
+    fn local() -> LocalAddresses {
+        LocalAddresses::look().unwrap()
+    }
+
     #[test]
     fn what_a_link_has_is_this_machines() {
         let own = own_addresses().unwrap();
@@ -98,10 +141,10 @@ pub(crate) mod tests {
         for address in
             own.into_iter().filter(|it| !matches!(it, IpAddr::V6(it) if it.is_unicast_link_local()))
         {
-            assert!(is_own(address).unwrap(), "{address}");
+            assert!(local().has(address).unwrap(), "{address}");
         }
         // TEST-NET-3, which no machine has.
-        assert!(!is_own(Ipv4Addr::new(203, 0, 113, 7).into()).unwrap());
+        assert!(!local().has(Ipv4Addr::new(203, 0, 113, 7).into()).unwrap());
     }
 
     #[test]
@@ -120,7 +163,7 @@ pub(crate) mod tests {
             assert_eq!(outcome(18083), Ok(()), "{own}");
         }
         let comes = |listener: &str, address: &str, port| {
-            comes_to(listener.parse().unwrap(), address.parse().unwrap(), port).unwrap()
+            local().comes_to(listener.parse().unwrap(), address.parse().unwrap(), port).unwrap()
         };
         assert!(comes("127.0.0.1:7", "0.0.0.0", 7) && comes("[::1]:7", "::", 7));
         assert!(!comes("127.0.0.1:7", "127.0.0.2", 7), "nobody is there");
@@ -133,7 +176,7 @@ pub(crate) mod tests {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let none = rustix::process::Rlimit { current: Some(0), ..limit };
         rustix::process::setrlimit(rustix::process::Resource::Nofile, none).unwrap();
-        let asked = is_own(Ipv4Addr::LOCALHOST.into());
+        let asked = LocalAddresses::default().has(Ipv4Addr::LOCALHOST.into());
         rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
         assert!(asked.is_err());
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use policy::{Denial, Guard, Host};
 
@@ -32,6 +34,7 @@ pub struct SystemAnswers {
 
 #[derive(Debug)]
 struct Built {
+    hosts: Hosts,
     resolver: TokioResolver,
     /// Why there is no server to ask, if so. Names then have only the addresses in `hosts`.
     asks_nobody: Option<String>,
@@ -61,8 +64,12 @@ impl SystemAnswers {
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
         let not_found =
             |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
-        let Built { resolver, asks_nobody } =
+        let Built { hosts, resolver, asks_nobody } =
             self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
+        let stated = stated(hosts, name);
+        if !stated.is_empty() {
+            return Ok(stated);
+        }
         // The dot keeps search domains out: the resolver asks for the name that was judged.
         match resolver.lookup_ip(format!("{name}.")).await {
             Ok(found) => {
@@ -78,7 +85,7 @@ impl SystemAnswers {
     }
 
     fn build(&self) -> Result<Built, String> {
-        let read = hickory_resolver::system_conf::parse_resolv_conf(&self.resolv_conf);
+        let read = hickory_resolver::system_conf::parse_resolv_conf(servers(&self.resolv_conf));
         let (config, mut options, asks_nobody) = match read {
             Ok((config, options)) => (config, options, None),
             Err(error) => {
@@ -87,18 +94,35 @@ impl SystemAnswers {
             }
         };
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        options.use_hosts_file = ResolveHosts::Never; // the file cannot be opened by now; its content is set below
+        options.use_hosts_file = ResolveHosts::Never; // its content is asked before
         options.timeout = TIMEOUT;
         options.attempts = ATTEMPTS - 1; // those after the first
         let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
         *builder.options_mut() = options;
-        let mut resolver = builder.build().map_err(|e| e.to_string())?;
+        let resolver = builder.build().map_err(|e| e.to_string())?;
         let mut hosts = Hosts::default();
-        if hosts.read_hosts_conf(self.hosts.as_slice()).is_ok() {
-            resolver.set_hosts(std::sync::Arc::new(hosts));
-        }
-        Ok(Built { resolver, asks_nobody })
+        // A comment may be in any encoding.
+        hosts
+            .read_hosts_conf(String::from_utf8_lossy(&self.hosts).as_bytes())
+            .map_err(|error| format!("hosts: {error}"))?;
+        Ok(Built { hosts, resolver, asks_nobody })
     }
+}
+
+/// Returns the addresses that the hosts file states for a name. If it states any, no server is asked: one that states one family would
+/// otherwise get the other from there.
+fn stated(hosts: &Hosts, name: &str) -> Vec<IpAddr> {
+    let Ok(name) = Name::from_ascii(name) else { return Vec::new() };
+    let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
+    let found = [RecordType::A, RecordType::AAAA].into_iter().filter_map(of);
+    found.flat_map(|of| of.answers().iter().filter_map(|it| it.data.ip_addr()).collect::<Vec<_>>()).collect()
+}
+
+/// Returns the lines of `resolv.conf` that say which servers are asked, and how. Search domains are not used, so a wrong one is no error.
+fn servers(resolv_conf: &[u8]) -> Vec<u8> {
+    let says = |line: &&[u8]| line.starts_with(b"nameserver") || line.starts_with(b"options");
+    let lines = resolv_conf.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(says).collect::<Vec<_>>().join(&b'\n')
 }
 
 #[cfg(test)]
@@ -107,15 +131,34 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn names_of_the_hosts_file_need_no_server() {
-        let hosts = b"10.9.8.7 platform.internal\nfd00::7 six.internal\n".to_vec();
-        for conf in ["", "search a.example\n"] {
+        let hosts = b"# Schr\xf6dinger's\n10.9.8.7 platform.internal\nfd00::7 six.internal\n".to_vec();
+        for conf in ["", "search a..example\n"] {
             let answers = Answers::system(conf.into(), hosts.clone());
             for (name, address) in [("platform.internal", "10.9.8.7"), ("six.internal", "fd00::7")] {
                 let found = answers.of(&Host::parse(name).unwrap()).await.unwrap();
                 assert_eq!(found, [address.parse::<IpAddr>().unwrap()]);
             }
+            assert_eq!(answers.of(&Host::parse("PLATFORM.internal").unwrap()).await.unwrap().len(), 1);
             let denial = answers.of(&Host::parse("other.internal").unwrap()).await.unwrap_err();
             assert!(denial.reason.contains("resolv.conf: ") && denial.reason.contains("no nameservers"));
         }
+    }
+
+    #[test]
+    fn what_the_hosts_file_states_in_one_family_is_all_of_a_name() {
+        let mut hosts = Hosts::default();
+        let text = b"93.184.216.34 one.example\nfd00::1 two.example\n93.184.216.35 two.example\n";
+        hosts.read_hosts_conf(&text[..]).unwrap();
+        let of = |name: &str| stated(&hosts, name).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(of("one.example"), ["93.184.216.34"], "and no server is asked for the other");
+        assert_eq!(of("two.example"), ["93.184.216.35", "fd00::1"]);
+        assert!(of("three.example").is_empty() && of("example").is_empty());
+    }
+
+    #[test]
+    fn a_search_domain_that_is_none_takes_no_server_away() {
+        let conf =
+            b"# \xff\ndomain a..b\nsearch good..bad\n nameserver 192.0.2.1\noptions edns0\nsortlist x\n";
+        assert_eq!(servers(conf), b"nameserver 192.0.2.1\noptions edns0");
     }
 }

@@ -249,9 +249,9 @@ pub enum Error {
     /// The sidecar could not serve.
     #[error(transparent)]
     Gate(#[from] egress::GateError),
-    /// The named file of authorities holds none.
+    /// What the sidecar needs of this machine cannot be had.
     #[error(transparent)]
-    Authorities(#[from] egress::BundleError),
+    Files(#[from] egress::FilesError),
     /// The sidecar ended before it was told to.
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,

@@ -17,7 +17,7 @@ impl Error {
             Self::NotAPolicy { .. } => Some(
                 "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
             ),
-            Self::Authorities(_) => Some(
+            Self::Files(egress::FilesError::Bundle { .. }) => Some(
                 "name a file of certificates in PEM, or unset SSL_CERT_FILE to trust this machine's".into(),
             ),
             Self::NoCommand { remedy, .. } => Some((*remedy).to_owned()),

@@ -62,7 +62,7 @@ pub(super) async fn carry_other(
 pub(super) async fn carry_both(
     gate: &Rc<Gate>,
     plane: Plane,
-    exchange: Exchange<Pinned>,
+    mut exchange: Exchange<Pinned>,
     mut agent: Buffered<TcpStream>,
     mut upstream: Dialled,
     idle: Duration,
@@ -83,7 +83,12 @@ pub(super) async fn carry_both(
     };
     let checked = match carried {
         Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, RefuseBy::TlsAlert)),
-        Carried::Nothing => return Ok(()),
+        // A client that only listens, as to a server that speaks first.
+        Carried::End if !only_tls => Ok(()),
+        Carried::End | Carried::Nothing => {
+            exchange.record().fail("the connection ended before it said what it carries");
+            return Ok(());
+        }
         Carried::Preface => Err((preface(), RefuseBy::Reset)),
         Carried::Http | Carried::Other if only_tls => Err((not_tls(), RefuseBy::Reset)),
         Carried::Http => {

@@ -35,7 +35,9 @@ pub(super) enum Carried {
     Preface,
     /// Another protocol in which the client speaks first.
     Other,
-    /// The client ended the connection, or sent too little in time.
+    /// Nothing: the client ended its direction before it sent an octet.
+    End,
+    /// The client sent too little in time, or broke off.
     Nothing,
 }
 
@@ -124,6 +126,11 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | 0x0b | 0x0c | b'\r' | 0x1c..=0x1f | 0x85 | 0xa0)
 }
 
+/// Judges the octets of a client that sends no more. They are all that a server will see, so an unfinished line counts as one.
+fn judge_at_end(bytes: &[u8]) -> Carried {
+    if bytes.is_empty() { Carried::End } else { judge(&[bytes, b"\n"].concat()).unwrap_or(Carried::Nothing) }
+}
+
 /// Reads until it is clear what the connection carries.
 pub(super) async fn sniff(agent: &mut Buffered<TcpStream>, patience: Duration) -> Carried {
     let deadline = tokio::time::Instant::now() + patience;
@@ -134,7 +141,8 @@ pub(super) async fn sniff(agent: &mut Buffered<TcpStream>, patience: Duration) -
         agent.ahead.reserve(2048);
         match tokio::time::timeout_at(deadline, agent.reader.read_buf(&mut agent.ahead)).await {
             Ok(Ok(1..)) => {}
-            _ => return Carried::Nothing,
+            Ok(Ok(0)) => return judge_at_end(&agent.ahead),
+            Ok(Err(_)) | Err(_) => return Carried::Nothing,
         }
     }
 }
@@ -214,6 +222,22 @@ mod tests {
         assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(said)));
         assert_eq!(judge(&client_hello(None)), Some(Carried::Tls(ServerName::None)));
         assert_eq!(judge(b""), None);
+    }
+
+    #[test]
+    fn what_ends_is_judged_by_what_there_is() {
+        for (bytes, carried) in [
+            (&b""[..], Carried::End),
+            (b"ruok", Carried::Other),
+            (b"hello world", Carried::Other),
+            (b"GET /x", Carried::Http),
+            (b"POST /x HTTP/1.1\r", Carried::Http),
+            (b"PROXY TCP4", Carried::Preface),
+            (b"\r\n", Carried::Nothing),
+            (b"\x16\x03\x01\x40", Carried::Nothing),
+        ] {
+            assert_eq!(judge_at_end(bytes), carried, "{}", bytes.escape_ascii());
+        }
     }
 
     #[test]

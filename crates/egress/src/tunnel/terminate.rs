@@ -28,7 +28,7 @@ pub(super) async fn terminate(
 ) -> io::Result<()> {
     let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
     match carried {
-        Carried::Nothing => Ok(()),
+        Carried::End | Carried::Nothing => Ok(()),
         Carried::Http => {
             exchange.into_requests();
             let via = Via::Bound { plane, scheme: Scheme::Http, host, port };

@@ -62,7 +62,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
             return serve_clear(&gate, via, agent).await;
         }
-        Carried::Nothing => return nothing_said(&gate, exchange, agent).await,
+        Carried::End | Carried::Nothing => return nothing_said(&gate, exchange, agent).await,
         Carried::Tls(_) => (exchange.carries("TLS", View::Tls), RefuseBy::TlsAlert),
         Carried::Other | Carried::Preface => (exchange, RefuseBy::Reset),
     };

@@ -48,7 +48,7 @@ impl Outside {
     /// Uses this machine's resolver and certification authorities.
     #[must_use]
     pub fn new(files: Files) -> Self {
-        let (answers, bundle) = files.into_parts();
+        let (answers, bundle, _) = files.into_parts();
         Self { answers, trust: Trust::from_bundle(bundle) }
     }
 

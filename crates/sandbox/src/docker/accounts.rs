@@ -72,7 +72,7 @@ fn never_started(run: &EngineRun) -> ContainerCreateBody {
     let volumes = run.config.volumes.iter().map(|path| (path.display().to_string(), String::new()));
     let labels = own_label().into_iter().chain([(LABEL.into(), "1".into())]).collect();
     ContainerCreateBody {
-        image: Some(run.image.clone()),
+        image: Some(run.config.id.clone()),
         entrypoint: Some(vec![BINARY.into()]),
         cmd: Some(Vec::new()),
         // Otherwise an engine may look up the image's user when it makes the container, and refuse one it does not find.

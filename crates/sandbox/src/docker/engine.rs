@@ -58,9 +58,8 @@ impl Engine {
         let fail = |error: bollard::errors::Error| unusable(socket, &error_text(&error));
         let about = std::fs::metadata(socket).map_err(|error| unusable(socket, &error.to_string()))?;
         let api = Docker::connect_with_unix(path, PATIENCE, &OLDEST).map_err(fail)?;
-        // The socket of an engine without root belongs to the user who started it.
-        let rootless = about.uid() != 0;
-        let mut engine = Self { api, kind: podman::kind_of(socket).await, socket: socket.into() };
+        let kind = podman::kind_of(socket).await.map_err(|error| unusable(socket, &error.to_string()))?;
+        let mut engine = Self { api, kind, socket: socket.into() };
         let mut answer = question(engine.clone()).await;
         if answer.as_ref().is_err_and(|error| status(error) == Some(BAD_REQUEST)) {
             // A newer engine no longer knows that version; an older one does not know it yet.
@@ -79,8 +78,16 @@ impl Engine {
             return Err(unusable(socket, &error_text(error)));
         }
         let minor_version = engine.api.client_version().minor_version;
-        let kind = engine.kind;
+        // The socket of an engine without root belongs to the user who started it. So may that of an engine with root.
+        let rootless =
+            about.uid() != 0 && (kind == EngineKind::Podman || engine.is_rootless().await.map_err(fail)?);
         Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, kind }, answer))
+    }
+
+    /// Whether a Docker engine says that it runs without root.
+    pub(super) async fn is_rootless(&self) -> Result<bool, bollard::errors::Error> {
+        let options = self.api.info().await?.security_options.unwrap_or_default();
+        Ok(options.iter().any(|option| option.split(',').any(|it| it == "name=rootless")))
     }
 
     /// Connects to an engine that was found before.
@@ -245,13 +252,17 @@ impl RunObjects {
     }
 }
 
-fn unusable(socket: &Path, why: &str) -> Error {
+pub(super) fn unusable(socket: &Path, why: &str) -> Error {
+    let remedy = match rustix::fs::access(socket, rustix::fs::Access::WRITE_OK) {
+        Err(rustix::io::Errno::ACCESS) => {
+            "this user may not use it: join the group that the socket belongs to, or start an engine of your own without root; \
+             backend `container` needs none"
+        }
+        _ => "start one, or name its socket in DOCKER_HOST as unix:///PATH; backend `container` needs none",
+    };
     Error::Refused {
         what: format!("the engine at {} cannot be used: {why}", socket.display()),
-        remedy: Some(
-            "start one, or name its socket in DOCKER_HOST as unix:///PATH; backend `container` needs none"
-                .into(),
-        ),
+        remedy: Some(remedy.into()),
     }
 }
 

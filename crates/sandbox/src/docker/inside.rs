@@ -142,6 +142,7 @@ fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
 
 /// Checks the container and sets it up, then gives up the process's privileges: all steps between the brief and the command.
 fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
+    must_not_be_root().map_err(Failure::at("become another user than root"))?;
     for shown in &brief.shown {
         must_be(shown).map_err(Failure::at("show what was declared"))?;
     }
@@ -170,6 +171,26 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     restrict(&brief.writable).map_err(Failure::at("restrict files by Landlock"))?;
     sys::seccomp::install(&seccomp::AGENT).map_err(Failure::at("install the system-call filter"))?;
     Ok(Ready { notices, terminal })
+}
+
+/// Refuses to go on as a user who is root outside as well. At a rootless Docker root inside is the engine's user.
+fn must_not_be_root() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let map = std::fs::read_to_string("/proc/self/uid_map").map_err(|error| error.to_string())?;
+    match is_root_outside(&map) {
+        true => Err("the engine runs as root, and root here would be root on its machine".into()),
+        false => Ok(()),
+    }
+}
+
+/// Whether a map of ids, user_namespaces(7), makes root of the user who is root inside, or does not tell.
+fn is_root_outside(map: &str) -> bool {
+    let mut ranges = map.lines().map(|line| line.split_whitespace().take(2).collect::<Vec<_>>());
+    ranges
+        .find(|range| range.first() == Some(&"0"))
+        .is_none_or(|range| range.get(1).is_none_or(|outside| *outside == "0"))
 }
 
 /// Refuses a bind mount of another file than the shim's parent opened: the engine looks its path up later.
@@ -225,4 +246,24 @@ fn restrict(writable: &[PathBuf]) -> Result<(), String> {
         .collect();
     let rules: Vec<_> = opened.iter().map(|(fd, right)| (fd.as_fd(), *right)).collect();
     landlock::restrict(&rules).map(drop).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_of_the_machine_is_told_from_a_rootless_engines() {
+        let rootless = "         0       1000          1\n         1     100000      65536\n";
+        for (map, is_root) in [
+            ("         0          0 4294967295\n", true),
+            (rootless, false),
+            ("1000 1000 1\n0 0 1\n", true),
+            ("1 100000 65536\n", true),
+            ("", true),
+            ("0\n", true),
+        ] {
+            assert_eq!(is_root_outside(map), is_root, "{map}");
+        }
+    }
 }

@@ -112,6 +112,11 @@ pub fn find_engine(
         let look = |engine: Engine| async move { prepare::look(&engine, image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
+            // Containers are made by the id that was looked at: the name may mean another image by then.
+            Ok(config) if config.id.is_empty() => Err(Error::Refused {
+                what: format!("the engine does not tell the id of the image `{image}`"),
+                remedy: None,
+            }),
             Ok(config) => {
                 let pool = if at.lends_sidecars() { pool } else { 0 };
                 let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
@@ -134,10 +139,12 @@ pub fn find_engine(
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(LONGEST_REMOVAL, || async {
         // An engine that hangs gets less time than one that has much to remove.
-        tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await.map_err(|_| Error::Refused {
+        let word = tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await;
+        word.map_err(|_| Error::Refused {
             what: format!("the engine at {} does not answer", socket.display()),
             remedy: None,
-        })?;
+        })?
+        .map_err(|error| engine::unusable(socket, &error.to_string()))?;
         let ask = |engine: Engine| async move { engine.objects(run).await };
         let (engine, _, mut found) = Engine::find(socket, ask).await?;
         let mut round = 1;
@@ -209,7 +216,7 @@ pub(crate) fn start(
         engine: &engine.at,
         slots: Slots::of(&engine.slots, &engine.at.socket),
         pool: engine.pool,
-        image: &engine.image,
+        image: &engine.config.id,
         shown,
         protected,
         notices: Vec::new(),

@@ -36,13 +36,13 @@ const BLOCK: u64 = 4096;
 /// The kernel's smallest default of `pid_max`, proc(5), to which Podman lowers its own limit.
 const MOST_PROCESSES: u64 = 32_768;
 
-/// Finds out who made an engine, by a ping. An engine that does not answer will not answer the next request either, and that one
-/// reports why.
-pub(super) async fn kind_of(socket: &Path) -> EngineKind {
-    match ask(socket, "GET", "/_ping", None).await {
-        Ok(Answer { head, .. }) if head.to_ascii_lowercase().contains(OWN_VERSION) => EngineKind::Podman,
-        _ => EngineKind::Docker,
-    }
+/// Finds out who made an engine, by a ping.
+pub(super) async fn kind_of(socket: &Path) -> io::Result<EngineKind> {
+    let Answer { head, .. } = ask(socket, "GET", "/_ping", None).await?;
+    Ok(match head.to_ascii_lowercase().contains(OWN_VERSION) {
+        true => EngineKind::Podman,
+        false => EngineKind::Docker,
+    })
 }
 
 /// Returns an engine's version.

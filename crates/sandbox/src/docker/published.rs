@@ -105,11 +105,10 @@ pub fn refuse_hidden_sources(at: &EngineAt) -> Result<(), Error> {
         || apart(LONGEST, || async {
             let fail = |error| Error::Refused { what: error_text(&error), remedy: None };
             let engine = Engine::at(at).map_err(fail)?;
-            let (about, version) = tokio::join!(engine.api.info(), engine.api.version());
-            let options = about.map_err(fail)?.security_options.unwrap_or_default();
+            let (rootless, version) = tokio::join!(engine.is_rootless(), engine.api.version());
             let parts = version.map_err(fail)?.components.unwrap_or_default();
-            let rootless = options.iter().any(|option| option.split(',').any(|it| it == "name=rootless"));
-            Ok(rootless || parts.iter().any(|part| part.name.to_lowercase().contains("podman")))
+            Ok(rootless.map_err(fail)?
+                || parts.iter().any(|part| part.name.to_lowercase().contains("podman")))
         })?;
     match hides {
         false => Ok(()),

@@ -128,11 +128,16 @@ impl EngineImage {
         self.ids.is_none() && !matches!(self.user.split(':').next(), None | Some("" | "0" | "root"))
     }
 
-    /// Returns the user and group that it names, if they are known and not root. Root's group is replaced by a group of the user's number.
+    /// Returns the user and group that it names, if they are known and not root, and never root's group.
     pub(crate) fn account(&self) -> Option<(u32, u32)> {
         let (uid, gid) = self.ids.filter(|(uid, _)| *uid != 0)?;
-        Some((uid, if gid == 0 { uid } else { gid }))
+        Some((uid, never_root(gid, uid)))
     }
+}
+
+/// Replaces the group of root by the user's number: what that group may read or write on this machine is not for a command.
+pub(super) fn never_root(gid: u32, uid: u32) -> u32 {
+    if gid == 0 { uid } else { gid }
 }
 
 /// Returns the socket of the caller's engine. It must be on this machine: an engine looks up mounts by path, so one elsewhere would show

@@ -3,7 +3,7 @@
 use policy::{Backend, RunId, RunSpec, WorkspaceMode};
 
 use super::additions::Additions;
-use super::engine::EngineRun;
+use super::engine::{EngineRun, never_root};
 use super::ids::{Identity, MappedId};
 use crate::caller::Caller;
 use crate::error::Error;
@@ -88,9 +88,9 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
     } else if engine.at.makes_user_root() {
         (0, 0)
     } else if caller.uid != 0 {
-        (caller.uid, caller.gid)
+        (caller.uid, never_root(caller.gid, caller.uid))
     } else if engine.owner.0 != 0 {
-        engine.owner
+        (engine.owner.0, never_root(engine.owner.1, engine.owner.0))
     } else if takes_account(spec, caller, engine) {
         engine.config.account().unwrap_or((AGENT_ID, AGENT_ID))
     } else if uid.is_some() || spec.workspace_mode == WorkspaceMode::ReadOnly {
@@ -151,5 +151,28 @@ mod tests {
         assert!(last.first + IdRange::INSIDE < ROOT_RANGE.0);
         assert_eq!(IdRange::numbered(IdRange::count()), IdRange::numbered(0));
         assert_eq!(Identity::with_sidecar_id(65_534).sidecar_ids(), (65_534, 65_534));
+    }
+
+    #[test]
+    fn nobody_is_in_roots_group_at_an_engine_with_root() {
+        use crate::plan::engine::{EngineAt, EngineImage, EngineKind};
+        let at = |rootless, owner| EngineRun {
+            at: EngineAt { socket: "/s".into(), minor_version: 41, rootless, kind: EngineKind::Docker },
+            image: "debian".into(),
+            config: EngineImage::default(),
+            owner,
+            pool: 0,
+            ports: Vec::new(),
+            published: Vec::new(),
+            slots: std::path::PathBuf::new(),
+        };
+        let spec = policy::Layers::default().compile().unwrap();
+        let ids = |caller: (u32, u32), engine| {
+            of_engine(&spec, &Caller::new(caller.0, caller.1, "/"), &engine).unwrap()
+        };
+        assert_eq!(ids((0, 0), at(false, (1001, 0))), (1001, 1001));
+        assert_eq!(ids((0, 0), at(false, (1001, 7))), (1001, 7));
+        assert_eq!(ids((1001, 0), at(false, (0, 0))), (1001, 1001));
+        assert_eq!(ids((1001, 5), at(true, (1001, 5))), (0, 0), "root there is the engine's user");
     }
 }
