@@ -58,7 +58,7 @@ pub use files::{Files, FilesError};
 pub use gate::{Gate, GateError, GateOptions};
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use inbound_ports::{InboundPorts, WhoConnects};
-pub use listen::{bind, bind_socket, bind_udp, bound};
+pub use listen::{bind, bind_everywhere, bind_socket, bind_udp, bound};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};
 pub use local_addresses::own_addresses;
 pub use notice::{Notice, SidecarMessage, Summary, send_authority, send_failure};

@@ -1,7 +1,7 @@
 //! Binds the sockets of a sidecar that has no sandbox of ours to hand them out.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
@@ -13,6 +13,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::gate::GateError;
 
+/// How many connections wait to be accepted, as at a listener of the standard library's.
+const BACKLOG: i32 = 128;
+
 /// Binds a TCP listener.
 ///
 /// # Errors
@@ -22,6 +25,20 @@ pub fn bind(address: SocketAddr) -> Result<OwnedFd, GateError> {
     let listener = TcpListener::bind(address).map_err(bind)?;
     listener.set_nonblocking(true).map_err(bind)?;
     Ok(listener.into())
+}
+
+/// Binds a TCP listener for every address of both families, whatever `net.ipv6.bindv6only` says.
+///
+/// # Errors
+/// When the port cannot be bound, or there is no IPv6.
+pub fn bind_everywhere(port: u16) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
 }
 
 /// Binds a UDP socket for DNS. Answers are sent from the address that was asked, also if it is bound to every one.

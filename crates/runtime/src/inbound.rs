@@ -30,8 +30,7 @@ fn open(inbound: &Inbound) -> io::Result<Vec<OwnedFd>> {
     let at = |address: IpAddr| bind(SocketAddr::new(address, inbound.host_port.number()));
     let (v4, v6): (IpAddr, IpAddr) = match inbound.is_local() {
         true => (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
-        // One listener serves both families.
-        false => match at(Ipv6Addr::UNSPECIFIED.into()) {
+        false => match egress::bind_everywhere(inbound.host_port.number()) {
             Err(error) if has_no_family(&error) => {
                 return at(Ipv4Addr::UNSPECIFIED.into()).map(|fd| vec![fd]);
             }

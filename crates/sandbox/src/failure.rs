@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use crate::plan::inside::HOME;
 use crate::step::{Step, Visible};
 
@@ -32,6 +34,12 @@ pub enum Need {
     Redirect,
     /// A place inside at which something can be made.
     PlaceOfItsOwn,
+    /// A place inside at which nothing is.
+    FreePlace,
+    /// A place inside that no symbolic link leads to.
+    PlaceWithoutLinks,
+    /// More room for the run's own files.
+    MoreRoom,
 }
 
 impl Failure {
@@ -46,9 +54,13 @@ impl Failure {
         move |cause| Self::new(step, cause)
     }
 
-    /// Returns the failure of a step of a plan.
-    pub(crate) fn of_step(step: &Step, all: &[Step], cause: String) -> Self {
+    /// Returns the failure of a step of a plan. `errno` is the kernel's, if it was the kernel that refused.
+    pub(crate) fn of_step(step: &Step, all: &[Step], cause: String, errno: Option<i32>) -> Self {
+        let is = |known: Errno| errno == Some(known.raw_os_error());
         let need = match step {
+            Step::Show(_) | Step::Copy { .. } if is(Errno::LOOP) => Some(Need::PlaceWithoutLinks),
+            Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
+            Step::Copy { .. } if is(Errno::NOSPC) => Some(Need::MoreRoom),
             Step::Show(Visible { target, .. }) | Step::Copy { target, .. }
                 if is_of_this_machine(target, all) =>
             {
@@ -78,19 +90,26 @@ fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
 }
 
 impl Need {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 9] = [
         Self::OtherDirectory,
         Self::UncoveredProc,
         Self::UserNamespaces,
         Self::Overlay,
         Self::Redirect,
         Self::PlaceOfItsOwn,
+        Self::FreePlace,
+        Self::PlaceWithoutLinks,
+        Self::MoreRoom,
     ];
 
     /// Returns the remedy, for who has not asked `lockgate doctor` yet.
     pub(crate) fn remedy(self) -> String {
         match self {
-            Self::OtherDirectory | Self::PlaceOfItsOwn => self.means().into_owned(),
+            Self::OtherDirectory
+            | Self::PlaceOfItsOwn
+            | Self::FreePlace
+            | Self::PlaceWithoutLinks
+            | Self::MoreRoom => self.means().into_owned(),
             Self::UncoveredProc | Self::UserNamespaces | Self::Overlay | Self::Redirect => {
                 format!("{}; `lockgate doctor` tells what is missing", self.means())
             }
@@ -105,6 +124,17 @@ impl Need {
                 return Cow::Owned(format!(
                     "there it is this machine's own: choose a place below {HOME}, or one that nothing has"
                 ));
+            }
+            Self::FreePlace => {
+                "nothing is written over what is there: take it away, or copy to a place outside the workspace, where each run \
+                 has its own"
+            }
+            Self::PlaceWithoutLinks => {
+                "a part of that path is a symbolic link, and none is followed: name a place without one"
+            }
+            Self::MoreRoom => {
+                "what a run has of its own is in memory, within `limits.disk` and half of `limits.memory`: raise them, or use \
+                 --mount, which copies nothing"
             }
             Self::UncoveredProc => {
                 "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
@@ -133,6 +163,9 @@ impl Need {
             Some(Self::Overlay) => 'o',
             Some(Self::Redirect) => 'r',
             Some(Self::PlaceOfItsOwn) => 'h',
+            Some(Self::FreePlace) => 'f',
+            Some(Self::PlaceWithoutLinks) => 'l',
+            Some(Self::MoreRoom) => 'm',
         }
     }
 
@@ -164,8 +197,18 @@ mod tests {
             ("/etc/x", Some(Need::PlaceOfItsOwn)),
             ("/home/agent/x", None),
         ] {
-            let failure = Failure::of_step(&show(target), &all, String::new());
+            let failure = Failure::of_step(&show(target), &all, String::new(), None);
             assert_eq!(failure.need, need, "{target}");
+        }
+        let copy = Step::Copy { source: "/srv/x".into(), target: "/home/agent/x".into() };
+        for (errno, need) in [
+            (Errno::EXIST, Some(Need::FreePlace)),
+            (Errno::NOSPC, Some(Need::MoreRoom)),
+            (Errno::LOOP, Some(Need::PlaceWithoutLinks)),
+            (Errno::IO, None),
+        ] {
+            let failure = Failure::of_step(&copy, &all, String::new(), Some(errno.raw_os_error()));
+            assert_eq!(failure.need, need, "{errno}");
         }
     }
 

@@ -59,6 +59,10 @@ else:
         it = link("echo.example.com", 7777)
         it.sendall(text)
         print("%s=%s" % (key, heard(it, 64).replace("\r\n", "+")))
+    it = link("echo.example.com", 7777)
+    it.sendall(b"no line")
+    it.shutdown(socket.SHUT_WR)
+    print("ended=" + heard(it, 64))
 "#;
 
 /// Checks that each line was answered or, before a preface, the connection closed, and that no server received anything of it.
@@ -76,9 +80,13 @@ fn none_was_heard(site: &Site, ended: &Ended) {
 /// Checks that a proper request and a message that is no request passed.
 fn the_rest_went_through(site: &Site, ended: &Ended) {
     assert_eq!(ended.said("proper"), "HTTP/1.1 200", "{ended}");
-    for (key, text) in
-        [("ping", "PING"), ("redis", "GET key"), ("resp", "*1+$4+PING"), ("irc", "USER me 0 * :me")]
-    {
+    for (key, text) in [
+        ("ping", "PING"),
+        ("redis", "GET key"),
+        ("resp", "*1+$4+PING"),
+        ("irc", "USER me 0 * :me"),
+        ("ended", "no line"), // all of it comes, and so does the end
+    ] {
         assert_eq!(ended.said(key), text, "{ended}");
     }
     let requests = site.requests();

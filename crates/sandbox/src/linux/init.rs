@@ -90,9 +90,10 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
             maker.take_over()?;
         }
         let is_image = maker.root.is_image();
-        maker
-            .carry_out(step)
-            .map_err(|error| Failure::of_step(step, &inherited.plan.steps, error.cause(is_image)))?;
+        maker.carry_out(step).map_err(|error| {
+            let errno = error.errno();
+            Failure::of_step(step, &inherited.plan.steps, error.cause(is_image), errno)
+        })?;
     }
     rustix::process::umask(mask);
     Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
@@ -170,6 +171,13 @@ enum StepError {
 }
 
 impl StepError {
+    fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io(error) => error.raw_os_error(),
+            Self::Refused(_) => None,
+        }
+    }
+
     /// Returns the cause in words. `is_image` says whether the root is an image's.
     fn cause(self, is_image: bool) -> String {
         match self {

@@ -233,13 +233,20 @@ impl Root {
         }
     }
 
-    /// Makes the directories of an image above a path searchable by the command. They may be closed, as `/root` is.
+    /// Makes the directories of an image above a path searchable by the command. They may be closed, as `/root` is. What is mounted over
+    /// the image, such as the workspace, is somebody else's and keeps its modes.
     pub(super) fn let_through(&self, path: &Path) -> io::Result<()> {
         if !self.is_image() {
             return Ok(());
         }
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
         for above in path.ancestors().skip(1).map(relative).take_while(|above| *above != Path::new(".")) {
-            let mode = rustix::fs::fstat(self.open(above)?)?.st_mode;
+            let mode = match openat2(self.fd()?, above, flags, Mode::empty(), resolve) {
+                Ok(above) => rustix::fs::fstat(above)?.st_mode,
+                Err(Errno::XDEV) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
             if mode & 0o001 == 0 {
                 let mode = Mode::from_raw_mode(mode & 0o7777 | 0o011);
                 rustix::fs::chmodat(self.fd()?, above, mode, rustix::fs::AtFlags::empty())?;
