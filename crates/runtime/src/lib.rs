@@ -29,6 +29,7 @@ mod line_start;
 mod locality;
 mod lock_file;
 mod missing;
+mod named_policy;
 mod own_secrets;
 mod permission;
 mod plan_run;

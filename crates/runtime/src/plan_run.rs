@@ -24,7 +24,7 @@ use crate::sidecar::SidecarCredentials;
 use crate::state::{StateDirectory, overlapped};
 use crate::taken_image::{self, CommandOrigin, TakenImage};
 use crate::vault::refuse_missing;
-use crate::{builtin, inbound, proxy_url};
+use crate::{builtin, inbound, named_policy, proxy_url};
 
 /// A run that somebody asks for.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct RunRequest {
     pub caller: Caller,
     /// Where it is recorded.
     pub state: StateDirectory,
+    /// The policy file that was named, if one was.
+    pub policy: Option<PathBuf>,
     /// Namespaces for its sandbox, if they were created early.
     pub ahead: Option<Ahead>,
 }
@@ -80,9 +82,12 @@ pub(crate) struct RunInputs {
 /// # Errors
 /// When this host cannot carry it out, or it must not be: no sandbox or sidecar has been started then.
 pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), Error> {
-    let RunRequest { mut spec, command, mut caller, state, ahead } = request;
+    let RunRequest { mut spec, command, mut caller, state, policy, ahead } = request;
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
+    if let Some(file) = &policy {
+        named_policy::keep(&mut spec, file, &caller)?;
+    }
     let host = Host::detect();
     let proxy = proxy_url::without_user(&caller);
     let Provided { credentials, platform_data, environment } = provide(&spec, &mut caller, &state)?;

@@ -78,6 +78,7 @@ pub use plan::ids::{IdMapping, IdRange, Identity, MappedId};
 pub use plan::limits::LimitsPlan;
 pub use plan::{Plan, plan};
 pub use process_stamp::ProcessStamp;
+pub use protect::is_protected;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};

@@ -88,7 +88,8 @@ pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
 }
 
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
-pub(crate) fn is_protected(path: &Path) -> bool {
+#[must_use]
+pub fn is_protected(path: &Path) -> bool {
     // A repository as a whole is not: its protected paths have rows of their own.
     let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
     let listed = |path: &Path| rows().filter(counts).any(|row| lies_in(path, row.path));

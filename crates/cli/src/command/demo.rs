@@ -38,11 +38,14 @@ pub(crate) fn demo() -> Done {
     output::data(
         "A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n",
     )?;
-    let finished = runtime::run(RunRequest { spec, command, caller, state, ahead: None }, &mut |report| {
-        if let Report::Notice(text) = report {
-            output::tell(&format!("note: {text}"));
-        }
-    })?;
+    let finished = runtime::run(
+        RunRequest { spec, command, caller, state, policy: None, ahead: None },
+        &mut |report| {
+            if let Report::Notice(text) = report {
+                output::tell(&format!("note: {text}"));
+            }
+        },
+    )?;
     drop(upstream);
     let left = report_leftovers()?;
     let run = &finished.run;

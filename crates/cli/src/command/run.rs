@@ -67,7 +67,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         output::tell(&format!("note: {note}"));
     }
     let mut telling = Telling { flags: &flags, denied: Vec::new() };
-    let request = RunRequest { spec, command: arguments.command, caller, state, ahead };
+    let request =
+        RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
     let value = outcome(&finished)?;
     let reported = if arguments.json {

@@ -170,8 +170,8 @@ async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<Option<(serde_json::Va
     let Some((mut answer, reserved)) = read? else { return Ok(None) };
     let is_cut = answer.len() as u64 > LARGEST_ANSWER;
     answer.truncate(LARGEST_ANSWER as usize);
-    let mut told = as_json(&answer);
-    if is_cut {
+    let (mut told, is_whole) = as_json(&answer, wire.starts_with(b"HEAD "));
+    if is_cut || !is_whole {
         told["truncated"] = true.into();
     }
     Ok(Some((told, reserved)))
@@ -191,8 +191,8 @@ async fn read_answer(ours: UnixStream) -> io::Result<Option<(Vec<u8>, ReservedMe
     Ok(Some((answer, reserved)))
 }
 
-/// Converts a response to JSON; a body that is not text, or hardly any, is in base64.
-fn as_json(mut answer: &[u8]) -> serde_json::Value {
+/// Converts a response to JSON; a body that is not text, or hardly any, is in base64. Also returns whether the body is whole.
+fn as_json(mut answer: &[u8], is_head: bool) -> (serde_json::Value, bool) {
     // Interim responses are left out.
     while answer.starts_with(b"HTTP/1.1 1") {
         let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { break };
@@ -201,24 +201,46 @@ fn as_json(mut answer: &[u8]) -> serde_json::Value {
     let mut fields = [httparse::EMPTY_HEADER; 128];
     let mut response = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head)) = response.parse(answer) else {
-        return json!({"error": "the upstream did not answer", "status": 502});
+        return (json!({"error": "the upstream did not answer", "status": 502}), true);
     };
-    let headers: BTreeMap<String, String> = response
-        .headers
-        .iter()
-        .map(|h| (h.name.to_ascii_lowercase(), String::from_utf8_lossy(h.value).into_owned()))
-        .collect();
-    let chunked = headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked");
-    let body = if chunked { dechunk(&answer[head..]) } else { answer[head..].to_vec() };
-    match String::from_utf8(body) {
+    let status = response.code.unwrap_or(0);
+    let headers = fields_as_json(response.headers);
+    let has_body = !is_head && ![204, 304].contains(&status);
+    let framed = &answer[head..];
+    let (body, is_whole) = if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
+        dechunk(framed)
+    } else {
+        let length = headers.get("content-length").and_then(|it| it.as_str()?.parse::<usize>().ok());
+        (framed.to_vec(), length.is_none_or(|length| framed.len() == length))
+    };
+    let told = match String::from_utf8(body) {
         Ok(text) if !grows_by_escapes(&text) => {
-            json!({"status": response.code, "headers": headers, "body": text})
+            json!({"status": status, "headers": headers, "body": text})
         }
         other => {
             let body = other.map_or_else(|error| error.into_bytes(), String::into_bytes);
-            json!({"status": response.code, "headers": headers, "body": BASE64.encode(&body), "encoding": "base64"})
+            json!({"status": status, "headers": headers, "body": BASE64.encode(&body), "encoding": "base64"})
+        }
+    };
+    (told, is_whole || !has_body)
+}
+
+/// Converts header fields to JSON. The values of one that is repeated are a list: those of `Set-Cookie` cannot be joined.
+fn fields_as_json(fields: &[httparse::Header<'_>]) -> serde_json::Map<String, serde_json::Value> {
+    let mut all = serde_json::Map::new();
+    for field in fields {
+        let value = serde_json::Value::from(String::from_utf8_lossy(field.value));
+        match all.entry(field.name.to_ascii_lowercase()) {
+            serde_json::map::Entry::Vacant(free) => {
+                free.insert(value);
+            }
+            serde_json::map::Entry::Occupied(mut taken) => match taken.get_mut() {
+                serde_json::Value::Array(list) => list.push(value),
+                first => *first = serde_json::Value::Array(vec![first.take(), value]),
+            },
         }
     }
+    all
 }
 
 /// Whether a text would be longer in JSON, where a control octet takes six, than in base64.
@@ -226,8 +248,8 @@ fn grows_by_escapes(text: &str) -> bool {
     text.bytes().filter(u8::is_ascii_control).count() > text.len() / 4
 }
 
-/// Returns the data of a chunked body, as far as it is well-formed.
-fn dechunk(framed: &[u8]) -> Vec<u8> {
+/// Returns the data of a chunked body, as far as it is well-formed, and whether its end was there.
+fn dechunk(framed: &[u8]) -> (Vec<u8>, bool) {
     use crate::http::chunk::{ChunkScanner, ChunkSyntax};
     let (mut scanner, mut at, mut out) = (ChunkScanner::new(ChunkSyntax::Lenient), 0, Vec::new());
     while at < framed.len() && !scanner.is_done() {
@@ -236,5 +258,39 @@ fn dechunk(framed: &[u8]) -> Vec<u8> {
         out.extend(&framed[at..at + step.data]);
         at += step.data;
     }
-    out
+    (out, scanner.is_done())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_broke_off_is_told_from_a_whole_one() {
+        for (answer, is_head, body, whole) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole", false, "whole", true),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart", false, "part", false),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true, "", true),
+            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n", false, "", true),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n0\r\n\r\n",
+                false,
+                "all",
+                true,
+            ),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n", false, "all", false),
+            ("HTTP/1.1 200 OK\r\n\r\nto the end", false, "to the end", true),
+        ] {
+            let (told, is_whole) = as_json(answer.as_bytes(), is_head);
+            assert_eq!((told["body"].as_str(), is_whole), (Some(body), whole), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_comes_twice_is_a_list() {
+        let answer =
+            b"HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nx: y\r\nset-cookie: b=2\r\nSet-cookie: c=3\r\n\r\n";
+        let headers = &as_json(answer, false).0["headers"];
+        assert_eq!(*headers, json!({"set-cookie": ["a=1", "b=2", "c=3"], "x": "y"}));
+    }
 }

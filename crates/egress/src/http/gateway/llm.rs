@@ -161,7 +161,7 @@ fn route(
 
 /// What a model's name tells of its provider.
 enum ByModel {
-    /// It names this provider; the body no longer does.
+    /// It names this provider, and the body no longer does; or the maker of a model that this provider resells.
     Declared(Routed),
     /// It names a vendor that the run declares no provider for.
     Undeclared(String),
@@ -178,8 +178,13 @@ fn by_model(body: &Bytes, providers: &[Arc<Provider>]) -> ByModel {
     let Some((vendor, model)) = name.split_once('/') else { return ByModel::Untold };
     let Some(provider) = known(vendor) else {
         // A vendor's model is asked for at no other provider, except at one that resells the models of others (S4.46).
-        let is_elsewhere = VENDORS.contains(&vendor) && known(RESELLER).is_none();
-        return if is_elsewhere { ByModel::Undeclared(vendor.to_owned()) } else { ByModel::Untold };
+        return match known(RESELLER) {
+            Some(reseller) => {
+                ByModel::Declared(Routed { provider: Arc::clone(reseller), body: body.clone() })
+            }
+            None if VENDORS.contains(&vendor) => ByModel::Undeclared(vendor.to_owned()),
+            None => ByModel::Untold,
+        };
     };
     // The raw text borrows from the body: the distance between the two is where it begins.
     let at = raw.get().as_ptr() as usize - body.as_ptr() as usize;
@@ -214,4 +219,42 @@ fn by_path<'a>(path: &str, providers: &'a [Arc<Provider>]) -> Option<&'a Arc<Pro
 fn base(provider: &Provider) -> String {
     let first = provider.first_uri().trim_end_matches('*');
     if first.ends_with("/v1/") { first.to_owned() } else { format!("{}/v1/", first.trim_end_matches('/')) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns who is asked for a model, and under which name; or the vendor that is missing.
+    fn asked(providers: &str, model: &str) -> String {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Flags, toml::from_str(&format!("providers = {providers}")).unwrap());
+        let spec = layers.compile().unwrap();
+        let providers: Vec<_> = spec.policy.providers().cloned().collect();
+        let body = Bytes::from(format!("{{\"stream\":true,\"model\":\"{model}\"}}"));
+        match by_model(&body, &providers) {
+            ByModel::Declared(routed) => {
+                let body: Value = serde_json::from_slice(&routed.body).unwrap();
+                format!("{} {}", routed.provider.id(), body["model"].as_str().unwrap())
+            }
+            ByModel::Undeclared(vendor) => format!("without {vendor}"),
+            ByModel::Untold => "untold".into(),
+        }
+    }
+
+    #[test]
+    fn a_model_of_another_vendor_is_asked_for_where_models_are_resold() {
+        let both = "[\"openai\", \"openrouter\"]";
+        for (providers, model, who) in [
+            (both, "anthropic/claude-sonnet-4.5", "openrouter anthropic/claude-sonnet-4.5"),
+            (both, "google/gemini-3", "openrouter google/gemini-3"),
+            (both, "openai/gpt-5", "openai gpt-5"),
+            (both, "openrouter/openai/gpt-5", "openrouter openai/gpt-5"),
+            (both, "gpt-5", "untold"),
+            ("[\"openai\"]", "anthropic/claude-sonnet-4.5", "without anthropic"),
+            ("[\"openai\"]", "google/gemini-3", "untold"),
+        ] {
+            assert_eq!(asked(providers, model), who, "{providers} {model}");
+        }
+    }
 }
