@@ -82,7 +82,7 @@ pub use protect::is_protected;
 pub use reap::{Unwound, reap};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
-pub use socket_broker::{Probed, SocketBroker, ask_for_socket, take_socket};
+pub use socket_broker::{HealthLine, Probed, SocketBroker, ask_for_socket, take_socket};
 pub use start::start;
 pub use started::{EndingInit, InitChannels, SidecarStart, Started, Taken};
 pub use step::{Cache, PrivateFile, Step};

@@ -5,7 +5,7 @@
 //! ```text
 //! outside ─ '4' | '6' ─► init: a socket of that family        '4' | '6', with the descriptor
 //!         ─ 'a' ───────►       another line like this one     'a', with the descriptor
-//!         ─ 'p' ───────►       run the health command         'p' and its result, once it has ended
+//!         ─ 'p' ───────►       run the health command         'p' and its result, once it has ended: on a line of its own
 //!         ─ 's' ───────►       end the health command
 //!         ◄─ 'n' ───────       at an engine: the number of its network, once the network is made
 //! ```
@@ -44,6 +44,11 @@ const NETWORK: u8 = b'n';
 #[derive(Debug)]
 pub struct SocketBroker(OwnedFd);
 
+/// The outer end of a line on which nothing but the health command is asked for: its result comes at any time, and would elsewhere be
+/// taken for the answer to what was asked last.
+#[derive(Debug)]
+pub struct HealthLine(OwnedFd);
+
 /// The result of the health command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
@@ -72,6 +77,22 @@ impl SocketBroker {
         self.ask(ANOTHER).map(Self)
     }
 
+    /// Opens a line for the health command.
+    ///
+    /// # Errors
+    /// When init does not answer in time, or is gone.
+    pub fn health_line(&self) -> io::Result<HealthLine> {
+        self.ask(ANOTHER).map(HealthLine)
+    }
+
+    /// Returns an engine's only line as that for the health command, once the network has come on it: nothing else is asked there.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn health_line_at_engine(&self) -> io::Result<HealthLine> {
+        self.0.try_clone().map(HealthLine)
+    }
+
     /// Returns an unconnected, non-blocking TCP socket of the sandbox's network.
     ///
     /// # Errors
@@ -93,6 +114,34 @@ impl SocketBroker {
         }
     }
 
+    /// Returns the line itself, for a process that uses [`ask_for_socket`] and [`take_socket`].
+    #[must_use]
+    pub fn into_line(self) -> OwnedFd {
+        self.0
+    }
+
+    fn ask(&self, request: u8) -> io::Result<OwnedFd> {
+        descriptor::send(&self.0, &[request], &[])?;
+        self.await_answer()?;
+        take_socket(self.0.as_fd())
+    }
+
+    fn await_answer(&self) -> io::Result<()> {
+        let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+        if rustix::event::poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for SocketBroker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl HealthLine {
     /// Starts the health command.
     ///
     /// # Errors
@@ -122,29 +171,9 @@ impl SocketBroker {
     pub fn end_probe(&self) -> io::Result<()> {
         descriptor::send(&self.0, &[STOP], &[])
     }
-
-    /// Returns the line itself, for a process that uses [`ask_for_socket`] and [`take_socket`].
-    #[must_use]
-    pub fn into_line(self) -> OwnedFd {
-        self.0
-    }
-
-    fn ask(&self, request: u8) -> io::Result<OwnedFd> {
-        descriptor::send(&self.0, &[request], &[])?;
-        self.await_answer()?;
-        take_socket(self.0.as_fd())
-    }
-
-    fn await_answer(&self) -> io::Result<()> {
-        let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
-        if rustix::event::poll(&mut ready, Timespec::try_from(PATIENCE).ok().as_ref())? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(())
-    }
 }
 
-impl AsFd for SocketBroker {
+impl AsFd for HealthLine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -319,8 +348,8 @@ mod tests {
 
     #[test]
     fn health_is_told_on_the_line_it_was_asked_for_on() {
-        let (outer, inner) = SocketBroker::pair().unwrap();
-        let mut brokers = SocketBrokers::of(Some(inner));
+        let (outer, inner) = descriptor::message_pair().unwrap();
+        let (outer, mut brokers) = (HealthLine(outer), SocketBrokers::of(Some(inner)));
         outer.begin_probe().unwrap();
         brokers.answer(0, no_probe);
         assert_eq!(outer.probed().unwrap(), Probed::NotBegun, "one that cannot be started is not healthy");
@@ -334,6 +363,41 @@ mod tests {
             brokers.ended(Pid::from_raw(1).unwrap(), !healthy);
             brokers.ended(pid, healthy);
             assert_eq!(outer.probed().unwrap() == Probed::Well, healthy);
+        }
+    }
+    #[test]
+    fn a_result_that_nobody_has_read_yet_is_no_answer_to_another_request() {
+        let (outer, inner) = SocketBroker::pair().unwrap();
+        let mut brokers = SocketBrokers::of(Some(inner));
+        let asked = std::thread::spawn(move || (outer.health_line().unwrap(), outer));
+        brokers.await_request(0);
+        brokers.answer(0, no_probe);
+        let (health, outer) = asked.join().unwrap();
+        let pid = rustix::process::getpid();
+        health.begin_probe().unwrap();
+        brokers.answer(1, || Ok(pid));
+        brokers.ended(pid, true);
+        let asked =
+            std::thread::spawn(move || (outer.another().unwrap(), outer.socket(IpFamily::V4).unwrap()));
+        for _ in 0..2 {
+            brokers.await_request(0);
+            brokers.answer(0, no_probe);
+        }
+        let (another, socket) = asked.join().unwrap();
+        assert_eq!(rustix::net::sockopt::socket_domain(&another).unwrap(), AddressFamily::UNIX);
+        assert_eq!(rustix::net::sockopt::socket_domain(&socket).unwrap(), AddressFamily::INET);
+        assert_eq!(health.probed().unwrap(), Probed::Well);
+        drop(health);
+        brokers.answer(1, no_probe);
+        assert_eq!(brokers.lines().count(), 2, "its line goes with whoever asked");
+    }
+
+    impl SocketBrokers {
+        /// Waits until the peer of a line asks for something.
+        fn await_request(&self, line: usize) {
+            let mut ready = [PollFd::new(&self.lines[line], PollFlags::IN)];
+            let patience = Timespec::try_from(PATIENCE).ok();
+            assert_eq!(rustix::event::poll(&mut ready, patience.as_ref()), Ok(1));
         }
     }
 }

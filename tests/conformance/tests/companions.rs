@@ -264,6 +264,23 @@ fn one_that_is_not_healthy_ends_the_run_and_says_why() {
 }
 
 #[test]
+fn several_begin_while_the_health_commands_of_others_run() {
+    if !here() || at_engine() {
+        return;
+    }
+    let bench = Bench::new();
+    let one = |number| {
+        format!(
+            "[[companion]]\nname = \"c{number}\"\nimage = \"debian\"\nports = [1234]\ncommand = [\"sleep\", \"600\"]\n\
+             health = {{ command = [\"true\"] }}\n"
+        )
+    };
+    let policy: String = (1..=5).map(one).collect();
+    let ended = run_with(&bench, &policy).shell("echo began");
+    assert!(ended.code == 0 && ended.stdout == "began\n", "{ended}");
+}
+
+#[test]
 fn one_that_ends_is_told_of_and_the_run_goes_on() {
     if !here() {
         return;

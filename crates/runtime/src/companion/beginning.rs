@@ -11,14 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use sandbox::{Event, Signals};
+use sandbox::{Event, HealthLine, Signals};
 
 use super::health::{self, Health};
 use super::running::{Companions, Running, Stage};
 use super::wait::{readable, wait_for};
 use crate::end_signals::end_asked;
 use crate::error::Error;
-use crate::locality::Locality;
 use crate::report::Report;
 
 impl Companions {
@@ -70,8 +69,12 @@ impl Running {
         }
     }
 
-    fn locality(&self) -> Locality {
-        if self.name_at_engine.is_some() { Locality::AtEngine } else { Locality::Here }
+    /// Returns a line for its health command, if it is checked by one.
+    fn health_line(&self) -> io::Result<Option<HealthLine>> {
+        match self.name_at_engine {
+            Some(_) => self.broker.health_line_at_engine().map(Some),
+            None => self.companion.probe.as_ref().map(|_| self.broker.health_line()).transpose(),
+        }
     }
 
     fn go_on(&mut self, report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
@@ -113,7 +116,8 @@ impl Running {
                 for notice in &notices {
                     report(Report::Notice(&format!("companion `{}`: {notice}", self.companion.name)));
                 }
-                let health = Health::of(&self.companion, self.image_health.as_ref(), self.locality());
+                let line = self.health_line().map_err(|source| self.lost(&source.to_string()))?;
+                let health = Health::of(&self.companion, self.image_health.as_ref(), line);
                 self.stage = Stage::Begun(health, Instant::now());
                 Ok(())
             }

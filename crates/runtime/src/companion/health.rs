@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use image::HealthCheck;
 use policy::{Companion, IpFamily, Port};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sandbox::{Probed, SocketBroker};
-
-use crate::locality::Locality;
+use sandbox::{HealthLine, Probed, SocketBroker};
 
 /// The pause between two checks.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
@@ -25,7 +23,8 @@ const CONNECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// The health of a companion.
 pub(super) struct Health {
     ports: Vec<Port>,
-    by_command: bool,
+    /// The line on which its health command is asked for; `None` if the ports are checked from here.
+    line: Option<HealthLine>,
     /// The reason it is not healthy when its command fails.
     refused: String,
     /// When the running health command was started.
@@ -42,8 +41,9 @@ const NOT_BEGUN: &str =
     "its health command cannot be executed: the image has no such program, or it is not executable";
 
 impl Health {
-    /// Starts checking. `image` is the image's own health check, if that counts; its times are clamped.
-    pub(super) fn of(companion: &Companion, image: Option<&HealthCheck>, place: Locality) -> Self {
+    /// Starts checking: by a command if there is a line for it, else by the ports. `image` is the image's own health check, if that
+    /// counts; its times are clamped.
+    pub(super) fn of(companion: &Companion, image: Option<&HealthCheck>, line: Option<HealthLine>) -> Self {
         let within = |said: u64, least, most, unsaid| match said {
             0 => unsaid,
             said => Duration::from_millis(said).clamp(least, most),
@@ -59,7 +59,7 @@ impl Health {
         };
         Self {
             ports: companion.ports.clone(),
-            by_command: companion.probe.is_some() || place == Locality::AtEngine,
+            line,
             refused,
             asked: None,
             next: Instant::now(),
@@ -85,22 +85,23 @@ impl Health {
         if self.well || Instant::now() < self.next {
             return;
         }
-        if self.by_command {
-            self.look_by_command(broker);
+        if self.line.is_some() {
+            self.look_by_command();
         } else {
             self.look_at_ports(broker);
         }
         self.next = Instant::now() + if self.asked.is_some() { PAUSE } else { self.pause };
     }
 
-    fn look_by_command(&mut self, broker: &SocketBroker) {
+    fn look_by_command(&mut self) {
+        let Some(line) = &self.line else { return };
         let Some(asked) = self.asked else {
-            self.asked = broker.begin_probe().ok().map(|()| Instant::now());
+            self.asked = line.begin_probe().ok().map(|()| Instant::now());
             return;
         };
-        if super::wait::readable(broker.as_fd()) {
+        if super::wait::readable(line.as_fd()) {
             self.asked = None;
-            match broker.probed() {
+            match line.probed() {
                 Ok(Probed::Well) => self.well = true,
                 Ok(Probed::NotBegun) => self.why = NOT_BEGUN.into(),
                 _ => self.why.clone_from(&self.refused),
@@ -108,7 +109,7 @@ impl Health {
         } else if asked.elapsed() > self.longest {
             self.why = format!("its health command took longer than {:?}", self.longest);
             // Its end arrives as an answer, and is taken as any other.
-            let _ = broker.end_probe();
+            let _ = line.end_probe();
         }
     }
 
