@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use egress::SidecarMessage;
 use policy::Inbound;
 use sandbox::{Exit, InitChannels, Sidecar, Signals, Started, UndoLog};
 
@@ -38,15 +39,30 @@ pub(crate) fn execute(
     journal: &mut RunJournal,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<ExecutedRun, Error> {
+    let mut companions = Companions::default();
+    let executed = execute_beside(&mut companions, planned, inputs, journal, report);
+    // Before anything that held them is taken away.
+    companions.end(journal, report);
+    executed
+}
+
+/// Starts the companions, and executes the command beside them until it has ended.
+fn execute_beside(
+    companions: &mut Companions,
+    planned: &PlannedRun,
+    inputs: RunInputs,
+    journal: &mut RunJournal,
+    report: &mut dyn FnMut(Report<'_>),
+) -> Result<ExecutedRun, Error> {
     let PlannedRun { spec, caller, state, host, plan, .. } = planned;
-    let RunInputs { mut credentials, platform_data, exposed, proxy, companions, ports, ahead } = inputs;
+    let RunInputs { mut credentials, platform_data, exposed, proxy, companions: prepared, ports, ahead } =
+        inputs;
     let signals = Signals::block_forwarded(&[SIGTSTP]).map_err(plumbing("watch for signals"))?;
     let context = RunContext { run: &plan.run, caller, state, host };
-    // Dropped, and so ended, when this function returns: before anything that held them is taken away.
-    let mut companions = Companions::start(companions, &context, &signals, &mut journal.undo, report)?;
+    companions.start(prepared, &context, &signals, &mut journal.undo, report)?;
     // Not before: a companion is a copy of this process.
     credentials.exposed = exposed.values()?;
-    let (endpoints, ends) = make_endpoints(planned, credentials, platform_data, ports, &companions)?;
+    let (endpoints, ends) = make_endpoints(planned, credentials, platform_data, ports, companions)?;
     let RunEnds { link, broker, notices } = ends;
     let launch = SidecarLaunch {
         spec,
@@ -82,7 +98,7 @@ pub(crate) fn execute(
         notices: notices.as_fd(),
         signals: &signals,
         platform,
-        companions: &mut companions,
+        companions,
         streams: &mut streams,
         deadline,
         timeout: spec.timeout.duration(),
@@ -91,7 +107,7 @@ pub(crate) fn execute(
         report,
     };
     let end = watch.until_end();
-    let over = EndedRun { end, sandbox, sidecar, companions };
+    let over = EndedRun { end, sandbox, sidecar };
     over.let_go(notices.as_fd(), journal, report)
 }
 
@@ -164,7 +180,6 @@ struct EndedRun {
     end: Result<Seen, Error>,
     sandbox: Started,
     sidecar: Sidecar,
-    companions: Companions,
 }
 
 impl EndedRun {
@@ -175,7 +190,7 @@ impl EndedRun {
         journal: &mut RunJournal,
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<ExecutedRun, Error> {
-        let Self { end, mut sandbox, sidecar, mut companions } = self;
+        let Self { end, mut sandbox, sidecar } = self;
         // After a command that ended by itself init ends by itself, too.
         if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
             sandbox.kill();
@@ -206,9 +221,19 @@ impl EndedRun {
             sandbox.release();
             journal.give_back_names();
         }
-        let summary = summary.or_else(|| await_summary(notices, report));
-        journal.note_missing_records(summary.as_ref(), report);
-        companions.end(&mut journal.undo);
+        let summary = summary.or_else(|| await_summary(notices, &mut |message| tell(&message, report)));
+        journal.note_missing_records(None, summary.as_ref(), report);
         Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox, sidecar })
+    }
+}
+
+/// Reports what the sidecar tells after the command has ended.
+fn tell(message: &SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
+    match message {
+        SidecarMessage::Denied(notice) => report(Report::Denied(notice)),
+        SidecarMessage::Failed { why, .. } => {
+            report(Report::Notice(&format!("the sidecar failed to {why}")));
+        }
+        SidecarMessage::Authority(_) | SidecarMessage::Summary(_) => {}
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use egress::Summary;
-use policy::{Backend, ByteSize, RunId, Setup, Span};
+use policy::{Backend, ByteSize, Hostname, RunId, Setup, Span};
 use rustix::io::Errno;
 use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Started, Taken, UndoLog};
 
@@ -127,9 +127,11 @@ impl RunJournal {
         SetUpLog { commands, records: &mut self.record.setup }
     }
 
-    /// Reports records that are missing from the audit, and adds them to the run's record, which is written as the run is closed.
+    /// Reports records that are missing from the audit of the command or of a companion, and adds them to the run's record, which is
+    /// written as the run is closed.
     pub(crate) fn note_missing_records(
         &mut self,
+        companion: Option<&Hostname>,
         summary: Option<&Summary>,
         report: &mut dyn FnMut(Report<'_>),
     ) {
@@ -137,7 +139,9 @@ impl RunJournal {
             Some(summary) => summary.missing_records().collect(),
             None => vec![UNTOLD.to_owned()],
         };
+        let of = companion.map(|name| format!("of companion `{name}`: ")).unwrap_or_default();
         for missing in missing {
+            let missing = format!("{of}{missing}");
             report(Report::Notice(&missing));
             self.record.notices.push(missing);
         }

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::error::Error;
-use crate::report::Report;
 
 /// How long a sidecar on this machine may take to begin.
 const LONGEST_START: Duration = Duration::from_secs(60);
@@ -55,20 +54,20 @@ pub(crate) fn told_failure(notices: BorrowedFd<'_>) -> Option<Error> {
     None
 }
 
-/// Reports what the sidecar still tells after the command has ended, and returns its summary.
-pub(crate) fn await_summary(notices: BorrowedFd<'_>, report: &mut dyn FnMut(Report<'_>)) -> Option<Summary> {
+/// Returns the summary of a sidecar whose sandbox is gone. What it still tells before that goes to `hear`.
+pub(crate) fn await_summary(
+    notices: BorrowedFd<'_>,
+    hear: &mut dyn FnMut(SidecarMessage),
+) -> Option<Summary> {
     let deadline = Instant::now() + LONGEST_END;
     while Instant::now() < deadline {
         let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
         let _ = rustix::event::poll(&mut fds, left.as_ref());
         match next(notices) {
-            Ok(Some(SidecarMessage::Denied(notice))) => report(Report::Denied(&notice)),
             Ok(Some(SidecarMessage::Summary(summary))) => return Some(summary),
-            Ok(Some(SidecarMessage::Failed { why, .. })) => {
-                report(Report::Notice(&format!("the sidecar failed to {why}")));
-            }
-            Ok(Some(SidecarMessage::Authority(_))) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(Some(message)) => hear(message),
+            Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(None) | Err(_) => return None,
         }
     }

@@ -297,6 +297,23 @@ fn one_that_ends_is_told_of_and_the_run_goes_on() {
     assert!(!ended.stdout.contains("PONG"), "{ended}");
 }
 
+#[test]
+fn what_is_missing_from_its_audit_is_told_and_stands_in_the_runs_record() {
+    if !here() || at_engine() {
+        return;
+    }
+    let bench = Bench::new();
+    // The denied names make more records than its audit may hold; the run's own files are shorter.
+    let asks = "for number in $(seq 200); do getent hosts name$number.example.com; done; true";
+    let run = run_with(&bench, &cache_that_says(asks, "egress = {}"));
+    let limit = "ulimit -f 32 && exec \"$@\"";
+    let ended = run.behind(["bash", "-c", limit, "bash"]).shell("true");
+    let says = "of companion `cache`: the audit is not whole: ";
+    assert!(ended.code == 0 && ended.stderr.contains(says), "{ended}");
+    let logs = bench.lockgate(&["runs", "logs", "latest"]);
+    assert!(logs.stdout.contains(&format!("note: {says}")), "{logs}");
+}
+
 /// Returns the name of a process's control group.
 fn group_of(process: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;

@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use policy::RunId;
-use sandbox::{Taken, UndoLog};
+use egress::Summary;
+use policy::{Hostname, RunId};
+use sandbox::Taken;
 
-use super::running::{Companions, Running};
+use super::running::{Companions, Running, Stage};
 use super::wait::wait_for;
+use crate::report::Report;
+use crate::run_journal::RunJournal;
 
 /// How long companions that were asked to end may take before they are killed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -34,30 +37,52 @@ impl Companions {
     }
 }
 
+/// What is left to say of a companion that has been ended.
+struct Ended {
+    name: Hostname,
+    /// The last message of its sidecar. One whose sandbox was never made may not have said any.
+    summary: Option<Summary>,
+    begun: bool,
+    /// Its run id at an engine, if it has taken everything away itself.
+    gone_at_engine: Option<RunId>,
+}
+
 impl Companions {
-    /// Ends all companions, and removes from the undo log what those at an engine have taken away themselves.
-    pub(crate) fn end(&mut self, undo: &mut UndoLog) {
-        self.end_all().iter().for_each(|run| undo.engine_is_done(run));
+    /// Ends all companions, notes what is missing from their audits, and removes from the undo log what those at an engine have taken away
+    /// themselves.
+    pub(crate) fn end(&mut self, journal: &mut RunJournal, report: &mut dyn FnMut(Report<'_>)) {
+        for Ended { name, summary, begun, gone_at_engine } in self.end_all(report) {
+            if begun || summary.is_some() {
+                journal.note_missing_records(Some(&name), summary.as_ref(), report);
+            }
+            gone_at_engine.iter().for_each(|run| journal.undo.engine_is_done(run));
+        }
     }
 
-    /// Ends all companions at once, then waits for each: what held them is taken away after this. Returns those at an engine that have
-    /// taken everything away themselves.
-    fn end_all(&mut self) -> Vec<RunId> {
+    /// Ends all companions at once, then waits for each and its sidecar's last message: what held them is taken away after this.
+    fn end_all(&mut self, report: &mut dyn FnMut(Report<'_>)) -> Vec<Ended> {
         self.ask_to_end();
         self.0.iter().for_each(|it| it.sandbox.kill());
-        let mut done = Vec::new();
+        let mut ended = Vec::new();
         for mut it in self.0.drain(..) {
             let taken = it.sandbox.wait();
-            done.extend(it.name_at_engine.filter(|_| taken == Taken::All));
             it.sandbox.release();
+            // As long as the sidecar lives, it writes records that wait.
+            it.await_summary(report);
             it.sidecar.end();
+            ended.push(Ended {
+                name: it.companion.name,
+                summary: it.summary,
+                begun: !matches!(it.stage, Stage::Making(_)),
+                gone_at_engine: it.name_at_engine.filter(|_| taken == Taken::All),
+            });
         }
-        done
+        ended
     }
 }
 
 impl Drop for Companions {
     fn drop(&mut self) {
-        self.end_all();
+        self.end_all(&mut |_| {});
     }
 }

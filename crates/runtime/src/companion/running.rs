@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use egress::{Entrance, SidecarMessage};
+use egress::{Entrance, SidecarMessage, Summary};
 use image::HealthCheck;
 use policy::{Companion, Hostname, RunId};
 use sandbox::{Event, Exit, RunNetwork, Sidecar, SocketBroker, Started, Visit};
@@ -51,6 +51,8 @@ pub(super) struct Running {
     pub(super) sandbox: Started,
     pub(super) sidecar: Sidecar,
     pub(super) notices: OwnedFd,
+    /// The last message of its sidecar, if it has come.
+    pub(super) summary: Option<Summary>,
     pub(super) broker: SocketBroker,
     pub(super) stage: Stage,
     /// At an engine: its run id there, and its network once that is made.
@@ -143,24 +145,35 @@ impl Running {
     pub(super) fn take_notices(&mut self, report: &mut dyn FnMut(Report<'_>)) {
         while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
             match message {
-                SidecarMessage::Denied(mut notice) => {
-                    // What would allow it is not for the command to change.
-                    notice.hint = None;
-                    notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
-                    report(Report::Denied(&notice));
-                }
-                SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
-                SidecarMessage::Failed { why, .. } => {
-                    let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
-                    report(Report::Notice(&told));
-                }
-                SidecarMessage::Summary(summary) => {
-                    for missing in summary.missing_records() {
-                        let name = &self.companion.name;
-                        report(Report::Notice(&format!("of companion `{name}`: {missing}")));
-                    }
-                }
+                SidecarMessage::Summary(summary) => self.summary = Some(summary),
+                message => self.heed(message, report),
             }
+        }
+    }
+
+    /// Waits for the last message of its sidecar. Its sandbox is gone.
+    pub(super) fn await_summary(&mut self, report: &mut dyn FnMut(Report<'_>)) {
+        if self.summary.is_none() {
+            let mut hear = |message| self.heed(message, report);
+            self.summary = sidecar_messages::await_summary(self.notices.as_fd(), &mut hear);
+        }
+    }
+
+    /// Acts on a message that is not the last.
+    fn heed(&self, message: SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
+        match message {
+            SidecarMessage::Denied(mut notice) => {
+                // What would allow it is not for the command to change.
+                notice.hint = None;
+                notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
+                report(Report::Denied(&notice));
+            }
+            SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
+            SidecarMessage::Failed { why, .. } => {
+                let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
+                report(Report::Notice(&told));
+            }
+            SidecarMessage::Summary(_) => {}
         }
     }
 }

@@ -18,29 +18,26 @@ impl Companions {
     /// Starts all companions, each as soon as those before it can be reached, and waits until all are healthy.
     ///
     /// # Errors
-    /// When a companion does not begin, ends, or is not healthy in time, or a signal asks for an end. None is left then.
+    /// When a companion does not begin, ends, or is not healthy in time, or a signal asks for an end. Those started stay until they are
+    /// ended.
     pub(crate) fn start(
+        &mut self,
         prepared: PreparedCompanions,
         context: &RunContext<'_>,
         signals: &Signals,
         undo: &mut UndoLog,
         report: &mut dyn FnMut(Report<'_>),
-    ) -> Result<Self, Error> {
-        let mut companions = Self::default();
+    ) -> Result<(), Error> {
         for prepared in prepared.0 {
             for notice in &prepared.plan.notices {
                 report(Report::Notice(&format!("companion `{}`: {notice}", prepared.companion.name)));
             }
-            companions.await_way(signals, report)?;
-            let ways = Ways {
-                entrances: companions.entrances()?,
-                visits: companions.visits(companions.0.len() + 1),
-            };
+            self.await_way(signals, report)?;
+            let ways = Ways { entrances: self.entrances()?, visits: self.visits(self.0.len() + 1) };
             let began = begin(prepared, context, ways, undo)?;
-            companions.0.push(began);
+            self.0.push(began);
         }
-        companions.await_health(signals, report)?;
-        Ok(companions)
+        self.await_health(signals, report)
     }
 }
 
@@ -96,6 +93,7 @@ fn begin(
         sandbox,
         sidecar,
         notices,
+        summary: None,
         broker,
         name_at_engine,
         place: None,
