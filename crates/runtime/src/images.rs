@@ -108,6 +108,14 @@ impl Images {
         Ok(self.store()?.remove(name)?)
     }
 
+    /// Checks that an image could be removed now.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn check_removable(&self, name: &str) -> Result<(), Error> {
+        Ok(self.store()?.check_removable(name)?)
+    }
+
     /// Removes images without a name, layers that no image has, and what killed processes left.
     ///
     /// # Errors

@@ -166,7 +166,10 @@ fn a_pulled_image_is_removed_with_its_layers() {
     registry.push("app", "latest", &small("one"));
     let name = format!("{}/app", registry.address());
     assert_eq!(bench.pull(&name).code, 0);
-    let ended = bench.lockgate(&["image", "rm", &name]);
+    let refused = bench.lockgate(&["image", "rm", &name, "nope"]);
+    assert!(refused.code != 0 && refused.stderr.contains("`nope`"), "{refused}");
+    assert_eq!(bench.list().len(), 1, "a name that is not there keeps the others");
+    let ended = bench.lockgate(&["image", "rm", &name, &name]);
     assert_eq!(ended.code, 0, "{ended}");
     assert!(bench.list().is_empty());
     let left = ["images", "layers", "blobs", "staging"].map(|part| bench.count(part));

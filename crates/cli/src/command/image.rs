@@ -1,5 +1,6 @@
 //! `lockgate image`: the local image store.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use image::{Bounds, Command, Listed, Reference, Removed};
@@ -54,18 +55,23 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
             }
         }
         Image::Ls { .. } => {}
-        Image::Rm { images: names } => {
-            for name in names {
-                let removed = images.remove(&name)?;
-                output::tell(&format!("removed {name}{}", freed(&removed)));
-            }
-        }
+        Image::Rm { images: names } => remove(images, &names)?,
         Image::Prune => {
             let removed = images.prune()?;
             output::tell(&format!("removed {} images{}", removed.images, freed(&removed)));
         }
     }
     Ok(0)
+}
+
+/// Removes all named images. One that cannot be removed keeps all of them.
+fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
+    names.iter().try_for_each(|name| images.check_removable(name))?;
+    for name in names.iter().collect::<BTreeSet<_>>() {
+        let removed = images.remove(name)?;
+        output::tell(&format!("removed {name}{}", freed(&removed)));
+    }
+    Ok(())
 }
 
 /// Reads how a root file system is run from a file that a person wrote.

@@ -1,12 +1,12 @@
 //! Removes images, by name or all without a name, and the layers that no image has any more. Images that a run uses stay.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::{Store, failed, layer_name};
+use super::{Named, Store, failed, layer_name};
 use crate::error::Error;
 
 /// What was removed.
@@ -29,26 +29,40 @@ impl Store {
         let mut removed = Removed::default();
         let gone = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
-            let digest = self.find(name).map_err(|error| match error {
-                Error::NoImage { name, .. } => Error::NothingToRemove { name },
-                other => other,
-            })?;
-            let mut names = self.names()?;
-            let own = name.parse::<crate::Reference>().map(|r| r.name()).unwrap_or_default();
-            let others = names.iter().any(|(name, named)| named.image == digest && *name != own);
-            let by_name = names.contains_key(&own);
-            if !(by_name && others) {
-                if !is_free(&self.image(&digest))? {
-                    return Err(Error::InUse { name: name.into() });
-                }
-                names.retain(|_, named| named.image != digest);
-            }
-            names.remove(&own);
-            self.write_names(&names)?;
+            self.write_names(&self.names_without(name)?)?;
             self.collect(&mut removed)?
         };
         clear(&gone);
         Ok(removed)
+    }
+
+    /// Checks that a name could be removed now.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn check_removable(&self, name: &str) -> Result<(), Error> {
+        let _lock = self.lock(FlockOperation::LockExclusive)?;
+        self.names_without(name).map(drop)
+    }
+
+    /// Returns the names that are left after one is removed. The caller holds the store's lock.
+    fn names_without(&self, name: &str) -> Result<BTreeMap<String, Named>, Error> {
+        let digest = self.find(name).map_err(|error| match error {
+            Error::NoImage { name, .. } => Error::NothingToRemove { name },
+            other => other,
+        })?;
+        let mut names = self.names()?;
+        let own = name.parse::<crate::Reference>().map(|r| r.name()).unwrap_or_default();
+        let others = names.iter().any(|(name, named)| named.image == digest && *name != own);
+        let by_name = names.contains_key(&own);
+        if !(by_name && others) {
+            if !is_free(&self.image(&digest))? {
+                return Err(Error::InUse { name: name.into() });
+            }
+            names.retain(|_, named| named.image != digest);
+        }
+        names.remove(&own);
+        Ok(names)
     }
 
     /// Removes every image without a name, every layer without an image, and the leftovers of killed processes.

@@ -460,6 +460,10 @@ fn what_is_not_here_is_told_with_what_would_work() {
     assert!(bare.contains("lockgate image import FILE --name debian:12"), "{bare}");
     assert!(bare.contains("REGISTRY/debian:12") && !bare.contains("pull debian:12"), "{bare}");
     assert_eq!(held("../x"), "lockgate image ls names those that are here");
+    assert_eq!(
+        shelf.store.check_removable("nope").unwrap_err().to_string(),
+        shelf.store.remove("nope").unwrap_err().to_string()
+    );
     let error = shelf.store.remove("nope").unwrap_err();
     assert!(error.to_string().starts_with("remove the image `nope`"), "{error}");
     assert_eq!(error.remedy().unwrap(), "lockgate image ls names those that are here");
