@@ -1,5 +1,6 @@
 //! The changes of runs whose workspaces are kept apart: from before a run begins until a person decides on them.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use policy::RunId;
@@ -25,7 +26,7 @@ pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
         }
         Ok(false) => true,
         // A directory that cannot be read is there all the same.
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        Err(error) => error.kind() != ErrorKind::NotFound,
     }
 }
 
@@ -113,8 +114,7 @@ const GONE: &str = ".gone-";
 
 /// Removes what killed processes left half removed.
 fn drop_leftovers(directory: &StateDirectory) {
-    let all = directory.directory().join("changes");
-    let Ok(entries) = std::fs::read_dir(all) else { return };
+    let Ok(entries) = std::fs::read_dir(directory.all_changes()) else { return };
     let gone = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes());
     entries.flatten().filter(gone).for_each(|entry| {
         let _ = Changes::discard(&entry.path());
@@ -123,30 +123,64 @@ fn drop_leftovers(directory: &StateDirectory) {
 
 /// Returns the directory of a run's changes, if they are kept.
 fn kept(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
-    let path = directory.changes(run);
-    if path.exists() {
-        return Ok(path);
+    if keeps_changes(directory, run)? {
+        return Ok(directory.changes(run));
     }
     Err(Error::NothingKept { run: run.to_string() })
 }
 
 /// Discards what a run wrote, if anything was kept.
 pub(crate) fn forget(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-    if directory.changes(run).exists() { discard_changes(directory, run) } else { Ok(()) }
+    if keeps_changes(directory, run)? { discard_changes(directory, run) } else { Ok(()) }
 }
 
 /// Whether the changes of a run are kept, for a person to decide on.
-#[must_use]
-pub fn keeps_changes(directory: &StateDirectory, run: &RunId) -> bool {
-    directory.changes(run).exists()
+///
+/// # Errors
+/// When the directory of all changes cannot be read.
+pub fn keeps_changes(directory: &StateDirectory, run: &RunId) -> Result<bool, Error> {
+    let path = directory.changes(run);
+    path.try_exists().map_err(|source| state(&path, source))
 }
 
-/// Returns the runs whose changes are kept, the latest first, each with its workspace.
-#[must_use]
-pub fn all_with_changes(directory: &StateDirectory) -> Vec<(RunId, PathBuf)> {
-    let records = RunRecord::list(directory).unwrap_or_default().into_iter();
-    let runs = records.filter_map(|record| Some((record.id.parse().ok()?, record.workspace)));
-    runs.filter(|(run, _)| directory.changes(run).exists()).collect()
+/// A run whose changes are kept.
+#[derive(Debug)]
+pub struct KeptRun {
+    /// The run.
+    pub run: RunId,
+    /// Its workspace, or why its record does not tell.
+    pub workspace: Result<PathBuf, Error>,
+}
+
+/// Returns the runs whose changes are kept: the latest first, then those whose records cannot be read.
+///
+/// # Errors
+/// When the records or the changes cannot be listed.
+pub fn all_with_changes(directory: &StateDirectory) -> Result<Vec<KeptRun>, Error> {
+    let mut kept = runs_in(&directory.all_changes())?;
+    let mut all = Vec::new();
+    for record in RunRecord::list(directory)? {
+        if let Some(at) = kept.iter().position(|run| run.as_str() == record.id) {
+            all.push(KeptRun { run: kept.swap_remove(at), workspace: Ok(record.workspace) });
+        }
+    }
+    let unlisted = kept.into_iter().map(|run| {
+        let workspace = RunRecord::read(directory, &run).map(|record| record.workspace);
+        KeptRun { run, workspace }
+    });
+    // Without any record there is no such run, and the directory only awaits its removal.
+    all.extend(unlisted.filter(|it| !matches!(it.workspace, Err(Error::NoRun { .. }))));
+    Ok(all)
+}
+
+/// Returns the runs that have a directory of changes.
+fn runs_in(all: &Path) -> Result<Vec<RunId>, Error> {
+    let entries = match std::fs::read_dir(all) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(state(all, source)),
+    };
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 #[cfg(test)]
@@ -155,13 +189,16 @@ mod tests {
 
     use super::*;
 
+    fn state_in(folder: &Path) -> StateDirectory {
+        let (home, environment) = (None, vec![("XDG_STATE_HOME".into(), folder.into())]);
+        let caller = Caller { uid: 0, gid: 0, superuser: false, home, directory: folder.into(), environment };
+        StateDirectory::of(&caller).unwrap()
+    }
+
     #[test]
     fn changes_of_a_workspace_that_is_gone_are_no_matter_of_the_state_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let (home, environment) = (None, vec![("XDG_STATE_HOME".into(), folder.path().into())]);
-        let directory = folder.path().into();
-        let caller = Caller { uid: 0, gid: 0, superuser: false, home, directory, environment };
-        let state = StateDirectory::of(&caller).unwrap();
+        let state = state_in(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         let workspace = folder.path().join("gone");
         let record = RunRecord { workspace, ..RunRecord::for_test(run.as_str()) };
@@ -171,5 +208,48 @@ mod tests {
         assert!(matches!(error, Error::Changes { .. }), "{error}");
         let remedy = error.remedy().unwrap();
         assert!(remedy.contains("workspace") && !remedy.contains("XDG_STATE_HOME"), "{remedy}");
+    }
+    #[test]
+    fn every_run_with_changes_is_listed_those_with_damaged_records_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_in(folder.path());
+        assert!(all_with_changes(&state).unwrap().is_empty());
+        let runs = ["abcdefghjkmn", "bcdefghjkmna", "cdefghjkmnab"].map(|run| run.parse::<RunId>().unwrap());
+        for run in &runs {
+            let damaged = *run == runs[0];
+            RunRecord::for_test(run.as_str()).write(&state, run).unwrap();
+            prepare(&state, run).unwrap();
+            if damaged {
+                std::fs::write(state.record(run), "{").unwrap();
+            }
+        }
+        discard_changes(&state, &runs[1]).unwrap();
+        assert!(!keeps_changes(&state, &runs[1]).unwrap());
+        let all = all_with_changes(&state).unwrap();
+        assert_eq!(all.iter().map(|it| &it.run).collect::<Vec<_>>(), [&runs[2], &runs[0]]);
+        assert!(all[0].workspace.is_ok());
+        assert!(matches!(all[1].workspace, Err(Error::Record { .. })), "{all:?}");
+        std::fs::remove_file(state.record(&runs[0])).unwrap();
+        assert_eq!(all_with_changes(&state).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_nothing() {
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        for part in ["runs", "changes"] {
+            let folder = tempfile::tempdir().unwrap();
+            let state = state_in(folder.path());
+            RunRecord::for_test(run.as_str()).write(&state, &run).unwrap();
+            prepare(&state, &run).unwrap();
+            let shut = state.directory().join(part);
+            std::fs::remove_dir_all(&shut).unwrap();
+            std::fs::write(&shut, "").unwrap();
+            let error = all_with_changes(&state).unwrap_err();
+            assert!(matches!(&error, Error::State { path, .. } if *path == shut), "{part}: {error}");
+            if part == "changes" {
+                assert!(matches!(keeps_changes(&state, &run), Err(Error::State { .. })));
+                assert!(matches!(forget(&state, &run), Err(Error::State { .. })));
+            }
+        }
     }
 }

@@ -67,7 +67,7 @@ mod watch;
 pub use approval::{approve, is_approved, turn_to_approve};
 pub use builtin::BuiltinTool;
 pub use changes::{
-    all_with_changes, apply_changes, changes_of, discard_changes, finished_changes_of, keeps_changes,
+    KeptRun, all_with_changes, apply_changes, changes_of, discard_changes, finished_changes_of, keeps_changes,
 };
 pub use credential::{Entry, Listing, Rotation};
 pub use doctor::doctor;

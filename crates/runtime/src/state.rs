@@ -85,9 +85,14 @@ impl StateDirectory {
         self.0.join("runs")
     }
 
+    /// Returns the directory of what all runs wrote in workspaces that are kept apart.
+    pub(crate) fn all_changes(&self) -> PathBuf {
+        self.0.join(CHANGES)
+    }
+
     /// Returns the directory of what a run writes in a workspace that is kept apart.
     pub(crate) fn changes(&self, run: &RunId) -> PathBuf {
-        self.0.join(CHANGES).join(run.as_str())
+        self.all_changes().join(run.as_str())
     }
 
     /// Returns the directories of what a run writes in its workspace, and over its image if that cannot be in memory: by paths without

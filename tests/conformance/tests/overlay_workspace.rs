@@ -106,6 +106,19 @@ fn a_run_is_not_forgotten_with_what_is_kept_of_it() {
     let refused = bench.lockgate(&["runs", "rm", "latest"]);
     assert!(refused.code == 2 && refused.stderr.contains("--force"), "{refused}");
     assert!(bench.lockgate(&["diff"]).stdout.contains("new"));
+    let record =
+        std::fs::read_dir(bench.state().join("lockgate/runs")).unwrap().next().unwrap().unwrap().path();
+    let whole = std::fs::read(&record).unwrap();
+    std::fs::write(&record, "{").unwrap();
+    let run = record.file_stem().unwrap().to_str().unwrap();
+    for command in ["diff", "apply", "discard"] {
+        let refused = bench.lockgate(&[command]);
+        assert!(
+            refused.code == 1 && refused.stderr.contains(&format!("lockgate discard {run}")),
+            "{refused}"
+        );
+    }
+    std::fs::write(&record, whole).unwrap();
     let removed = bench.lockgate(&["runs", "rm", "--force", "latest"]);
     assert!(removed.code == 0, "{removed}");
     assert!(bench.lockgate(&["diff"]).stderr.contains("no run's changes are kept apart"));

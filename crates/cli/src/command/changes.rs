@@ -4,7 +4,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use policy::RunId;
-use runtime::{RunRecord, StateDirectory};
+use runtime::{KeptRun, RunRecord, StateDirectory};
 use sandbox::{Change, LeftOut, What};
 
 use super::run_name;
@@ -135,18 +135,26 @@ fn workspace(state: &StateDirectory, run: &RunId) -> String {
 
 /// Finds the latest run in this folder whose changes are kept.
 fn latest(state: &StateDirectory, here: &Path) -> Result<RunId, anyhow::Error> {
-    let mut all = runtime::all_with_changes(state);
-    if let Some(at) = all.iter().position(|(_, workspace)| workspace == here) {
-        return Ok(all.swap_remove(at).0);
+    let all = runtime::all_with_changes(state)?;
+    let is_here = |it: &&KeptRun| it.workspace.as_ref().is_ok_and(|workspace| workspace == here);
+    if let Some(found) = all.iter().find(is_here) {
+        return Ok(found.run.clone());
+    }
+    // Such a run may have worked in this folder.
+    if let Some((run, why)) = all.iter().find_map(|it| Some((&it.run, it.workspace.as_ref().err()?))) {
+        return Err(Usage::nothing(
+            format!("nobody knows whose folder the changes of run {run} are of: failed to {why}"),
+            format!("lockgate discard {run} drops them"),
+        ));
     }
     Err(match all.first() {
-        None => Usage::nothing(
-            "no run's changes are kept apart",
-            "lockgate run --workspace-mode overlay -- CMD keeps them apart",
-        ),
-        Some((run, workspace)) => Usage::nothing(
+        Some(KeptRun { run, workspace: Ok(workspace) }) => Usage::nothing(
             "no changes of a run in this folder are kept apart",
             format!("{run} has some of {}: name it", output::path(workspace)),
+        ),
+        _ => Usage::nothing(
+            "no run's changes are kept apart",
+            "lockgate run --workspace-mode overlay -- CMD keeps them apart",
         ),
     })
 }

@@ -33,7 +33,7 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
     for name in names {
         let run = find(state, name)?;
         RunRecord::check_removable(state, &run)?;
-        if !force && runtime::keeps_changes(state, &run) {
+        if !force && runtime::keeps_changes(state, &run)? {
             return Err(Usage::error(
                 format!("run {run} keeps apart what it wrote, and that would go with it"),
                 format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
@@ -68,17 +68,23 @@ fn prune(state: &StateDirectory, older: Span) -> Done {
     let mut failed = None;
     for record in RunRecord::list(state)?.into_iter().filter(|it| it.is_over_for(older.duration())) {
         let run = record.id.parse()?;
-        if runtime::keeps_changes(state, &run) {
-            continue;
-        }
-        match RunRecord::remove(state, &run) {
-            Ok(()) => output::data(&record.id)?,
-            // Another `prune` has removed it since.
-            Err(runtime::Error::NoRun { .. }) => {}
+        match remove_unless_kept(state, &run) {
+            Ok(true) => output::data(&record.id)?,
+            // Another `prune` may have removed it since.
+            Ok(false) | Err(runtime::Error::NoRun { .. }) => {}
             Err(error) => fail_later(&mut failed, error),
         }
     }
     failed.map_or(Ok(0), Err)
+}
+
+/// Removes a run, unless changes of it are kept. Returns whether it was removed.
+fn remove_unless_kept(state: &StateDirectory, run: &RunId) -> Result<bool, runtime::Error> {
+    let kept = runtime::keeps_changes(state, run)?;
+    if !kept {
+        RunRecord::remove(state, run)?;
+    }
+    Ok(!kept)
 }
 
 /// Reports the failure of before, and keeps this one as the command's own.
