@@ -96,6 +96,7 @@ fn a_database_and_a_cache_serve_their_clients() {
     let ended =
         real.shell("redis-cli -h cache set a 41 && redis-cli -h cache incr a && redis-cli -h cache get a");
     assert!(ended.code == 0 && ended.stdout == "OK\n42\n42\n", "{ended}");
+    assert!(!ended.stderr.contains("audit"), "nothing is missing from its audit: {ended}");
     if at_engine() {
         return;
     }
