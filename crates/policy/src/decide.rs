@@ -29,7 +29,7 @@ pub struct Grant {
     carriage: Carriage,
     addresses: Option<Arc<[IpAddr]>>,
     provider: Option<Arc<Provider>>,
-    pinned: bool,
+    refuses_own_credentials: bool,
     message_wise: bool,
     companion: bool,
     denied_addresses: Option<Box<DeniedAddresses>>,
@@ -44,10 +44,10 @@ impl Grant {
         self.provider.as_ref()
     }
 
-    /// Returns whether a credential is bound to the host. No other credential may then be sent there.
+    /// Returns whether a provider that is bound to the host is `pinned`: no credential of the command's own may then be sent there.
     #[must_use]
-    pub fn is_pinned(&self) -> bool {
-        self.pinned
+    pub fn refuses_own_credentials(&self) -> bool {
+        self.refuses_own_credentials
     }
 
     /// Whether messages of gRPC and Connect in an answer may be passed on one by one. Where a credential is bound to the host,
@@ -305,7 +305,7 @@ impl Policy {
         let is_bound = |provider: &&Arc<Provider>| {
             provider.rules.iter().any(|rule| rule.reach.host.matches(&asked.host))
         };
-        let pinned = self.providers.iter().filter(is_bound).any(|provider| provider.pinned);
+        let refuses_own_credentials = self.providers.iter().filter(is_bound).any(|provider| provider.pinned);
         let message_wise = self.providers.iter().filter(is_bound).all(|provider| provider.grpc);
         let (host, port) = (asked.host.clone(), asked.port);
         Grant {
@@ -315,7 +315,7 @@ impl Policy {
             carriage,
             addresses: None,
             provider: None,
-            pinned,
+            refuses_own_credentials,
             message_wise,
             companion: false,
             denied_addresses: None,
@@ -361,7 +361,7 @@ impl Policy {
 fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<Grant, Denial> {
     let known = ceiling.without_unknown_provider(asked);
     let most = ceiling.decide(&known).map_err(managed)?;
-    grant.pinned |= most.pinned;
+    grant.refuses_own_credentials |= most.refuses_own_credentials;
     grant.message_wise &= most.message_wise;
     if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
         let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&known), Fit::Full(_)));

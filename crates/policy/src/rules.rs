@@ -104,6 +104,14 @@ impl Policy {
             || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.may_open())
     }
 
+    /// Returns whether a credential is bound to host and port, here or in the managed policy. Such a connection is terminated.
+    #[must_use]
+    pub fn binds(&self, host: &Host, port: Port) -> bool {
+        let mut bound = self.providers.iter().flat_map(|provider| &provider.rules);
+        bound.any(|rule| rule.reach.is_at(host, port))
+            || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.binds(host, port))
+    }
+
     /// Returns whether a deny rule is for only some of a host's requests.
     #[must_use]
     pub fn denies_in_part(&self, host: &Host, port: Port) -> bool {

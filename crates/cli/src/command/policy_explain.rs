@@ -1,6 +1,6 @@
 //! `lockgate policy explain`: the decision on a target on each plane, by the same `decide` that enforces.
 
-use policy::{Asked, Carriage, Denial, Grant, Host, Method, Plane, Policy, Scheme, Target, View};
+use policy::{Asked, Authority, Carriage, Denial, Grant, Host, Method, Plane, Policy, Scheme, Target, View};
 use serde::Serialize;
 
 use super::spec::settings;
@@ -14,9 +14,12 @@ use crate::output::{self, Form};
 const OWN_LOOPBACK: &str =
     "not: loopback inside is the sandbox's own, so whoever does not ask the proxy stays there";
 
-/// What an explanation is about. The names are stable.
+/// What becomes of a companion behind the planes.
+const BESIDE: &str = "it is beside the command; nothing is resolved and no proxy is asked";
+
+/// A way that what is asked takes, or a part of it. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Way {
     Everywhere,
     Dns,
     Proxy,
@@ -26,9 +29,11 @@ enum Stage {
     Addresses,
     /// The proxy on the way out, which decides nothing.
     Upstream,
+    /// The short way to a companion, on which nothing more is decided.
+    Companion,
 }
 
-impl Stage {
+impl Way {
     fn name(self) -> &'static str {
         match self {
             Self::Everywhere => "on every plane",
@@ -38,16 +43,12 @@ impl Stage {
             Self::Redirected => "redirected",
             Self::Addresses => "then",
             Self::Upstream => "upstream proxy",
+            Self::Companion => "companion",
         }
-    }
-
-    /// Whether requests come in this way.
-    fn is_plane(self) -> bool {
-        matches!(self, Self::Everywhere | Self::Proxy | Self::Connect | Self::Redirected)
     }
 }
 
-impl Serialize for Stage {
+impl Serialize for Way {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
@@ -60,10 +61,10 @@ enum Verdict {
     Deny,
 }
 
-/// The explanation for one plane.
+/// What becomes of what is asked on one way, and why.
 #[derive(Serialize)]
-struct Way {
-    way: Stage,
+struct Explanation {
+    way: Way,
     verdict: Verdict,
     guard: Option<&'static str>,
     rule: Option<String>,
@@ -75,135 +76,184 @@ struct Way {
     /// The preset that would allow it.
     #[serde(skip)]
     group: Option<String>,
+    /// What a plane grants.
+    #[serde(skip)]
+    grant: Option<Grant>,
 }
 
-impl Way {
-    fn allowed(way: Stage, rule: Option<String>, reason: String) -> Self {
-        Self { way, verdict: Verdict::Allow, guard: None, rule, reason, hint: None, told: None, group: None }
+impl Explanation {
+    fn allowed(way: Way, rule: Option<String>, reason: String) -> Self {
+        let (verdict, guard) = (Verdict::Allow, None);
+        Self { way, verdict, guard, rule, reason, hint: None, told: None, group: None, grant: None }
     }
 
-    fn denied(way: Stage, denial: &Denial, flags: &Spec) -> Self {
+    fn denied(way: Way, denial: &Denial, flags: &Spec) -> Self {
         Self {
-            way,
             verdict: Verdict::Deny,
             guard: Some(denial.guard.code()),
-            rule: denial.rule.clone(),
-            reason: denial.to_string(),
             hint: denial.hint.clone().map(|hint| hint::suited(hint, flags).to_string()),
             told: denial.hint.as_ref().map(|hint| hint::told(hint, flags)),
             group: denial.hint.as_ref().and_then(hint::group),
+            ..Self::allowed(way, denial.rule.clone(), denial.to_string())
         }
     }
 
     /// An explanation without a decision.
-    fn never_taken(way: Stage, reason: &str) -> Self {
+    fn never_taken(way: Way, reason: &str) -> Self {
         Self { verdict: Verdict::Deny, ..Self::allowed(way, None, reason.into()) }
-    }
-
-    fn is_allowed(&self) -> bool {
-        self.verdict == Verdict::Allow
     }
 
     fn line(&self) -> String {
         let told = self.told.as_deref().map(output::plain);
         let told = told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default();
-        let denied = if self.guard.is_none() || self.way == Stage::Dns { "" } else { "denied: " };
+        let denied = if self.guard.is_none() || self.way == Way::Dns { "" } else { "denied: " };
         format!("  {:<22}  {denied}{}{told}", self.way.name(), output::plain(&self.reason))
+    }
+}
+
+/// What is asked of the policy.
+struct Question {
+    method: Method,
+    /// The target, as `check` takes it.
+    target: String,
+    host: Host,
+    /// The request; `None` for a tunnel alone, in which there may be any.
+    request: Option<Target>,
+    /// What it is on each plane.
+    planes: Vec<(Way, Asked)>,
+}
+
+impl Question {
+    fn parse(method: Method, text: &str) -> Result<Self, Denial> {
+        if method.as_str() == "CONNECT" {
+            let (host, port) = Authority::parse_tunnel(text)?;
+            let asked = Asked::connection(Plane::Forward, host.clone(), port, View::Opaque);
+            let (target, planes) = (format!("{host}:{port}"), vec![(Way::Connect, asked)]);
+            return Ok(Self { method, target, host, request: None, planes });
+        }
+        let target = Target::parse(&whole(text))?;
+        let (host, port) = (target.host().clone(), target.port());
+        let request = |plane| Asked::request(plane, method.clone(), &target);
+        let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
+        let redirected = match target.scheme() {
+            Scheme::Http => request(Plane::Transparent),
+            Scheme::Https => tunnel(Plane::Transparent, View::Tls),
+        };
+        let planes = vec![
+            (Way::Proxy, request(Plane::Forward)),
+            (Way::Connect, tunnel(Plane::Forward, View::Opaque)),
+            (Way::Redirected, redirected),
+        ];
+        Ok(Self { method, target: target.to_string(), host, request: Some(target), planes })
+    }
+
+    /// Whether the requests in a granted tunnel are left to be decided when they come.
+    fn leaves_open(&self, grant: &Grant) -> bool {
+        self.request.is_none() && grant.carriage() == Carriage::Terminated
     }
 }
 
 pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done {
     let policy = settings(spec)?.spec.policy;
     let method = policy_check::method_of(method)?;
-    let (asked, ways) = match Target::parse(&whole(text)) {
-        Ok(target) => (format!("{method} {target}"), ways(&policy, &method, &target, spec)?),
+    let (asked, explained) = match Question::parse(method.clone(), text) {
+        Ok(question) => (format!("{method} {}", question.target), explain_each(&policy, &question, spec)?),
         Err(denial) => {
-            let on_all = Way::denied(Stage::Everywhere, &denial, spec);
+            let on_all = Explanation::denied(Way::Everywhere, &denial, spec);
             (format!("{method} {}", output::plain(text)), vec![on_all])
         }
     };
-    let allowed = ways.iter().filter(|way| way.way.is_plane()).any(Way::is_allowed)
-        && ways.iter().filter(|way| way.way == Stage::Addresses).all(Way::is_allowed);
+    let verdict = verdict(&explained);
     match form {
         Form::Json => {
-            let verdict = if allowed { Verdict::Allow } else { Verdict::Deny };
-            let value = serde_json::json!({"asked": asked, "verdict": verdict, "ways": ways});
+            let value = serde_json::json!({"asked": asked, "verdict": verdict, "ways": explained});
             output::data(&value.to_string())?;
         }
         Form::Text => {
             output::data(&asked)?;
-            ways.iter().try_for_each(|way| output::data(&way.line()))?;
-            if let Some(group) = ways.iter().find_map(|way| way.group.as_deref()) {
+            explained.iter().try_for_each(|one| output::data(&one.line()))?;
+            if let Some(group) = explained.iter().find_map(|one| one.group.as_deref()) {
                 output::data(&format!("{:26}{group}", ""))?;
             }
         }
     }
-    Ok(u8::from(!allowed))
+    Ok(u8::from(verdict == Verdict::Deny))
 }
 
-fn ways(policy: &Policy, method: &Method, target: &Target, spec: &Spec) -> Result<Vec<Way>, anyhow::Error> {
-    let (host, port) = (target.host(), target.port());
-    let request = |plane| Asked::request(plane, method.clone(), target);
-    let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
-    let redirected = match target.scheme() {
-        Scheme::Http => request(Plane::Transparent),
-        Scheme::Https => tunnel(Plane::Transparent, View::Tls),
-    };
-    let planes = [
-        (Stage::Proxy, request(Plane::Forward)),
-        (Stage::Connect, tunnel(Plane::Forward, View::Opaque)),
-        (Stage::Redirected, redirected),
-    ];
-    let mut ways: Vec<Way> = dns_way(policy, host, spec).into_iter().collect();
-    ways.extend(planes.map(|(way, asked)| plane_way(policy, way, &asked, &request(asked.plane), spec)));
-    if ways.iter().any(|way| way.way.is_plane() && way.is_allowed()) {
-        ways.push(match judge_address(policy, method, target)? {
-            Some(denial) => Way::denied(Stage::Addresses, &denial, spec),
-            None => Way::allowed(Stage::Addresses, None, fit_addresses(host).into()),
-        });
-        ways.extend(upstream_way(policy, host));
+/// It is allowed if a plane grants it and the address guard does not refuse it.
+fn verdict(explained: &[Explanation]) -> Verdict {
+    let is_refused = |one: &Explanation| one.way == Way::Addresses && one.verdict == Verdict::Deny;
+    match explained.iter().any(|one| one.grant.is_some()) && !explained.iter().any(is_refused) {
+        true => Verdict::Allow,
+        false => Verdict::Deny,
     }
-    Ok(ways)
+}
+
+fn explain_each(
+    policy: &Policy,
+    question: &Question,
+    spec: &Spec,
+) -> Result<Vec<Explanation>, anyhow::Error> {
+    let mut explained: Vec<Explanation> = explain_dns(policy, &question.host, spec).into_iter().collect();
+    let planes = question.planes.iter();
+    explained.extend(planes.map(|(way, asked)| explain_plane(policy, *way, asked, question, spec)));
+    let Some(grant) = explained.iter().find_map(|one| one.grant.as_ref()) else { return Ok(explained) };
+    if grant.is_companion() {
+        explained.push(Explanation::allowed(Way::Companion, None, BESIDE.into()));
+        return Ok(explained);
+    }
+    if !question.leaves_open(grant) {
+        explained.push(match judge_address(policy, question)? {
+            Some(denial) => Explanation::denied(Way::Addresses, &denial, spec),
+            None => Explanation::allowed(Way::Addresses, None, fit_addresses(&question.host).into()),
+        });
+    }
+    explained.extend(explain_upstream(policy, &question.host));
+    Ok(explained)
 }
 
 /// Explains what becomes of a question for the host's name, if it has one.
-fn dns_way(policy: &Policy, host: &Host, spec: &Spec) -> Option<Way> {
+fn explain_dns(policy: &Policy, host: &Host, spec: &Spec) -> Option<Explanation> {
     let Host::Name(name) = host else { return None };
     Some(match policy.decide_name(name) {
         Ok(rule) => {
             let reason = format!("answered with an address of the sandbox's own, by {rule}");
-            Way::allowed(Stage::Dns, Some(rule.to_string()), reason)
+            Explanation::allowed(Way::Dns, Some(rule.to_string()), reason)
         }
-        Err(denial) => Way {
+        Err(denial) => Explanation {
             reason: format!("does not exist: {denial}"),
             hint: None,
             told: None,
-            ..Way::denied(Stage::Dns, &denial, spec)
+            ..Explanation::denied(Way::Dns, &denial, spec)
         },
     })
 }
 
-/// Explains one plane, on which `asked` is asked. In a tunnel that is terminated, `request` is decided too.
-fn plane_way(policy: &Policy, way: Stage, asked: &Asked, request: &Asked, spec: &Spec) -> Way {
-    if way == Stage::Redirected && hint::is_loopback(&asked.host) {
-        return Way::never_taken(way, OWN_LOOPBACK);
+/// Explains one plane, on which `asked` is asked. In a tunnel that is terminated, the request is decided too if it is known.
+fn explain_plane(policy: &Policy, way: Way, asked: &Asked, question: &Question, spec: &Spec) -> Explanation {
+    if way == Way::Redirected && hint::is_loopback(&asked.host) {
+        return Explanation::never_taken(way, OWN_LOOPBACK);
     }
-    let decided = policy.decide(asked).and_then(|grant| match (grant.carriage(), &asked.view) {
-        (Carriage::Terminated, View::Tls | View::Opaque) => policy.decide(request).map(|_| grant),
-        _ => Ok(grant),
-    });
-    // The rule's own addresses are known already.
-    let decided = decided.and_then(|grant| {
+    let decided = policy.decide(asked).and_then(|grant| {
+        if question.leaves_open(&grant) {
+            return Ok(grant);
+        }
+        if let (Carriage::Terminated, Some(target)) = (grant.carriage(), &question.request) {
+            policy.decide(&Asked::request(asked.plane, question.method.clone(), target))?;
+        }
+        // The rule's own addresses are known already.
         grant.addresses().map_or(Ok(()), |given| grant.vet(given))?;
         Ok(grant)
     });
     match decided {
         Ok(grant) => {
             let rule = grant.rule().to_string();
-            let how = how(&grant, policy.denies_in_part(&asked.host, asked.port));
-            Way::allowed(way, Some(rule.clone()), format!("allowed by {rule}{how}"))
+            let each =
+                if question.leaves_open(&grant) { "; its requests are decided one by one" } else { "" };
+            let reason = format!("allowed by {rule}{}{each}", how(policy, &grant, asked));
+            Explanation { grant: Some(grant), ..Explanation::allowed(way, Some(rule), reason) }
         }
-        Err(denial) => Way::denied(way, &denial, spec),
+        Err(denial) => Explanation::denied(way, &denial, spec),
     }
 }
 
@@ -218,22 +268,22 @@ fn fit_addresses(host: &Host) -> &'static str {
 }
 
 /// Explains the proxy on the way to a host, if there is one.
-fn upstream_way(policy: &Policy, host: &Host) -> Option<Way> {
+fn explain_upstream(policy: &Policy, host: &Host) -> Option<Explanation> {
     let proxy = policy.proxies().on_the_way_to(host)?;
     let unresolved = match host {
         Host::Name(_) => "; a name that does not resolve here goes to it by name",
         Host::Address(_) => "",
     };
-    Some(Way::allowed(Stage::Upstream, None, format!("it is {proxy}{unresolved}")))
+    Some(Explanation::allowed(Way::Upstream, None, format!("it is {proxy}{unresolved}")))
 }
 
 /// Describes how a granted connection is carried.
-fn how(grant: &Grant, is_denied_in_part: bool) -> &'static str {
+fn how(policy: &Policy, grant: &Grant, asked: &Asked) -> &'static str {
     match (grant.carriage(), grant.provider()) {
-        (Carriage::Terminated, _) if grant.is_pinned() => {
+        (Carriage::Terminated, _) if policy.binds(&asked.host, asked.port) => {
             "; TLS is opened, because a credential is bound there"
         }
-        (Carriage::Terminated, _) if is_denied_in_part => {
+        (Carriage::Terminated, _) if policy.denies_in_part(&asked.host, asked.port) => {
             "; TLS is opened, because a deny rule names paths or methods"
         }
         (Carriage::Terminated, _) => "; TLS is opened, because it names paths or methods",
@@ -247,10 +297,104 @@ fn how(grant: &Grant, is_denied_in_part: bool) -> &'static str {
 }
 
 /// Judges a host that is an address, for which no resolver is needed.
-fn judge_address(policy: &Policy, method: &Method, target: &Target) -> Result<Option<Denial>, anyhow::Error> {
-    if matches!(target.host(), Host::Name(_)) {
+fn judge_address(policy: &Policy, question: &Question) -> Result<Option<Denial>, anyhow::Error> {
+    if matches!(question.host, Host::Name(_)) {
         return Ok(None);
     }
-    let verdict = egress::check(&policy_check::gate(policy, Some(Vec::new()))?, method, &target.to_string())?;
+    let gate = policy_check::gate(policy, Some(Vec::new()))?;
+    let verdict = egress::check(&gate, &question.method, &question.target)?;
     Ok(verdict.outcome.err())
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Layers, Origin};
+
+    use super::*;
+
+    fn compiled(text: &str) -> Policy {
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("p.toml".into()), toml::from_str(text).unwrap());
+        layers.compile().unwrap().policy
+    }
+
+    fn explained(policy: &Policy, method: &str, text: &str) -> Vec<Explanation> {
+        let question = Question::parse(Method::parse(method).unwrap(), text).unwrap();
+        explain_each(policy, &question, &Spec::default()).unwrap()
+    }
+
+    fn lines(explained: &[Explanation]) -> String {
+        explained.iter().map(|one| one.line() + "\n").collect()
+    }
+
+    #[test]
+    fn a_tunnel_is_explained_as_it_is_judged() {
+        let policy = compiled(
+            r#"
+            [egress]
+            allow = [
+                { url = "https://api.example.com/v1/*", methods = ["GET"] },
+                { host = "free.example.com" },
+                { host = "10.0.0.5", ports = [443] },
+            ]
+            deny = [{ host = "shut.example.com" }]
+            "#,
+        );
+        let planes = |explained: &[Explanation]| explained.iter().map(|one| one.way).collect::<Vec<_>>();
+        for (target, ways, words) in [
+            ("api.example.com:443", &[Way::Dns, Way::Connect][..], "its requests are decided one by one"),
+            ("free.example.com:443", &[Way::Dns, Way::Connect, Way::Addresses], "every address"),
+            ("10.0.0.5:443", &[Way::Connect, Way::Addresses], "named by its rule"),
+            ("10.0.0.6:443", &[Way::Connect], "denied"),
+            ("shut.example.com:443", &[Way::Dns, Way::Connect], "denied"),
+        ] {
+            let explained = explained(&policy, "CONNECT", target);
+            assert_eq!(planes(&explained), ways, "{target}");
+            assert!(lines(&explained).contains(words), "{target}: {}", lines(&explained));
+            let gate = policy_check::gate(&policy, Some(vec!["93.184.216.34".parse().unwrap()])).unwrap();
+            let checked = egress::check(&gate, &Method::parse("CONNECT").unwrap(), target).unwrap();
+            assert_eq!(checked.outcome.is_ok(), verdict(&explained) == Verdict::Allow, "{target}");
+        }
+        for target in ["api.example.com", "https://api.example.com/v1/x"] {
+            assert!(Question::parse(Method::parse("CONNECT").unwrap(), target).is_err(), "{target}");
+        }
+    }
+
+    #[test]
+    fn nothing_lies_on_the_way_to_a_companion() {
+        let policy = compiled(
+            r#"
+            backend = "container"
+            image = "alpine"
+            companion = [{ name = "db", image = "postgres", ports = [5432] }]
+            proxy = [{ id = "corp", url = "http://proxy.example:3128" }]
+            egress.proxy = "corp"
+            "#,
+        );
+        let explained = explained(&policy, "GET", "db:5432");
+        assert!(verdict(&explained) == Verdict::Allow, "{}", lines(&explained));
+        let lines = lines(&explained);
+        assert!(lines.ends_with(&format!("{BESIDE}\n")), "{lines}");
+        assert!(!lines.contains("upstream") && !lines.contains("public"), "{lines}");
+    }
+
+    #[test]
+    fn a_bound_credential_opens_whatever_else_may_be_sent() {
+        let policy = |pinned: bool| {
+            compiled(&format!(
+                r#"
+                [[provider]]
+                id = "one"
+                authorized_uris = ["https://api.example.com/*"]
+                inject = {{ header = "authorization", value = "Bearer {{{{access_token}}}}" }}
+                pinned = {pinned}
+                "#
+            ))
+        };
+        for pinned in [true, false] {
+            let lines = lines(&explained(&policy(pinned), "GET", "https://api.example.com/x"));
+            assert!(lines.contains("because a credential is bound there"), "{pinned}: {lines}");
+            assert!(!lines.contains("names paths"), "{pinned}: {lines}");
+        }
+    }
 }

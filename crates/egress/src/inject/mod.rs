@@ -95,13 +95,13 @@ async fn prepare(
         exposed::read_as_placeholder(sending, gate, provider, target);
     }
     let redeemable = redeemable(sending, gate, provider.map(|p| p.id()), form)?;
-    if grant.is_pinned() {
+    if grant.refuses_own_credentials() {
         agent_credentials::refuse_own(sending, provider, target, form)?;
         // A session from elsewhere would authenticate as well, and APIs need none.
         sending.fields.remove("cookie");
     }
     let Some(provider) = provider else {
-        if grant.is_pinned() {
+        if grant.refuses_own_credentials() {
             ask_for_whole_response(sending);
         }
         return Ok(None);
