@@ -284,6 +284,54 @@ fn loopback_of_this_machine_is_told_how_it_is_reached() {
 }
 
 #[test]
+fn what_is_denied_elsewhere_is_not_told_as_allowed() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let home = site.folder("config");
+    fs::create_dir(home.join("lockgate")).expect("room");
+    let own = "[[egress.deny]]\nhost = \"files.example.com\"\nreason = \"not from here\"\n";
+    fs::write(home.join("lockgate/config.toml"), own).expect("room");
+    fs::set_permissions(home.join("lockgate"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let file = site.workspace().join("lockgate.toml");
+    fs::write(&file, "# Of this project.\n").expect("room");
+    let home = home.display();
+    let say =
+        |words: &str| site.shell().run(&format!("export XDG_CONFIG_HOME='{home}'\nlockgate policy {words}"));
+    let ended = say("deny '**.example.org'");
+    assert!(
+        ended.code == 0 && read(&file).starts_with("# Of this project.\n\n[egress]\n"),
+        "{}",
+        read(&file)
+    );
+    for (target, note) in [
+        ("www.example.org", "note: www.example.org stays denied by egress.deny[0] in lockgate.toml: "),
+        (
+            "https://www.example.org/v1/*",
+            "note: https://www.example.org/v1/* stays denied by egress.deny[0] in ",
+        ),
+        ("files.example.com", ": not from here"),
+    ] {
+        let ended = say(&format!("allow '{target}'"));
+        assert!(ended.code == 0 && ended.stderr.contains(note), "{target}: {ended}");
+    }
+    let ended = say("allow api.example.com");
+    assert!(ended.code == 0 && !ended.stderr.contains("note:"), "{ended}");
+}
+
+#[test]
+fn a_tunnel_is_explained_as_it_is_checked() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let rule = "[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\nmethods = [\"GET\"]\n";
+    let policy = site.file("tunnel.toml", rule).display().to_string();
+    for (target, code) in [("api.example.com:443", 0), ("api.example.com:8443", 1), ("api.example.com", 1)] {
+        for word in ["check", "explain"] {
+            let ended = site.lockgate(&["policy", word, "--policy", &policy, "--method", "CONNECT", target]);
+            assert_eq!(ended.code, code, "{word} {target}: {ended}");
+            assert!(!ended.stdout.contains("redirected") && !ended.stdout.contains("methods of"), "{ended}");
+        }
+    }
+}
+
+#[test]
 fn what_is_shown_of_the_configuration_is_a_policy() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let ended = site.shell().run("lockgate config show --preset github --allow a.example.org > shown.toml && lockgate policy ls --policy shown.toml",

@@ -118,7 +118,7 @@ fn a_rule_that_is_there_is_known_in_any_spelling() {
         &site,
         "lockgate policy allow --policy p.toml api.example.com.",
         0,
-        &["denies api.example.com. as well"],
+        &["api.example.com. stays denied by egress.deny[0] in ", "api.example.com is denied"],
     );
 }
 

@@ -24,6 +24,7 @@ mod run_name;
 pub(crate) mod runs;
 pub(crate) mod sidecar;
 mod spec;
+mod standing_denial;
 mod url;
 pub(crate) mod version;
 

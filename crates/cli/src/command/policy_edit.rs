@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use policy::{ConfigError, Layers, Origin, RunConfig};
+use policy::{ConfigError, Layers, Origin, Policy, RunConfig};
 use runtime::{Settings, StateDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use sandbox::Caller;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use super::policy_rule::{give_reason, is_same, names, push, rule, tables};
+use super::standing_denial::standing_denial;
 use crate::arguments::PolicyFile;
 use crate::exit::{Done, Usage};
 use crate::output;
@@ -116,18 +117,18 @@ impl PolicyText {
         })
     }
 
-    /// Refuses content that no run would accept.
-    fn compile(&self, config: RunConfig) -> Result<(), anyhow::Error> {
-        match self.approval {
+    /// Refuses content that no run would accept. Returns the policy that the layers below and this content come to.
+    fn compile(&self, config: RunConfig) -> Result<Policy, anyhow::Error> {
+        let spec = match self.approval {
             Some(_) => Settings::of_project(&self.name, config, &self.caller)?,
             None => Settings::of_file(&self.name, config, &self.caller)?,
         };
-        Ok(())
+        Ok(spec.policy)
     }
 
-    /// Writes the new content if it compiles.
-    fn write(&self, text: &str) -> Result<(), anyhow::Error> {
-        self.compile(self.parse(text)?)?;
+    /// Writes the new content if it compiles, and returns its policy.
+    fn write(&self, text: &str) -> Result<Policy, anyhow::Error> {
+        let policy = self.compile(self.parse(text)?)?;
         match &self.approval {
             Some(Approval { state, given: true }) => {
                 // Both contents count meanwhile: no run that starts now is refused.
@@ -141,7 +142,7 @@ impl PolicyText {
                 self.tell_unapproved();
             }
         }
-        Ok(())
+        Ok(policy)
     }
 
     /// Warns if no run would accept the content.
@@ -241,6 +242,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
     let mut document: DocumentMut = start
         .parse()
         .map_err(|error: toml_edit::TomlError| file.unreadable(error.to_string().trim_end().to_owned()))?;
+    let head = take_head(&mut document);
     let egress = document.entry("egress").or_insert_with(|| Item::Table(Table::new()));
     // An inline table cannot hold `[[…]]` blocks.
     let none = if egress.is_inline_table() {
@@ -268,26 +270,41 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
             added.push(target.as_str());
         }
     }
-    if !added.is_empty() {
-        file.write(&as_before(start, document.to_string()))?;
+    let policy = if added.is_empty() {
+        file.tell_unapproved();
+        file.compile(file.parse(&file.text)?)?
+    } else {
+        let policy = file.write(&as_before(start, format!("{head}{document}")))?;
         let is_approved = file.approval.as_ref().is_none_or(|approval| approval.given);
         let once = if is_approved { "" } else { ", once you have approved it" };
         output::tell(&format!("{name}: {list} {}, for runs that begin from now on{once}", added.join(", ")));
-    } else {
-        file.tell_unapproved();
-    }
+        policy
+    };
     for exact in added.iter().filter(|target| list == "allow" && names_the_root(target)) {
         let all = exact.trim_end_matches('/');
         output::tell(&format!("note: that is `/` of it and nothing below; {all}/* is all of it"));
     }
     let denied = document.get("egress").and_then(|egress| egress.get("deny")).filter(|_| list == "allow");
-    for target in targets {
+    for target in targets.iter().filter(|_| list == "allow") {
         let is_denied = |there: Table| ["host", "url"].iter().any(|key| names(&there, key, target));
-        if denied.is_some_and(|denied| tables(denied).any(is_denied)) {
+        if let Some(denial) = standing_denial(&policy, target) {
+            let by = denial.rule.map(|rule| format!(" by {rule}")).unwrap_or_default();
+            output::tell(&format!("note: {target} stays denied{by}: {}", denial.reason));
+        } else if denied.is_some_and(|denied| tables(denied).any(is_denied)) {
             output::tell(&format!("note: {name} denies {target} as well, and what is denied stays so"));
         }
     }
     Ok(0)
+}
+
+/// Takes the comments of a file that has nothing else: what is added would go above them.
+fn take_head(document: &mut DocumentMut) -> String {
+    let comments = document.trailing().as_str().unwrap_or_default().trim_end().to_owned();
+    if !document.is_empty() || comments.is_empty() {
+        return String::new();
+    }
+    document.set_trailing("");
+    comments + "\n\n"
 }
 
 /// Restores the line ends of the original text, and its byte order mark.
@@ -379,6 +396,21 @@ mod tests {
             ("", "b = 2\n"),
         ] {
             assert_eq!(changed(before), after);
+        }
+    }
+
+    #[test]
+    fn what_is_added_goes_below_the_comments_at_the_head() {
+        for (before, after) in [
+            ("# What this is.\n", "# What this is.\n\n[egress]\n"),
+            ("# One.\n\n# Two.", "# One.\n\n# Two.\n\n[egress]\n"),
+            ("\n", "[egress]\n\n"),
+            ("# Of a.\na = 1\n# Last.\n", "# Of a.\na = 1\n\n[egress]\n# Last.\n"),
+        ] {
+            let mut document: DocumentMut = before.parse().unwrap();
+            let head = take_head(&mut document);
+            document.insert("egress", Item::Table(Table::new()));
+            assert_eq!(format!("{head}{document}"), after, "{before:?}");
         }
     }
 
