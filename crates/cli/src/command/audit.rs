@@ -180,43 +180,59 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
     }
 }
 
+/// The records of a run, or of one of its companions, in a file.
+struct Chain {
+    companion: Option<String>,
+    path: PathBuf,
+}
+
+impl Chain {
+    fn of_run(path: PathBuf) -> Self {
+        Self { companion: None, path }
+    }
+
+    /// What its messages begin with.
+    fn whose(&self) -> String {
+        let whose = |name: &String| format!("companion {}: ", output::plain(name));
+        self.companion.as_ref().map(whose).unwrap_or_default()
+    }
+}
+
 /// Verifies the chain of a run and those of its companions, or the chain of a file.
 fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
     key.as_deref().map_or(Ok(()), refuse_malformed)?;
-    let mut chains: Vec<(String, PathBuf)> = Vec::new();
     // A word alone is a run's: what a command has left under such a name in the current folder is not asked.
-    if !run.contains('/') && Path::new(run).extension().is_none() {
+    let (own, companions) = if !run.contains('/') && Path::new(run).extension().is_none() {
         let run = find(state, run)?;
         if let Some(why) = never_asked(state, &run) {
             return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
         }
-        refuse_others("", &state.audit(&run), &run, form)?;
-        chains.push((String::new(), state.audit(&run)));
-        for (name, path) in state.companion_audits(&run) {
-            let whose = format!("companion {name}: ");
-            refuse_others(&whose, &path, &run, form)?;
-            chains.push((whose, path));
+        let own = Chain::of_run(state.audit(&run));
+        let companions = state.companion_audits(&run).into_iter();
+        let companions: Vec<_> =
+            companions.map(|(name, path)| Chain { companion: Some(name), path }).collect();
+        for chain in std::iter::once(&own).chain(&companions) {
+            refuse_others(chain, &run, form)?;
         }
+        (own, companions)
     } else if Path::new(run).is_file() {
-        chains.push((String::new(), run.into()));
+        (Chain::of_run(run.into()), Vec::new())
     } else {
         let how = if Path::new(run).exists() { "is no file" } else { "is not there" };
         return Err(Usage::error(
             format!("`{}` {how}", output::plain(run)),
             "name a run, or the path of an audit file",
         ));
-    }
+    };
     let key = match key {
         Some(key) => key,
         None => runtime::audit_public_key(state)?,
     };
     let ended = run_of(state, run).is_some_and(|record| record.state == RunState::Ended);
-    for (whose, path) in &chains {
-        verify_chain(whose, path, key.trim(), ended, form)?;
+    for chain in std::iter::once(&own).chain(&companions) {
+        verify_chain(chain, key.trim(), ended, form)?;
     }
-    if let [(_, run), companions @ ..] = chains.as_slice() {
-        refuse_unnamed(run, companions, form)?;
-    }
+    refuse_unnamed(&own, &companions, form)?;
     Ok(0)
 }
 
@@ -232,44 +248,45 @@ fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
 }
 
 /// Compares the companions that a run's chain names with the files that are there.
-fn refuse_unnamed(run: &Path, companions: &[(String, PathBuf)], form: Form) -> Result<(), anyhow::Error> {
-    let mut named = egress::named_companions(open(run)?)?;
-    let told = |name: &str| format!("companion {name}: ");
-    for (whose, path) in companions {
-        let at = named.iter().position(|it| told(&it.name) == *whose);
-        let first = egress::first_hash(open(path)?)?;
+fn refuse_unnamed(own: &Chain, companions: &[Chain], form: Form) -> Result<(), anyhow::Error> {
+    let mut named = egress::named_companions(open(&own.path)?)?;
+    for chain in companions {
+        let at = named.iter().position(|it| Some(&it.name) == chain.companion.as_ref());
+        let first = egress::first_hash(open(&chain.path)?)?;
         if at.map(|at| named.swap_remove(at).first) != first {
-            return Err(broken(whose, "it is not the one that the run's audit names", form)?);
+            return Err(broken(chain, "it is not the one that the run's audit names", form)?);
         }
     }
-    match named.first() {
+    match named.into_iter().next() {
         Some(missing) => {
-            let whose = told(&output::plain(&missing.name));
-            Err(broken(&whose, "the run's audit names it, and it is not there", form)?)
+            // What names it is all there is of it.
+            let missing = Chain { companion: Some(missing.name), path: own.path.clone() };
+            Err(broken(&missing, "the run's audit names it, and it is not there", form)?)
         }
         None => Ok(()),
     }
 }
 
 /// Refuses a valid chain that belongs to another run.
-fn refuse_others(whose: &str, path: &Path, run: &RunId, form: Form) -> Result<(), anyhow::Error> {
+fn refuse_others(chain: &Chain, run: &RunId, form: Form) -> Result<(), anyhow::Error> {
+    let path = &chain.path;
     let Some(first) = lines(path)?.next().transpose()? else {
-        return Err(broken(whose, "it is empty", form)?);
+        return Err(broken(chain, "it is empty", form)?);
     };
     let why = match serde_json::from_str::<Entry>(&first) {
         Ok(entry) if entry.run == run.as_str() => return Ok(()),
         Ok(entry) => format!("{} is of run {}", path.display(), output::plain(&entry.run)),
         Err(error) => format!("the first record of {} is damaged: {error}", path.display()),
     };
-    Err(broken(whose, &why, form)?)
+    Err(broken(chain, &why, form)?)
 }
 
 /// Builds the error for an invalid audit, after reporting it as JSON if asked to.
-fn broken(whose: &str, why: &str, form: Form) -> Result<anyhow::Error, anyhow::Error> {
+fn broken(chain: &Chain, why: &str, form: Form) -> Result<anyhow::Error, anyhow::Error> {
     if form == Form::Json {
         output::data(&serde_json::json!({"holds": false, "why": why}).to_string())?;
     }
-    Ok(Usage::no(format!("{whose}the audit does not hold: {why}")))
+    Ok(Usage::no(format!("{}the audit does not hold: {why}", chain.whose())))
 }
 
 /// Finds the record of the named run, if there is one.
@@ -277,14 +294,14 @@ fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
     RunRecord::read(state, &find(state, run).ok()?).ok()
 }
 
-fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) -> Result<(), anyhow::Error> {
-    let report = match egress::verify(open(path)?, key) {
+fn verify_chain(chain: &Chain, key: &str, ended: bool, form: Form) -> Result<(), anyhow::Error> {
+    let report = match egress::verify(open(&chain.path)?, key) {
         Ok(report) => report,
-        Err(VerifyError::Empty) => return Err(broken(whose, "it is empty", form)?),
-        Err(error) => return Err(broken(whose, &error.to_string(), form)?),
+        Err(VerifyError::Empty) => return Err(broken(chain, "it is empty", form)?),
+        Err(error) => return Err(broken(chain, &error.to_string(), form)?),
     };
     if ended && !report.closed {
-        return Err(broken(whose, "its run ended, and it does not: records were cut off at its end", form)?);
+        return Err(broken(chain, "its run ended, and it does not: records were cut off at its end", form)?);
     }
     if form == Form::Json {
         let json = serde_json::json!({
@@ -308,7 +325,7 @@ fn verify_chain(whose: &str, path: &Path, key: &str, ended: bool, form: Form) ->
             format!("; {omitted} of requests that no rule granted left out, because it was full")
         }
     };
-    let found = format!("{whose}valid: {records}, {signatures}, {end}{omitted}");
+    let found = format!("{}valid: {records}, {signatures}, {end}{omitted}", chain.whose());
     Ok(output::data(&found)?)
 }
 
@@ -387,8 +404,38 @@ mod tests {
         let read: Vec<String> = lines(&state.audit(&run)).unwrap().map(Result::unwrap).collect();
         assert_eq!(read, ["\u{fffd}{}", "{\"seq\":1}"]);
         show_text(&state, &run).unwrap();
-        let error = refuse_others("", &state.audit(&run), &run, Form::Text).unwrap_err().to_string();
+        let chain = Chain::of_run(state.audit(&run));
+        let error = refuse_others(&chain, &run, Form::Text).unwrap_err().to_string();
         assert!(error.starts_with("the audit does not hold: the first record of "), "{error}");
+    }
+
+    #[test]
+    fn a_companion_is_compared_by_its_name_and_told_without_control_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Chain::of_run(folder.path().join("own.jsonl"));
+        let hash = "a".repeat(64);
+        let opened = serde_json::json!({
+            "seq": 0, "ts": "T", "run": RUN, "plane": "gate", "action": "companion", "target": "d\u{1b}b",
+            "outcome": "allowed", "sent": 0, "received": 0, "us": 0, "prev": "0", "image": "sha256:1", "chain": hash,
+        });
+        std::fs::write(&own.path, format!("{opened}\n")).unwrap();
+        let path = folder.path().join("companion.jsonl");
+        let mut first = opened.clone();
+        first["hash"] = hash.as_str().into();
+        std::fs::write(&path, format!("{first}\n")).unwrap();
+        let why = |companions: &[Chain]| {
+            refuse_unnamed(&own, companions, Form::Text).map_err(|error| error.to_string())
+        };
+        let named = |name: &str| Chain { companion: Some(name.into()), path: path.clone() };
+        let shown = named("d\u{1b}b").whose();
+        assert!(shown.starts_with("companion d") && !shown.contains('\u{1b}'), "{shown:?}");
+        assert_eq!(why(&[named("d\u{1b}b")]), Ok(()));
+        let other = why(&[named(shown.trim_start_matches("companion ").trim_end_matches(": "))]).unwrap_err();
+        assert!(other.ends_with("it is not the one that the run's audit names"), "{other}");
+        assert_eq!(
+            why(&[]).unwrap_err(),
+            format!("{shown}the audit does not hold: the run's audit names it, and it is not there")
+        );
     }
 
     #[test]
