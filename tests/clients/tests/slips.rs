@@ -131,6 +131,14 @@ fn a_sidecar_s_files_are_named_where_they_cannot_be_written() {
         );
         told(&site, &script, 2, &["none/x", "name a file in a folder that you may write to"]);
     }
+    let script = "timeout 20 $PRODUCT sidecar --policy s.toml --forward 127.0.0.1:0 --audit none/";
+    told(&site, script, 2, &["there is no folder none/", "make it first"]);
+}
+
+#[test]
+fn rows_that_cannot_be_read_are_named() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    told(&site, "lockgate policy check --jsonl </", 2, &["failed to read stdin", "Is a directory"]);
 }
 
 #[test]

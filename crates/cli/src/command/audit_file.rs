@@ -1,6 +1,7 @@
 //! `lockgate sidecar --audit`: opens and locks the file of the records. It must be new or empty, regular, and not in use.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,6 +37,10 @@ pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<A
     let mut options = OpenOptions::new();
     // It says what an agent asked for: for nobody else to read, as those of runs are.
     options.append(true).mode(0o600);
+    if path.as_os_str().as_bytes().ends_with(b"/") && !path.is_dir() {
+        let what = format!("--audit: there is no folder {}", path.display());
+        return Err(Usage::error(what, "make it first, or name a file"));
+    }
     let path = match path.is_dir() {
         true => {
             options.create_new(true);
@@ -76,18 +81,31 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn records_are_for_their_owner_alone() {
-        let folder = tempfile::tempdir().unwrap();
+    fn state(folder: &Path) -> StateDirectory {
         let caller = Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             superuser: false,
             home: None,
-            directory: folder.path().into(),
-            environment: vec![("XDG_STATE_HOME".into(), folder.path().into())],
+            directory: folder.into(),
+            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
         };
-        let state = StateDirectory::of(&caller).unwrap();
+        StateDirectory::of(&caller).unwrap()
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_not_called_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let error = open(&folder.path().join("none/"), &run, &state(folder.path())).unwrap_err();
+        assert!(error.to_string().starts_with("--audit: there is no folder "), "{error}");
+        assert!(!folder.path().join("none").exists());
+    }
+
+    #[test]
+    fn records_are_for_their_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         let in_a_folder = folder.path().join("records");
         std::fs::create_dir(&in_a_folder).unwrap();

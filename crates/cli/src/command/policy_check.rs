@@ -74,7 +74,7 @@ pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let method = method_of(&arguments.method)?;
     match &arguments.target {
         Some(target) => one(&policy, &method, target, arguments),
-        None => rows(&policy, &method),
+        None => rows(&policy, &method, std::io::stdin().lock()),
     }
 }
 
@@ -142,27 +142,21 @@ pub(super) fn gate(
     policy: &Policy,
     resolves: Option<Vec<IpAddr>>,
 ) -> Result<std::rc::Rc<Gate>, anyhow::Error> {
+    let run = runtime::new_run_id()?;
     let options = GateOptions {
-        policy: policy.clone(),
-        spending: policy::Spending::default(),
-        names: egress::NameRange::default(),
-        run: runtime::new_run_id()?,
         files: Files::open(None)?,
         answers: resolves.map(Answers::Given),
-        audit: None,
-        notices: None,
-        authority: None,
-        companions: egress::Companions::default(),
-        machine: Vec::new(),
-        credential_config: egress::CredentialConfig::default(),
+        ..GateOptions::new(policy.clone(), policy::Spending::default(), run)
     };
     Ok(Gate::open(options)?)
 }
 
-fn rows(policy: &Policy, method: &Method) -> Done {
+fn rows(policy: &Policy, method: &Method, stdin: impl BufRead) -> Done {
     let (mut unreadable, mut others) = (None, 0_u64);
-    for (number, line) in (1..).zip(std::io::stdin().lock().split(b'\n')) {
-        let line = line?;
+    for (number, line) in (1..).zip(stdin.split(b'\n')) {
+        let line = line.map_err(|error| {
+            Usage::error(format!("failed to read stdin: {error}"), "give it rows from a file or a pipe")
+        })?;
         if line.trim_ascii().is_empty() {
             continue;
         }
@@ -219,6 +213,14 @@ fn rows(policy: &Policy, method: &Method) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_cannot_be_read_are_said_to_come_from_stdin() {
+        let folder = std::io::BufReader::new(std::fs::File::open("/").unwrap());
+        let error = rows(&Policy::default(), &Method::parse("GET").unwrap(), folder).unwrap_err();
+        assert!(error.downcast_ref::<Usage>().is_some(), "{error}");
+        assert!(error.to_string().starts_with("failed to read stdin: "), "{error}");
+    }
 
     #[test]
     fn an_id_is_told_again_as_it_was_written() {

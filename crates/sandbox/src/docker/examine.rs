@@ -30,8 +30,7 @@ struct Found {
 #[must_use]
 pub fn examine_engine(caller: &Caller) -> Vec<Check> {
     let lacks = |error: &Error| {
-        let remedy = error.remedy();
-        vec![Check::lacks(GROUP, WHAT, Verdict::Weaker, error.to_string(), remedy)]
+        vec![Check::lacks(GROUP, WHAT, Verdict::Weaker, what_is_wrong(error), error.remedy())]
     };
     let found = match socket(caller).and_then(|socket| apart(LONGEST, || async { find(&socket).await })) {
         Ok(found) => found,
@@ -44,6 +43,14 @@ pub fn examine_engine(caller: &Caller) -> Vec<Check> {
             vec![engine, Check::works(GROUP, "docker, sidecars", describe_pool(found.waiting, size))]
         }
         Err(error) => [vec![engine], lacks(&error)].concat(),
+    }
+}
+
+/// Words an error where no run is planned.
+fn what_is_wrong(error: &Error) -> String {
+    match error {
+        Error::Refused { what, .. } | Error::Unknown { what, .. } => what.clone(),
+        error => error.to_string(),
     }
 }
 
@@ -104,6 +111,17 @@ mod tests {
         );
         let docker = describe(&found(EngineKind::Docker, true));
         assert!(docker.ends_with("without root: its root is you, and the command's user inside"), "{docker}");
+    }
+
+    #[test]
+    fn an_engine_that_is_not_there_is_told_without_a_run() {
+        let environment = vec![("DOCKER_HOST".into(), "tcp://192.0.2.1:1".into())];
+        let caller = Caller { environment, ..Caller::new(0, 0, "/") };
+        for check in examine_engine(&caller) {
+            assert!(!check.detail.contains("plan the run") && check.remedy.is_some(), "{}", check.detail);
+        }
+        let refused = Error::Refused { what: "the engine cannot be used".into(), remedy: None };
+        assert_eq!(what_is_wrong(&refused), "the engine cannot be used");
     }
 
     #[test]
