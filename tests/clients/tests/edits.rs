@@ -334,6 +334,11 @@ fn a_tunnel_is_explained_as_it_is_checked() {
 #[test]
 fn what_is_shown_of_the_configuration_is_a_policy() {
     let Some(site) = Site::for_test(NEEDS) else { return };
+    let ended = site.shell().run(
+        r#"export SYSTEM_PROXIES='[{"id": "corp", "url": "http://bob:word@proxy.example:3128"}]'
+        lockgate config show > shown.toml && cat shown.toml && lockgate policy ls --policy shown.toml"#,
+    );
+    assert!(ended.code == 0 && ended.stdout.contains("http://proxy.example:3128"), "{ended}");
     let ended = site.shell().run("lockgate config show --preset github --allow a.example.org > shown.toml && lockgate policy ls --policy shown.toml",
     );
     assert!(

@@ -1,6 +1,6 @@
 //! `lockgate config`: the merged configuration, and where each value came from.
 
-use policy::Merged;
+use policy::{Merged, ProviderId};
 use runtime::{Settings, StateDirectory};
 
 use super::spec;
@@ -19,8 +19,10 @@ pub(crate) fn config(command: Config) -> Done {
         Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {
             output::data(&serde_json::json!({"field": field, "value": value, "origin": origin}).to_string())
         }),
-        Form::Text if origin => rows.iter().try_for_each(|row| tell(row, &format!("  # {}", row.origin))),
-        Form::Text => joined(rows).iter().try_for_each(|row| tell(row, "")),
+        Form::Text if origin => {
+            said_by_files(rows).iter().try_for_each(|row| tell(row, &format!("  # {}", row.origin)))
+        }
+        Form::Text => joined(said_by_files(rows)).iter().try_for_each(|row| tell(row, "")),
     }?;
     if let Err(error) = layers.compile() {
         let error = runtime::Error::from(error);
@@ -33,6 +35,18 @@ pub(crate) fn config(command: Config) -> Done {
 /// Formats one setting as a line of a file. A project's file may contain any names.
 fn tell(row: &Merged, remark: &str) -> std::io::Result<()> {
     output::data(&output::plain(&format!("{} = {}{remark}", row.field, row.value)))
+}
+
+/// Leaves out what no file may say: the names under which this program keeps the users and passwords of a platform's proxies.
+fn said_by_files(mut rows: Vec<Merged>) -> Vec<Merged> {
+    let proxies = rows.iter_mut().filter(|row| row.field == "proxy");
+    let proxies = proxies.filter_map(|row| row.value.as_array_mut()).flatten();
+    for proxy in proxies.filter_map(toml::Value::as_table_mut) {
+        if proxy.get("credential").and_then(toml::Value::as_str).is_some_and(ProviderId::is_own) {
+            proxy.remove("credential");
+        }
+    }
+    rows
 }
 
 /// Merges the rows of a list to which several layers add into one.
@@ -51,6 +65,23 @@ fn joined(rows: Vec<Merged>) -> Vec<Merged> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_told_as_a_file_is_what_a_file_may_say() {
+        let proxies: toml::Table = toml::from_str(
+            r#"proxy = [
+                { id = "system", url = "http://a:1", credential = "@lockgate/system-proxy-1" },
+                { id = "own", url = "http://b:1", credential = "corp" },
+            ]"#,
+        )
+        .unwrap();
+        let row = Merged { field: "proxy".into(), value: proxies["proxy"].clone(), origin: String::new() };
+        let rows = said_by_files(vec![row]);
+        let text = format!("proxy = {}", rows[0].value);
+        let config: policy::RunConfig = toml::from_str(&text).unwrap();
+        let credentials: Vec<_> = config.proxy.iter().map(|proxy| proxy.credential.as_deref()).collect();
+        assert_eq!(credentials, [None, Some("corp")], "{text}");
+    }
 
     #[test]
     fn a_list_of_two_layers_is_one() {
