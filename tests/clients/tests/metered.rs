@@ -68,3 +68,15 @@ fn a_stream_that_reports_no_usage_ends_a_budget() {
     assert!(format!("{ended}").contains("include_usage"), "it is not said what to do: {ended}");
     assert_eq!(site.requests().len(), 1);
 }
+
+#[test]
+fn an_answer_that_is_cut_for_the_agent_is_counted_whole() {
+    let short = r#"printf 'short=%s\n' "$(curl -sS -m 20 -H 'x-provider: openai' -H 'x-max-response-size: 9' \
+        -H 'x-target: https://api.openai.com/v1/chat/completions' -H 'content-type: application/json' \
+        -d "{\"model\":\"gpt-5\",$chat}" "$SIDECAR_URL/proxy" | wc -c)""#;
+    let script = format!("{short}; ask 2 chat/completions \"$chat\"");
+    let Some((site, ended)) = run("llm.budget = { tokens = 100000 }\n", &script) else { return };
+    assert!(ended.stdout.contains("short=9\n2=200\n"), "{ended}");
+    let models = models(&site);
+    assert_eq!(models["output_tokens"], 2 * OUTPUT_TOKENS, "{models}");
+}

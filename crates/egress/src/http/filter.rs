@@ -113,6 +113,11 @@ impl<'a> Filter<'a> {
         self.account = Some(account);
     }
 
+    /// Whether the usage of a model is read from the response.
+    pub(super) fn is_metered(&self) -> bool {
+        self.account.is_some()
+    }
+
     /// Notes that the whole response has passed.
     pub(super) fn mark_whole(&mut self) {
         self.account.iter_mut().for_each(Account::mark_whole);

@@ -309,13 +309,11 @@ async fn gather_if_bounded(
     let has_body = length != ResponseBody::Framed(BodyLength::None);
     let Some(max_body) = handling.max_body.filter(|_| has_body) else { return Ok(None) };
     let gathered = by_deadline(handling.deadline, pin!(gather(body, filter, max_body, received))).await?;
-    if !gathered.is_cut {
-        filter.mark_whole();
-    }
     Ok(Some(gathered))
 }
 
-/// Gathers a body up to a size. It is masked before it is cut, so that no part of a credential is left at the cut (C11).
+/// Gathers a body up to a size. It is masked before it is cut, so that no part of a credential is left at the cut (C11). A model's answer is
+/// read to its end, where its usage stands.
 async fn gather(
     body: &mut Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
@@ -323,19 +321,24 @@ async fn gather(
     received: &Cell<u64>,
 ) -> io::Result<Gathered> {
     let mut all = BytesMut::new();
-    while let Some(mut piece) = body.next().await? {
+    loop {
+        let Some(mut piece) = body.next().await? else {
+            all.extend_from_slice(&filter.end()?);
+            filter.mark_whole();
+            break;
+        };
         received.set(received.get() + piece.len() as u64);
         tokio::task::consume_budget().await;
-        while !piece.is_empty() && all.len() <= max_body {
+        while !piece.is_empty() && (all.len() <= max_body || filter.is_metered()) {
             let part = piece.split_to(piece.len().min(filter.max_piece()));
-            filter.piece(part)?.iter().for_each(|settled| all.extend_from_slice(settled));
+            let settled = filter.piece(part)?;
+            if all.len() <= max_body {
+                settled.iter().for_each(|settled| all.extend_from_slice(settled));
+            }
         }
-        if all.len() > max_body {
+        if all.len() > max_body && !filter.is_metered() {
             break;
         }
-    }
-    if all.len() <= max_body {
-        all.extend_from_slice(&filter.end()?);
     }
     let is_cut = all.len() > max_body;
     all.truncate(max_body);
