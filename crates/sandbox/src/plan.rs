@@ -90,11 +90,11 @@ pub fn plan(
     refuse_link(spec, caller, host)?;
     protect::refuse_unknown(&spec.open)?;
     let mut notices = spec.notices.clone();
-    for path in &spec.open {
-        notices.push(format!(
-            "`{}` is not protected in this run: what it holds is run or trusted here",
-            path.display()
-        ));
+    // A workspace that is read-only is so as a whole.
+    if spec.workspace_mode != WorkspaceMode::ReadOnly {
+        notices.extend(spec.open.iter().map(|path| {
+            format!("`{}` is not protected in this run: what it holds is run or trusted here", path.display())
+        }));
     }
     let limits = plan_limits(spec, host, &mut notices)?;
     let tools = bring_tools(spec, caller, additions)?;

@@ -474,3 +474,12 @@ proptest! {
         once(&Step::Seccomp);
     }
 }
+
+#[test]
+fn a_path_that_is_opened_is_told_of_where_it_can_be_written() {
+    for (mode, told) in [("rw", 1), ("ro", 0)] {
+        let plan = planned(&format!("workspace = {{ mode = \"{mode}\", open = [\".vscode\"] }}")).unwrap();
+        let opened = plan.notices.iter().filter(|it| it.starts_with("`.vscode` is not protected"));
+        assert_eq!(opened.count(), told, "{mode}: {:?}", plan.notices);
+    }
+}
