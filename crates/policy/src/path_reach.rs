@@ -66,6 +66,17 @@ impl PathReach {
         }
     }
 
+    /// Returns whether some path is covered by both, octet for octet.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (_, Self::Any) => true,
+            (Self::Exact(exact), paths) | (paths, Self::Exact(exact)) => paths.covers(&exact.written),
+            (Self::Prefix(a), Self::Prefix(b)) => {
+                a.written.starts_with(&b.written) || b.written.starts_with(&a.written)
+            }
+        }
+    }
+
     /// Returns whether some server could take `path` for one that the rule covers. For deny rules.
     pub(crate) fn may_reach(&self, path: &Path) -> bool {
         path.check_cannot_climb(EncodedSlash::Allow).is_err()

@@ -150,6 +150,32 @@ impl HostPattern {
         }
     }
 
+    /// Returns whether some host is covered by both patterns.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let are_nested = |a: &Hostname, b: &Hostname| a == b || a.is_below(b) || b.is_below(a);
+        match (self, other) {
+            (Self::Exact(name), pattern) | (pattern, Self::Exact(name)) => {
+                pattern.matches(&Host::Name(name.clone()))
+            }
+            (Self::Address(address), pattern) | (pattern, Self::Address(address)) => {
+                pattern.matches(&Host::Address(*address))
+            }
+            (Self::OneLabel(a), Self::OneLabel(b)) => a == b,
+            (Self::OneLabel(one), Self::ManyLabels(many)) | (Self::ManyLabels(many), Self::OneLabel(one)) => {
+                one == many || one.is_below(many)
+            }
+            (Self::OneLabel(one), Self::ApexAndBelow(apex))
+            | (Self::ApexAndBelow(apex), Self::OneLabel(one)) => {
+                one == apex
+                    || one.is_below(apex)
+                    || Self::OneLabel(one.clone()).matches(&Host::Name(apex.clone()))
+            }
+            (Self::ManyLabels(a) | Self::ApexAndBelow(a), Self::ManyLabels(b) | Self::ApexAndBelow(b)) => {
+                are_nested(a, b)
+            }
+        }
+    }
+
     /// Returns whether the pattern covers a host.
     #[must_use]
     pub fn matches(&self, host: &Host) -> bool {

@@ -1,6 +1,7 @@
 //! Providers: outside services with a credential. A provider defines where its credential is authorized and how it is injected
 //! into a request. This module never holds the credential itself.
 
+use crate::asked::Asked;
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::location::Location;
@@ -88,6 +89,13 @@ impl Provider {
         self.injections.iter().find(|injection| injection.covers(target))
     }
 
+    /// Returns whether an injection covers a request that is seen as a whole.
+    #[must_use]
+    pub fn injects_into(&self, asked: &Asked) -> bool {
+        let covers = |at: &Option<Reach>| at.as_ref().is_none_or(|reach| reach.covers_asked(asked));
+        self.injections.iter().any(|injection| covers(&injection.at))
+    }
+
     /// Returns its rate limit.
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
@@ -173,14 +181,14 @@ impl Provider {
             return Err(at.error("addresses", why));
         }
         let inject = config.inject.as_ref().map_or(&[][..], OneOrMany::as_slice);
-        let injections = inject.iter().map(|i| compile_injection(at, i)).collect::<Result<_, _>>()?;
+        let injections =
+            inject.iter().map(|i| compile_injection(at, i, &rules)).collect::<Result<Vec<_>, _>>()?;
         let env = config.env.as_ref().map_or(&[][..], OneOrMany::as_slice).to_vec();
         if let Some(bad) = env.iter().find(|name| !is_variable(name)) {
             return Err(at.error("env", format!("`{}` is not a variable's name", bad.escape_default())));
         }
         let first_uri = config.authorized_uris[0].clone();
         let pinned = config.pinned.unwrap_or(true);
-        let injections: Vec<Injection> = injections;
         let usual = if injections.is_empty() { Placeholders::Anywhere } else { Placeholders::InPlace };
         let placeholders = config.placeholders.unwrap_or(usual);
         let rate = config.rate.as_ref().map(|rate| compile_rate(at, rate)).transpose()?;
@@ -211,7 +219,12 @@ fn compile_rate(at: &Location<'_>, config: &RateConfig) -> Result<Rate, ConfigEr
     Ok(Rate { requests_per_minute: config.requests_per_minute, burst })
 }
 
-fn compile_injection(at: &Location<'_>, config: &InjectConfig) -> Result<Injection, ConfigError> {
+/// Compiles one `inject` of a provider with these authorized URIs.
+fn compile_injection(
+    at: &Location<'_>,
+    config: &InjectConfig,
+    authorized: &[AllowRule],
+) -> Result<Injection, ConfigError> {
     let bad = |field: &str, why: &str| at.error(&format!("inject.{field}"), why);
     let (place, value) = match (&config.header, &config.query, &config.basic) {
         (Some(header), None, None) => (InjectionSite::Header(header_name(at, header)?), &config.value),
@@ -234,6 +247,13 @@ fn compile_injection(at: &Location<'_>, config: &InjectConfig) -> Result<Injecti
     let field = format!("{}.inject.at", at.field);
     let within = Location { origin: at.origin, field: &field, width: at.width };
     let reach = config.at.as_ref().map(|url| Reach::from_url(&within, url)).transpose()?;
+    if let (Some(reach), Some(url)) = (&reach, &config.at)
+        && !authorized.iter().any(|rule| rule.reach.overlaps(reach))
+    {
+        let why =
+            format!("`{url}` is outside all of its `authorized_uris`, so nothing would be put in there");
+        return Err(bad("at", &why).with_hint("name a part of one of them, or add it to them"));
+    }
     Ok(Injection { place, value: value.clone(), at: reach })
 }
 

@@ -189,9 +189,30 @@ impl Reach {
 
     /// Returns whether the scope covers a target, by any method.
     pub(crate) fn covers(&self, target: &Target) -> bool {
-        self.is_at(target.host(), target.port())
-            && self.scheme.is_none_or(|scheme| scheme == target.scheme())
-            && self.path.covers(target.path().as_str())
+        self.covers_request(target.host(), target.port(), target.scheme(), target.path())
+    }
+
+    /// Returns whether the scope covers a request that is seen as a whole, by any method.
+    pub(crate) fn covers_asked(&self, asked: &Asked) -> bool {
+        match &asked.view {
+            View::Request { scheme, path, .. } => self.covers_request(&asked.host, asked.port, *scheme, path),
+            View::Tls | View::Opaque => false,
+        }
+    }
+
+    fn covers_request(&self, host: &Host, port: Port, scheme: Scheme, path: &Path) -> bool {
+        self.is_at(host, port)
+            && self.scheme.is_none_or(|own| own == scheme)
+            && self.path.covers(path.as_str())
+    }
+
+    /// Returns whether some target is in both scopes.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let share = |a: &[Port], b: &[Port]| a.iter().any(|port| b.contains(port));
+        self.host.overlaps(&other.host)
+            && self.ports.as_deref().zip(other.ports.as_deref()).is_none_or(|(a, b)| share(a, b))
+            && self.scheme.zip(other.scheme).is_none_or(|(a, b)| a == b)
+            && self.path.overlaps(&other.path)
     }
 
     /// Returns whether the scope covers host and port.

@@ -25,8 +25,12 @@ const DENIALS: &str = include_str!("../src/denial.rs");
 
 /// Returns the rows of the table after `<!-- table: NAME -->`, as cells without backticks.
 fn table(name: &str) -> Vec<Vec<String>> {
+    table_of(PAGE, name)
+}
+
+fn table_of(page: &str, name: &str) -> Vec<Vec<String>> {
     let mark = format!("<!-- table: {name} -->\n");
-    let (_, after) = PAGE.split_once(&mark).unwrap_or_else(|| panic!("the page has no table `{name}`"));
+    let (_, after) = page.split_once(&mark).unwrap_or_else(|| panic!("the page has no table `{name}`"));
     let mut lines = after.lines().take_while(|line| line.starts_with('|'));
     let width = cells(lines.next().unwrap_or_default()).len();
     let rows: Vec<_> = lines.skip(1).map(cells).collect();
@@ -64,11 +68,15 @@ fn is(word: &str, yes: &str, no: &str) -> bool {
 
 /// Judges all rows of a table, and fails with every wrong one.
 fn each_row(name: &str, judge: impl Fn(&[String]) -> Result<(), String>) {
-    let wrong: Vec<String> = table(name)
+    each_row_of(PAGE, name, judge);
+}
+
+fn each_row_of(page: &str, name: &str, judge: impl Fn(&[String]) -> Result<(), String>) {
+    let wrong: Vec<String> = table_of(page, name)
         .iter()
         .filter_map(|row| judge(row).err().map(|why| format!("{}: {why}", row.join(" | "))))
         .collect();
-    assert!(wrong.is_empty(), "docs/policy.md, {name}:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "the table {name}:\n{}", wrong.join("\n"));
 }
 
 fn expect(found: impl std::fmt::Debug + PartialEq, wanted: impl Into<String>) -> Result<(), String> {
@@ -280,6 +288,19 @@ fn providers_are_those_of_their_page() {
         .collect();
     let known: Vec<String> = policy::provider_names().unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(rows, known);
+}
+
+#[test]
+fn injections_are_accepted_and_rejected_as_said() {
+    let page = include_str!("../../../docs/providers.md");
+    each_row_of(page, "injections", |row| {
+        let found = compile(&format!("[[provider]]\nid = \"example\"\n{}", row[0].replace("; ", "\n")));
+        match (is(&row[1], "accepted", "rejected"), found) {
+            (true, Ok(_)) => Ok(()),
+            (false, Err(error)) if error.replace('`', "").contains(&row[2].replace('`', "")) => Ok(()),
+            (_, found) => Err(format!("the code says {found:?}")),
+        }
+    });
 }
 
 #[test]

@@ -17,6 +17,31 @@ methods = ["POST"]
 "#;
 
 #[test]
+fn where_no_injection_covers_a_request_its_credential_is_not_said_to_be_put_in() {
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let provider = |inject: &str| {
+        let uris = "authorized_uris = [\"https://protocols.example/*\"]";
+        format!("[[provider]]\nid = \"one\"\n{uris}\nenv = \"ONE_TOKEN\"\n{inject}\n")
+    };
+    let part = "inject = { basic = \"me:{{access_token}}\", at = \"https://protocols.example/v1/*\" }";
+    let exposed = "[env.variable.ONE_TOKEN]\nexpose = true\n";
+    let (put_in, placed) =
+        ("; its credential is put in", "; no `inject` covers it: its credential goes where");
+    for (policy, path, says) in [
+        (provider(part), "v1/x", put_in),
+        (provider(part), "v2/x", placed),
+        (provider(""), "v1/x", placed),
+        (provider(&format!("{part}\n{exposed}")), "v2/x", "; no `inject` covers it: the command places"),
+    ] {
+        let policy = site.file("explained.toml", &policy).to_string_lossy().into_owned();
+        let target = format!("https://protocols.example/{path}");
+        let ended = site.lockgate(&["policy", "explain", "--policy", &policy, &target]);
+        assert!(ended.code == 0 && ended.stdout.contains(says), "{says}: {ended}");
+        assert_eq!(ended.stdout.contains(put_in), says == put_in, "{ended}");
+    }
+}
+
+#[test]
 fn one_object_says_what_is_asked_and_what_becomes_of_it_on_each_way() {
     let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
     site.keep("one", "access_token", Canary::draw().text());

@@ -287,10 +287,18 @@ fn how(policy: &Policy, grant: &Grant, asked: &Asked) -> &'static str {
             "; TLS is opened, because a deny rule names paths or methods"
         }
         (Carriage::Terminated, _) => "; TLS is opened, because it names paths or methods",
-        (Carriage::Request, Some(provider)) if !provider.exposed().is_empty() => {
-            "; its credential is put in, and is exposed to the command as well"
+        (Carriage::Request, Some(provider)) => {
+            match (provider.injects_into(asked), provider.exposed().is_empty()) {
+                (true, true) => "; its credential is put in",
+                (true, false) => "; its credential is put in, and is exposed to the command as well",
+                (false, true) => {
+                    "; no `inject` covers it: its credential goes where the agent places the placeholder"
+                }
+                (false, false) => {
+                    "; no `inject` covers it: the command places the credential, which is exposed to it"
+                }
+            }
         }
-        (Carriage::Request, Some(_)) => "; its credential is put in",
         (Carriage::Tls, _) => "; TLS is spliced, not opened",
         _ => "",
     }
