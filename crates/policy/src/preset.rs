@@ -83,7 +83,21 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
 /// # Errors
 /// If the embedded table is malformed, which a test rules out.
 pub fn web_searches() -> Result<Vec<String>, ConfigError> {
-    Ok(data()?.web_search.clone())
+    Ok(data()?.web_search.iter().map(|search| search.provider.clone()).collect())
+}
+
+/// Returns the built-in web search providers with their domains, in order of preference.
+pub(crate) fn web_search_domains() -> Result<&'static [WebSearch], ConfigError> {
+    Ok(&data()?.web_search)
+}
+
+/// A provider that searches the web.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebSearch {
+    pub(crate) provider: String,
+    /// Its domains. A run without it reaches none of them, and nothing below them.
+    pub(crate) domains: Vec<String>,
 }
 
 /// Returns the built-in provider that has an authorized URI at this host and port.
@@ -133,7 +147,7 @@ pub(crate) fn provider(name: &str, origin: &str, field: &str) -> Result<Provider
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Data {
-    web_search: Vec<String>,
+    web_search: Vec<WebSearch>,
     preset: BTreeMap<String, Preset>,
     provider: BTreeMap<String, ProviderConfig>,
 }

@@ -9,7 +9,7 @@ use crate::layer::{Layer, Layers};
 use crate::location::Location;
 use crate::origin::Origin;
 use crate::pattern::{HostPattern, Width};
-use crate::preset::{self, web_searches};
+use crate::preset::{WebSearch, web_search_domains, web_searches};
 use crate::provider::Provider;
 use crate::rule::{DenyRule, RuleName};
 use crate::rules::Policy;
@@ -52,8 +52,8 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
     match forbidding_layer(layers, &all)? {
         Some(origin) => forbid(&origin.to_string(), &all, spec),
         None => {
-            leave_out(&all, &mut spec.policy)?;
-            spec.companions.iter_mut().try_for_each(|companion| leave_out(&all, &mut companion.policy))
+            leave_out(&mut spec.policy)?;
+            spec.companions.iter_mut().try_for_each(|companion| leave_out(&mut companion.policy))
         }
     }
 }
@@ -110,7 +110,7 @@ fn named<'a>(config: &'a RunConfig, all: &[String]) -> Option<(String, &'a str)>
     shipped.or_else(|| own.map(|(at, own)| (format!("provider[{at}].id"), own.id.as_str())))
 }
 
-/// Removes the search providers that other layers named, and denies their hosts whatever else would open them.
+/// Removes the search providers that other layers named, and denies their domains whatever else would open them.
 fn forbid(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigError> {
     let is_one = |provider: &Arc<Provider>| all.iter().any(|name| name == provider.id().as_str());
     for provider in spec.policy.providers.extract_if(.., |provider| is_one(provider)) {
@@ -118,11 +118,11 @@ fn forbid(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigErro
     }
     let own = spec.companions.iter_mut().map(|companion| &mut companion.policy);
     for policy in std::iter::once(&mut spec.policy).chain(own) {
-        for UnrequestedSearch { host, .. } in searches(all)? {
+        for domain in web_search_domains()?.iter().flat_map(|search| &search.domains) {
             let at = Location { origin: by, field: "web_search", width: Width::Closing };
-            let reason = format!("{by} does not let a command search the web");
-            let written =
-                DenyConfig { host: Some(host.to_string()), reason: Some(reason), ..DenyConfig::default() };
+            let reason = Some(format!("{by} does not let a command search the web"));
+            let host = Some(domain.clone());
+            let written = DenyConfig { host, subdomains: true, reason, ..DenyConfig::default() };
             let rule = DenyRule::compile(&at, &written, RuleName::new(format!("web_search in {by}")))?;
             Arc::make_mut(&mut policy.deny).push(rule);
         }
@@ -130,24 +130,18 @@ fn forbid(by: &str, all: &[String], spec: &mut RunSpec) -> Result<(), ConfigErro
     Ok(())
 }
 
-fn leave_out(all: &[String], policy: &mut Policy) -> Result<(), ConfigError> {
+fn leave_out(policy: &mut Policy) -> Result<(), ConfigError> {
     let is_asked = |name: &str| policy.providers.iter().any(|provider| provider.id().as_str() == name);
-    policy.unrequested_searches =
-        searches(all)?.into_iter().filter(|search| !is_asked(&search.provider)).collect();
-    Ok(())
-}
-
-/// Returns every host of every search provider.
-fn searches(all: &[String]) -> Result<Vec<UnrequestedSearch>, ConfigError> {
-    let mut hosts = Vec::new();
-    for name in all {
-        let at = Location { origin: "provider", field: name, width: Width::AsWritten };
-        let provider = Provider::compile(&at, &preset::provider(name, "provider", name)?)?;
-        let row =
-            |host: &HostPattern| UnrequestedSearch { provider: name.as_str().into(), host: host.clone() };
-        hosts.extend(provider.rules.iter().map(|rule| row(&rule.reach.host)));
+    let mut left_out = Vec::new();
+    for WebSearch { provider, domains } in web_search_domains()?.iter().filter(|it| !is_asked(&it.provider)) {
+        for domain in domains {
+            let host = HostPattern::parse(domain).and_then(HostPattern::with_subdomains);
+            let host = host.map_err(|why| ConfigError::new("presets", "web_search", why))?;
+            left_out.push(UnrequestedSearch { provider: provider.as_str().into(), host });
+        }
     }
-    Ok(hosts)
+    policy.unrequested_searches = left_out;
+    Ok(())
 }
 
 #[cfg(test)]

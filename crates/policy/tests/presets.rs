@@ -129,6 +129,46 @@ fn every_host_is_open_where_that_is_asked_for() {
     assert!(!is_open(&of_presets(&[]), "www.example.org"), "the control: nothing is open without");
 }
 
+/// Returns the domains of the web searches, each with its provider.
+fn domains() -> Vec<(String, String)> {
+    let all = data();
+    let rows = all["web_search"].as_array().unwrap().iter();
+    let domains = rows.flat_map(|row| {
+        let provider = row["provider"].as_str().unwrap();
+        let domains = row["domains"].as_array().unwrap().iter();
+        domains.map(move |domain| (provider.to_owned(), domain.as_str().unwrap().to_owned()))
+    });
+    domains.collect()
+}
+
+#[test]
+fn a_search_is_closed_with_every_name_of_its_service() {
+    // S4.43, S4.63: the service has more names than that at which its credential is good.
+    let all = domains();
+    for name in ["api.tavily.com", "mcp.tavily.com", "exa.ai", "mcp.exa.ai", "search.brave.com"] {
+        let covers = |domain: &str| name == domain || name.ends_with(&format!(".{domain}"));
+        assert!(all.iter().any(|(_, domain)| covers(domain)), "{name}");
+    }
+    let open = of_presets(&["open-internet"]);
+    let named = "[[egress.allow]]\nhost = \"mcp.exa.ai\"\n";
+    let forbidden = compile(&format!("presets = [\"open-internet\"]\nweb_search = false\n{named}"));
+    for (provider, domain) in &all {
+        assert!(SEARCHES.contains(&provider.as_str()), "{provider}");
+        let host = host_of(provider);
+        assert!(host == *domain || host.ends_with(&format!(".{domain}")), "{host} is outside {domain}");
+        let asked = compile(&format!("presets = [\"open-internet\"]\nproviders = [{provider:?}]"));
+        for below in ["", "www.", "mcp.", "a.b."] {
+            let name = format!("{below}{domain}");
+            assert!(!is_open(&open, &name) && !is_open(&forbidden, &name), "{name} is open");
+            assert!(is_open(&asked, &name), "{name} is closed to the run that asks for {provider}");
+        }
+        assert!(is_open(&open, &format!("x{domain}")), "only looks like {domain}");
+    }
+    // A rule that names a host opens it, where nothing forbids it.
+    let allowed = compile(&format!("presets = [\"open-internet\"]\n{named}"));
+    assert!(is_open(&allowed, "mcp.exa.ai") && !is_open(&allowed, "api.exa.ai"));
+}
+
 #[test]
 fn a_search_is_reached_by_its_own_provider_alone() {
     // S4.42, S4.43

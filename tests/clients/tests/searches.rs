@@ -12,6 +12,8 @@ const SEARCHES: [(&str, &str, &str, &str); 3] = [
     ("exa", "EXA_API_KEY", "api.exa.ai", "x-api-key"),
     ("brave", "BRAVE_SEARCH_API_KEY", "api.search.brave.com", "x-subscription-token"),
 ];
+/// Other names by which their services can be asked.
+const OTHERS: [&str; 4] = ["mcp.tavily.com", "mcp.exa.ai", "exa.ai", "search.brave.com"];
 /// The usual provider and tools of an agent.
 const USUAL: [&str; 8] = [
     "--preset",
@@ -37,13 +39,17 @@ env | grep _API_KEY= || true
              code {provider}-gate -H 'X-Provider: {provider}' -H 'X-Target: https://{host}/search' \"$SIDECAR_URL/proxy\"\n"
         );
     }
+    for host in OTHERS {
+        script += &format!("code {host} https://{host}/mcp\n");
+    }
     script + "code other https://www.example.org/\n"
 }
 
 /// Returns a site that serves each of them and stores its key, and the keys.
 fn site() -> Option<(Site, Vec<Canary>)> {
     let site = Site::for_test(&[Need::Program("curl")])?;
-    let web = SEARCHES.map(|(_, _, host, _)| (host.to_owned(), json!(["93.184.216.34"])));
+    let web = SEARCHES.map(|(_, _, host, _)| host).into_iter().chain(OTHERS);
+    let web = web.map(|host| (host.to_owned(), json!(["93.184.216.34"])));
     site.world().resolve(&serde_json::Map::from_iter(web).into()).expect("room for a table");
     let keys = SEARCHES.map(|(provider, ..)| {
         let key = Canary::draw();
@@ -94,6 +100,20 @@ fn where_every_host_is_open_none_is_reached_that_was_not_asked_for() {
     }
     let hint = "lockgate run --provider tavily";
     assert!(ended.stderr.contains(hint), "{hint}: {ended}");
+    let are_closed = |ended: &Ended| {
+        for host in OTHERS {
+            assert!(ended.stdout.lines().any(|line| line == format!("{host}=000")), "{host}: {ended}");
+        }
+    };
+    are_closed(&ended);
+    let forbids = site.file("none.toml", "web_search = false\negress.default = \"open-internet\"\n");
+    let forbids = forbids.to_string_lossy();
+    let flags = OTHERS.iter().flat_map(|host| ["--allow", host]);
+    let forbidding = ["--policy", &forbids].into_iter().chain(flags).collect::<Vec<_>>();
+    are_closed(&run(&site, &keys, &forbidding));
+    // The control: a rule for one of them opens it, where nothing forbids that.
+    let ended = run(&site, &keys, &["--preset", "open-internet", "--allow", "mcp.exa.ai"]);
+    assert!(ended.stdout.lines().any(|line| line == "mcp.exa.ai=200"), "{ended}");
     // The control: with the provider named, the host can be reached.
     let ended = run(&site, &keys, &["--preset", "open-internet", "--provider", "tavily"]);
     for said in ["tavily=200", "exa=000"] {
