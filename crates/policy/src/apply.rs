@@ -20,7 +20,9 @@ use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
 use crate::spec::{RunSpec, Terminal};
 use crate::variable::is_name;
-use crate::written::{CompanionEgress, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig};
+use crate::written::{
+    CompanionEgress, DenyConfig, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig,
+};
 use crate::{claim, label, setup};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
@@ -238,13 +240,23 @@ fn compile_egress(
             name,
         )?);
     }
-    for (index, deny) in config.egress.deny.iter().enumerate() {
-        let field = format!("{place}egress.deny[{index}]");
-        let name = rule_name(origin, &field);
-        let at = Location { origin: &named, field: &field, width: Width::Closing };
-        Arc::make_mut(&mut rules.deny).push(DenyRule::compile(&at, deny, name)?);
-    }
+    rules.deny = Arc::new(compile_denials(origin, place, config)?);
     Ok(rules)
+}
+
+/// Compiles the deny rules of one layer.
+pub(crate) fn compile_denials(
+    origin: &Origin,
+    place: &str,
+    config: &RunConfig,
+) -> Result<Vec<DenyRule>, ConfigError> {
+    let named = origin.to_string();
+    let rule = |(index, deny): (usize, &DenyConfig)| {
+        let field = format!("{place}egress.deny[{index}]");
+        let at = Location { origin: &named, field: &field, width: Width::Closing };
+        DenyRule::compile(&at, deny, rule_name(origin, &field))
+    };
+    config.egress.deny.iter().enumerate().map(rule).collect()
 }
 
 /// Names a rule by its place.

@@ -230,6 +230,62 @@ mod tests {
     }
 
     #[test]
+    fn the_machines_and_the_persons_deny_rules_hold_for_a_companion_that_has_its_own() {
+        let deny = |host: &str| toml::from_str(&format!("[[egress.deny]]\nhost = \"{host}\"\n")).unwrap();
+        let own = "[companion.egress]\ndefault = \"open-internet\"\n\
+            allow = [{ host = \"a.example.com\" }, { host = \"b.example.com\" }, { host = \"c.example.com\" }]\n";
+        let mut layers = Layers::default();
+        layers.push(Origin::Managed("managed".into()), deny("a.example.com"));
+        layers.push(Origin::User("mine".into()), deny("b.example.com"));
+        let run = format!("{DB}{own}[[egress.deny]]\nhost = \"c.example.com\"\n");
+        layers.push(Origin::Named("file".into()), toml::from_str(&run).unwrap());
+        let policy = layers.compile().unwrap().companions.remove(0).policy;
+        for (host, by) in [("a.example.com", "managed"), ("b.example.com", "mine")] {
+            let denial = policy.decide(&asked(host, 443)).unwrap_err();
+            let rule = format!("egress.deny[0] in {by}");
+            assert_eq!((denial.guard, denial.rule.as_deref()), (Guard::DenyRule, Some(rule.as_str())));
+            assert!(policy.decide_name(&Hostname::parse(host).unwrap()).is_err());
+            assert!(policy.rules().any(|(effect, name, _)| effect == "deny" && name.as_str() == rule));
+        }
+        assert!(policy.decide(&asked("c.example.com", 443)).is_ok(), "that rule is the command's");
+    }
+
+    #[test]
+    fn what_no_companion_says_of_itself_is_the_runs() {
+        let proxies = "proxy = [{ id = \"plain\", url = \"http://p:1\" }, \
+            { id = \"corp\", url = \"http://q:1\", credential = \"corp\" }]\n";
+        let egress = |chosen: &str| {
+            format!(
+                "egress = {{ proxy = \"{chosen}\", denied_status = 502, no_proxy = [\"near.example.com\"] }}\n"
+            )
+        };
+        let with = |chosen: &str, own: &str| {
+            let text = format!("{proxies}{}{DB}{own}", egress(chosen));
+            compiled(&text).unwrap().companions.remove(0).policy
+        };
+        let opens = |host: &str| format!("egress = {{ allow = [{{ host = \"{host}\" }}] }}\n");
+        for own in [String::new(), opens("far.example.com"), "egress = {}\n".into()] {
+            let policy = with("plain", &own);
+            let way = |host: &str| policy.proxies().on_the_way_to(&Host::parse(host).unwrap()).is_some();
+            assert!(way("far.example.com") && !way("near.example.com"), "{own}");
+            assert_eq!(policy.denied_status(), 502, "{own}");
+            // It has no credential, so it is offered no proxy that needs one.
+            assert!(policy.proxies().named("plain").is_some() && policy.proxies().named("corp").is_none());
+            assert!(policy.proxy_with_credential().is_none());
+        }
+        for (own, needs_one) in [
+            (opens("far.example.com"), true),
+            (opens("**.example.com"), true),
+            ("egress = { default = \"open-internet\" }\n".into(), true),
+            (opens("near.example.com"), false),
+            ("egress = {}\n".into(), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(with("corp", &own).proxy_with_credential().is_some(), needs_one, "{own}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let rows = [
             (DB.replace("\"db\"", "\"a.b\""), "companion[0].name"),

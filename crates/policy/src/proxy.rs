@@ -122,6 +122,21 @@ impl Proxies {
         self.declared.iter().find(|proxy| proxy.id == text || proxy.to_string() == text)
     }
 
+    /// Returns the proxy that is chosen for all traffic and needs a credential, if there is one.
+    #[must_use]
+    pub(crate) fn chosen_with_credential(&self) -> Option<&Arc<Proxy>> {
+        match &self.chosen {
+            ProxyChoice::Through(proxy) => Some(proxy).filter(|proxy| proxy.credential.is_some()),
+            ProxyChoice::Direct | ProxyChoice::Unset => None,
+        }
+    }
+
+    /// Returns them for a sidecar that holds no credential: the same choice, and nothing else that it could not use.
+    pub(crate) fn without_credentials(&self) -> Self {
+        let usable = self.declared.iter().filter(|proxy| proxy.credential.is_none());
+        Self { declared: usable.cloned().collect(), ..self.clone() }
+    }
+
     /// Returns all declared proxies.
     pub fn declared(&self) -> impl Iterator<Item = &Arc<Proxy>> {
         self.declared.iter()

@@ -146,6 +146,21 @@ impl Policy {
         &self.proxies
     }
 
+    /// Returns the proxy that a request may have to go through and that needs a credential, if there is one.
+    #[must_use]
+    pub fn proxy_with_credential(&self) -> Option<&Arc<Proxy>> {
+        let proxy = self.proxies.chosen_with_credential()?;
+        let bound = self.providers.iter().flat_map(|provider| &provider.rules);
+        let goes_through = |host: &HostPattern| match host {
+            HostPattern::Exact(name) => self.proxies.on_the_way_to(&Host::Name(name.clone())).is_some(),
+            HostPattern::Address(address) => self.proxies.on_the_way_to(&Host::Address(*address)).is_some(),
+            // Some host of it may be none of those that are reached without.
+            HostPattern::OneLabel(_) | HostPattern::ManyLabels(_) | HostPattern::ApexAndBelow(_) => true,
+        };
+        let may_leave = self.is_open() || bound.chain(&self.allow).any(|rule| goes_through(&rule.reach.host));
+        may_leave.then_some(proxy)
+    }
+
     /// Sets the policy file that hints name.
     pub fn keep_in(&mut self, file: &str) {
         self.file = Some(file.into());

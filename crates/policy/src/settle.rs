@@ -1,8 +1,15 @@
-//! Checks of companions and inbound ports after all layers: against the backend, and against each other.
+//! Checks of companions, inbound ports and the budget after all layers: against the backend, and against each other.
 
+use std::sync::Arc;
+
+use crate::apply::compile_denials;
 use crate::backend::Backend;
 use crate::companion_ports::CompanionPorts;
 use crate::error::ConfigError;
+use crate::layer::{Layer, Layers};
+use crate::llm::Budget;
+use crate::origin::Origin;
+use crate::rule::DenyRule;
 use crate::rules::Policy;
 use crate::spec::RunSpec;
 
@@ -28,17 +35,50 @@ pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
             spec.companions.len()
         )));
     }
+    let held = denials_of_all(&spec.layers)?;
     let mut beside = Vec::new();
     for companion in &mut spec.companions {
         let rules = match companion.own_rules {
-            true => Policy { ceiling: spec.policy.ceiling.clone(), ..companion.policy.clone() },
+            true => completed(&companion.policy, &spec.policy, &held),
             false => spec.policy.clone(),
         };
-        companion.policy = Policy { providers: Vec::new(), companions: beside.clone(), ..rules };
+        let (providers, proxies) = (Vec::new(), rules.proxies.without_credentials());
+        companion.policy = Policy { providers, proxies, companions: beside.clone(), ..rules };
         beside.push(CompanionPorts { name: companion.name.clone(), ports: companion.ports.clone() });
     }
     spec.policy.companions = beside;
     Ok(())
+}
+
+/// Returns the deny rules that hold for every companion, whatever it allows itself: those of the machine and of the person, which
+/// are about more than one run.
+fn denials_of_all(layers: &Layers) -> Result<Vec<DenyRule>, ConfigError> {
+    let is_of_all = |layer: &&Layer| matches!(layer.origin, Origin::Managed(_) | Origin::User(_));
+    let denials = |layer: &Layer| compile_denials(&layer.origin, "", &layer.config);
+    let all = layers.0.iter().filter(is_of_all).map(denials).collect::<Result<Vec<_>, _>>()?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// Completes a companion's own rules. `held` comes first, and what no companion can say of itself is the run's: the ceiling, the proxies,
+/// the status of a denial.
+fn completed(own: &Policy, run: &Policy, held: &[DenyRule]) -> Policy {
+    Policy {
+        allow: own.allow.clone(),
+        deny: Arc::new(held.iter().chain(own.deny.iter()).cloned().collect()),
+        default: own.default,
+        unrequested_searches: own.unrequested_searches.clone(),
+        ..run.clone()
+    }
+}
+
+/// Tells of a budget that nothing is charged to.
+pub(crate) fn budget(spec: &mut RunSpec) {
+    if spec.spending.budget != Budget::default() && spec.policy.providers().all(|it| it.llm().is_none()) {
+        spec.notices.push(
+            "`llm.budget` limits nothing in this run: requests, tokens and money are counted at providers with `llm`, and it has none"
+                .into(),
+        );
+    }
 }
 
 /// Refuses a port that is declared twice, and a backend without inbound ports.
@@ -60,4 +100,30 @@ pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_that_nothing_is_charged_to_is_told_of() {
+        let notices = |text: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Flags, toml::from_str(text).unwrap());
+            layers.compile().unwrap().notices
+        };
+        let none = |text: &str| assert_eq!(notices(text), [""; 0], "{text}");
+        for budget in ["requests = 2", "tokens = 2", "usd = 2"] {
+            for providers in ["", "providers = [\"github\"]\n"] {
+                let told = notices(&format!("{providers}llm.budget.{budget}\n"));
+                assert!(
+                    matches!(&told[..], [one] if one.starts_with("`llm.budget` limits nothing")),
+                    "{told:?}"
+                );
+            }
+            none(&format!("providers = [\"github\", \"anthropic\"]\nllm.budget.{budget}\n"));
+        }
+        none("llm.price = [{ model = \"mine\", input = 1.0, output = 4.0 }]\n");
+    }
 }

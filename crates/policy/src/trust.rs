@@ -8,7 +8,7 @@ use crate::backend::{Backend, Wiring};
 use crate::choice::{Choice, parse_field};
 use crate::error::ConfigError;
 use crate::layer::Layer;
-use crate::limits::{Enforcement, Limits};
+use crate::limits::{Enforcement, Limits, set_limits};
 use crate::llm::{Budget, MicroUsd, Spending};
 use crate::mounts::WorkspaceMode;
 use crate::origin::Origin;
@@ -237,15 +237,10 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
     Ok(())
 }
 
+/// Lowers the limits of the run and of each companion.
 fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
-    let mut most = RunSpec { policy: Policy::default(), notices: Vec::new(), ..spec.clone() };
-    apply_limits(&layer.origin, &layer.config, &mut most)?;
     let wish = spec.limits.clone();
-    let Limits { memory, cpus, pids, disk, enforcement: _ } = most.limits;
-    spec.limits.memory = wish.memory.min(memory);
-    spec.limits.cpus = wish.cpus.min(cpus);
-    spec.limits.pids = wish.pids.min(pids);
-    spec.limits.disk = wish.disk.min(disk);
+    spec.limits = held(&wish, layer)?;
     let enforced = layer.config.limits.enforce.as_deref().and_then(Enforcement::read);
     if enforced == Some(Enforcement::Required) {
         spec.limits.enforcement = Enforcement::Required;
@@ -253,7 +248,30 @@ fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), Conf
     if spec.limits != wish {
         spec.notices.push(format!("limits are held to those of {path}"));
     }
+    for companion in &mut spec.companions {
+        let limits = held(&companion.limits, layer)?;
+        let wish = std::mem::replace(&mut companion.limits, limits);
+        companion.limits_asked.add(&layer.config.limits);
+        if companion.limits != wish {
+            let name = &companion.name;
+            spec.notices.push(format!("limits of companion `{name}` are held to those of {path}"));
+        }
+    }
     Ok(())
+}
+
+/// Returns limits, each no more than the layer sets.
+fn held(wish: &Limits, layer: &Layer) -> Result<Limits, ConfigError> {
+    let mut most = wish.clone();
+    set_limits(&layer.origin, "limits", &layer.config.limits, &mut most)?;
+    let Limits { memory, cpus, pids, disk, enforcement: _ } = most;
+    Ok(Limits {
+        memory: wish.memory.min(memory),
+        cpus: wish.cpus.min(cpus),
+        pids: wish.pids.min(pids),
+        disk: wish.disk.min(disk),
+        enforcement: wish.enforcement,
+    })
 }
 
 #[cfg(test)]
@@ -287,6 +305,30 @@ mod tests {
         let held = compile(&[(managed(), acme), (Origin::Flags, globex)]).unwrap_err();
         assert!(held.contains("org") && held.contains("`acme`") && held.contains("`globex`"), "{held}");
         assert!(compile(&[(Origin::Flags, "org = \"../acme\"")]).unwrap_err().contains("org"));
+    }
+
+    #[test]
+    fn the_limits_of_a_managed_policy_are_the_most_of_a_companion_as_well() {
+        let mut all = Layers::default();
+        let managed = "limits = { memory = \"256MiB\", pids = 600 }";
+        all.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+        let run = "limits = { cpus = 1, memory = \"128MiB\" }\n\
+            [[companion]]\nname = \"db\"\nimage = \"i\"\nports = [5432]\nresources = { memory = \"8GiB\", cpus = 4 }\n\
+            [[companion]]\nname = \"cache\"\nimage = \"i\"\nports = [6379]\nresources = { memory = \"64MiB\" }\n";
+        all.push(Origin::Flags, toml::from_str(run).unwrap());
+        let spec = all.compile().unwrap();
+        let limits = spec.companions.iter().map(|it| {
+            let Limits { memory, cpus, pids, disk, enforcement: _ } = &it.limits;
+            (memory.to_string(), cpus.to_string(), *pids, disk.to_string())
+        });
+        let wanted = [("256MiB", "4", 512, "4GiB"), ("64MiB", "2", 512, "4GiB")];
+        let wanted = wanted.map(|(memory, cpus, pids, disk)| (memory.into(), cpus.into(), pids, disk.into()));
+        assert_eq!(limits.collect::<Vec<_>>(), wanted);
+        assert_eq!(spec.notices, ["limits of companion `db` are held to those of /etc/policy"]);
+        assert!(
+            spec.companions.iter().all(|it| it.limits_asked.pids),
+            "what a managed policy sets is asked for"
+        );
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn execute_beside(
     let RunInputs { mut credentials, platform_data, exposed, proxy, companions: prepared, ports, ahead } =
         inputs;
     let signals = Signals::block_forwarded(&[SIGTSTP]).map_err(plumbing("watch for signals"))?;
-    let context = RunContext { run: &plan.run, caller, state, host };
+    let context = RunContext { run: &plan.run, caller, state, host, proxy: proxy.as_ref() };
     companions.start(prepared, &context, &signals, &mut journal.undo, report)?;
     // Not before: a companion is a copy of this process.
     credentials.exposed = exposed.values()?;
@@ -72,7 +72,7 @@ fn execute_beside(
         audit: state.audit(&plan.run),
         caller,
         directory: state,
-        proxy,
+        proxy: proxy.as_ref(),
         notices: notices.as_fd(),
         failed: None,
         state: LaunchState::Waiting(Box::new(endpoints)),

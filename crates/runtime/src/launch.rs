@@ -56,7 +56,7 @@ pub(crate) struct SidecarLaunch<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) directory: &'a StateDirectory,
     /// The proxy of the caller's environment, for a sidecar in a container, which does not have that environment.
-    pub(crate) proxy: Option<ProxyVariables>,
+    pub(crate) proxy: Option<&'a ProxyVariables>,
     pub(crate) notices: BorrowedFd<'a>,
     /// Why the sidecar failed, if it said so while its authority was waited for.
     pub(crate) failed: Option<Error>,
@@ -184,7 +184,7 @@ impl SidecarLaunch<'_> {
         let sidecar = match Locality::of(self.plan) {
             Locality::Here => sidecar::start(&config)?,
             Locality::AtEngine => {
-                let (layers, proxy) = (self.spec.layers.clone(), self.proxy.take());
+                let (layers, proxy) = (self.spec.layers.clone(), self.proxy.cloned());
                 let companion = self.companion.cloned();
                 engine::start_stand_in(&StandInConfig { config, layers, proxy, companion, ports_here })?
             }

@@ -5,7 +5,7 @@
 use credential::{Credential, Secret, Value};
 use egress::Detour;
 use image::Transport;
-use policy::{Host, HostPattern, Policy, Proxy};
+use policy::{Host, HostPattern, Proxy, RunSpec};
 use sandbox::Caller;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,8 @@ const DIRECT: &str = "NO_PROXY";
 /// The name under which its user and password are asked for.
 pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 
-/// Gives a policy that chooses no proxy the one of the environment, if there is one.
-pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Error> {
+/// Gives a run and its companions the proxy of the environment, if there is one and the policy chooses none.
+pub(crate) fn fall_back(spec: &mut RunSpec, caller: &Caller) -> Result<(), Error> {
     let Some(url) = caller.variable(NAME).filter(|url| !url.is_empty()) else { return Ok(()) };
     if is_past_all(caller) {
         return Ok(());
@@ -27,7 +27,10 @@ pub(crate) fn fall_back(policy: &mut Policy, caller: &Caller) -> Result<(), Erro
     let (address, user) = split(url);
     let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
     let proxy = Proxy::parse(NAME, &address, credential).map_err(bad)?;
-    policy.fall_back_to(proxy, direct(caller));
+    spec.policy.fall_back_to(proxy.clone(), direct(caller));
+    for companion in &mut spec.companions {
+        companion.policy.fall_back_to(proxy.clone(), direct(caller));
+    }
     Ok(())
 }
 
@@ -169,6 +172,12 @@ mod tests {
         Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment }
     }
 
+    fn compile(text: &str) -> RunSpec {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Flags, toml::from_str(text).unwrap());
+        layers.compile().unwrap()
+    }
+
     #[test]
     fn what_goes_past_no_proxy_is_named() {
         let listed = "localhost,127.0.0.1, .svc,*.example.com,example.org,10.0.0.0/8,a.example:80,";
@@ -180,10 +189,31 @@ mod tests {
     #[test]
     fn everything_may_go_past_it() {
         for (no_proxy, through) in [("a.example", true), ("a.example, *", false), ("*", false)] {
-            let mut policy = Policy::default();
-            fall_back(&mut policy, &caller(no_proxy)).unwrap();
-            assert_eq!(policy.proxies().declared().count() == 1, through, "{no_proxy}");
+            let mut spec = compile("");
+            fall_back(&mut spec, &caller(no_proxy)).unwrap();
+            assert_eq!(spec.policy.proxies().declared().count() == 1, through, "{no_proxy}");
         }
+    }
+
+    #[test]
+    fn companions_go_through_it_as_the_command_does() {
+        let others = "[[companion]]\nname = \"a\"\nimage = \"i\"\nports = [8080]\n\
+            [[companion]]\nname = \"b\"\nimage = \"i\"\nports = [8080]\negress = { default = \"open-internet\" }\n";
+        let mut spec = compile(others);
+        fall_back(&mut spec, &caller("near.example")).unwrap();
+        let policies = spec.companions.iter().map(|it| &it.policy).chain([&spec.policy]);
+        let way = |policy: &policy::Policy, host: &str| {
+            let proxy = policy.proxies().on_the_way_to(&Host::parse(host).unwrap());
+            proxy.map(|proxy| proxy.to_string())
+        };
+        for policy in policies {
+            assert_eq!(way(policy, "far.example").as_deref(), Some("http://proxy:3128"));
+            assert_eq!(way(policy, "near.example"), None);
+        }
+        // A choice of the policy's comes first, for all of them.
+        let mut spec = compile(&format!("egress.proxy = \"direct\"\n{others}"));
+        fall_back(&mut spec, &caller("")).unwrap();
+        assert!(spec.companions.iter().all(|it| way(&it.policy, "far.example").is_none()));
     }
 
     #[test]

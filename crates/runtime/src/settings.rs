@@ -75,7 +75,7 @@ impl Settings {
             layers.choose_search(&stored.unwrap_or_default())?;
         }
         let mut spec = layers.compile()?;
-        proxy_url::fall_back(&mut spec.policy, caller)?;
+        proxy_url::fall_back(&mut spec, caller)?;
         Ok(Self { layers, spec, project })
     }
 

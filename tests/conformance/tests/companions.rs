@@ -182,6 +182,39 @@ fn it_has_the_commands_rules_or_its_own() {
 }
 
 #[test]
+fn it_goes_through_the_runs_proxy_or_nowhere() {
+    if !here() || !ready(&[Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    world.controls(&[&["tcp-line", "api.example.com", "7777", "hello\n"]]);
+    let ask = "bash -c 'exec 3<>/dev/tcp/api.example.com/7777 && echo hello >&3 && head -n1 <&3'";
+    let allow = "allow = [{ host = \"api.example.com:7777\" }]";
+    let own = format!("egress = {{ {allow} }}");
+    let proxy = |more: &str| format!("proxy = [{{ id = \"gone\", url = \"http://127.0.0.1:9\"{more} }}]\n");
+    let rows = [
+        (proxy(""), format!("egress = {{ proxy = \"gone\", {allow} }}\n"), ""),
+        (proxy(""), "egress = { proxy = \"gone\" }\n".to_owned(), own.as_str()),
+        (String::new(), format!("egress = {{ {allow} }}\n"), ""),
+        (String::new(), String::new(), own.as_str()),
+    ];
+    for (proxy, egress, own) in rows {
+        world.forget();
+        let run = run_with(&bench, &format!("{proxy}{egress}{}", cache_that_says(ask, own))).within(&world);
+        let run = if proxy.is_empty() { run.caller("PROXY_URL", "http://127.0.0.1:9") } else { run };
+        assert!(!said(&run).contains("\nhello"), "{proxy}{egress}{own}");
+        assert!(world.reached(":7777").is_empty(), "{proxy}{egress}{own}: {:?}", world.records());
+    }
+    // A companion is given no credential, that of a proxy neither.
+    let chosen = format!("{}egress.proxy = \"gone\"\n", proxy(", credential = \"gone\""));
+    let run = run_with(&bench, &format!("{chosen}{}", cache_that_says(ask, &own))).within(&world);
+    let ended = run.shell("true");
+    let says = "companion `cache`: its requests would go through the proxy `gone`, which needs a credential";
+    assert!(ended.code == 125 && ended.stderr.contains(says), "{ended}");
+}
+
+#[test]
 fn one_reaches_those_before_it_and_none_after() {
     if !here() {
         return;

@@ -9,6 +9,7 @@ use policy::{Backend, Companion, EnvSpec, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
+use crate::proxy_url::ProxyVariables;
 use crate::random_ids::new_run_id;
 use crate::state::StateDirectory;
 use crate::taken_image::{self, CommandOrigin, TakenImage};
@@ -19,6 +20,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) state: &'a StateDirectory,
     pub(crate) host: &'a Host,
+    /// The proxy of the caller's environment, for sidecars at an engine.
+    pub(crate) proxy: Option<&'a ProxyVariables>,
 }
 
 /// Companions that can be started: what could be refused has been.
@@ -42,6 +45,7 @@ pub(super) struct PreparedCompanion {
 /// When one of them cannot run on this machine.
 pub(crate) fn prepare(spec: &RunSpec, context: &RunContext<'_>) -> Result<PreparedCompanions, Error> {
     let one = |companion: &Companion| {
+        refuse_proxy(companion)?;
         let named = |error: Error| Error::Companion {
             name: companion.name.to_string(),
             why: error.sentence(),
@@ -50,6 +54,23 @@ pub(crate) fn prepare(spec: &RunSpec, context: &RunContext<'_>) -> Result<Prepar
         prepare_one(spec, companion, context).map_err(named)
     };
     spec.companions.iter().map(one).collect::<Result<_, _>>().map(PreparedCompanions)
+}
+
+/// Refuses a companion whose requests would go through a proxy that asks for a credential: its sidecar is given none, and no request
+/// may go around the proxy.
+fn refuse_proxy(companion: &Companion) -> Result<(), Error> {
+    let Some(proxy) = companion.policy.proxy_with_credential() else { return Ok(()) };
+    Err(Error::Companion {
+        name: companion.name.to_string(),
+        why: format!(
+            "its requests would go through the proxy `{}`, which needs a credential, and a companion is given none",
+            proxy.id
+        ),
+        remedy: Some(
+            "with `egress = {}` it reaches nothing outside; `egress.no_proxy` names hosts that are reached without the proxy"
+                .into(),
+        ),
+    })
 }
 
 fn prepare_one(

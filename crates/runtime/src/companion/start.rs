@@ -68,7 +68,7 @@ fn begin(
         audit: context.state.audit_of(context.run, &companion.name),
         caller: context.caller,
         directory: context.state,
-        proxy: None,
+        proxy: context.proxy,
         notices: notices.as_fd(),
         failed: None,
         state: LaunchState::Waiting(Box::new(endpoints)),

@@ -183,7 +183,7 @@ fn compile_policy(message: &mut ParsedBootstrap) -> Result<RunSpec, Error> {
         let environment = vec![variable("PROXY_URL", url), variable("NO_PROXY", no_proxy)];
         let caller =
             Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment };
-        proxy_url::fall_back(&mut spec.policy, &caller)?;
+        proxy_url::fall_back(&mut spec, &caller)?;
     }
     Ok(spec)
 }
