@@ -25,7 +25,7 @@ fn every_address_of_the_machine_is_told_from_others() {
         let policy = site.file("open.toml", "egress.default = \"open-internet\"\n");
         let network = site.file(
             "network.sh",
-            &format!("{NETWORK}\ncheck plain-\nsysctl -qw net.ipv4.ip_nonlocal_bind=1\ncheck bound-\n"),
+            format!("{NETWORK}\ncheck plain-\nsysctl -qw net.ipv4.ip_nonlocal_bind=1\ncheck bound-\n"),
         );
         let shell = site.shell().with("POLICY", &policy);
         let ended = shell.run(&format!("unshare -rn /bin/sh -eu {}", network.display()));
@@ -61,7 +61,7 @@ fn a_declared_port_answers_in_both_families() {
         "inbound.toml",
         "[[inbound]]\ncontainer_port = 8000\nhost_port = 18000\nallowed_sources = [\"10.9.9.0/24\"]\n",
     );
-    let script = site.file("inbound.sh", &format!("{}{INBOUND}", lockgate_clients::AWAIT));
+    let script = site.file("inbound.sh", format!("{}{INBOUND}", lockgate_clients::AWAIT));
     let shell = site.shell().with("POLICY", &policy);
     let ended = shell.run(&format!("unshare -rn /bin/sh -eu {}", script.display()));
     assert_eq!(ended.said("heard"), "hi", "{ended}");
