@@ -65,6 +65,7 @@ const SKIPPED: &[(&[&str], &str, &[&str])] = &[
             "allowed_host::an_allowed_host_works_by_the_proxy_of_process",
             "allowed_host::an_allowed_host_works_on_every_plane",
             "audit::one_record_a_request",
+            "companions::it_goes_through_the_runs_proxy_or_nowhere",
             "companions::it_has_the_commands_rules_or_its_own",
             "datagrams::datagrams_lead_nowhere",
             "default_deny::no_policy_allows_nothing",
