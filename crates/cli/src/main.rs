@@ -22,7 +22,7 @@ fn main() -> std::process::ExitCode {
         Command::EngineAgent => return exit::status(sandbox::run_engine_agent()),
         Command::EngineSidecar => return exit::status(runtime::run_engine_sidecar()),
         Command::EngineAccepts { address, ports } => {
-            return exit::status(sandbox::accepts(address, &ports));
+            return exit::status(sandbox::probe_ports(address, &ports));
         }
         Command::Run(run) => command::run::run(*run, ahead),
         Command::Demo => command::demo::demo(),

@@ -9,8 +9,7 @@ use policy::{Denial, Method, Plane, Target};
 use tokio::task::LocalSet;
 
 use crate::exchange;
-use crate::gate::Gate;
-use crate::gate::GateError;
+use crate::gate::{self, Gate, GateError};
 use crate::inject;
 
 /// What would happen to a request.
@@ -25,11 +24,7 @@ pub struct Verdict {
 /// # Errors
 /// When the runtime cannot be made.
 pub fn check(gate: &Rc<Gate>, method: &Method, target: &str) -> Result<Verdict, GateError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(GateError::Runtime)?;
+    let runtime = gate::runtime()?;
     let outcome = LocalSet::new().block_on(&runtime, judge(gate, method, target));
     Ok(Verdict { outcome })
 }

@@ -124,6 +124,15 @@ fn exhausted(error: &io::Error) -> String {
     }
 }
 
+/// Makes the runtime of a process that serves: one thread, for a sidecar is one of many.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, GateError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(GateError::Runtime)
+}
+
 /// The state that all planes share.
 #[derive(Debug)]
 pub struct Gate {

@@ -66,5 +66,5 @@ pub use resolve::Answers;
 pub use serve::{Listeners, Stop, serve};
 pub use socket_name::SocketName;
 pub use tls::{AuthorityError, RunAuthority};
-pub use tunnel::{FORWARDER_SECRET_LENGTH, hand_on, server_name_of};
+pub use tunnel::{FORWARDER_SECRET_LENGTH, forward_ports, server_name_of};
 pub use upstream::{Companions, Detour, Entrance, Outside};

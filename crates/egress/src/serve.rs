@@ -11,7 +11,7 @@ use tokio::task::LocalSet;
 
 use crate::acceptor::{Acceptor, PeerFilter};
 use crate::connection_slots::ConnectionSlots;
-use crate::gate::{Gate, GateError};
+use crate::gate::{self, Gate, GateError};
 use crate::http::Via;
 use crate::inbound_ports::{InboundPorts, InboundRoute};
 use crate::undelivered::{Family, serve_undelivered};
@@ -105,11 +105,7 @@ pub fn serve(
     ready: impl FnOnce() -> io::Result<()>,
     lull: fn(),
 ) -> Result<(), GateError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(GateError::Runtime)?;
+    let runtime = gate::runtime()?;
     let local = LocalSet::new();
     let served = local
         .block_on(&runtime, run(Rc::clone(&gate), listeners, stop.into(), ready, lull))

@@ -7,11 +7,11 @@ use crate::backend::Backend;
 use crate::companion_ports::CompanionPorts;
 use crate::error::ConfigError;
 use crate::layer::{Layer, Layers};
-use crate::llm::Budget;
 use crate::origin::Origin;
 use crate::rule::DenyRule;
 use crate::rules::Policy;
 use crate::spec::RunSpec;
+use crate::written::BudgetConfig;
 
 /// The most companions of a run. Each costs the memory of a sandbox and a sidecar.
 const MOST_COMPANIONS: usize = 16;
@@ -53,10 +53,14 @@ pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
 /// Returns the deny rules that hold for every companion, whatever it allows itself: those of the machine and of the person, which
 /// are about more than one run.
 fn denials_of_all(layers: &Layers) -> Result<Vec<DenyRule>, ConfigError> {
-    let is_of_all = |layer: &&Layer| matches!(layer.origin, Origin::Managed(_) | Origin::User(_));
     let denials = |layer: &Layer| compile_denials(&layer.origin, "", &layer.config);
-    let all = layers.0.iter().filter(is_of_all).map(denials).collect::<Result<Vec<_>, _>>()?;
+    let all = layers.0.iter().filter(|layer| is_of_all(layer)).map(denials).collect::<Result<Vec<_>, _>>()?;
     Ok(all.into_iter().flatten().collect())
+}
+
+/// Whether a layer is for every run on this machine, or of this person.
+fn is_of_all(layer: &Layer) -> bool {
+    matches!(layer.origin, Origin::Managed(_) | Origin::User(_))
 }
 
 /// Completes a companion's own rules. `held` comes first, and what no companion can say of itself is the run's: the ceiling, the proxies,
@@ -71,9 +75,11 @@ fn completed(own: &Policy, run: &Policy, held: &[DenyRule]) -> Policy {
     }
 }
 
-/// Tells of a budget that nothing is charged to.
+/// Tells of a budget that nothing is charged to, where somebody set it for this run: one of the machine's or the person's is for others as
+/// well.
 pub(crate) fn budget(spec: &mut RunSpec) {
-    if spec.spending.budget != Budget::default() && spec.policy.providers().all(|it| it.llm().is_none()) {
+    let is_of_run = |layer: &Layer| !is_of_all(layer) && layer.config.llm.budget != BudgetConfig::default();
+    if spec.layers.0.iter().any(is_of_run) && spec.policy.providers().all(|it| it.llm().is_none()) {
         spec.notices.push(
             "`llm.budget` limits nothing in this run: requests, tokens and money are counted at providers with `llm`, and it has none"
                 .into(),
@@ -108,11 +114,12 @@ mod tests {
 
     #[test]
     fn a_budget_that_nothing_is_charged_to_is_told_of() {
-        let notices = |text: &str| {
+        let notices_of = |origin: Origin, text: &str| {
             let mut layers = Layers::default();
-            layers.push(Origin::Flags, toml::from_str(text).unwrap());
+            layers.push(origin, toml::from_str(text).unwrap());
             layers.compile().unwrap().notices
         };
+        let notices = |text: &str| notices_of(Origin::Flags, text);
         let none = |text: &str| assert_eq!(notices(text), [""; 0], "{text}");
         for budget in ["requests = 2", "tokens = 2", "usd = 2"] {
             for providers in ["", "providers = [\"github\"]\n"] {
@@ -124,6 +131,7 @@ mod tests {
             }
             none(&format!("providers = [\"github\", \"anthropic\"]\nllm.budget.{budget}\n"));
         }
+        assert_eq!(notices_of(Origin::User("mine".into()), "llm.budget.requests = 2\n"), [""; 0]);
         none("llm.price = [{ model = \"mine\", input = 1.0, output = 4.0 }]\n");
     }
 }

@@ -20,16 +20,23 @@ pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 
 /// Gives a run and its companions the proxy of the environment, if there is one and the policy chooses none.
 pub(crate) fn fall_back(spec: &mut RunSpec, caller: &Caller) -> Result<(), Error> {
-    let Some(url) = caller.variable(NAME).filter(|url| !url.is_empty()) else { return Ok(()) };
-    if is_past_all(caller) {
+    match caller.variable(NAME).filter(|url| !url.is_empty()) {
+        Some(url) => fall_back_to(spec, url, unproxied(caller)),
+        None => Ok(()),
+    }
+}
+
+/// Gives a run and its companions this proxy, if the policy chooses none. `no_proxy` lists what goes past it.
+pub(crate) fn fall_back_to(spec: &mut RunSpec, url: &str, no_proxy: &str) -> Result<(), Error> {
+    if is_past_all(no_proxy) {
         return Ok(());
     }
     let (address, user) = split(url);
     let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
     let proxy = Proxy::parse(NAME, &address, credential).map_err(bad)?;
-    spec.policy.fall_back_to(proxy.clone(), direct(caller));
+    spec.policy.fall_back_to(proxy.clone(), direct(no_proxy));
     for companion in &mut spec.companions {
-        companion.policy.fall_back_to(proxy.clone(), direct(caller));
+        companion.policy.fall_back_to(proxy.clone(), direct(no_proxy));
     }
     Ok(())
 }
@@ -62,7 +69,8 @@ pub(crate) fn detour(caller: &Caller, transport: Transport) -> Result<Option<Det
     let names = [NAME].into_iter().chain(theirs).chain(["ALL_PROXY", "all_proxy"]);
     let mut set = names.filter_map(|name| Some((name, caller.variable(name).filter(|url| !url.is_empty())?)));
     let Some((name, url)) = set.next() else { return Ok(None) };
-    if is_past_all(caller) {
+    let no_proxy = unproxied(caller);
+    if is_past_all(no_proxy) {
         return Ok(None);
     }
     // Many people write only a host and a port.
@@ -70,7 +78,7 @@ pub(crate) fn detour(caller: &Caller, transport: Transport) -> Result<Option<Det
     let (address, user) = split(&url);
     let proxy = Proxy::parse(name, &address, None);
     let proxy = proxy.map_err(|why| Error::ParseSettings { path: name.into(), why })?;
-    Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(caller) }))
+    Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(no_proxy) }))
 }
 
 /// The proxy that the caller's environment names, without its user and password: only that there is a user remains visible.
@@ -107,30 +115,31 @@ fn unproxied(caller: &Caller) -> &str {
 }
 
 /// Whether `NO_PROXY` excludes everything, as its usual `*` does.
-fn is_past_all(caller: &Caller) -> bool {
-    entries(caller).any(|name| name == "*")
+fn is_past_all(no_proxy: &str) -> bool {
+    entries(no_proxy).any(|name| name == "*")
 }
 
-fn entries(caller: &Caller) -> impl Iterator<Item = &str> {
-    unproxied(caller).split(',').map(str::trim).filter(|name| !name.is_empty())
+fn entries(no_proxy: &str) -> impl Iterator<Item = &str> {
+    no_proxy.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
 /// Returns the entries of `NO_PROXY` that exclude nothing from `PROXY_URL`: address ranges, hosts with a port, and what is no host.
 #[must_use]
 pub fn unheeded_no_proxy(caller: &Caller) -> Vec<String> {
-    let is_used = caller.variable(NAME).is_some_and(|url| !url.is_empty()) && !is_past_all(caller);
+    let no_proxy = unproxied(caller);
+    let is_used = caller.variable(NAME).is_some_and(|url| !url.is_empty()) && !is_past_all(no_proxy);
     let is_heeded = |name: &&str| {
         let name = name.trim_start_matches('.');
         // A name that no rule allows, such as `localhost`, goes nowhere in any case.
         Host::parse(name).is_ok() || HostPattern::parse(name).is_ok()
     };
-    let unheeded = entries(caller).filter(|name| !is_heeded(name));
+    let unheeded = entries(no_proxy).filter(|name| !is_heeded(name));
     if is_used { unheeded.map(str::to_owned).collect() } else { Vec::new() }
 }
 
 /// Returns the hosts of `NO_PROXY`, each with all below it, as is usual.
-fn direct(caller: &Caller) -> Vec<HostPattern> {
-    let names = entries(caller).map(|name| name.trim_start_matches('.')).filter(|name| !name.is_empty());
+fn direct(no_proxy: &str) -> Vec<HostPattern> {
+    let names = entries(no_proxy).map(|name| name.trim_start_matches('.')).filter(|name| !name.is_empty());
     names
         .flat_map(|name| [name.to_owned(), format!("**.{name}")])
         .filter_map(|p| HostPattern::parse(&p).ok())

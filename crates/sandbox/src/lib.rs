@@ -56,8 +56,9 @@ pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
     Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_SLOT_WAIT, Outward,
-    POOL_MAX_IDLE, accepts, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, outward,
-    read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent, wire_run_network,
+    POOL_MAX_IDLE, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, outward,
+    probe_ports, read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent,
+    wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use environment::programs_of;

@@ -33,7 +33,7 @@ pub(crate) enum Policy {
         #[command(flatten)]
         file: PolicyFile,
     },
-    /// Approve the workspace's lockgate.toml as it is now
+    /// Approve the workspace's lockgate.toml as it is now. A terminal shows it first, and is asked
     Approve {
         /// The folder whose lockgate.toml it is [default: the current one]
         #[arg(long, value_name = "DIR")]

@@ -56,10 +56,13 @@ pub(crate) fn audit(command: Audit) -> Done {
 /// Explains a missing audit of a run whose sidecar never served, and so never began one. If the run came to its end, somebody
 /// removed the audit, and that stays an error.
 pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'static str> {
-    if state.audit(run).exists() {
+    let became = RunRecord::read(state, run).ok().map(|record| record.state);
+    // A start that failed, as on a full disk, may have left the file without a record.
+    let is_begun = |about: std::fs::Metadata| about.len() > 0 || became != Some(RunState::Failed);
+    if std::fs::metadata(state.audit(run)).is_ok_and(is_begun) {
         return None;
     }
-    match RunRecord::read(state, run).ok()?.state {
+    match became? {
         RunState::Running => Some("made no requests yet"),
         RunState::Failed => Some("made no requests: it was over before its command began"),
         RunState::Lost => Some("has none: it was killed before it began one, or somebody has removed it"),
@@ -392,7 +395,12 @@ mod tests {
         assert!(error.contains("made no requests"), "{error}");
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), "").unwrap();
+        assert!(never_asked(&state, &run).is_some(), "its start failed before the first record");
+        std::fs::write(state.audit(&run), "{}\n").unwrap();
         assert_eq!(never_asked(&state, &run), None);
+        std::fs::write(state.audit(&run), "").unwrap();
+        is("ended");
+        assert_eq!(never_asked(&state, &run), None, "of one that ended it was cut");
     }
 
     #[test]

@@ -13,6 +13,9 @@ const TTL: u32 = 60;
 /// The largest UDP payload that EDNS offers (RFC 9715).
 const UDP_PAYLOAD: u16 = 1232;
 
+/// The target in the record of what cannot be read, of which there is one.
+const UNREADABLE: &str = "unreadable question";
+
 /// The outcome of a question.
 pub(super) struct Answered {
     /// The answer; `None` for octets that are no question.
@@ -29,10 +32,9 @@ pub(super) struct DeniedName {
 
 /// Answers the octets of one datagram or one framed message.
 pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
-    let nothing = Answered { bytes: None, denied: None };
-    let Ok(request) = Message::from_vec(question) else { return nothing };
+    let Ok(request) = Message::from_vec(question) else { return unreadable(question) };
     if request.metadata.message_type != MessageType::Query {
-        return nothing;
+        return Answered { bytes: None, denied: None };
     }
     let mut response = Message::response(request.metadata.id, request.metadata.op_code);
     response.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -57,6 +59,22 @@ pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
         _ => response.metadata.response_code = ResponseCode::NotImp,
     }
     Answered { bytes: response.to_vec().ok(), denied }
+}
+
+/// Answers a question that cannot be read with a format error, if it has a whole header (RFC 1035 §4.1.1). To an answer nothing is said.
+fn unreadable(question: &[u8]) -> Answered {
+    const ANSWER: u8 = 0x80;
+    let Some(&[first, second, flags, ..]) = question.get(..12).filter(|header| header[2] & ANSWER == 0)
+    else {
+        return Answered { bytes: None, denied: None };
+    };
+    // The kind of question, and whether recursion was asked for, are the asker's.
+    let (flags, code) = (ANSWER | flags & 0x79, ResponseCode::FormErr.low());
+    let denial = Denial::new(Guard::Framing, "it is no question that can be read");
+    Answered {
+        bytes: Some(vec![first, second, flags, code, 0, 0, 0, 0, 0, 0, 0, 0]),
+        denied: Some(DeniedName { name: UNREADABLE.into(), denial }),
+    }
 }
 
 /// An answer without data: its code, and the name if it was denied.
@@ -229,7 +247,7 @@ mod tests {
         assert_eq!(answer[..2], question[..2], "the id");
         assert_eq!(answer[2] & 0x80, 0x80, "it is an answer");
         let code = answer[3] & 15;
-        assert!(matches!(code, 0 | 3 | 4 | 5), "code {code}");
+        assert!(matches!(code, 0 | 1 | 3 | 4 | 5), "code {code}");
         let count = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
         assert!(count(4) <= 1 && count(6) <= count(4) && count(8) == 0 && count(10) <= 1, "{answer:?}");
         let mut labels = Labels::new();
@@ -282,6 +300,25 @@ mod tests {
             assert!(known || own, "{name} has {address}, which leads nowhere of ours");
         }
         Some(read)
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_so_and_recorded() {
+        let gate = gate(NameRange::default());
+        let good = message(7, &section(&vec![b"api".to_vec(), b"example".to_vec(), b"com".to_vec()], 1, 1));
+        let compressed_loop = message(7, &[0xc0, 12, 0, 1, 0, 1]);
+        for question in [&good[..20], &compressed_loop[..], &good[..12]] {
+            let answered = answer(&gate, question);
+            assert_eq!(answered.bytes.unwrap(), [0, 7, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 0], "{question:?}");
+            let denied = answered.denied.unwrap();
+            assert_eq!((denied.name.as_str(), denied.denial.guard), (UNREADABLE, Guard::Framing));
+        }
+        let mut reply = good[..20].to_vec();
+        reply[2] |= 0x80;
+        for nothing in [&good[..11], &reply[..], b""] {
+            let answered = answer(&gate, nothing);
+            assert!(answered.bytes.is_none() && answered.denied.is_none(), "{nothing:?}");
+        }
     }
 
     proptest! {

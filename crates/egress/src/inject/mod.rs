@@ -27,6 +27,7 @@ pub(crate) use agent_credentials::{AUTHENTICATION, stands_elsewhere, tells_who_a
 use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
+pub(crate) use model_request::is_version;
 
 /// Injects the credential that is bound to where a request goes, if there is one.
 pub(crate) async fn inject(

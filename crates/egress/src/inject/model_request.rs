@@ -88,7 +88,7 @@ fn is_like(path: &str, pattern: &str) -> bool {
 }
 
 /// Whether a segment is an API's version, as `v1`, `v4` and `v1beta` are.
-fn is_version(segment: &str) -> bool {
+pub(crate) fn is_version(segment: &str) -> bool {
     let mut letters = segment.chars();
     letters.next() == Some('v')
         && letters.next().is_some_and(|second| second.is_ascii_digit())

@@ -42,6 +42,7 @@ pub(super) async fn both_ways(
     let ahead = std::mem::take(&mut agent.ahead);
     if !ahead.is_empty() {
         upstream.write_all(&ahead).await?;
+        upstream.flush().await?;
     }
     let flow = Flow::of(exchange.record(), ahead.len());
     drop(ahead);
@@ -134,15 +135,44 @@ async fn through_tls(
     let moved = Cell::new(Instant::now());
     let (from_upstream, to_upstream) = tokio::io::split(upstream);
     let (from_agent, to_agent) = agent.into_split();
-    tokio::select! {
-        outcome = async {
-            tokio::try_join!(
-                through(from_agent, to_upstream, counts.there, &moved),
-                through(from_upstream, to_agent, counts.back, &moved),
-            )
-        } => outcome.map(drop),
-        () = rest(&moved, idle) => Err(io::ErrorKind::TimedOut.into()),
+    let there = through(from_agent, to_upstream, counts.there, &moved);
+    let back = through(from_upstream, to_agent, counts.back, &moved);
+    both(there, back, &moved, idle).await
+}
+
+/// Waits for both directions. The other goes on for a while when one has ended or failed: a peer that reads no more may have sent the reason
+/// before.
+async fn both(
+    there: impl Future<Output = io::Result<()>>,
+    back: impl Future<Output = io::Result<()>>,
+    moved: &Cell<Instant>,
+    idle: Duration,
+) -> io::Result<()> {
+    let (mut there, mut back) = (pin!(there), pin!(back));
+    let (mut is_there, mut is_back, mut failed) = (false, false, None);
+    while !(is_there && is_back) {
+        let left = match (&failed, is_there || is_back) {
+            (Some(_), _) => BROKEN,
+            (None, true) => HALF_CLOSED,
+            (None, false) => idle,
+        };
+        let outcome = tokio::select! {
+            outcome = &mut there, if !is_there => {
+                is_there = true;
+                outcome
+            }
+            outcome = &mut back, if !is_back => {
+                is_back = true;
+                outcome
+            }
+            () = rest(moved, left.min(idle)) => {
+                return Err(failed.unwrap_or_else(|| io::ErrorKind::TimedOut.into()));
+            }
+        };
+        moved.set(Instant::now());
+        failed = failed.or(outcome.err());
     }
+    failed.map_or(Ok(()), Err)
 }
 
 /// Copies one way between any two streams, with a buffer of its own.
@@ -336,6 +366,32 @@ mod tests {
         })
         .await;
         assert!(outcome.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn inside_the_tls_of_a_proxy_one_direction_outlives_the_other_as_well() {
+        let moved = Cell::new(Instant::now());
+        let after = |wait: Duration, outcome: io::Result<()>| async move {
+            tokio::time::sleep(wait).await;
+            outcome
+        };
+        let idle = HALF_CLOSED * 6;
+        let reset = || Err(io::ErrorKind::ConnectionReset.into());
+        let soon = Duration::from_secs(1);
+        for (there, back, long, kind) in [
+            (after(soon, Ok(())), after(HALF_CLOSED / 2, Ok(())), HALF_CLOSED / 2, None),
+            (after(soon, reset()), after(BROKEN, Ok(())), BROKEN, Some(io::ErrorKind::ConnectionReset)),
+            (after(soon, reset()), after(idle, Ok(())), soon + BROKEN, Some(io::ErrorKind::ConnectionReset)),
+            (after(soon, Ok(())), after(idle, Ok(())), soon + HALF_CLOSED, Some(io::ErrorKind::TimedOut)),
+            (after(idle * 2, Ok(())), after(idle * 2, Ok(())), idle, Some(io::ErrorKind::TimedOut)),
+        ] {
+            let began = Instant::now();
+            moved.set(began);
+            let outcome = both(there, back, &moved, idle).await;
+            assert_eq!(outcome.err().map(|error| error.kind()), kind);
+            let took = began.elapsed();
+            assert!(took >= long && took < long + Duration::from_secs(1), "{took:?} and not {long:?}");
+        }
     }
 
     #[tokio::test]

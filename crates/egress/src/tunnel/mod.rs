@@ -22,7 +22,7 @@ use std::rc::Rc;
 pub use client_hello::server_name_of;
 pub(crate) use connect::{after_connect, terminate_after_connect};
 pub(crate) use inbound::serve_inbound;
-pub use port_forwarder::hand_on;
+pub use port_forwarder::forward_ports;
 pub use source_header::FORWARDER_SECRET_LENGTH;
 pub(crate) use transparent::serve_transparent;
 

@@ -19,7 +19,7 @@ use super::inbound::IDLE;
 use super::source_header;
 use crate::acceptor::Acceptor;
 use crate::connection_slots::ConnectionSlots;
-use crate::gate::GateError;
+use crate::gate::{self, GateError};
 use crate::upstream::Entrance;
 
 /// The sidecar that receives the connections, and the secret that it knows the forwarder by.
@@ -32,17 +32,13 @@ struct Sidecar {
 ///
 /// # Errors
 /// When a listener cannot be served, or fails.
-pub fn hand_on(
+pub fn forward_ports(
     ports: Vec<(OwnedFd, Inbound)>,
     sidecar: Ipv4Addr,
     secret: Secret,
     stop: OwnedFd,
 ) -> Result<(), GateError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(GateError::Runtime)?;
+    let runtime = gate::runtime()?;
     let sidecar = Rc::new(Sidecar { address: Entrance::at(sidecar), secret });
     LocalSet::new().block_on(&runtime, serve(ports, sidecar, stop)).map_err(GateError::Socket)
 }

@@ -13,7 +13,7 @@ use policy::RunSpec;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
-use sandbox::{Caller, Channel, Frames, Identity, frame, wait_for};
+use sandbox::{Channel, Frames, Identity, frame, wait_for};
 use zeroize::Zeroizing;
 
 use super::bootstrap::{Bootstrap, BootstrapError, ParsedBootstrap};
@@ -179,11 +179,7 @@ fn compile_policy(message: &mut ParsedBootstrap) -> Result<RunSpec, Error> {
         spec.inbound.clear();
     }
     if let Some(ProxyVariables { url, no_proxy }) = message.proxy.take() {
-        let variable = |name: &str, value: String| (name.into(), value.into());
-        let environment = vec![variable("PROXY_URL", url), variable("NO_PROXY", no_proxy)];
-        let caller =
-            Caller { uid: 0, gid: 0, superuser: false, home: None, directory: "/".into(), environment };
-        proxy_url::fall_back(&mut spec, &caller)?;
+        proxy_url::fall_back_to(&mut spec, &url, &no_proxy)?;
     }
     Ok(spec)
 }

@@ -63,7 +63,7 @@ impl PortsHere {
         let ports = self.ports.iter().map(|(fd, inbound)| Ok((fd.try_clone()?, inbound.clone())));
         let ports = ports.collect::<io::Result<_>>().map_err(plumbing("open the declared ports"))?;
         let stop = line.try_clone().map_err(plumbing("watch the sidecar's stand-in"))?;
-        egress::hand_on(ports, place, self.secret.clone(), stop)?;
+        egress::forward_ports(ports, place, self.secret.clone(), stop)?;
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn ask_ports(launch: Launch, plan: &Plan, network: RunNetwork) -> Lau
 
 /// Returns the exit status 0 if every port at an address accepts a connection, otherwise 1.
 #[must_use]
-pub fn accepts(address: Ipv4Addr, ports: &[u16]) -> i32 {
+pub fn probe_ports(address: Ipv4Addr, ports: &[u16]) -> i32 {
     let accepts = |port: &u16| {
         let place = SocketAddr::from((address, *port));
         // If nobody listens, a socket that got that very port as its own connects to itself.
@@ -50,9 +50,9 @@ mod tests {
         let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let open = listening.local_addr().unwrap().port();
         let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        assert_eq!(accepts(Ipv4Addr::LOCALHOST, &[open]), 0);
-        assert_eq!(accepts(Ipv4Addr::LOCALHOST, &[open, closed]), 1);
+        assert_eq!(probe_ports(Ipv4Addr::LOCALHOST, &[open]), 0);
+        assert_eq!(probe_ports(Ipv4Addr::LOCALHOST, &[open, closed]), 1);
         // It is about that address, and not about whatever else is this machine's.
-        assert_eq!(accepts(Ipv4Addr::new(127, 0, 0, 2), &[open]), 1);
+        assert_eq!(probe_ports(Ipv4Addr::new(127, 0, 0, 2), &[open]), 1);
     }
 }

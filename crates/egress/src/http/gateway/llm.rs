@@ -24,7 +24,7 @@ use crate::http::head::{BodyLength, RequestHead};
 use crate::http::incoming::Incoming;
 use crate::http::problem::After;
 use crate::http::request::Request;
-use crate::inject::{AUTHENTICATION, Form, Sending, inject};
+use crate::inject::{AUTHENTICATION, Form, Sending, inject, is_version};
 
 /// The largest request to a model: conversations are long, and hold pictures.
 const LARGEST: usize = 32 * 1024 * 1024;
@@ -79,7 +79,7 @@ async fn prepare(
     };
     let path = request.head.target.strip_prefix("/llm").unwrap_or("").trim_start_matches('/').to_owned();
     let Routed { provider, body } = route(gate, &request.head, &path, octets, &providers)?;
-    let url = format!("{}{}", base(&provider), path.strip_prefix("v1/").unwrap_or(&path));
+    let url = format!("{}{}", base(provider.first_uri()), path.strip_prefix("v1/").unwrap_or(&path));
     let target = Target::parse(&url).map_err(|denial| unreadable(gate, denial, &url))?;
     replace_body(request, body);
     let method = request.head.method.clone();
@@ -215,10 +215,19 @@ fn by_path<'a>(path: &str, providers: &'a [Arc<Provider>]) -> Option<&'a Arc<Pro
     }
 }
 
-/// Returns the URL at which a provider's API begins, up to and with its version.
-fn base(provider: &Provider) -> String {
-    let first = provider.first_uri().trim_end_matches('*');
-    if first.ends_with("/v1/") { first.to_owned() } else { format!("{}/v1/", first.trim_end_matches('/')) }
+/// Returns the URL at which a provider's API begins, by its first URI: all of a prefix that names a version, or an exact one up to and with
+/// its version. Where there is none it is `v1`.
+fn base(first_uri: &str) -> String {
+    let is_prefix = first_uri.ends_with('*');
+    let first = first_uri.trim_end_matches('*').trim_end_matches('/');
+    // Two slashes are before the host, whose name is no version.
+    let segments = first.match_indices('/').skip(2).map(|(at, _)| at + 1);
+    let end = |start: usize| first[start..].find('/').map_or(first.len(), |length| start + length);
+    match segments.map(|start| (start, end(start))).find(|(start, end)| is_version(&first[*start..*end])) {
+        Some(_) if is_prefix => format!("{first}/"),
+        Some((_, end)) => format!("{}/", &first[..end]),
+        None => format!("{first}/v1/"),
+    }
 }
 
 #[cfg(test)]
@@ -239,6 +248,21 @@ mod tests {
             }
             ByModel::Undeclared(vendor) => format!("without {vendor}"),
             ByModel::Untold => "untold".into(),
+        }
+    }
+
+    #[test]
+    fn an_api_begins_behind_its_version() {
+        for (first, api) in [
+            ("https://api.example.com/v1/*", "https://api.example.com/v1/"),
+            ("https://api.example.com/*", "https://api.example.com/v1/"),
+            ("https://v1.example.com/*", "https://v1.example.com/v1/"),
+            ("https://api.example.com/api/paas/v4/*", "https://api.example.com/api/paas/v4/"),
+            ("https://api.example.com/v1beta/openai/*", "https://api.example.com/v1beta/openai/"),
+            ("https://api.example.com/v1/chat/completions", "https://api.example.com/v1/"),
+            ("https://api.example.com/api", "https://api.example.com/api/v1/"),
+        ] {
+            assert_eq!(base(first), api, "{first}");
         }
     }
 
