@@ -80,7 +80,7 @@ impl RunAlone {
             Err(error) => {
                 let error = refused(error, &mut described);
                 if error.use_stderr() && asks_for_json() {
-                    let _ = output::report(&as_json(&error));
+                    output::report(&as_json(&error));
                     std::process::exit(error.exit_code());
                 }
                 error.exit()

@@ -37,14 +37,13 @@ fn indented(text: &str) -> String {
     lines.join(if is_needed { "\n  " } else { "\n" })
 }
 
-/// Prints a JSON line on stderr, on a line of its own. A reader that has gone is no error.
-pub(crate) fn report(line: &str) -> std::io::Result<()> {
+/// Prints a JSON line on stderr, on a line of its own. Returns whether it was taken: a reader may come late, and one that has gone
+/// misses nothing.
+pub(crate) fn report(line: &str) -> bool {
+    stderr::forget_stuck();
     stderr::seek_to_end();
     let before = if runtime::ends_a_line_begun() { end_of_line() } else { "" };
-    match std::io::stderr().write_all(format!("{before}{}\n", escaped(line)).as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
+    stderr::write(format!("{before}{}\n", escaped(line)).as_bytes(), LAST_PATIENCE)
 }
 
 /// Prints an error and its remedy.

@@ -16,12 +16,14 @@ const PIECE: usize = 4096;
 /// Whether the last line found no room in time. Until one does, none waits again, however much there is to tell.
 static STUCK: AtomicBool = AtomicBool::new(false);
 
-/// Writes a line, or drops what is left of it once `patience` has run out. A reader that has gone misses nothing.
-pub(crate) fn write(line: &[u8], patience: Duration) {
+/// Writes a line, or drops what is left of it once `patience` has run out. Returns whether all of it was taken; a reader that has gone
+/// misses nothing.
+pub(crate) fn write(line: &[u8], patience: Duration) -> bool {
     let stderr = std::io::stderr();
     let patience = if STUCK.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
     let written = write_to(stderr.as_fd(), line, patience);
     STUCK.store(written == Err(Errno::AGAIN), Ordering::Relaxed);
+    matches!(written, Ok(()) | Err(Errno::PIPE))
 }
 
 /// Has the next line wait as if none had been dropped.

@@ -106,8 +106,8 @@ fn execute_beside(
         set_up: journal.set_up_log(&spec.setup),
         report,
     };
-    let end = watch.until_end();
-    let over = EndedRun { end, sandbox, sidecar };
+    let seen = watch.until_end();
+    let over = EndedRun { seen, sandbox, sidecar };
     over.let_go(notices.as_fd(), journal, report)
 }
 
@@ -177,7 +177,7 @@ fn start_copiers(copiers: Copiers, pair: &StartedPair) -> Result<RunningCopiers,
 
 /// A run whose command is over, and what of it is still there.
 struct EndedRun {
-    end: Result<Seen, Error>,
+    seen: Seen,
     sandbox: Started,
     sidecar: Sidecar,
 }
@@ -190,21 +190,27 @@ impl EndedRun {
         journal: &mut RunJournal,
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<ExecutedRun, Error> {
-        let Self { end, mut sandbox, sidecar } = self;
+        let Self { seen: Seen { end, has_begun, summary, used }, mut sandbox, sidecar } = self;
         // After a command that ended by itself init ends by itself, too.
-        if !matches!(end, Ok(Seen { end: End::Ended(_), .. })) {
+        if !matches!(end, Ok(End::Ended(_))) {
             sandbox.kill();
         }
         let usage = sandbox.usage();
-        let Seen { end, summary, used } = match end {
-            Ok(seen) => seen,
+        let last_message = |report: &mut dyn FnMut(Report<'_>)| {
+            summary.or_else(|| await_summary(notices, &mut |message| tell(&message, report)))
+        };
+        let end = match end {
+            Ok(end) => end,
             // The kernel chose init when it had to kill a process for its memory, and all others went with it.
             Err(Error::SandboxLost) if usage.is_some_and(|usage| usage.out_of_memory > 0) => {
-                Seen { end: End::Ended(Exit::Signal(SIGKILL)), summary: None, used: None }
+                End::Ended(Exit::Signal(SIGKILL))
             }
             Err(error) => {
                 sandbox.wait();
                 sandbox.release();
+                if has_begun {
+                    journal.note_missing_records(None, last_message(report).as_ref(), report);
+                }
                 // The sidecar's record is whole before this process ends.
                 sidecar.end();
                 return Err(error);
@@ -221,7 +227,7 @@ impl EndedRun {
             sandbox.release();
             journal.give_back_names();
         }
-        let summary = summary.or_else(|| await_summary(notices, &mut |message| tell(&message, report)));
+        let summary = last_message(report);
         journal.note_missing_records(None, summary.as_ref(), report);
         Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox, sidecar })
     }

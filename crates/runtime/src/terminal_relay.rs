@@ -184,13 +184,12 @@ impl Relay {
         true
     }
 
-    /// Passes on the last output of the command, without a time limit, unless `signals` ask for an end.
-    pub(crate) fn show_rest(&self, signals: &Signals) {
+    /// Passes on the last output of the command: without a time limit, unless `signals` ask for an end; what is taken at once, where no
+    /// signals are given. Returns whether that was all.
+    pub(crate) fn show_rest(&self, signals: Option<&Signals>) -> bool {
         loop {
             while self.show_output() {}
-            if !self.has_output() {
-                return;
-            }
+            let Some(signals) = signals.filter(|_| self.has_output()) else { return !self.has_output() };
             let mut ready = [
                 PollFd::from_borrowed_fd(self.out(), PollFlags::OUT),
                 PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
@@ -198,7 +197,7 @@ impl Relay {
             let waited = rustix::event::poll(&mut ready, None);
             let has_signal = !ready[1].revents().is_empty();
             if !matches!(waited, Ok(_) | Err(Errno::INTR)) || has_signal && end_asked(signals).is_some() {
-                return;
+                return false;
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
 use crate::set_up_log::SetUpLog;
 use crate::sidecar_messages;
-use crate::streams::RunningCopiers;
+use crate::streams::{RunningCopiers, Unwritten};
 use crate::terminal_relay::Relay;
 
 /// How long a command that was asked to end may take before it is killed.
@@ -29,7 +29,9 @@ const MOST_HELD: usize = 1000;
 
 /// What was seen of the run.
 pub(crate) struct Seen {
-    pub(crate) end: End,
+    pub(crate) end: Result<End, Error>,
+    /// Whether the command began.
+    pub(crate) has_begun: bool,
     /// The sidecar's last message, if it has come.
     pub(crate) summary: Option<Summary>,
     /// What the sandbox used, if only the sandbox itself can tell.
@@ -113,6 +115,16 @@ impl State {
         self.asked.is_some() || (self.relay.is_some() && by_key)
     }
 
+    /// Whether a command that has ended so was not made to. Otherwise nobody may be there to read its last output. One that answers Ctrl-C
+    /// by going on ends by itself.
+    fn is_by_itself(&self, end: End) -> bool {
+        match end {
+            End::Ended(Exit::Code(_)) => self.kill_at().is_none(),
+            End::Ended(Exit::Signal(_)) => self.asked.is_none(),
+            End::TimedOut | End::Killed(_) | End::NotExecuted(_) => false,
+        }
+    }
+
     /// When the command is killed, if it was asked to end and has so long.
     fn kill_at(&self) -> Option<Instant> {
         self.asked.and_then(|asked| asked.kill_at)
@@ -128,7 +140,7 @@ impl State {
 
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
-    pub(crate) fn until_end(mut self) -> Result<Seen, Error> {
+    pub(crate) fn until_end(mut self) -> Seen {
         let mut state = State::default();
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         self.streams.finish(None);
@@ -138,7 +150,7 @@ impl Watch<'_> {
         if let (Ok(_), Some(failed)) = (&end, &state.failed) {
             (self.report)(Report::Notice(&format!("the sidecar failed to {failed}")));
         }
-        end.map(|end| Seen { end, summary: state.summary, used: state.used })
+        Seen { end, has_begun: state.started, summary: state.summary, used: state.used }
     }
 
     fn watch(&mut self, state: &mut State) -> Result<End, Error> {
@@ -183,15 +195,22 @@ impl Watch<'_> {
 
     /// Passes on the last output of a command that has ended.
     fn finish(&mut self, end: End, state: &State) -> Result<End, Error> {
-        // If the command was asked to end, nobody may be there to read the rest.
-        let by_itself = matches!(end, End::Ended(_)) && state.asked.is_none();
-        match &state.relay {
-            Some(relay) if by_itself => relay.show_rest(self.signals),
-            Some(relay) => while relay.show_output() {},
-            None => {}
+        let signals = state.is_by_itself(end).then_some(self.signals);
+        let is_shown = state.relay.as_ref().is_none_or(|relay| relay.show_rest(signals));
+        self.streams.finish(signals);
+        let left = || (!is_shown).then(|| Unwritten::given_up("its terminal"));
+        match self.streams.unwritten().or_else(left) {
+            None => Ok(end),
+            // Its code says already that the run did not come to its end.
+            Some(lost) if lost.is_given_up() && !matches!(end, End::Ended(Exit::Code(_))) => {
+                (self.report)(Report::Notice(&format!(
+                    "what the command wrote to {} is not whole: {}",
+                    lost.name, lost.source
+                )));
+                Ok(end)
+            }
+            Some(lost) => Err(lost.into()),
         }
-        self.streams.finish(by_itself.then_some(self.signals));
-        self.streams.unwritten().map_or(Ok(end), |lost| Err(lost.into()))
     }
 
     /// Answers the sidecar's questions for credentials, until it asks no more.

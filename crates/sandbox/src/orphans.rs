@@ -2,13 +2,14 @@
 //! process that is not a child of the caller.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid};
 
 use crate::descent::children;
 
-/// The most rounds of killing. Each ends one generation.
-const ROUNDS: usize = 64;
+/// The longest killing. Each round ends one generation, and a chain of processes may be as deep as there are process ids.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// The processes that the parent inherits if the supervisor is killed, which the command can do, as the same user. Parent and supervisor
 /// see each other's end, and each ends what ran. L02
@@ -47,7 +48,8 @@ pub(crate) fn bury_all_but(other: Pid) {
 }
 
 fn end_children(is_meant: impl Fn(Pid) -> bool) {
-    for _ in 0..ROUNDS {
+    let end = Instant::now() + LONGEST;
+    while Instant::now() < end {
         let mut found = children(getpid());
         found.retain(|child| is_meant(*child));
         if found.is_empty() {

@@ -1,6 +1,6 @@
 //! A started sandbox, as its parent sees it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -70,6 +70,9 @@ pub(crate) const LONGEST_END: Duration = Duration::from_secs(120);
 const LONGEST_TAKING: Duration = LONGEST_END.saturating_add(Duration::from_secs(30));
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
+/// The longest time in which an init that was hung up on ends what is below it.
+const LONGEST_HANGING_UP: Duration = Duration::from_secs(30);
+
 /// How a sandbox is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -77,7 +80,8 @@ pub(crate) enum Ending {
     Kill,
     /// Init is killed, and the firewall around the sandbox is removed only after that.
     Outlived,
-    /// Init's control socket is shut down. Init ends every process below it, and then itself.
+    /// Init's control socket is shut down. Init ends every process below it, and then itself. Whom the command hinders in that, as the same
+    /// user, is killed the second time, and the parent ends the rest.
     HangUp,
     /// Init's control socket is shut down, and the parent waits for it to remove things at an engine.
     TakeAway,
@@ -98,6 +102,8 @@ pub struct Started {
     /// The socket by which the remover gets the run lock, if a remover may clean up after the run.
     pub(crate) mark: Option<OwnedFd>,
     pub(crate) ending: Ending,
+    /// Whether init was hung up on.
+    pub(crate) hung_up: Cell<bool>,
     /// The processes to end if init is killed, in a backend without a pid namespace.
     pub(crate) orphans: Option<Orphans>,
 }
@@ -132,8 +138,9 @@ pub(crate) const BEHIND: i32 = 3;
 impl Started {
     /// Returns a sandbox with its init, control socket and group alone.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
-        let (hand, orphans) = (None.into(), None);
-        Self { init, control, group, cover_watch: None, firewall: None, hand, mark: None, ending, orphans }
+        let (hand, hung_up, orphans) = (None.into(), false.into(), None);
+        let (cover_watch, firewall, mark) = (None, None, None);
+        Self { init, control, group, cover_watch, firewall, hand, mark, ending, hung_up, orphans }
     }
 
     /// Returns a descriptor that becomes readable when init reports an event, or is gone.
@@ -187,11 +194,13 @@ impl Started {
 
     /// Ends init, and with it every process of the sandbox.
     pub fn kill(&self) {
+        let hang_up = || rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         let _ = match self.ending {
             Ending::Kill | Ending::Outlived => self.init.signal(Signal::KILL),
-            Ending::HangUp | Ending::TakeAway => {
-                rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both).map_err(Into::into)
-            }
+            Ending::HangUp if self.hung_up.replace(true) => self.init.signal(Signal::KILL),
+            // The command may have stopped it.
+            Ending::HangUp => hang_up().map_err(Into::into).and_then(|()| self.init.signal(Signal::CONT)),
+            Ending::TakeAway => hang_up().map_err(Into::into),
         };
     }
 
@@ -210,12 +219,17 @@ impl Started {
         descriptor::send(line, std::path::absolute(path)?.as_os_str().as_encoded_bytes(), &[mark])
     }
 
-    /// Waits until init is gone. Returns whether everything that it removes is gone. Kills an init that removes things at an engine after a
-    /// while, because it may hang with the engine.
+    /// Waits until init is gone. Returns whether everything that it removes is gone. Kills an init that has things to do after a while: it
+    /// may hang with the engine, or the command may have stopped it.
     pub fn wait(&self) -> Taken {
-        if self.ending == Ending::TakeAway {
+        let longest = match self.ending {
+            Ending::Kill | Ending::Outlived => None,
+            Ending::HangUp => Some(LONGEST_HANGING_UP),
+            Ending::TakeAway => Some(LONGEST_TAKING),
+        };
+        if let Some(longest) = longest {
             let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
-            let _ = rustix::event::poll(&mut gone, Timespec::try_from(LONGEST_TAKING).ok().as_ref());
+            let _ = rustix::event::poll(&mut gone, Timespec::try_from(longest).ok().as_ref());
             let _ = self.init.signal(Signal::KILL);
         }
         let ended = self.init.wait();

@@ -20,6 +20,9 @@ const NOTIFICATIONS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::STOP, Si
 /// The signals from the parent that are for all processes, whatever group they are in: a suspended run is.
 const FOR_ALL: [Signal; 2] = [Signal::STOP, Signal::CONT];
 
+/// How many processes are reaped at once. Each makes room for another, so that there may always be a next one.
+const MOST_REAPED: usize = 64;
+
 /// A command under supervision, and the sockets of its supervisor.
 pub(crate) struct Supervised<'a> {
     pub(crate) launch: &'a Launch,
@@ -55,6 +58,8 @@ pub(crate) struct Watch<'a> {
     brokers: SocketBrokers,
     /// The last signal by which the parent asked for an end.
     pub(crate) asked: Option<i32>,
+    /// Whether processes may have ended that are not reaped yet.
+    unreaped: bool,
 }
 
 impl<'a> Watch<'a> {
@@ -65,7 +70,7 @@ impl<'a> Watch<'a> {
     pub(crate) fn of(it: &'a Supervised<'a>) -> io::Result<Self> {
         let signals = Signals::block(&[Signal::CHILD.as_raw()])?;
         let brokers = SocketBrokers::of(it.broker.and_then(|line| line.try_clone().ok()));
-        Ok(Self { it, signals, brokers, asked: None })
+        Ok(Self { it, signals, brokers, asked: None, unreaped: false })
     }
 
     /// Serves until the process `pid` has ended, the deadline has passed, or the parent or the sidecar is gone. The caller then ends the
@@ -73,7 +78,8 @@ impl<'a> Watch<'a> {
     pub(crate) fn until(&mut self, pid: Pid, deadline: Option<Instant>) -> Seen {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let Ok(ready) = self.wait(left) else { continue };
+            let patience = if self.unreaped { Some(Duration::ZERO) } else { left };
+            let Ok(ready) = self.wait(patience) else { continue };
             if ready.is_empty() && left.is_some_and(|left| left.is_zero()) {
                 return Seen::Late;
             }
@@ -81,9 +87,9 @@ impl<'a> Watch<'a> {
             for line in ready.iter().rev().filter_map(Ready::broker_line) {
                 self.brokers.answer(line, || probe(self.it.launch));
             }
-            if ready.contains(&Ready::Child) {
+            if self.unreaped || ready.contains(&Ready::Child) {
                 while let Ok(Some(_)) = self.signals.next() {}
-                if let Some(ended) = reap(pid, &mut self.brokers) {
+                if let Some(ended) = self.reap(pid) {
                     return Seen::Ended(ended);
                 }
             }
@@ -107,6 +113,22 @@ impl<'a> Watch<'a> {
         let lines = self.brokers.lines().enumerate();
         sources.extend(lines.map(|(at, line)| (Ready::Broker(at), line, PollFlags::IN)));
         poll::wait(&sources, patience)
+    }
+
+    /// Reaps processes that have ended, until the command is among them. Returns how it ended.
+    fn reap(&mut self, command: Pid) -> Option<Exit> {
+        self.unreaped = true;
+        for _ in 0..MOST_REAPED {
+            let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) else {
+                self.unreaped = false;
+                return None;
+            };
+            self.brokers.ended(pid, status.exit_status() == Some(0));
+            if pid == command {
+                return Exit::of(status.exit_status(), status.terminating_signal());
+            }
+        }
+        None
     }
 
     /// Passes a signal of the parent's on, to all processes or to the process group of `pid`. Returns whether the parent is still there.
@@ -148,18 +170,6 @@ pub(crate) fn end_rest() {
         return; // what was not killed may never end
     }
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}
-}
-
-/// Reaps every process that has ended. Returns how the command ended, if it was among them.
-fn reap(command: Pid, brokers: &mut SocketBrokers) -> Option<Exit> {
-    let mut found = None;
-    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-        if pid == command {
-            found = Exit::of(status.exit_status(), status.terminating_signal());
-        }
-        brokers.ended(pid, status.exit_status() == Some(0));
-    }
-    found
 }
 
 /// Starts the health command, with its output discarded.

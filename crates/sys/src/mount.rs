@@ -50,7 +50,8 @@ pub enum Depth {
     Recursive,
 }
 
-/// Clones the mount that holds `path` (empty: `dir` itself) into a detached tree. Links are not followed.
+/// Clones the mount that holds `path` (empty: `dir` itself) into a detached tree. Links are not followed. The tree of a shared mount shares
+/// mount events with it: for one that leaves this namespace, see [`clone_private_tree`].
 ///
 /// # Errors
 /// When `open_tree(2)` fails.
@@ -66,6 +67,18 @@ pub fn clone_tree(dir: BorrowedFd<'_>, path: &CStr, depth: Depth) -> io::Result<
         flags |= OpenTreeFlags::AT_RECURSIVE;
     }
     Ok(rustix::mount::open_tree(dir, path, flags)?)
+}
+
+/// Like [`clone_tree`], for a tree that is attached in another namespace: it is private. systemd makes a machine's mounts shared, and what
+/// is mounted on a clone of a shared mount appears on the machine as well, and the other way round: mount_namespaces(7).
+///
+/// # Errors
+/// When `open_tree(2)` or `mount_setattr(2)` fails.
+pub fn clone_private_tree(dir: BorrowedFd<'_>, path: &CStr, depth: Depth) -> io::Result<OwnedFd> {
+    let tree = clone_tree(dir, path, depth)?;
+    let attr = MountAttr { propagation: libc::MS_PRIVATE, ..MountAttr::default() };
+    set_attr(tree.as_fd(), attr, libc::AT_RECURSIVE)?;
+    Ok(tree)
 }
 
 /// Sets flags on every mount of a tree.

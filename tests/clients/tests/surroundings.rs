@@ -60,6 +60,26 @@ fn a_mount_below_a_workspace_that_is_kept_apart_is_refused_by_name() {
 }
 
 #[test]
+fn mounts_stay_apart_where_the_machine_shares_its_own() {
+    // As systemd makes them, and a namespace for tests usually does not.
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("git")]) else { return };
+    let script = r#"
+        git init -q .; mkdir sub mnt; echo outside >mnt/seen; chown -R 65534:65534 .
+        exec unshare --mount --propagation shared sh -uc '
+            before=$(wc -l </proc/self/mountinfo); state=$(git config core.bare)
+            "$PRODUCT" run --mount "$PWD/mnt:$PWD/mnt" -- sh -c "
+                : >begun; until [ -e mounted ]; do sleep 0.05; done; ls sub; cat mnt/seen" & run=$!
+            until [ -e begun ]; do sleep 0.05; done
+            echo "during=$(( $(wc -l </proc/self/mountinfo) - before ))"
+            mount -t tmpfs none sub; : >sub/came; : >mounted; wait $run; echo "code=$?"; umount sub
+            echo "after=$(( $(wc -l </proc/self/mountinfo) - before ))"; git config core.bare
+            "$PRODUCT" run -- true; echo "again=$?"'"#;
+    let ended = site.shell().run(script);
+    assert_eq!(ended.stdout, "during=0\noutside\ncode=0\nafter=0\nfalse\nagain=0\n", "{ended}");
+    assert!(!ended.stderr.contains("could not"), "{ended}");
+}
+
+#[test]
 fn a_run_that_was_stopped_can_be_ended() {
     for site in Site::for_everyone(&[]) {
         let script = r#"

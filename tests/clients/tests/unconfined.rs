@@ -69,6 +69,36 @@ fn the_files_of_a_killed_run_go_at_the_next_start() {
 }
 
 #[test]
+fn a_command_that_stops_its_supervisor_ends_all_the_same() {
+    for site in Site::for_everyone(&[]) {
+        let script = r#"
+            "$PRODUCT" run --backend process --timeout 1s -- sh -c 'kill -STOP $PPID; exec sleep 300.25'; echo "once=$?"
+            "$PRODUCT" run --backend process --timeout 1s -- sh -c 'while :; do kill -STOP $PPID || exit; done'; echo "always=$?"
+            pgrep -xf 'sleep 300.25' || echo gone"#;
+        let ended = site.shell().within(Duration::from_secs(90)).run(script);
+        assert_eq!(ended.stdout, "once=124\nalways=124\ngone\n", "{ended}");
+    }
+}
+
+#[test]
+fn a_deep_chain_of_processes_ends_with_its_command() {
+    for site in Site::for_everyone(&[Need::Program("python3")]) {
+        let chain = site.file(
+            "chain.py",
+            "import os, time\nfor _ in range(300):\n  if os.fork(): time.sleep(300.5); os._exit(0)\n\
+             open('deep', 'w').close(); time.sleep(300.5)\n",
+        );
+        let script = format!(
+            r#""$PRODUCT" run --backend process -- sh -c 'setsid python3 {0} & until [ -e deep ]; do sleep 0.05; done'; echo "code=$?"
+            pgrep -f {0} | wc -l"#,
+            chain.display()
+        );
+        let ended = site.shell().within(Duration::from_secs(60)).run(&script);
+        assert_eq!(ended.stdout, "code=0\n0\n", "{ended}");
+    }
+}
+
+#[test]
 fn each_run_says_that_nothing_keeps_it_apart() {
     // S1.42, S1.43, S2.2
     let Some(site) = Site::for_test(&[]) else { return };

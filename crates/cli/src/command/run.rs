@@ -71,18 +71,19 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
     let value = outcome(&finished)?;
-    let reported = if arguments.json {
+    // The file first: standard error may have to be waited for.
+    let written = file.map_or(Ok(()), |file| file.write(&value));
+    let is_reported = if arguments.json {
         output::report(&value.to_string())
     } else {
         sum_up(&finished, &telling.denied);
-        Ok(())
+        true
     };
-    if let Some(Err(error)) = file.map(|file| file.write(&value)) {
-        output::error(&error, None);
-        return Ok(exit::FAILED);
+    if let Err(error) = &written {
+        output::error(error, None);
     }
-    if reported.is_err() {
-        // An error of standard error cannot be reported there.
+    // An error of standard error cannot be reported there.
+    if written.is_err() || !is_reported {
         return Ok(exit::FAILED);
     }
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
@@ -153,7 +154,7 @@ fn send_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
         output::error(&unwritten, None);
     }
     // The exit code tells the failure in any case.
-    let _ = output::report(&value.to_string());
+    output::report(&value.to_string());
     exit::judge(error).0
 }
 

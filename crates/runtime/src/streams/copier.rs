@@ -1,5 +1,6 @@
 //! Copies the standard streams, each in a thread of its own, so that a slow reader holds nothing else up.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver};
@@ -12,7 +13,7 @@ use rustix::pipe::PipeFlags;
 use sandbox::Signals;
 
 use super::input::Input;
-use super::output::{Output, Told, Unwritten};
+use super::output::{A_MOMENT, Output, Told, Unwritten};
 use crate::end_signals::end_asked;
 
 /// How long the last output of a command that was ended from outside may take.
@@ -34,6 +35,10 @@ pub(crate) struct RunningCopiers {
     threads: Vec<JoinHandle<()>>,
     reads_terminal: bool,
     told: Option<Told>,
+    /// Whether the last wait for it was in vain. Until one is not, none waits again, however much there is to tell.
+    is_stuck: Cell<bool>,
+    /// Whether a thread still waits for its reader.
+    is_left: bool,
     unwritten: Receiver<Unwritten>,
 }
 
@@ -54,7 +59,7 @@ impl Copiers {
         let reads_terminal = self.reads_terminal;
         if self.input.is_none() && self.outputs.is_empty() {
             let (ends, threads, told) = (None, Vec::new(), None);
-            return Ok(RunningCopiers { ends, threads, reads_terminal, told, unwritten });
+            return Ok(RunningCopiers::of(ends, threads, reads_terminal, told, unwritten));
         }
         let told = self.outputs.iter().find_map(Output::told);
         let (over, going_on) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -79,11 +84,21 @@ impl Copiers {
             })?);
         }
         let ends = Some(Ends { going_on, patient, done });
-        Ok(RunningCopiers { ends, threads, reads_terminal, told, unwritten })
+        Ok(RunningCopiers::of(ends, threads, reads_terminal, told, unwritten))
     }
 }
 
 impl RunningCopiers {
+    fn of(
+        ends: Option<Ends>,
+        threads: Vec<JoinHandle<()>>,
+        reads_terminal: bool,
+        told: Option<Told>,
+        unwritten: Receiver<Unwritten>,
+    ) -> Self {
+        Self { ends, threads, reads_terminal, told, is_stuck: Cell::default(), is_left: false, unwritten }
+    }
+
     /// Waits until the last output is copied, now that nobody inside writes any more: without bound, unless `signals` ask for an end;
     /// for a moment at most where no signals are given.
     pub(crate) fn finish(&mut self, signals: Option<&Signals>) {
@@ -96,13 +111,16 @@ impl RunningCopiers {
         if all_written || is_done(&done, Some(PATIENCE), None) {
             // This process may be forked again from here on.
             self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        } else {
+            self.is_left = true;
         }
     }
 
     /// Waits a moment, until what the command has written where this program tells its messages is passed on.
     pub(crate) fn settle(&self) {
         if let Some(told) = &self.told {
-            told.settle();
+            let moment = if self.is_stuck.get() { Duration::ZERO } else { A_MOMENT };
+            self.is_stuck.set(!told.settle(moment));
         }
     }
 
@@ -113,7 +131,8 @@ impl RunningCopiers {
 
     /// Returns an output of the command that could not be written.
     pub(crate) fn unwritten(&self) -> Option<Unwritten> {
-        self.unwritten.try_recv().ok()
+        let told = self.unwritten.try_recv().ok();
+        told.or_else(|| self.is_left.then(|| Unwritten::given_up("its output")))
     }
 }
 
@@ -154,7 +173,8 @@ mod tests {
         drop(theirs);
         running.finish(None);
         assert!(running.threads.is_empty(), "it still waits for the reader");
-        assert!(running.unwritten().is_none());
+        let lost = running.unwritten().expect("what nobody read is lost");
+        assert!(lost.is_given_up() && lost.name == "standard output");
         drop(reader);
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Told {
 }
 
 /// The longest wait until what the command has written is passed on. Who reads it may have stopped.
-const A_MOMENT: Duration = Duration::from_millis(20);
+pub(super) const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// An output that could not be written.
 #[derive(Debug)]
@@ -45,6 +45,22 @@ pub(crate) struct Unwritten {
     pub(crate) name: &'static str,
     /// Why.
     pub(crate) source: io::Error,
+}
+
+impl Unwritten {
+    /// Returns the rest of an output that nobody took before the run had to end.
+    pub(crate) fn given_up(name: &'static str) -> Self {
+        Self { name, source: not_read() }
+    }
+
+    /// Whether nobody took it before the run had to end.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.source.kind() == io::ErrorKind::TimedOut
+    }
+}
+
+fn not_read() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "nobody read the rest of it before the run was made to end")
 }
 
 impl Output {
@@ -68,7 +84,7 @@ impl Output {
 
     /// Copies until nobody can write any more. Once the run is `over`, it copies what is in the pipe and ends: a process of the command
     /// that is left, as there may be without isolation, holds nothing up. If the reader is gone, or its stream takes no more for
-    /// another reason, the command sees a closed pipe. What a reader has not taken when it is `given_up` is dropped.
+    /// another reason, the command sees a closed pipe. What a reader has not taken when it is `given_up` is lost, and that is an error.
     pub(super) fn carry(self, over: BorrowedFd<'_>, given_up: BorrowedFd<'_>) -> Result<(), Unwritten> {
         let mut buffer = vec![0; CHUNK];
         let mut left = None;
@@ -113,12 +129,17 @@ impl Output {
 }
 
 impl Told {
-    /// Waits, for a moment at most, until what the command has written is passed on: what is told now comes after it.
-    pub(super) fn settle(&self) {
-        let end = Instant::now() + A_MOMENT;
-        while self.is_behind() && Instant::now() < end {
+    /// Waits, for a moment at most, until what the command has written is passed on: what is told now comes after it. Returns whether it
+    /// is.
+    pub(super) fn settle(&self, moment: Duration) -> bool {
+        let end = Instant::now() + moment;
+        while self.is_behind() {
+            if Instant::now() >= end {
+                return false;
+            }
             std::thread::sleep(Duration::from_micros(200));
         }
+        true
     }
 
     /// Whether something is not passed on yet. In this order: a piece is marked before it is read.
@@ -152,7 +173,7 @@ fn write_all(stream: BorrowedFd<'_>, mut rest: &[u8], given_up: BorrowedFd<'_>) 
             Err(Errno::AGAIN) => {
                 let [_, is_given_up] = wait([(stream, PollFlags::OUT), (given_up, PollFlags::IN)])?;
                 if !is_given_up.is_empty() {
-                    return Err(io::ErrorKind::BrokenPipe.into());
+                    return Err(not_read());
                 }
             }
             Err(errno) => return Err(errno.into()),

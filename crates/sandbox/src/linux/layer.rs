@@ -13,7 +13,7 @@ use crate::source;
 /// Opens a layer as a detached tree.
 pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
-    mount::clone_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
+    mount::clone_private_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
 }
 
 /// Opens a layer as a detached tree, with its owners mapped to those inside. Only root can.

@@ -220,7 +220,7 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
     let fail =
         |what: &str, e: std::io::Error| Error::Source { path: path.into(), why: format!("{what}: {e}") };
     // With the mounts below it: otherwise what they cover would be shown.
-    let tree = sys::mount::clone_tree(opened.as_fd(), c"", Depth::Recursive)
+    let tree = sys::mount::clone_private_tree(opened.as_fd(), c"", Depth::Recursive)
         .map_err(|e| fail("it cannot be mounted", e))?;
     match owners.map(tree.as_fd(), opened.as_fd()) {
         Ok(()) => Ok(tree),
