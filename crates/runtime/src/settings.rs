@@ -143,6 +143,12 @@ impl Settings {
         Self::of_layer(Origin::Project { path: name.into(), approved: true }, config, caller)
     }
 
+    /// Returns whether a project's file needs no approval: it widens nothing that the layers below it say, as a run would find.
+    #[must_use]
+    pub fn narrows_only(config: RunConfig, caller: &Caller) -> bool {
+        Self::of_layer(Origin::Project { path: PROJECT.into(), approved: false }, config, caller).is_ok()
+    }
+
     fn of_layer(origin: Origin, config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {
         let mut layers = below_projects(caller)?;
         layers.push(origin, config);
@@ -269,5 +275,26 @@ mod tests {
         assert!(told.contains("proxy[0].credential") && told.contains("corp-api"), "{told}");
         assert!(Settings::of_project("lockgate.toml", proxy("mine"), &caller).is_ok());
         assert!(Settings::of_file("lockgate.toml", proxy("corp-api"), &caller).is_ok());
+    }
+
+    #[test]
+    fn a_project_narrows_what_the_person_has_and_not_what_the_program_begins_with() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("lockgate")).unwrap();
+        let own = "timeout = \"5m\"\nlimits.memory = \"256MiB\"\nllm.budget.usd = 1\n";
+        std::fs::write(folder.path().join("lockgate/config.toml"), own).unwrap();
+        let caller = caller(folder.path(), "XDG_CONFIG_HOME");
+        let narrows = |text: &str| Settings::narrows_only(toml::from_str(text).unwrap(), &caller);
+        for wider in [
+            "timeout = \"30m\"",
+            "limits.memory = \"1536MiB\"",
+            "llm.budget.usd = 1000",
+            "presets = [\"github\"]",
+        ] {
+            assert!(!narrows(wider), "{wider}");
+        }
+        for less in ["", "timeout = \"1m\"", "limits.memory = \"128MiB\"", "llm.budget.usd = 0.5"] {
+            assert!(narrows(less), "{less}");
+        }
     }
 }

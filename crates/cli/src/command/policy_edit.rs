@@ -84,8 +84,9 @@ impl PolicyText {
             Some(_) => None,
             None => {
                 let state = StateDirectory::of(&caller)?;
-                let given =
-                    text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only(&text);
+                let narrows_only =
+                    || toml::from_str(&text).is_ok_and(|config| Settings::narrows_only(config, &caller));
+                let given = text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only();
                 Some(Approval { state, given })
             }
         };
@@ -192,14 +193,6 @@ fn put_back(path: &Path, before: Option<&str>) -> std::io::Result<()> {
     let Some(before) = before else { return std::fs::remove_file(path) };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     fill(&File::from(rustix::fs::open(path, flags, Mode::empty())?), before.as_bytes())
-}
-
-/// Whether a file needs no approval.
-fn narrows_only(text: &str) -> bool {
-    let Ok(config) = toml::from_str::<RunConfig>(text) else { return false };
-    let mut layers = Layers::default();
-    layers.push(Origin::Project { path: FILE.into(), approved: false }, config);
-    layers.compile().is_ok()
 }
 
 /// Waits for the lock on policy edits, which is held until the returned file is dropped. Without a state directory, a named file is
