@@ -6,8 +6,10 @@ use crate::apply::compile_denials;
 use crate::backend::Backend;
 use crate::companion_ports::CompanionPorts;
 use crate::error::ConfigError;
+use crate::hostname::Host;
 use crate::layer::{Layer, Layers};
 use crate::origin::Origin;
+use crate::reach::Reach;
 use crate::rule::DenyRule;
 use crate::rules::Policy;
 use crate::spec::RunSpec;
@@ -47,6 +49,27 @@ pub(crate) fn companions(spec: &mut RunSpec) -> Result<(), ConfigError> {
         beside.push(CompanionPorts { name: companion.name.clone(), ports: companion.ports.clone() });
     }
     spec.policy.companions = beside;
+    [&spec.policy]
+        .into_iter()
+        .chain(spec.companions.iter().map(|it| &it.policy))
+        .try_for_each(refuse_denied_in_part)
+}
+
+/// Refuses a deny rule for some of a companion's requests: nobody reads what is spoken with a companion, so it could not hold.
+fn refuse_denied_in_part(policy: &Policy) -> Result<(), ConfigError> {
+    for CompanionPorts { name, ports } in &policy.companions {
+        let host = Host::Name(name.clone());
+        let is_at = |reach: &Reach| ports.iter().any(|port| reach.is_at(&host, *port));
+        if let Some(rule) = policy.deny.iter().find(|rule| rule.reach.is_partial() && is_at(&rule.reach)) {
+            let problem = format!(
+                "`{name}` is denied in part ({}) by {}, and what is spoken with a companion is not read",
+                rule.reach, rule.name
+            );
+            return Err(ConfigError::new("the run", "companion", problem).with_hint(
+                "deny its whole host, or a port of it, without a path and methods; or leave that rule out",
+            ));
+        }
+    }
     Ok(())
 }
 
@@ -111,6 +134,41 @@ pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_companion_is_denied_as_a_whole_or_not_at_all() {
+        let compiled = |origin: Origin, rule: &str| {
+            let db = "[[companion]]\nname = \"db\"\nimage = \"i\"\nports = [8080]\n";
+            let second = db.replace("db", "second");
+            let mut layers = Layers::default();
+            layers.push(origin, toml::from_str(&format!("egress.deny = [{rule}]")).unwrap());
+            layers.push(Origin::Flags, toml::from_str(&format!("{db}{second}egress = {{}}\n")).unwrap());
+            layers.compile().map(drop).map_err(|error| error.to_string())
+        };
+        for part in [
+            "{ url = \"http://db:8080/admin/*\" }",
+            "{ host = \"db\", methods = [\"DELETE\"] }",
+            "{ host = \"db\", subdomains = true, ports = [8080], methods = [\"DELETE\"] }",
+            "{ url = \"https://second:8080/admin\" }",
+        ] {
+            for origin in [Origin::Managed("/etc/policy".into()), Origin::Named("file".into())] {
+                let why = compiled(origin.clone(), part).unwrap_err();
+                assert!(why.contains(&format!("egress.deny[0] in {origin}")), "{part}: {why}");
+            }
+        }
+        for whole in [
+            "{ host = \"db\" }",
+            "{ host = \"db:8080\" }",
+            "{ url = \"http://db:8080/*\" }",
+            "{ url = \"https://**.db:8080/admin\" }",
+            "{ url = \"https://*.db:8080/admin\" }",
+            "{ url = \"http://api.example.com:8080/admin\" }",
+            // No port of its: it is denied by that already.
+            "{ url = \"http://db:8081/admin\" }",
+        ] {
+            assert_eq!(compiled(Origin::Named("file".into()), whole), Ok(()), "{whole}");
+        }
+    }
 
     #[test]
     fn a_budget_that_nothing_is_charged_to_is_told_of() {
