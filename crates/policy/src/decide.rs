@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::address::AddressClass;
 use crate::advice::{not_allowed, remember_nearest, rule_for};
-use crate::asked::{Asked, Plane, View};
+use crate::asked::{Asked, View};
 use crate::denial::{Denial, Guard};
 use crate::denied_addresses::DeniedAddresses;
 use crate::hint::Hint;
-use crate::hostname::{Host, Hostname};
+use crate::hostname::Host;
 use crate::pattern::is_reserved;
 use crate::preset::is_provider;
 use crate::provider::Provider;
@@ -18,7 +18,7 @@ use crate::provider_id::ProviderId;
 use crate::reach::{Carriage, Fit};
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::rules::Policy;
-use crate::target::{Port, Scheme};
+use crate::target::Port;
 
 /// Permission for one request or connection, with the host it is for and the rules for that host's addresses.
 #[derive(Clone, Debug)]
@@ -136,6 +136,18 @@ impl Grant {
         self.addresses().is_some_and(|list| list.contains(&address))
     }
 
+    /// Checks the addresses that another rule lists for the same host: whoever lists them says where the name leads.
+    fn vet_listed(&self, listed: &[IpAddr]) -> Result<(), Denial> {
+        self.vet(listed)?;
+        match listed.iter().find(|address| !self.names(**address)) {
+            Some(address) => {
+                let reason = self.placed(*address, "not among the addresses of its rule");
+                Err(Denial::new(Guard::Address, reason).with_rule(self.rule.as_str()))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Says of one of the host's addresses that it is `what`.
     #[must_use]
     pub fn placed(&self, address: IpAddr, what: &str) -> String {
@@ -205,7 +217,7 @@ impl Policy {
     }
 
     /// Points a hint at the file that holds these rules.
-    fn in_its_file(&self, mut denial: Denial) -> Denial {
+    pub(crate) fn in_its_file(&self, mut denial: Denial) -> Denial {
         if let Some(Hint::Rule(rule)) = &mut denial.hint {
             rule.file = self.file.as_deref().map(str::to_owned);
         }
@@ -322,42 +334,10 @@ impl Policy {
             ceiling: None,
         }
     }
-
-    /// Decides whether the sandbox may resolve a name: whether any connection to it could be granted.
-    ///
-    /// # Errors
-    /// The denial that a connection to the name would get.
-    pub fn decide_name(&self, name: &Hostname) -> Result<RuleName, Denial> {
-        let host = Host::Name(name.clone());
-        let asked = Asked::connection(Plane::Dns, host, Scheme::Https.default_port(), View::Opaque);
-        if is_reserved(name) {
-            return Err(Denial::new(Guard::ReservedName, format!("{name} is reserved")));
-        }
-        if let Some(rule) =
-            self.deny.iter().find(|r| r.reach.is_whole_host() && r.reach.host.matches(&asked.host))
-        {
-            let reason = rule.reason.clone().unwrap_or_else(|| format!("{name} is denied"));
-            return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
-        }
-        if let Some(companion) = self.companion(name) {
-            return Ok(companion.rule());
-        }
-        if let Some(ceiling) = &self.ceiling {
-            ceiling.decide_name(name).map_err(managed)?;
-        }
-        let bound = self.providers.iter().flat_map(|provider| &provider.rules);
-        match bound.chain(&self.allow).find(|rule| rule.reach.host.matches(&asked.host)) {
-            Some(rule) => Ok(rule.name.clone()),
-            None => match self.deny_unrequested_search(&asked.host) {
-                None if self.is_open() => Ok(RuleName::new("egress.default = \"open-internet\"")),
-                unrequested => Err(self.in_its_file(unrequested.unwrap_or_else(|| not_allowed(&asked)))),
-            },
-        }
-    }
 }
 
 /// Narrows a grant to what the managed policy grants for the same request: not a private address, not another protocol,
-/// not another URI of a provider that it declares.
+/// not another URI of a provider that it declares. A name leads nowhere but where it resolves to, or the managed policy says.
 fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<Grant, Denial> {
     let known = ceiling.without_unknown_provider(asked);
     let most = ceiling.decide(&known).map_err(managed)?;
@@ -370,8 +350,12 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
             return Err(managed(Denial::new(Guard::NotAuthorized, reason)));
         }
     }
-    if let Some(addresses) = &grant.addresses {
-        most.vet(addresses).map_err(managed)?;
+    match (&grant.addresses, &asked.host) {
+        (Some(addresses), Host::Name(_)) if !ceiling.is_open() => {
+            most.vet_listed(addresses).map_err(managed)?
+        }
+        (Some(addresses), _) => most.vet(addresses).map_err(managed)?,
+        (None, _) => {}
     }
     grant.carriage = match (most.carriage, grant.carriage) {
         (Carriage::Terminated, Carriage::Any | Carriage::Tls) => Carriage::Terminated,
@@ -385,11 +369,57 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
 /// The hint of every denial by a managed policy.
 const MANAGED: &str = "only whoever keeps the managed policy of this machine can open it";
 
-fn managed(inner: Denial) -> Denial {
+pub(crate) fn managed(inner: Denial) -> Denial {
     Denial {
         guard: Guard::Managed,
         reason: format!("the managed policy does not allow it: {}", inner.reason),
         ..inner
     }
     .with_hint(MANAGED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asked::Plane;
+    use crate::layer::Layers;
+    use crate::origin::Origin;
+    use crate::path::Path;
+    use crate::target::{Method, Scheme};
+
+    #[test]
+    fn a_name_leads_nowhere_but_where_the_managed_policy_lets_it() {
+        let verdict = |managed: &str, own: &str, view: View| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+            layers.push(Origin::Named("file".into()), toml::from_str(own).unwrap());
+            let host = Host::parse("api.example.com").unwrap();
+            let asked = Asked::connection(Plane::Forward, host, Scheme::Https.default_port(), view);
+            let granted = layers.compile().unwrap().policy.decide(&asked);
+            granted.map(|grant| grant.addresses().map(<[IpAddr]>::to_vec)).map_err(|denial| denial.guard)
+        };
+        let request = || View::Request {
+            scheme: Scheme::Https,
+            method: Method::parse("GET").unwrap(),
+            path: Path::new("/v1/x"),
+        };
+        let there = Ok(Some(vec!["93.184.215.14".parse().unwrap()]));
+        let rule = |more: &str| format!("egress.allow = [{{ host = \"api.example.com\"{more} }}]");
+        let provider = "[[provider]]\nid = \"mine\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
+                        addresses = [\"93.184.215.14\"]";
+        for (managed, wanted) in [
+            (rule(""), Err(Guard::Managed)),
+            (rule(", addresses = [\"10.0.0.5\"]"), Err(Guard::Managed)),
+            (rule(", addresses = [\"10.0.0.5\", \"93.184.215.14\"]"), there.clone()),
+            // What may be reached is every public address then.
+            ("egress.default = \"open-internet\"".to_owned(), there.clone()),
+        ] {
+            assert_eq!(verdict(&managed, provider, request()), wanted, "{managed}");
+        }
+        let elsewhere = rule(", addresses = [\"93.184.215.14\"]");
+        let part = "egress.allow = [{ url = \"https://api.example.com/v1/*\" }]";
+        assert_eq!(verdict(part, &elsewhere, View::Tls), Err(Guard::Managed));
+        assert_eq!(verdict("", &elsewhere, View::Tls), there);
+        assert_eq!(verdict(part, &rule(""), View::Tls), Ok(None));
+    }
 }

@@ -15,6 +15,7 @@ mod companion;
 mod companion_ports;
 mod compile;
 mod decide;
+mod decide_name;
 mod denial;
 mod denied_addresses;
 mod error;
