@@ -118,17 +118,28 @@ impl Policy {
         self.deny.iter().any(|rule| rule.reach.is_partial() && rule.reach.is_at(host, port))
     }
 
-    /// Returns each rule for people: its effect, its name and its scope.
+    /// Returns each rule for people: its effect, its name and its scope. Those of a managed policy that allow come again at the end: what
+    /// none of them covers stays closed.
     pub fn rules(&self) -> impl Iterator<Item = (&'static str, &RuleName, String)> {
         let deny = self.deny.iter().map(|rule| ("deny", &rule.name, rule.reach.to_string()));
-        let bound = self.providers.iter().flat_map(|provider| &provider.rules);
-        deny.chain(bound.map(|rule| ("bind", &rule.name, rule.reach.to_string())))
-            .chain(self.allow.iter().map(|rule| ("allow", &rule.name, rule.reach.to_string())))
+        let bound = self.bound().map(|rule| ("bind", &rule.name, rule.reach.to_string()));
+        let allow = self.allow.iter().map(|rule| ("allow", &rule.name, rule.reach.to_string()));
+        let ceiling = self.ceiling.iter().filter(|ceiling| !ceiling.is_open());
+        let most = ceiling.flat_map(|ceiling| ceiling.bound().chain(&ceiling.allow));
+        deny.chain(bound).chain(allow).chain(most.map(|rule| ("at most", &rule.name, rule.reach.to_string())))
+    }
+
+    /// Returns the rules of where the credentials of providers may go.
+    fn bound(&self) -> impl Iterator<Item = &AllowRule> {
+        self.providers.iter().flat_map(|provider| &provider.rules)
     }
 
     /// Returns the default for everything that no rule names: its effect and its scope.
     #[must_use]
     pub fn rest(&self) -> (&'static str, &'static str) {
+        if self.ceiling.as_ref().is_some_and(|ceiling| !ceiling.is_open()) {
+            return ("deny", "everything else, and what the managed policy does not allow");
+        }
         if self.is_open() && self.unrequested_searches.is_empty() {
             ("allow", "everything else at public addresses")
         } else if self.is_open() {
@@ -174,5 +185,51 @@ impl Policy {
             self.proxies.declared.push(Arc::clone(&proxy));
             self.proxies.chosen = ProxyChoice::Through(proxy);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::layer::Layers;
+    use crate::origin::Origin;
+
+    #[test]
+    fn a_managed_policy_is_listed_as_the_most_there_is() {
+        let listed = |managed: &str, own: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+            layers.push(Origin::Named("file".into()), toml::from_str(own).unwrap());
+            let policy = layers.compile().unwrap().policy;
+            let rules = policy.rules().map(|(effect, _, reach)| format!("{effect} {reach}"));
+            let (effect, reach) = policy.rest();
+            rules.chain([format!("{effect} {reach}")]).collect::<Vec<_>>()
+        };
+        let bounded = "egress.allow = [{ host = \"api.example.com:443\" }]";
+        let open = "egress.default = \"open-internet\"";
+        assert_eq!(
+            listed(bounded, "egress.allow = [{ host = \"other.example.org:443\" }]"),
+            [
+                "allow api.example.com:443",
+                "allow other.example.org:443",
+                "at most api.example.com:443",
+                "deny everything else, and what the managed policy does not allow"
+            ]
+        );
+        assert_eq!(
+            listed(bounded, open)[1..],
+            [
+                "at most api.example.com:443",
+                "deny everything else, and what the managed policy does not allow"
+            ],
+            "its default does not reach beyond the managed policy"
+        );
+        assert!(listed(open, "").last().unwrap().starts_with("allow everything else"));
+        assert_eq!(
+            listed("egress.deny = [{ host = \"ads.example.com:443\" }]", open),
+            [
+                "deny ads.example.com:443",
+                "allow everything else at public addresses, but for web searches that were not asked for"
+            ]
+        );
     }
 }

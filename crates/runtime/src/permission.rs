@@ -12,7 +12,7 @@ pub struct Permission {
     /// The companion whose rule it is, if that companion has rules of its own; otherwise the command's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub companion: Option<String>,
-    /// `deny`, `bind` (a credential is injected) or `allow`.
+    /// `deny`, `bind` (a credential is injected), `allow`, or `at most`: a managed policy's rule, and what none of those covers is denied.
     pub effect: String,
     /// The rule, and where it was written.
     pub rule: String,
