@@ -88,7 +88,7 @@ pub use run::run;
 pub use run_lock::{Reaped, reap_dead};
 pub use settings::{Settings, SettingsRequest, project_above, project_file};
 pub use standalone::{AuditFile, BoundAddresses, SidecarEvent, Standalone, serve_standalone};
-pub use state::StateDirectory;
+pub use state::{StateDirectory, companion_audits_beside};
 pub use stop::stop;
 pub use system_keys::{SystemKey, SystemKeys};
 pub use unknown_variables::{unknown_variables, unreadable_variable};

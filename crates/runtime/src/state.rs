@@ -173,17 +173,25 @@ impl StateDirectory {
     /// Returns the audit files of a run's companions, each with the companion's name.
     #[must_use]
     pub fn companion_audits(&self, run: &RunId) -> Vec<(String, PathBuf)> {
-        let begins = format!("{run}.");
-        let named = |entry: std::fs::DirEntry| {
-            let name = entry.file_name().into_string().ok()?;
-            let companion = name.strip_prefix(&begins)?.strip_suffix(RECORD)?;
-            Some((companion.to_owned(), entry.path()))
-        };
-        let entries = std::fs::read_dir(self.0.join("audit"));
-        let mut found: Vec<_> = entries.into_iter().flatten().flatten().filter_map(named).collect();
-        found.sort();
-        found
+        companion_audits_beside(&self.audit(run))
     }
+}
+
+/// Returns the files beside an audit that have the names of its companions' audits, each with the companion's name.
+#[must_use]
+pub fn companion_audits_beside(audit: &Path) -> Vec<(String, PathBuf)> {
+    let Some(stem) = audit.file_stem().and_then(|stem| stem.to_str()) else { return Vec::new() };
+    let begins = format!("{stem}.");
+    let named = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let companion = name.strip_prefix(&begins)?.strip_suffix(RECORD)?;
+        Some((companion.to_owned(), entry.path()))
+    };
+    let folder = audit.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder);
+    let mut found: Vec<_> = entries.into_iter().flatten().flatten().filter_map(named).collect();
+    found.sort();
+    found
 }
 
 /// The extension of record and audit files.

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use egress::{Entry, GateAction, Outcome, VerifyError, Word};
+use egress::{Entry, GateAction, Outcome, VerifyError, VerifyReport, Word};
 use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
 
@@ -201,25 +201,26 @@ impl Chain {
     }
 }
 
-/// Verifies the chain of a run and those of its companions, or the chain of a file.
+/// Whose chains are verified.
+enum Subject {
+    /// A run of this machine's: all that its companions recorded is here.
+    Run(RunId),
+    /// A file that may have been taken anywhere, alone or with those of its companions.
+    File,
+}
+
+/// Verifies the chain of a run or of a file, and those of its companions.
 fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
     key.as_deref().map_or(Ok(()), refuse_malformed)?;
     // A word alone is a run's: what a command has left under such a name in the current folder is not asked.
-    let (own, companions) = if !run.contains('/') && Path::new(run).extension().is_none() {
+    let (own, subject) = if !run.contains('/') && Path::new(run).extension().is_none() {
         let run = find(state, run)?;
         if let Some(why) = never_asked(state, &run) {
             return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
         }
-        let own = Chain::of_run(state.audit(&run));
-        let companions = state.companion_audits(&run).into_iter();
-        let companions: Vec<_> =
-            companions.map(|(name, path)| Chain { companion: Some(name), path }).collect();
-        for chain in std::iter::once(&own).chain(&companions) {
-            refuse_others(chain, &run, form)?;
-        }
-        (own, companions)
+        (Chain::of_run(state.audit(&run)), Subject::Run(run))
     } else if Path::new(run).is_file() {
-        (Chain::of_run(run.into()), Vec::new())
+        (Chain::of_run(run.into()), Subject::File)
     } else {
         let how = if Path::new(run).exists() { "is no file" } else { "is not there" };
         return Err(Usage::error(
@@ -227,16 +228,40 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
             "name a run, or the path of an audit file",
         ));
     };
+    let beside = runtime::companion_audits_beside(&own.path).into_iter();
+    let mut companions: Vec<_> = beside.map(|(name, path)| Chain { companion: Some(name), path }).collect();
+    if let Subject::Run(run) = &subject {
+        for chain in std::iter::once(&own).chain(&companions) {
+            refuse_others(chain, run, form)?;
+        }
+    }
     let key = match key {
         Some(key) => key,
         None => runtime::audit_public_key(state)?,
     };
     let ended = run_of(state, run).is_some_and(|record| record.state == RunState::Ended);
-    for chain in std::iter::once(&own).chain(&companions) {
-        verify_chain(chain, key.trim(), ended, form)?;
+    let report = check_chain(&own, key.trim(), ended, form)?;
+    let unchecked = match subject {
+        Subject::Run(_) => Vec::new(),
+        Subject::File => leave_unnamed(&own, &mut companions)?,
+    };
+    tell_chain(&own, &report, &unchecked, form)?;
+    for chain in &companions {
+        let report = check_chain(chain, key.trim(), ended, form)?;
+        tell_chain(chain, &report, &[], form)?;
     }
-    refuse_unnamed(&own, &companions, form)?;
+    refuse_unnamed(&own, &companions, &unchecked, form)?;
     Ok(0)
+}
+
+/// Leaves out what lies beside a file and is no chain that it names, such as an older file of the same name. Returns the companions
+/// whose chains do not lie there.
+fn leave_unnamed(own: &Chain, companions: &mut Vec<Chain>) -> Result<Vec<String>, anyhow::Error> {
+    let mut named: Vec<_> =
+        egress::named_companions(open(&own.path)?)?.into_iter().map(|named| named.name).collect();
+    companions.retain(|chain| chain.companion.as_ref().is_some_and(|name| named.contains(name)));
+    named.retain(|name| companions.iter().all(|chain| chain.companion.as_ref() != Some(name)));
+    Ok(named)
 }
 
 /// Parses the public key; an invalid key is a usage error and says nothing about the audit.
@@ -250,9 +275,15 @@ fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
     }
 }
 
-/// Compares the companions that a run's chain names with the files that are there.
-fn refuse_unnamed(own: &Chain, companions: &[Chain], form: Form) -> Result<(), anyhow::Error> {
+/// Compares the companions that a run's chain names, but those that are left unchecked, with the files that are there.
+fn refuse_unnamed(
+    own: &Chain,
+    companions: &[Chain],
+    unchecked: &[String],
+    form: Form,
+) -> Result<(), anyhow::Error> {
     let mut named = egress::named_companions(open(&own.path)?)?;
+    named.retain(|companion| !unchecked.contains(&companion.name));
     for chain in companions {
         let at = named.iter().position(|it| Some(&it.name) == chain.companion.as_ref());
         let first = egress::first_hash(open(&chain.path)?)?;
@@ -297,7 +328,7 @@ fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
     RunRecord::read(state, &find(state, run).ok()?).ok()
 }
 
-fn verify_chain(chain: &Chain, key: &str, ended: bool, form: Form) -> Result<(), anyhow::Error> {
+fn check_chain(chain: &Chain, key: &str, ended: bool, form: Form) -> Result<VerifyReport, anyhow::Error> {
     let report = match egress::verify(open(&chain.path)?, key) {
         Ok(report) => report,
         Err(VerifyError::Empty) => return Err(broken(chain, "it is empty", form)?),
@@ -306,10 +337,21 @@ fn verify_chain(chain: &Chain, key: &str, ended: bool, form: Form) -> Result<(),
     if ended && !report.closed {
         return Err(broken(chain, "its run ended, and it does not: records were cut off at its end", form)?);
     }
+    Ok(report)
+}
+
+/// Tells what was found of a chain that holds, and which companions' chains were not looked at.
+fn tell_chain(
+    chain: &Chain,
+    report: &VerifyReport,
+    unchecked: &[String],
+    form: Form,
+) -> Result<(), anyhow::Error> {
     if form == Form::Json {
         let json = serde_json::json!({
             "holds": true, "records": report.records, "signatures": report.signatures,
             "unsigned_tail": report.unsigned_tail, "omitted": report.omitted, "closed": report.closed,
+            "unchecked_companions": unchecked,
         });
         return Ok(output::data(&json.to_string())?);
     }
@@ -328,7 +370,13 @@ fn verify_chain(chain: &Chain, key: &str, ended: bool, form: Form) -> Result<(),
             format!("; {omitted} of requests that no rule granted left out, because it was full")
         }
     };
-    let found = format!("{}valid: {records}, {signatures}, {end}{omitted}", chain.whose());
+    let left = match unchecked {
+        [] => String::new(),
+        names => {
+            format!("; its companions' chains ({}) were not checked", output::plain(&names.join(", ")))
+        }
+    };
+    let found = format!("{}valid: {records}, {signatures}, {end}{omitted}{left}", chain.whose());
     Ok(output::data(&found)?)
 }
 
@@ -432,7 +480,7 @@ mod tests {
         first["hash"] = hash.as_str().into();
         std::fs::write(&path, format!("{first}\n")).unwrap();
         let why = |companions: &[Chain]| {
-            refuse_unnamed(&own, companions, Form::Text).map_err(|error| error.to_string())
+            refuse_unnamed(&own, companions, &[], Form::Text).map_err(|error| error.to_string())
         };
         let named = |name: &str| Chain { companion: Some(name.into()), path: path.clone() };
         let shown = named("d\u{1b}b").whose();
@@ -443,6 +491,37 @@ mod tests {
         assert_eq!(
             why(&[]).unwrap_err(),
             format!("{shown}the audit does not hold: the run's audit names it, and it is not there")
+        );
+    }
+
+    #[test]
+    fn a_file_is_verified_with_the_companions_that_lie_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Chain::of_run(folder.path().join("kept.jsonl"));
+        let naming = |name: &str| {
+            let entry = serde_json::json!({
+                "seq": 0, "ts": "T", "run": RUN, "plane": "gate", "action": "companion", "target": name,
+                "outcome": "allowed", "sent": 0, "received": 0, "us": 0, "prev": "0", "image": "sha256:1",
+                "chain": "a".repeat(64),
+            });
+            format!("{entry}\n")
+        };
+        std::fs::write(&own.path, naming("db") + &naming("cache")).unwrap();
+        // An older file of the same name is no companion's.
+        for name in ["kept.db.jsonl", "kept.1.jsonl", "other.cache.jsonl"] {
+            std::fs::write(folder.path().join(name), "{}\n").unwrap();
+        }
+        let beside = runtime::companion_audits_beside(&own.path);
+        assert_eq!(beside.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["1", "db"]);
+        let mut companions: Vec<_> =
+            beside.into_iter().map(|(name, path)| Chain { companion: Some(name), path }).collect();
+        let unchecked = leave_unnamed(&own, &mut companions).unwrap();
+        assert_eq!(unchecked, ["cache"]);
+        assert!(matches!(&companions[..], [Chain { companion: Some(name), .. }] if name == "db"));
+        assert_eq!(refuse_unnamed(&own, &[], &["db".into(), "cache".into()], Form::Text).ok(), Some(()));
+        assert!(
+            refuse_unnamed(&own, &[], &unchecked, Form::Text).is_err(),
+            "the one that is there is compared"
         );
     }
 
