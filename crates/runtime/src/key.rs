@@ -1,13 +1,17 @@
-//! The key that signs this person's audit records. It is made at first use, and readable by its owner only.
+//! The key that signs this person's audit records. It is made at first use, and readable by its owner only. One that is lost is told,
+//! and never replaced.
 
-use std::io;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use credential::Secret;
 use egress::SigningKey;
+use rustix::fs::OFlags;
 
 use crate::error::Error;
-use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, state};
+use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, replace, state};
 
 const PRIVATE: &str = "audit.pk8";
 const PUBLIC: &str = "audit.pub";
@@ -29,15 +33,27 @@ pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
     }
 }
 
-/// Writes the public key if it is missing: the process that made the key was killed before it did. Several processes may do so at the
-/// same time.
+/// Writes the public key if it is missing, as after a process that made the key and was killed, or if it is another's. Several
+/// processes may do so at the same time.
 fn tell_public(directory: &StateDirectory, document: &Secret) {
     let path = directory.keys().join(PUBLIC);
-    if !path.exists()
-        && let Ok(key) = SigningKey::from_pkcs8(document)
-    {
-        let _ = make_once(&path, line(&key).as_bytes());
+    let Ok(key) = SigningKey::from_pkcs8(document) else { return };
+    let line = line(&key);
+    if !holds(&path, line.as_bytes()) {
+        let _ = replace(&path, line.as_bytes());
     }
+}
+
+/// Whether a file has this content. A pipe in its place is not waited for.
+fn holds(path: &Path, content: &[u8]) -> bool {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let read = || {
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let mut found = Vec::new();
+        file.take(content.len() as u64 + 1).read_to_end(&mut found)?;
+        io::Result::Ok(found)
+    };
+    read().is_ok_and(|found| found == content)
 }
 
 fn line(key: &SigningKey) -> String {
@@ -56,6 +72,13 @@ fn damaged(path: PathBuf) -> Error {
     Error::KeyFile { path, source: io::Error::other(why) }
 }
 
+/// The error for a key that is gone while its public half is there. A new one would leave all that it signed without its key.
+fn lost(path: PathBuf) -> Error {
+    let why = "it is missing, and audit.pub is there; put it back from a backup, or move audit.pub away to begin a new key: what was \
+               signed before is verified by that audit.pub alone then";
+    Error::KeyFile { path, source: io::Error::other(why) }
+}
+
 /// Returns the key that is there.
 fn audit_key_there(directory: &StateDirectory) -> Result<Secret, Error> {
     let path = directory.keys().join(PRIVATE);
@@ -69,17 +92,17 @@ fn audit_key_there(directory: &StateDirectory) -> Result<Secret, Error> {
 fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     make_directory(&directory.keys())?;
     let path = directory.keys().join(PRIVATE);
-    let (key, document) = SigningKey::generate().map_err(|e| state(&path, e))?;
-    // A public key that is there belongs to another key. It goes first: whoever finds a private key without a public one mends that.
     let public = directory.keys().join(PUBLIC);
-    match std::fs::remove_file(&public) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(state(&public, error)),
-        _ => {}
+    // A public key is written after its private one: that one is there by now if another process has just made both, or it is lost.
+    if public.symlink_metadata().is_ok() {
+        return audit_key_there(directory).map_err(|error| match error {
+            Error::KeyFile { path, source } if source.kind() == io::ErrorKind::NotFound => lost(path),
+            other => other,
+        });
     }
+    let (key, document) = SigningKey::generate().map_err(|e| state(&path, e))?;
     if !make_once(&path, document.expose())? {
-        let document = audit_key_there(directory)?;
-        tell_public(directory, &document); // the one that went may have been that key's
-        return Ok(document);
+        return audit_key_there(directory);
     }
     make_once(&public, line(&key).as_bytes())?;
     Ok(document)
@@ -93,4 +116,62 @@ pub fn audit_public_key(directory: &StateDirectory) -> Result<String, Error> {
     let document = audit_key_there(directory)?;
     let path = directory.keys().join(PRIVATE);
     SigningKey::from_pkcs8(&document).map(|key| key.public()).map_err(|_| damaged(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Caller;
+
+    use super::*;
+
+    fn state_in(folder: &Path) -> StateDirectory {
+        let caller = Caller {
+            uid: 0,
+            gid: 0,
+            superuser: false,
+            home: None,
+            directory: folder.into(),
+            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
+        };
+        StateDirectory::of(&caller).unwrap()
+    }
+
+    #[test]
+    fn a_lost_key_is_told_and_its_public_half_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_in(folder.path());
+        let [private, public] = [PRIVATE, PUBLIC].map(|name| state.keys().join(name));
+        let first = audit_key(&state).unwrap();
+        let told = std::fs::read_to_string(&public).unwrap();
+        assert_eq!(told.trim(), audit_public_key(&state).unwrap());
+        std::fs::rename(&private, folder.path().join("backup")).unwrap();
+        let why = audit_key(&state).unwrap_err().to_string();
+        assert!(why.contains("audit.pk8") && why.contains("put it back"), "{why}");
+        assert!(!private.exists());
+        assert_eq!(std::fs::read_to_string(&public).unwrap(), told);
+        std::fs::rename(folder.path().join("backup"), &private).unwrap();
+        assert_eq!(audit_key(&state).unwrap().expose(), first.expose());
+        // With both away a new key begins.
+        std::fs::remove_file(&private).unwrap();
+        std::fs::remove_file(&public).unwrap();
+        audit_key(&state).unwrap();
+        assert_ne!(std::fs::read_to_string(&public).unwrap(), told);
+    }
+
+    #[test]
+    fn a_public_key_that_is_missing_or_of_another_key_is_mended() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_in(folder.path());
+        let public = state.keys().join(PUBLIC);
+        audit_key(&state).unwrap();
+        let own = std::fs::read_to_string(&public).unwrap();
+        std::fs::remove_file(&public).unwrap();
+        audit_key(&state).unwrap();
+        assert_eq!(std::fs::read_to_string(&public).unwrap(), own);
+        for other in [own.replace('\n', "0\n"), "0".repeat(64), String::new()] {
+            std::fs::write(&public, other).unwrap();
+            audit_key(&state).unwrap();
+            assert_eq!(std::fs::read_to_string(&public).unwrap(), own);
+        }
+    }
 }
