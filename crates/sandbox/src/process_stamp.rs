@@ -1,5 +1,7 @@
-//! Identifies a process by its pid and start time, so that it can be found again although pids are reused.
+//! Identifies a process by its pid, its start time and the boot that both are of, so that it can be found again although pids are
+//! reused.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -14,6 +16,8 @@ pub struct ProcessStamp {
     pid: Pid,
     /// The start time, in ticks since boot.
     at: u64,
+    /// The boot. `None` in a stamp that was recorded without it, or where `/proc` does not tell it.
+    boot: Option<u32>,
 }
 
 /// The recorded form.
@@ -21,11 +25,13 @@ pub struct ProcessStamp {
 struct Numbers {
     pid: u32,
     at: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<u32>,
 }
 
 impl From<ProcessStamp> for Numbers {
     fn from(born: ProcessStamp) -> Self {
-        Self { pid: born.number(), at: born.at }
+        Self { pid: born.number(), at: born.at, boot: born.boot }
     }
 }
 
@@ -34,7 +40,7 @@ impl TryFrom<Numbers> for ProcessStamp {
 
     fn try_from(numbers: Numbers) -> Result<Self, Self::Error> {
         let pid = numbers.pid.try_into().ok().and_then(Pid::from_raw).ok_or("that is no process")?;
-        Ok(Self { pid, at: numbers.at })
+        Ok(Self { pid, at: numbers.at, boot: numbers.boot })
     }
 }
 
@@ -59,16 +65,21 @@ impl ProcessStamp {
 
     /// Returns the stamp of a running process. `None` if `/proc` does not show it.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
-        Some(Self { pid, at: started_at(pid)? })
+        Some(Self { pid, at: started_at(pid)?, boot: this_boot() })
     }
 
     pub(crate) fn written(self) -> String {
-        format!("{} {}", self.pid.as_raw_pid(), self.at)
+        let boot = self.boot.map(|boot| format!(" {boot}")).unwrap_or_default();
+        format!("{} {}{boot}", self.pid.as_raw_pid(), self.at)
     }
 
     pub(crate) fn read(text: &str) -> Option<Self> {
-        let (pid, at) = text.split_once(' ')?;
-        Numbers { pid: pid.parse().ok()?, at: at.parse().ok()? }.try_into().ok()
+        let (pid, rest) = text.split_once(' ')?;
+        let (at, boot) = match rest.split_once(' ') {
+            Some((at, boot)) => (at, Some(boot.parse().ok()?)),
+            None => (rest, None),
+        };
+        Numbers { pid: pid.parse().ok()?, at: at.parse().ok()?, boot }.try_into().ok()
     }
 
     /// Kills the process if it still exists, and with it every other of its pid namespace if it is the first there. Returns whether it is
@@ -77,7 +88,15 @@ impl ProcessStamp {
         self.send(&[Signal::KILL], patience)
     }
 
+    /// Returns whether the process was of another boot: it is gone, whoever has its pid and its start time by now.
+    fn is_of_another_boot(self) -> bool {
+        self.boot.zip(this_boot()).is_some_and(|(own, this)| own != this)
+    }
+
     fn send(self, signals: &[Signal], patience: Duration) -> bool {
+        if self.is_of_another_boot() {
+            return true;
+        }
         let Ok(opened) = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) else { return true };
         // Checked after the pidfd is open, when the pid cannot be reused any more.
         if started_at(self.pid) != Some(self.at) {
@@ -103,6 +122,15 @@ fn started_at(pid: Pid) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// Returns the first 32 bits of this boot's random id, which is read once. random(4)
+fn this_boot() -> Option<u32> {
+    static BOOT: OnceLock<Option<u32>> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let id = sys::kernel_file::read("/proc/sys/kernel/random/boot_id").ok()?;
+        u32::from_str_radix(id.get(..8)?, 16).ok()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -121,7 +149,15 @@ mod tests {
         assert!(serde_json::from_str::<ProcessStamp>(r#"{"pid":0,"at":1}"#).is_err());
         let other = ProcessStamp { at: born.at + 1, ..born };
         assert!(other.end(Duration::from_secs(5)) && other.ask_to_end(Duration::from_secs(5)));
+        let before = ProcessStamp { boot: Some(!this_boot().unwrap()), ..born };
+        assert!(before.end(Duration::from_secs(5)) && before.ask_to_end(Duration::from_secs(5)));
+        assert_eq!(ProcessStamp::read(&before.written()), Some(before));
         assert_eq!(sleeps.try_wait().unwrap(), None);
+        // Stamps that were recorded before boots were.
+        let old = ProcessStamp { boot: None, ..born };
+        assert_eq!(ProcessStamp::read(&format!("{} {}", born.number(), born.at)), Some(old));
+        let recorded = format!(r#"{{"pid":{},"at":{}}}"#, born.number(), born.at);
+        assert_eq!(serde_json::from_str::<ProcessStamp>(&recorded).unwrap(), old);
         assert!(born.end(Duration::from_secs(5)));
         sleeps.wait().unwrap();
         assert!(born.end(Duration::ZERO));
@@ -135,7 +171,7 @@ mod tests {
         stopped.kill().unwrap();
         stopped.wait().unwrap();
         assert!(ended, "it was stopped, and never heard of it");
-        for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5"] {
+        for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5", "1 5 x", "1 5 "] {
             assert_eq!(ProcessStamp::read(text), None, "{text}");
         }
     }
