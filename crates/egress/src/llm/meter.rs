@@ -169,25 +169,50 @@ impl Meter {
             if !part["usage"].is_object() {
                 continue;
             }
-            let Some(reported) = tokens(self.format, &part["usage"]) else {
+            let model = self.found.model.as_deref();
+            let Some(reported) = tokens(self.format, &part["usage"], model) else {
                 self.unreadable = true;
                 continue;
             };
             self.is_final |= is_last;
             let old = self.found.tokens.unwrap_or_default();
             // A stream reports its usage more than once; the counts only grow.
-            self.found.tokens = Some(Tokens {
-                input: old.input.max(reported.input),
-                cached: old.cached.max(reported.cached),
-                output: old.output.max(reported.output),
-            });
+            self.found.tokens = Some(each(old, reported, u64::max));
         }
     }
 }
 
-/// Reads a usage. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns `None` if a known field is no
-/// count, or if there is no known field.
-fn tokens(format: LlmFormat, usage: &Value) -> Option<Tokens> {
+/// Reads a usage. Its own counts leave out some of what its `iterations` list, such as a compaction, and all of those are billed
+/// (Anthropic). Returns `None` if a part of it is unreadable, or was taken by another model than the answer's, whose price is another.
+fn tokens(format: LlmFormat, usage: &Value, model: Option<&str>) -> Option<Tokens> {
+    let own = counts(format, usage)?;
+    let iterations = match &usage["iterations"] {
+        Value::Null => return Some(own),
+        iterations => iterations.as_array()?,
+    };
+    let all = iterations.iter().try_fold(Tokens::default(), |sum, iteration| {
+        let is_of_the_model = match &iteration["model"] {
+            Value::Null => true,
+            named => named.as_str().is_some_and(|named| Some(named) == model),
+        };
+        let more = counts(format, iteration).filter(|_| is_of_the_model)?;
+        Some(each(sum, more, u64::saturating_add))
+    })?;
+    Some(each(own, all, u64::max))
+}
+
+/// Combines each count of one with that of the other.
+fn each(one: Tokens, other: Tokens, combine: fn(u64, u64) -> u64) -> Tokens {
+    Tokens {
+        input: combine(one.input, other.input),
+        cached: combine(one.cached, other.cached),
+        output: combine(one.output, other.output),
+    }
+}
+
+/// Reads the counts of a usage or an iteration. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns
+/// `None` if a known field is no count, or if there is no known field.
+fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     let mut any = false;
     let mut number = |value: &Value| match value {
         Value::Null => Some(0),
@@ -306,6 +331,44 @@ mod tests {
         assert_eq!(most.tokens.unwrap().input, u64::MAX);
         let silent = metered(LlmFormat::Anthropic, "application/json", b"{\"content\":[]}", 9);
         assert_eq!((silent.tokens, silent.unknown), (None, Some(UnknownUsage::Missing)));
+    }
+
+    #[test]
+    fn iterations_that_the_sum_leaves_out_are_charged() {
+        let answer = |usage: &str| {
+            let body = format!("{{\"model\":\"claude-x\",\"usage\":{usage}}}");
+            let found = metered(LlmFormat::Anthropic, "application/json", body.as_bytes(), 99);
+            (found.tokens, found.unknown)
+        };
+        let with = |iterations: &str| {
+            answer(&format!("{{\"input_tokens\":30,\"output_tokens\":4,\"iterations\":{iterations}}}"))
+        };
+        let some = |input, cached, output| (Some(Tokens { input, cached, output }), None);
+        for none in ["null", "[]", "[{\"type\":\"message\",\"input_tokens\":30,\"output_tokens\":4}]"] {
+            assert_eq!(with(none), some(30, 0, 4), "{none}");
+        }
+        let message = "{\"type\":\"message\",\"model\":\"claude-x\",\"input_tokens\":30,\"output_tokens\":1}";
+        let compaction = "{\"type\":\"compaction\",\"input_tokens\":1000,\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":5,\"output_tokens\":2}";
+        assert_eq!(with(&format!("[{compaction},{message}]")), some(1032, 5, 4));
+        let most = "{\"input_tokens\":18446744073709551615}";
+        assert_eq!(with(&format!("[{most},{message}]")), some(u64::MAX, 0, 4));
+        for bad in [
+            "7",
+            "{}",
+            "[{}]",
+            "[7]",
+            "[{\"input_tokens\":-1}]",
+            "[{\"input_tokens\":1,\"model\":\"claude-y\"}]",
+            "[{\"input_tokens\":1,\"model\":7}]",
+        ] {
+            assert_eq!(with(bad).1, Some(UnknownUsage::Unreadable), "{bad}");
+        }
+        let stream = format!(
+            "data: {{\"type\":\"message_start\",\"message\":{{\"model\":\"claude-x\",\"usage\":{{\"input_tokens\":30,\"output_tokens\":1}}}}}}\n\n\
+             data: {{\"type\":\"message_delta\",\"usage\":{{\"input_tokens\":30,\"output_tokens\":1,\"iterations\":[{compaction},{message}]}}}}\n\n"
+        );
+        let found = metered(LlmFormat::Anthropic, "text/event-stream", stream.as_bytes(), 50);
+        assert_eq!((found.tokens, found.unknown), some(1032, 5, 3));
     }
 
     #[test]
