@@ -231,12 +231,25 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
             }
         }
         LlmFormat::OpenAi => {
+            let part = [&usage["prompt_tokens_details"], &usage["input_tokens_details"]]
+                .map(|details| &details["cached_tokens"]);
             let all = number(&usage["prompt_tokens"])?.max(number(&usage["input_tokens"])?);
-            let cached = number(&usage["prompt_tokens_details"]["cached_tokens"])?
-                .max(number(&usage["input_tokens_details"]["cached_tokens"])?)
-                .min(all);
+            let cached = number(part[0])?.max(number(part[1])?).min(all);
             let output = number(&usage["completion_tokens"])?.max(number(&usage["output_tokens"])?);
-            Tokens { input: all - cached, cached, output }
+            // Who resells models answers `/messages` too, as Anthropic does.
+            let is_anthropics = usage["prompt_tokens"].is_null() && part.iter().all(|part| part.is_null());
+            let (written, read) = match is_anthropics {
+                true => (
+                    number(&usage["cache_creation_input_tokens"])?,
+                    number(&usage["cache_read_input_tokens"])?,
+                ),
+                false => (0, 0),
+            };
+            Tokens {
+                input: (all - cached).saturating_add(written),
+                cached: cached.saturating_add(read),
+                output,
+            }
         }
     };
     any.then_some(tokens)
@@ -294,6 +307,27 @@ mod tests {
                 unknown: None
             }
         );
+    }
+
+    #[test]
+    fn cached_tokens_are_counted_once_in_either_form() {
+        let beside = "\"cache_creation_input_tokens\":200,\"cache_read_input_tokens\":1000";
+        let some = |input, cached| Some(Tokens { input, cached, output: 4 });
+        for (input, counted) in [
+            ("\"input_tokens\":3", some(203, 1000)),
+            ("\"input_tokens\":3,\"input_tokens_details\":null", some(203, 1000)),
+            ("\"input_tokens\":1203,\"input_tokens_details\":{\"cached_tokens\":1000}", some(203, 1000)),
+            ("\"prompt_tokens\":1203,\"prompt_tokens_details\":{\"cached_tokens\":1000}", some(203, 1000)),
+            ("\"prompt_tokens\":1203,\"input_tokens\":3", some(1203, 0)),
+        ] {
+            let found = told(LlmFormat::OpenAi, &format!("{{{input},{beside},\"output_tokens\":4}}"));
+            assert_eq!(found.tokens, counted, "{input}");
+        }
+        let bad = told(LlmFormat::OpenAi, "{\"input_tokens\":3,\"cache_read_input_tokens\":-1}");
+        assert_eq!(bad.unknown, Some(UnknownUsage::Unreadable));
+        let stream = b"data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3,\"cache_read_input_tokens\":1000,\"output_tokens\":1}}}\n\n\
+            data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":4}}\n\n";
+        assert_eq!(metered(LlmFormat::OpenAi, "text/event-stream", stream, 50).tokens, some(3, 1000));
     }
 
     #[test]
