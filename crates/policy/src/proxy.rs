@@ -45,7 +45,8 @@ impl Proxy {
     /// Returns the reason if the URL is anything else.
     pub fn parse(id: &str, url: &str, credential: Option<ProviderId>) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").ok_or("write it as http://host:port")?;
-        let (scheme, default) = match scheme {
+        // Schemes are the same in capitals. RFC 3986 §3.1
+        let (scheme, default) = match scheme.to_ascii_lowercase().as_str() {
             "http" => (ProxyScheme::Http, 80),
             "https" => (ProxyScheme::Https, 443),
             "socks5" | "socks5h" => (ProxyScheme::Socks5, 1080),
@@ -118,8 +119,12 @@ impl Proxies {
     /// Returns a declared proxy, by its id or its URL.
     #[must_use]
     pub fn named(&self, text: &str) -> Option<&Arc<Proxy>> {
-        let text = text.trim_end_matches('/');
-        self.declared.iter().find(|proxy| proxy.id == text || proxy.to_string() == text)
+        let by_id = self.declared.iter().find(|proxy| proxy.id == text.trim_end_matches('/'));
+        by_id.or_else(|| {
+            // No URL with a user in it is one.
+            let Proxy { scheme, host, port, .. } = Proxy::parse("", text, None).ok()?;
+            self.declared.iter().find(|it| it.scheme == scheme && it.host == host && it.port == port)
+        })
     }
 
     /// Returns the proxy that is chosen for all traffic and needs a credential, if there is one.
@@ -165,6 +170,40 @@ mod tests {
             assert!(why.contains("this program's own"), "{why}");
         }
         assert_eq!(declared(file(), &provider.replace("lockgate", "lockgates")), Ok(()));
+    }
+
+    #[test]
+    fn a_declared_proxy_is_found_by_its_id_or_any_spelling_of_its_url() {
+        let proxy = |id, url| Arc::new(Proxy::parse(id, url, None).unwrap());
+        let proxies = Proxies {
+            declared: vec![
+                proxy("corp", "https://proxy.example.com"),
+                proxy("socks", "SOCKS5h://10.0.0.1"),
+                proxy("http://proxy.example:80", "http://other.example"),
+                proxy("plain", "http://proxy.example"),
+            ],
+            ..Proxies::default()
+        };
+        for (text, id) in [
+            ("corp", Some("corp")),
+            ("corp/", Some("corp")),
+            ("https://proxy.example.com", Some("corp")),
+            ("https://proxy.example.com:443/", Some("corp")),
+            ("HTTPS://Proxy.Example.COM.", Some("corp")),
+            ("socks5h://10.0.0.1:1080", Some("socks")),
+            ("socks5://10.0.0.1", Some("socks")),
+            ("http://proxy.example:80", Some("http://proxy.example:80")),
+            ("http://proxy.example", Some("plain")),
+            ("http://proxy.example.com:443", None),
+            ("https://proxy.example.com:444", None),
+            ("https://user:password@proxy.example.com", None),
+            ("https://proxy.example.com/path", None),
+            ("proxy.example.com", None),
+            ("CORP", None),
+            ("", None),
+        ] {
+            assert_eq!(proxies.named(text).map(|proxy| proxy.id.as_str()), id, "{text}");
+        }
     }
 
     #[test]
