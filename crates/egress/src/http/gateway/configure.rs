@@ -11,7 +11,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::refused::{after_unread, recorded, refusal};
-use super::whole_body::{WholeBody, read_whole, too_large};
+use super::whole_body::{WholeBody, read_whole};
 use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -93,17 +93,57 @@ fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
     Ok(Reply::json(200, "application/json", &json!({"status": "configured"})))
 }
 
-/// Reads the body, or returns the reply to send if it is too large, or does not come whole in time.
+/// Reads the body, or returns the reply to send if it is too large, breaks off, or does not come whole in time.
 async fn read_in_time(request: &mut Request<'_>, answer: &mut Answer<'_>) -> Result<WholeBody, Reply> {
     match tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await {
         Ok(Ok(read)) => read,
-        Ok(Err(_)) | Err(_) => Err(too_large()),
+        Ok(Err(_)) => Err(refusal(400, "http_framing", "The request body broke off")),
+        Err(_) => Err(refusal(408, "http_framing", "The request body did not come in time")),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixStream;
+    use tokio::task::LocalSet;
+
     use super::*;
+    use crate::http::request::Via;
+    use crate::http::serve1::serve_requests;
+    use crate::http::stream::AgentStream;
+    use crate::{CredentialConfig, GateOptions};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_too_late_is_not_called_too_large() {
+        let spec = policy::Layers::default().compile().unwrap();
+        let configure_once = Some(Secret::new(b"secret".to_vec()));
+        let gate = Gate::open(GateOptions {
+            credential_config: CredentialConfig { configure_once, ..CredentialConfig::default() },
+            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
+        });
+        let gate = gate.unwrap();
+        let answered = async |length: usize, body: &str| {
+            let (mut agent, ours) = UnixStream::pair().unwrap();
+            let request = format!(
+                "POST /configure HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: {length}\r\n\r\n{body}"
+            );
+            let ahead = BytesMut::from(request.as_bytes());
+            let served = serve_requests(Rc::clone(&gate), Via::Gateway, AgentStream::Unix(ours), ahead);
+            let served = LocalSet::new().run_until(tokio::time::timeout(2 * WITHIN, served)).await;
+            assert!(served.is_ok(), "it ends the connection");
+            let mut answer = String::new();
+            agent.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let late = answered(2, "{").await;
+        assert!(late.starts_with("HTTP/1.1 408 ") && late.contains("did not come in time"), "{late}");
+        // The right is given back.
+        assert_eq!(answered(2, "{").await, late);
+        let large = answered(LARGEST + 1, &" ".repeat(LARGEST + 1)).await;
+        assert!(large.starts_with("HTTP/1.1 413 "), "{large}");
+    }
 
     #[test]
     fn what_pools_send_and_do_not_use_is_taken_and_what_would_count_is_not() {

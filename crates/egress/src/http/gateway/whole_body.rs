@@ -75,7 +75,7 @@ fn no_room() -> Reply {
 }
 
 /// The reply to a body above its limit.
-pub(super) fn too_large() -> Reply {
+fn too_large() -> Reply {
     refusal(413, "http_framing", "Request body too large")
 }
 
