@@ -32,8 +32,9 @@ pub(crate) fn fall_back_to(spec: &mut RunSpec, url: &str, no_proxy: &str) -> Res
         return Ok(());
     }
     let (address, user) = split(url);
+    refuse_half(NAME, user)?;
     let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
-    let proxy = Proxy::parse(NAME, &address, credential).map_err(bad)?;
+    let proxy = Proxy::parse(NAME, &address, credential).map_err(|why| bad(NAME, why))?;
     spec.policy.fall_back_to(proxy.clone(), direct(no_proxy));
     for companion in &mut spec.companions {
         companion.policy.fall_back_to(proxy.clone(), direct(no_proxy));
@@ -76,8 +77,8 @@ pub(crate) fn detour(caller: &Caller, transport: Transport) -> Result<Option<Det
     // Many people write only a host and a port.
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let (address, user) = split(&url);
-    let proxy = Proxy::parse(name, &address, None);
-    let proxy = proxy.map_err(|why| Error::ParseSettings { path: name.into(), why })?;
+    refuse_half(name, user)?;
+    let proxy = Proxy::parse(name, &address, None).map_err(|why| bad(name, why))?;
     Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(no_proxy) }))
 }
 
@@ -168,8 +169,16 @@ fn percent_decoded(text: &str) -> Vec<u8> {
     out
 }
 
-fn bad(why: String) -> Error {
-    Error::ParseSettings { path: NAME.into(), why }
+/// Refuses user information without a user and a password, before a request finds out. What is written there may be a secret.
+fn refuse_half(variable: &str, user: Option<&str>) -> Result<(), Error> {
+    match user.is_some_and(|user| known_as(user).is_none()) {
+        true => Err(bad(variable, "write its user as user:password@".to_owned())),
+        false => Ok(()),
+    }
+}
+
+fn bad(variable: &str, why: String) -> Error {
+    Error::ParseSettings { path: variable.into(), why }
 }
 
 #[cfg(test)]
@@ -223,6 +232,30 @@ mod tests {
         let mut spec = compile(&format!("egress.proxy = \"direct\"\n{others}"));
         fall_back(&mut spec, &caller("")).unwrap();
         assert!(spec.companions.iter().all(|it| way(&it.policy, "far.example").is_none()));
+    }
+
+    #[test]
+    fn a_user_without_a_password_is_refused_by_name() {
+        for (url, is_whole) in [
+            ("http://hunter2@proxy:3128", false),
+            ("http://hunter2:@proxy:3128", false),
+            ("http://:hunter2@proxy:3128", false),
+            ("http://@proxy:3128", false),
+            ("http://user%0a:hunter2@proxy:3128", false),
+            ("http://user:hunter2@proxy:3128", true),
+            ("http://proxy:3128", true),
+        ] {
+            let begun = fall_back_to(&mut compile(""), url, "");
+            let mut caller = caller("");
+            caller.environment[0].1 = url.into();
+            for result in [begun, detour(&caller, Transport::Tls).map(drop)] {
+                assert_eq!(result.is_ok(), is_whole, "{url}");
+                let Err(error) = result else { continue };
+                let Error::ParseSettings { path, why } = error else { panic!("{error}") };
+                assert_eq!(path.to_str(), Some(NAME));
+                assert!(why.contains("user:password@") && !why.contains("hunter2"), "{why}");
+            }
+        }
     }
 
     #[test]
