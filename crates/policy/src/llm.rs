@@ -8,6 +8,8 @@ use crate::error::ConfigError;
 use crate::written::{BudgetConfig, LlmConfig, PriceConfig};
 
 const PRICES: &str = include_str!("../../../profiles/prices.toml");
+/// How much more input costs that is kept in a cache for an hour, in prices of input (Anthropic, "Prompt caching").
+const CACHED_LONG_MORE: f64 = 1.0;
 
 /// An amount of money: millionths of a US dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +44,8 @@ pub struct Tokens {
     pub cached: u64,
     /// Output tokens.
     pub output: u64,
+    /// Those of `input` that were written to a cache for an hour.
+    pub cached_long: u64,
 }
 
 impl Tokens {
@@ -79,8 +83,10 @@ impl Spending {
         let cached = price.cached.unwrap_or(price.input);
         // Dollars per million tokens are millionths of a dollar per token. Rounded up, so that rounding never overdraws a budget.
         let part = |tokens: u64, price: f64| tokens as f64 * price;
-        let micros =
-            part(tokens.input, price.input) + part(tokens.cached, cached) + part(tokens.output, price.output);
+        let micros = part(tokens.input, price.input)
+            + part(tokens.cached_long, price.input * CACHED_LONG_MORE)
+            + part(tokens.cached, cached)
+            + part(tokens.output, price.output);
         Some(MicroUsd(micros.ceil() as u64))
     }
 
@@ -185,8 +191,11 @@ mod tests {
         let mut spending = Spending::default();
         let own = PriceConfig { model: "claude-x".into(), input: 1.0, cached: None, output: 2.0 };
         spending.apply("test", &LlmConfig { price: vec![own], ..LlmConfig::default() }).unwrap();
-        let tokens = Tokens { input: 100, cached: 0, output: 10 };
+        let tokens = Tokens { input: 100, output: 10, ..Tokens::default() };
         assert_eq!(spending.cost("claude-x", tokens), Some(MicroUsd(120)));
+        // An hour in a cache costs twice the input.
+        let long = Tokens { cached_long: 40, ..tokens };
+        assert_eq!((spending.cost("claude-x", long), long.total()), (Some(MicroUsd(160)), 110));
         assert_eq!(spending.cost("nobody-knows", tokens), None);
         assert!(spending.cost("claude-sonnet-4-5", tokens).is_some());
     }

@@ -120,7 +120,7 @@ mod tests {
 
     fn took(output: u64) -> Metered {
         let tokens = Some(Tokens { output, ..Tokens::default() });
-        Metered { tokens, model: Some("claude-sonnet-4-5".into()), unknown: None }
+        Metered { tokens, model: Some("claude-sonnet-4-5".into()), ..Metered::default() }
     }
 
     /// Makes `count` requests at once, each of which takes a second and `tokens`. Returns how many were sent, and how many at one time.

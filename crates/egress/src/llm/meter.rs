@@ -53,6 +53,8 @@ pub enum AnswerEnd {
 pub(super) struct Metered {
     pub(super) tokens: Option<Tokens>,
     pub(super) model: Option<String>,
+    /// The field that tells that the answer cost more than its model's price.
+    pub(super) surcharge: Option<&'static str>,
     /// Why the usage, or a part of it, is unknown.
     pub(super) unknown: Option<UnknownUsage>,
 }
@@ -166,6 +168,7 @@ impl Meter {
             if let Some(model) = part["model"].as_str() {
                 self.found.model = Some(model.to_owned());
             }
+            self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part));
             if !part["usage"].is_object() {
                 continue;
             }
@@ -201,12 +204,37 @@ fn tokens(format: LlmFormat, usage: &Value, model: Option<&str>) -> Option<Token
     Some(each(own, all, u64::max))
 }
 
+/// What an answer or its usage tells of how it was made, and the values that cost no more than a model's price.
+const AT_LIST_PRICE: [(&str, &[&str]); 2] =
+    [("speed", &["standard"]), ("service_tier", &["standard", "default", "batch", "flex", "auto"])];
+/// The usage's counts of what the provider's own tools did, which is paid beside the tokens.
+const TOOLS: &str = "server_tool_use";
+
+/// Returns the field by which an answer, its usage or an iteration tells that it cost more than its model's price, or may have.
+fn surcharge(answer: &Value) -> Option<&'static str> {
+    let usage = &answer["usage"];
+    let iterations = usage["iterations"].as_array().into_iter().flatten();
+    iterations.chain([usage, answer]).find_map(|part| {
+        let ordinary = |value: &Value, all: &[&str]| {
+            value.is_null() || value.as_str().is_some_and(|value| all.contains(&value))
+        };
+        let none = |value: &Value| value.is_null() || count(value) == Some(0);
+        let idle = match &part[TOOLS] {
+            Value::Object(counts) => counts.values().all(none),
+            other => other.is_null(),
+        };
+        let dearer = AT_LIST_PRICE.iter().find(|(field, all)| !ordinary(&part[*field], all));
+        dearer.map(|(field, _)| *field).or((!idle).then_some(TOOLS))
+    })
+}
+
 /// Combines each count of one with that of the other.
 fn each(one: Tokens, other: Tokens, combine: fn(u64, u64) -> u64) -> Tokens {
     Tokens {
         input: combine(one.input, other.input),
         cached: combine(one.cached, other.cached),
         output: combine(one.output, other.output),
+        cached_long: combine(one.cached_long, other.cached_long),
     }
 }
 
@@ -221,6 +249,7 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
             count(value)
         }
     };
+    let cached_long = number(&usage["cache_creation"]["ephemeral_1h_input_tokens"])?;
     let tokens = match format {
         LlmFormat::Anthropic => {
             let written = number(&usage["cache_creation_input_tokens"])?;
@@ -228,6 +257,7 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
                 input: number(&usage["input_tokens"])?.saturating_add(written),
                 cached: number(&usage["cache_read_input_tokens"])?,
                 output: number(&usage["output_tokens"])?,
+                cached_long,
             }
         }
         LlmFormat::OpenAi => {
@@ -249,6 +279,7 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
                 input: (all - cached).saturating_add(written),
                 cached: cached.saturating_add(read),
                 output,
+                cached_long,
             }
         }
     };
@@ -281,7 +312,7 @@ mod tests {
         #[test]
         fn pieces_do_not_matter(piece in 1usize..200) {
             let found = metered(LlmFormat::Anthropic, "text/event-stream; charset=utf-8", STREAM, piece);
-            proptest::prop_assert_eq!(found.tokens, Some(Tokens { input: 12, cached: 5, output: 34 }));
+            proptest::prop_assert_eq!(found.tokens, Some(Tokens { input: 12, cached: 5, output: 34, ..Tokens::default() }));
             proptest::prop_assert_eq!(found.model.as_deref(), Some("claude-x"));
         }
 
@@ -296,15 +327,15 @@ mod tests {
     fn whole_answers_of_openai_are_read() {
         let chat = br#"{"model":"gpt-x","usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":40}}}"#;
         let found = metered(LlmFormat::OpenAi, "application/json", chat, 10);
-        assert_eq!(found.tokens, Some(Tokens { input: 60, cached: 40, output: 7 }));
+        assert_eq!(found.tokens, Some(Tokens { input: 60, cached: 40, output: 7, ..Tokens::default() }));
         let stream = b"data: {\"type\":\"response.completed\",\"response\":{\"model\":\"gpt-y\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}}\n\ndata: [DONE]\n";
         let found = metered(LlmFormat::OpenAi, "text/event-stream", stream, 7);
         assert_eq!(
             found,
             Metered {
-                tokens: Some(Tokens { input: 3, cached: 0, output: 4 }),
+                tokens: Some(Tokens { input: 3, cached: 0, output: 4, ..Tokens::default() }),
                 model: Some("gpt-y".into()),
-                unknown: None
+                ..Metered::default()
             }
         );
     }
@@ -312,7 +343,7 @@ mod tests {
     #[test]
     fn cached_tokens_are_counted_once_in_either_form() {
         let beside = "\"cache_creation_input_tokens\":200,\"cache_read_input_tokens\":1000";
-        let some = |input, cached| Some(Tokens { input, cached, output: 4 });
+        let some = |input, cached| Some(Tokens { input, cached, output: 4, ..Tokens::default() });
         for (input, counted) in [
             ("\"input_tokens\":3", some(203, 1000)),
             ("\"input_tokens\":3,\"input_tokens_details\":null", some(203, 1000)),
@@ -337,7 +368,11 @@ mod tests {
             ["Text/Event-Stream", "TEXT/EVENT-STREAM;charset=utf-8", "text/event-stream ; charset=utf-8"]
         {
             let found = metered(LlmFormat::OpenAi, kind, stream, 7);
-            assert_eq!(found.tokens, Some(Tokens { input: 3, cached: 0, output: 4 }), "{kind}");
+            assert_eq!(
+                found.tokens,
+                Some(Tokens { input: 3, cached: 0, output: 4, ..Tokens::default() }),
+                "{kind}"
+            );
         }
     }
 
@@ -357,7 +392,10 @@ mod tests {
             assert_eq!(told(LlmFormat::Anthropic, usage).unknown, Some(UnknownUsage::Unreadable), "{usage}");
         }
         let whole = told(LlmFormat::Anthropic, "{\"input_tokens\":5000.0,\"output_tokens\":7}");
-        assert_eq!((whole.tokens, whole.unknown), (Some(Tokens { input: 5000, cached: 0, output: 7 }), None));
+        assert_eq!(
+            (whole.tokens, whole.unknown),
+            (Some(Tokens { input: 5000, cached: 0, output: 7, ..Tokens::default() }), None)
+        );
         let most = told(
             LlmFormat::Anthropic,
             "{\"input_tokens\":18446744073709551615,\"cache_creation_input_tokens\":2}",
@@ -377,7 +415,8 @@ mod tests {
         let with = |iterations: &str| {
             answer(&format!("{{\"input_tokens\":30,\"output_tokens\":4,\"iterations\":{iterations}}}"))
         };
-        let some = |input, cached, output| (Some(Tokens { input, cached, output }), None);
+        let some =
+            |input, cached, output| (Some(Tokens { input, cached, output, ..Tokens::default() }), None);
         for none in ["null", "[]", "[{\"type\":\"message\",\"input_tokens\":30,\"output_tokens\":4}]"] {
             assert_eq!(with(none), some(30, 0, 4), "{none}");
         }
@@ -406,6 +445,64 @@ mod tests {
     }
 
     #[test]
+    fn what_costs_more_than_the_list_says_is_found() {
+        for (format, body, field) in [
+            (
+                LlmFormat::Anthropic,
+                r#"{"usage":{"output_tokens":1,"speed":"standard","service_tier":"batch"}}"#,
+                None,
+            ),
+            (
+                LlmFormat::Anthropic,
+                r#"{"usage":{"output_tokens":1,"speed":null,"server_tool_use":null}}"#,
+                None,
+            ),
+            (
+                LlmFormat::Anthropic,
+                r#"{"usage":{"server_tool_use":{"web_search_requests":0,"other":null}}}"#,
+                None,
+            ),
+            (LlmFormat::Anthropic, r#"{"usage":{"output_tokens":1,"speed":"fast"}}"#, Some("speed")),
+            (LlmFormat::Anthropic, r#"{"usage":{"speed":7}}"#, Some("speed")),
+            (LlmFormat::Anthropic, r#"{"usage":{"service_tier":"priority"}}"#, Some("service_tier")),
+            (LlmFormat::Anthropic, r#"{"usage":{"server_tool_use":{"web_search_requests":2}}}"#, Some(TOOLS)),
+            (LlmFormat::Anthropic, r#"{"usage":{"server_tool_use":7}}"#, Some(TOOLS)),
+            (LlmFormat::Anthropic, r#"{"usage":{"iterations":[{"speed":"fast"}]}}"#, Some("speed")),
+            (LlmFormat::OpenAi, r#"{"usage":{"prompt_tokens":1},"service_tier":"default"}"#, None),
+            (LlmFormat::OpenAi, r#"{"usage":{"prompt_tokens":1},"service_tier":"auto"}"#, None),
+            (
+                LlmFormat::OpenAi,
+                r#"{"usage":{"prompt_tokens":1},"service_tier":"priority"}"#,
+                Some("service_tier"),
+            ),
+        ] {
+            let found = metered(format, "application/json", body.as_bytes(), 99);
+            assert_eq!(found.surcharge, field, "{body}");
+        }
+        let stream =
+            |text: &str| metered(LlmFormat::OpenAi, "text/event-stream", text.as_bytes(), 30).surcharge;
+        let early = r#"data: {"service_tier":"priority","usage":null}"#;
+        let last = r#"data: {"usage":{"prompt_tokens":1}}"#;
+        assert_eq!(stream(&format!("{early}\n\n{last}\n\n")), Some("service_tier"));
+        let whole = r#"data: {"response":{"service_tier":"priority","usage":{"input_tokens":1}}}"#;
+        assert_eq!(stream(whole), Some("service_tier"));
+        let begin = r#"data: {"message":{"usage":{"input_tokens":1,"speed":"fast"}}}"#;
+        assert_eq!(stream(&format!("{begin}\n\n{last}\n\n")), Some("speed"));
+    }
+
+    #[test]
+    fn what_is_cached_for_an_hour_is_told_apart() {
+        let usage = r#"{"input_tokens":3,"cache_creation_input_tokens":30,"output_tokens":4,
+            "cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20}}"#;
+        let tokens = Some(Tokens { input: 33, cached: 0, output: 4, cached_long: 20 });
+        for format in [LlmFormat::Anthropic, LlmFormat::OpenAi] {
+            assert_eq!(told(format, usage).tokens, tokens);
+        }
+        let bad = r#"{"input_tokens":3,"cache_creation":{"ephemeral_1h_input_tokens":-1}}"#;
+        assert_eq!(told(LlmFormat::Anthropic, bad).unknown, Some(UnknownUsage::Unreadable));
+    }
+
+    #[test]
     fn what_ends_early_is_charged_what_has_passed() {
         let cut = |format, events: &str| {
             let mut meter = Meter::new(format, Usage::Expected);
@@ -423,7 +520,7 @@ mod tests {
         assert!((300..1000).contains(&early.tokens.unwrap().output), "{early:?}");
         let end = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":34}}\n\n";
         let late = cut(LlmFormat::Anthropic, &format!("{start}{}{end}", delta.repeat(3)));
-        assert_eq!(late.tokens, Some(Tokens { input: 12, cached: 0, output: 34 }));
+        assert_eq!(late.tokens, Some(Tokens { input: 12, cached: 0, output: 34, ..Tokens::default() }));
         assert_eq!(cut(LlmFormat::OpenAi, &delta).unknown, Some(UnknownUsage::CutOff));
     }
 }

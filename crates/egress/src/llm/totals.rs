@@ -18,7 +18,7 @@ pub struct ModelUse {
     pub output_tokens: u64,
     /// The cost in millionths of a US dollar, as far as prices are known.
     pub cost_micro_usd: u64,
-    /// The latest model that was used without a known price.
+    /// The latest model that was used without a known price, or in a way that costs more, with the field that tells so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unpriced: Option<String>,
 }
@@ -56,6 +56,8 @@ pub(super) struct Totals {
     used: ModelUse,
     /// Why the usage of some answer is unknown.
     unknown: Option<UnknownUsage>,
+    /// The field by which the latest answer without a price told that it cost more than its model's.
+    surcharge: Option<&'static str>,
     /// How many requests were admitted and have not ended.
     under_way: u64,
     /// The most that one request took so far.
@@ -115,10 +117,15 @@ impl Totals {
         add(&mut self.used.cached_tokens, tokens.cached);
         add(&mut self.used.output_tokens, tokens.output);
         let model = metered.model.as_deref().unwrap_or("unknown");
-        let cost = self.spending.cost(model, tokens);
+        let cost = self.spending.cost(model, tokens).filter(|_| metered.surcharge.is_none());
         match cost {
             Some(cost) => add(&mut self.used.cost_micro_usd, cost.micros()),
-            None => self.used.unpriced = Some(model.chars().take(LONGEST_NAME).collect()),
+            None => {
+                let way = metered.surcharge.map(|field| format!(" ({field})")).unwrap_or_default();
+                let named = model.chars().take(LONGEST_NAME - way.len()).chain(way.chars());
+                self.used.unpriced = Some(named.collect());
+                self.surcharge = metered.surcharge;
+            }
         }
         self.learn(tokens, cost);
     }
@@ -160,12 +167,14 @@ impl Totals {
         if spent >= most {
             return over(format!("the run's budget of {most} is used up: {spent} were spent"));
         }
-        match &self.used.unpriced {
-            Some(model) => refuse(
-                format!("the run has a budget in USD, and no price of `{model}` is known"),
-                "name one in [[llm.price]], and begin another run",
+        let Some(model) = &self.used.unpriced else { return Ok(()) };
+        let what = format!("the run has a budget in USD, and no price of `{model}` is known");
+        match self.surcharge {
+            Some(field) => refuse(
+                what,
+                &format!("begin another run, and ask for nothing dearer: an answer told its `{field}`"),
             ),
-            None => Ok(()),
+            None => refuse(what, "name one in [[llm.price]], and begin another run"),
         }
     }
 
@@ -219,4 +228,39 @@ impl Totals {
 
 fn refuse(what: String, hint: &str) -> Result<(), Denial> {
     Err(Denial::new(Guard::Budget, what).with_hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Layers, Origin};
+
+    use super::*;
+
+    #[test]
+    fn a_budget_of_money_ends_with_an_answer_that_cost_more_than_the_list_says() {
+        let model = "claude-sonnet-4-5".to_owned();
+        for (budget, surcharge, is_admitted) in [
+            ("usd = \"9\"", Some("speed"), false),
+            ("usd = \"9\"", None, true),
+            ("tokens = 9000", Some("speed"), true),
+        ] {
+            let mut layers = Layers::default();
+            let text = format!("[llm]\nbudget = {{ {budget} }}\n");
+            layers.push(Origin::Flags, toml::from_str(&text).unwrap());
+            let mut totals = Totals::new(layers.compile().unwrap().spending);
+            let tokens = Some(Tokens { output: 1000, ..Tokens::default() });
+            totals.charge(&Metered { tokens, model: Some(model.clone()), surcharge, unknown: None });
+            let admitted = totals.admit(ModelRequest::Answer);
+            assert_eq!(admitted.is_ok(), is_admitted, "{budget} {surcharge:?}");
+            assert_eq!(totals.used.unpriced.is_some(), surcharge.is_some());
+            let Err(denial) = admitted else { continue };
+            assert!(denial.reason.contains("`claude-sonnet-4-5 (speed)`"), "{}", denial.reason);
+        }
+        let mut totals = Totals::default();
+        let model = Some("m".repeat(999));
+        let tokens = Some(Tokens::default());
+        totals.charge(&Metered { tokens, model, surcharge: Some("speed"), unknown: None });
+        let unpriced = totals.used.unpriced.unwrap();
+        assert!(unpriced.len() == LONGEST_NAME && unpriced.ends_with("m (speed)"), "{unpriced}");
+    }
 }
