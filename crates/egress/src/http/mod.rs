@@ -8,6 +8,7 @@
 
 mod abandoned;
 mod answer;
+mod awaited_heads;
 mod chunk;
 mod fields;
 mod filter;
@@ -34,6 +35,7 @@ mod respond;
 mod response;
 mod serve1;
 mod serve2;
+mod session;
 mod stream;
 mod unpack;
 mod upgrade;
@@ -51,5 +53,5 @@ pub(crate) use problem::{After, TOO_SLOW, unreachable};
 pub(crate) use request::Via;
 pub(crate) use serve1::serve_requests;
 pub(crate) use serve2::serve_streams;
+pub(crate) use session::{RequestSender, begin as begin_version_2};
 pub(crate) use stream::{AgentStream, Ahead};
-pub(crate) use version2::begin as begin_version_2;

@@ -13,7 +13,7 @@ use super::version2;
 pub(super) const FIRST_OCTET: Duration = Duration::from_secs(300);
 /// How long an upstream may take over the whole head.
 const WHOLE_HEAD: Duration = Duration::from_secs(30);
-const MOST_FIELDS: usize = 128;
+pub(super) const MOST_FIELDS: usize = 128;
 
 /// A response head.
 #[derive(Debug)]

@@ -2,22 +2,20 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::{ResponseFuture, SendRequest};
 use policy::Scheme;
 
 use super::chunk::ChunkSyntax;
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
-use super::interim::{InterimAnswers, Next};
+use super::interim::InterimAnswers;
 use super::media_type::MediaType;
 use super::outgoing::{Outgoing, TransferCoding};
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
+use super::session::{PendingHead, RequestSender};
 use super::version2;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
@@ -40,7 +38,7 @@ pub(super) enum SentRequest {
     /// `waiting` holds the head if it is still to be written; otherwise the response has begun.
     Version1 { reader: Buffered<UpstreamReader>, writer: UpstreamWriter, waiting: Vec<u8> },
     /// The stream of the request is open.
-    Version2 { body: Option<h2::SendStream<Bytes>>, response: ResponseFuture },
+    Version2 { body: Option<h2::SendStream<Bytes>>, response: PendingHead },
 }
 
 /// Finds or opens a connection, and sends the head of a request over it.
@@ -91,7 +89,7 @@ async fn over_pooled_session(
 
 /// Sends a request over a session of HTTP/2. Forgets a session that does not take it.
 async fn over_session(
-    session: SendRequest<Bytes>,
+    session: RequestSender,
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
     sending: &Sending,
@@ -140,12 +138,12 @@ pub(super) async fn write(writer: &mut UpstreamWriter, octets: &[u8]) -> io::Res
 }
 
 async fn send_version_2(
-    session: SendRequest<Bytes>,
+    session: RequestSender,
     sending: &Sending,
     body: BodyLength,
 ) -> io::Result<SentRequest> {
     let ready = tokio::time::timeout(STREAM_WAIT, session.ready()).await;
-    let mut session = ready?.map_err(version2::broken)?;
+    let mut session = ready??;
     let uri = http::Uri::builder()
         .scheme(sending.scheme.as_str())
         .authority(sending.authority.as_str())
@@ -170,9 +168,8 @@ async fn send_version_2(
         fields.set("te", b"trailers"); // gRPC requires it, and it concerns this hop alone
     }
     *request.headers_mut() = version2::header_map(&fields)?;
-    let none = body == BodyLength::None;
-    let (response, stream) = session.send_request(request, none).map_err(version2::broken)?;
-    Ok(SentRequest::Version2 { body: (!none).then_some(stream), response })
+    let (response, body) = session.send(request, body)?;
+    Ok(SentRequest::Version2 { body, response })
 }
 
 /// Returns the size of a head over HTTP/2, before it is compressed.
@@ -242,7 +239,7 @@ impl SentRequest {
 /// A response that has not come yet.
 pub(super) enum PendingResponse<'a> {
     Version1(&'a mut Buffered<UpstreamReader>),
-    Version2(ResponseFuture),
+    Version2(PendingHead),
 }
 
 /// A response whose head has arrived.
@@ -265,8 +262,7 @@ impl<'a> PendingResponse<'a> {
                 UpstreamResponse::of_version_1(head, reader, method)
             }
             Self::Version2(mut response) => {
-                let received =
-                    interim.until_final(async || poll_fn(|cx| poll_response(&mut response, cx)).await);
+                let received = interim.until_final(async || poll_fn(|cx| response.poll_next(cx)).await);
                 let received = tokio::time::timeout(FIRST_OCTET, received).await;
                 let response = received??;
                 UpstreamResponse::of_version_2(response, method)
@@ -303,16 +299,6 @@ impl<'a> UpstreamResponse<'a> {
         };
         Ok(Self { head, length, body: Incoming::Version2(stream) })
     }
-}
-
-fn poll_response(
-    response: &mut ResponseFuture,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<Next<http::Response<h2::RecvStream>>>> {
-    if let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
-        return Poll::Ready(ResponseHead::of_version_2(&interim.into_parts().0).map(Next::Interim));
-    }
-    Pin::new(response).poll(cx).map(|response| response.map(Next::Final).map_err(version2::broken))
 }
 
 /// Whether a connection of HTTP/1 may be used again after a request with such a body. Some servers do not read a body that they did
@@ -361,6 +347,7 @@ mod tests {
     use crate::http::answer::{Answer, Extent};
     use crate::http::head::Version;
     use crate::http::interim::MOST_INTERIM;
+    use crate::http::session;
     use crate::http::stream::AgentStream;
 
     /// The result of a response over HTTP/2 behind this many interim ones, and how many of those the agent was sent.
@@ -378,11 +365,9 @@ mod tests {
             while connection.accept().await.is_some() {}
         };
         let agent = async move {
-            let (session, connection) = h2::client::handshake(ours).await.unwrap();
-            tokio::task::spawn_local(connection);
-            let mut session: SendRequest<Bytes> = session.ready().await.unwrap();
+            let mut session = session::over(ours).await.unwrap().ready().await.unwrap();
             let request = http::Request::builder().uri("https://a.example/").body(()).unwrap();
-            let (response, _) = session.send_request(request, true).unwrap();
+            let (response, _) = session.send(request, BodyLength::None).unwrap();
             let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
             let (_reader, mut writer) = AgentStream::Unix(agent).split();
             let mut answer = Answer::Version1 {

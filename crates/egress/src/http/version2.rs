@@ -13,8 +13,6 @@ use super::abandoned::Abandoned;
 use super::fields::Fields;
 use super::http2_limits::{Window, streams_of_one};
 
-/// How long an upstream may take nothing of what was sent to it.
-const UNTAKEN: Duration = Duration::from_secs(120);
 /// The most concurrent streams of one connection (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;
 /// The largest head, in octets as RFC 9113 §6.5.2 counts them, CONTINUATION frames included.
@@ -24,17 +22,8 @@ pub(super) const MOST_RESET: usize = 20;
 /// The windows of one stream and of one connection from an agent.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// The window of one connection to an upstream: 64 streams may be left unread before they stall the others.
-const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
-/// The library's budget for small DATA frames that are unread: each costs 256 octets less its own. A stream's window in frames of 16
-/// octets is within the budget.
-const SMALL_FRAMES: usize = 4 * 1024 * 1024;
-/// The same budget for each octet of a window, where the window is small: frames of 51 octets can fill it.
-const SMALL_FRAMES_OF_WINDOW: usize = 4;
-/// The largest head of a response.
-pub(super) const LARGEST_RESPONSE_HEAD: u32 = 64 * 1024;
 /// How long the handshake may take.
-const PREFACE: Duration = Duration::from_secs(10);
+pub(super) const PREFACE: Duration = Duration::from_secs(10);
 /// The most octets that may wait to be written to a stream.
 pub(super) const SEND_BUFFER: usize = 64 * 1024;
 
@@ -184,27 +173,6 @@ pub(super) async fn serve(
         .handshake(stream);
     let connection = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
     Ok((connection, window))
-}
-
-/// Begins a connection to an upstream, and drives it in a task of its own.
-pub(crate) async fn begin(upstream: crate::upstream::Upstream) -> io::Result<h2::client::SendRequest<Bytes>> {
-    // The task below has no time limit of its own: it ends once what is left to say was taken.
-    upstream.give_up_after(UNTAKEN)?;
-    let window = Window::take(SESSION_WINDOW);
-    let handshake = h2::client::Builder::new()
-        .enable_push(false)
-        .max_header_list_size(LARGEST_RESPONSE_HEAD)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(window.octets())
-        .data_frame_budget(SMALL_FRAMES.min(SMALL_FRAMES_OF_WINDOW * window.octets() as usize))
-        .max_send_buffer_size(SEND_BUFFER)
-        .handshake(upstream);
-    let (send, connection) = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
-    tokio::task::spawn_local(async move {
-        let _ = connection.await;
-        drop(window);
-    });
-    Ok(send)
 }
 
 #[cfg(test)]

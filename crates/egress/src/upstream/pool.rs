@@ -7,8 +7,6 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
 use policy::{Host, ProviderId, Scheme};
 use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf};
 use tokio::time::Instant;
@@ -17,7 +15,7 @@ use super::stream::Upstream;
 use crate::connection_slots::most_idle;
 use crate::destination::Peer;
 use crate::exchange::{Exchange, Ready};
-use crate::http::Buffered;
+use crate::http::{Buffered, RequestSender};
 
 /// How long idle connections are kept.
 const IDLE: Duration = Duration::from_secs(30);
@@ -31,7 +29,7 @@ pub(crate) enum Link {
     /// An HTTP/1 connection, for one request at a time.
     Version1(Buffered<UpstreamReader>, UpstreamWriter),
     /// A handle to an HTTP/2 session that requests share.
-    Version2(SendRequest<Bytes>),
+    Version2(RequestSender),
 }
 
 impl Link {
@@ -92,11 +90,11 @@ impl IdleLink {
 /// An HTTP/2 session, and when it last answered. One that has not answered for [`IDLE`] may be dead, so it takes no more requests.
 struct Session {
     heard: Instant,
-    requests: SendRequest<Bytes>,
+    requests: RequestSender,
 }
 
 impl Session {
-    fn begun(requests: &SendRequest<Bytes>) -> Self {
+    fn begun(requests: &RequestSender) -> Self {
         Self { heard: Instant::now(), requests: requests.clone() }
     }
 
@@ -142,11 +140,7 @@ impl Pool {
     }
 
     /// Returns an HTTP/2 session to the exchange's destination, if one is still fresh.
-    pub(crate) fn session(
-        &self,
-        exchange: &mut Exchange<Ready>,
-        scheme: Scheme,
-    ) -> Option<SendRequest<Bytes>> {
+    pub(crate) fn session(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<RequestSender> {
         let mut shared = self.shared.borrow_mut();
         shared.retain(|(_, session)| session.is_fresh());
         let open = |peer: Peer| {
@@ -159,7 +153,7 @@ impl Pool {
     }
 
     /// Adds a new HTTP/2 session, for requests to share.
-    pub(crate) fn share(&self, exchange: &Exchange<Ready>, scheme: Scheme, session: &SendRequest<Bytes>) {
+    pub(crate) fn share(&self, exchange: &Exchange<Ready>, scheme: Scheme, session: &RequestSender) {
         let Some(reached) = exchange.reached() else { return };
         let mut shared = self.shared.borrow_mut();
         shared.retain(|(key, _)| !key.matches(exchange, reached, scheme));
@@ -218,7 +212,7 @@ mod tests {
     async fn a_session_that_has_not_answered_for_long_is_not_used() {
         let (ours, _theirs) = tokio::io::duplex(4096);
         let (requests, _connection) = h2::client::handshake(ours).await.unwrap();
-        let mut session = Session::begun(&requests);
+        let mut session = Session::begun(&RequestSender::uncounted(requests));
         for _ in 0..3 {
             tokio::time::advance(IDLE - Duration::from_secs(1)).await;
             assert!(session.is_fresh());
