@@ -64,7 +64,8 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     // Some servers skip empty lines and blanks before a request (RFC 9112 §2.2), so they are skipped here.
     let start = match bytes.iter().position(|b| !is_blank(*b) && *b != b'\n') {
         Some(start) => start,
-        None if bytes.len() >= LONGEST_LINE => return Some(Carried::Other),
+        // A request may stand behind them, which some servers find. The HTTP plane refuses the blanks.
+        None if bytes.len() >= LONGEST_LINE => return Some(Carried::Http),
         None => return None,
     };
     let bytes = &bytes[start..];
@@ -222,6 +223,17 @@ mod tests {
         assert_eq!(judge(&client_hello(Some(b"a.example"))), Some(Carried::Tls(said)));
         assert_eq!(judge(&client_hello(None)), Some(Carried::Tls(ServerName::None)));
         assert_eq!(judge(b""), None);
+    }
+
+    #[test]
+    fn as_many_blanks_as_are_examined_are_left_to_the_http_plane() {
+        for blanks in [&b"\r\n"[..], b" ", b"\n", b"\t\x0b"] {
+            let blanks = blanks.repeat(LONGEST_LINE / blanks.len());
+            assert_eq!(judge(&blanks[..LONGEST_LINE - 1]), None);
+            assert_eq!(judge(&blanks), Some(Carried::Http));
+            assert_eq!(judge(&[&blanks[..], b"GET / HTTP/1.1\r\n"].concat()), Some(Carried::Http));
+            assert_eq!(judge(&[&blanks[..], b"*1\r\n"].concat()), Some(Carried::Other));
+        }
     }
 
     #[test]
