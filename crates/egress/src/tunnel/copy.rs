@@ -91,7 +91,10 @@ pub(super) async fn between(
             let Poll::Ready(outcome) = polled else { return false };
             // A peer that reads no more may have sent the reason before, so the other direction goes on.
             ended.set(true);
-            failed = failed.take().or(outcome.err());
+            if let Err(error) = outcome {
+                moved.set(Instant::now()); // from now on the other one has its time
+                failed = failed.take().or(Some(error));
+            }
             true
         };
         is_there = is_there || end(there.as_mut().poll(context));
@@ -115,7 +118,7 @@ pub(super) async fn between(
         is_set = true;
         while timer.as_mut().poll(context).is_ready() {
             if until <= due {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                return Poll::Ready(Err(failed.take().unwrap_or_else(|| io::ErrorKind::TimedOut.into())));
             }
             due = until;
             timer.as_mut().reset(due);
@@ -366,6 +369,21 @@ mod tests {
         })
         .await;
         assert!(outcome.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_after_a_silence_is_told_and_leaves_the_other_way_its_time() {
+        let silence = IDLE / 2;
+        let (outcome, took, _) = copy_while(IDLE, |left, right| async move {
+            tokio::time::sleep(silence).await;
+            left.set_zero_linger().unwrap();
+            drop(left);
+            tokio::time::sleep(IDLE).await;
+            drop(right);
+        })
+        .await;
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(took >= silence + BROKEN && took < silence + BROKEN * 2, "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]
