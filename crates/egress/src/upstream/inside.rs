@@ -34,7 +34,14 @@ struct Broker {
     /// Receives the socket that was asked for.
     take: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,
     /// The same socket in the event loop, from its first use on.
-    watched: OnceCell<Mutex<tokio::net::UnixStream>>,
+    watched: OnceCell<Mutex<Line>>,
+}
+
+/// The line in the event loop. Its answers carry nothing that tells whose they are.
+struct Line {
+    stream: tokio::net::UnixStream,
+    /// Whether an answer is still to come to a question whose asker is gone.
+    owes: bool,
 }
 
 impl Entrance {
@@ -106,7 +113,6 @@ impl Broker {
     async fn connect_over(&self, address: IpAddr, port: Port) -> io::Result<TcpStream> {
         let socket = self.socket(address.into()).await?;
         let socket = TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
-        // The timeout covers the connect alone: the answer to an abandoned request would be taken for that to the next.
         finish(socket, address, port).await
     }
 
@@ -114,12 +120,24 @@ impl Broker {
         let watch = async || -> io::Result<_> {
             let line = UnixStream::from(self.line.try_clone()?);
             line.set_nonblocking(true)?;
-            Ok(Mutex::new(tokio::net::UnixStream::from_std(line)?))
+            Ok(Mutex::new(Line { stream: tokio::net::UnixStream::from_std(line)?, owes: false }))
         };
-        // One request at a time: init's answers carry nothing that tells whose they are.
-        let line = self.watched.get_or_try_init(watch).await?.lock().await;
-        (self.ask)(line.as_fd(), family)?;
-        line.async_io(Interest::READABLE, || (self.take)(line.as_fd())).await
+        // One question at a time. Whoever asks may be gone before the answer: it is then taken, and dropped, before the next question.
+        let mut line = self.watched.get_or_try_init(watch).await?.lock().await;
+        if line.owes {
+            let _ = self.answer(&mut line).await;
+        }
+        (self.ask)(line.stream.as_fd(), family)?;
+        line.owes = true;
+        self.answer(&mut line).await
+    }
+
+    /// Takes the answer to the last question.
+    async fn answer(&self, line: &mut Line) -> io::Result<OwnedFd> {
+        let Line { stream, owes } = line;
+        let answer = stream.async_io(Interest::READABLE, || (self.take)(stream.as_fd())).await;
+        *owes = false;
+        answer
     }
 }
 
@@ -158,5 +176,49 @@ impl Companions {
             Some((_, entrance)) => entrance.connect(port).await,
             None => Err(io::Error::new(io::ErrorKind::NotFound, "that companion does not run")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    /// Asks in one octet, and takes an answer of one octet: the family, as a socket of it.
+    fn ask(line: BorrowedFd<'_>, family: IpFamily) -> io::Result<()> {
+        let family = if family == IpFamily::V4 { b"4" } else { b"6" };
+        UnixStream::from(line.try_clone_to_owned()?).write_all(family)
+    }
+
+    fn take(line: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let mut family = [0];
+        UnixStream::from(line.try_clone_to_owned()?).read_exact(&mut family)?;
+        let address = if family == *b"4" { "127.0.0.1:0" } else { "[::1]:0" };
+        Ok(UdpSocket::bind(address)?.into())
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_asker_is_gone_is_nobody_elses() {
+        let (line, mut init) = UnixStream::pair().unwrap();
+        let broker = Broker { line: line.into(), ask, take, watched: OnceCell::new() };
+        let mut asked = [0];
+        for _ in 0..3 {
+            let soon = std::time::Duration::from_millis(10);
+            assert!(tokio::time::timeout(soon, broker.socket(IpFamily::V6)).await.is_err());
+        }
+        init.read_exact(&mut asked).unwrap();
+        init.set_nonblocking(true).unwrap();
+        assert!(init.read_exact(&mut [0]).is_err(), "one question is open at a time");
+        let answers = async {
+            init.write_all(&asked).unwrap();
+            while init.read_exact(&mut asked).is_err() {
+                tokio::task::yield_now().await;
+            }
+            init.write_all(&asked).unwrap();
+        };
+        let (socket, ()) = tokio::join!(broker.socket(IpFamily::V4), answers);
+        assert!(UdpSocket::from(socket.unwrap()).local_addr().unwrap().is_ipv4());
     }
 }
