@@ -29,6 +29,7 @@ pub struct Grant {
     carriage: Carriage,
     addresses: Option<Arc<[IpAddr]>>,
     provider: Option<Arc<Provider>>,
+    bound: bool,
     refuses_own_credentials: bool,
     message_wise: bool,
     companion: bool,
@@ -42,6 +43,12 @@ impl Grant {
     #[must_use]
     pub fn provider(&self) -> Option<&Arc<Provider>> {
         self.provider.as_ref()
+    }
+
+    /// Returns whether a credential is bound to the host, be it for other requests: what they store there, this one may be answered.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.bound
     }
 
     /// Returns whether a provider that is bound to the host is `pinned`: no credential of the command's own may then be sent there.
@@ -317,6 +324,7 @@ impl Policy {
         let is_bound = |provider: &&Arc<Provider>| {
             provider.rules.iter().any(|rule| rule.reach.host.matches(&asked.host))
         };
+        let bound = self.providers.iter().any(|provider| is_bound(&provider));
         let refuses_own_credentials = self.providers.iter().filter(is_bound).any(|provider| provider.pinned);
         let message_wise = self.providers.iter().filter(is_bound).all(|provider| provider.grpc);
         let (host, port) = (asked.host.clone(), asked.port);
@@ -327,6 +335,7 @@ impl Policy {
             carriage,
             addresses: None,
             provider: None,
+            bound,
             refuses_own_credentials,
             message_wise,
             companion: false,
@@ -341,6 +350,7 @@ impl Policy {
 fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<Grant, Denial> {
     let known = ceiling.without_unknown_provider(asked);
     let most = ceiling.decide(&known).map_err(managed)?;
+    grant.bound |= most.bound;
     grant.refuses_own_credentials |= most.refuses_own_credentials;
     grant.message_wise &= most.message_wise;
     if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {

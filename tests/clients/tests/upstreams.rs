@@ -165,6 +165,26 @@ fn headers_that_make_a_credential_come_back_are_taken_away() {
 }
 
 #[test]
+fn a_host_that_a_credential_goes_to_answers_as_a_whole_without_it_too() {
+    // C12: what one request stored there another one must not read in parts, whoever's keys may be sent.
+    let Some((site, canary)) = site() else { return };
+    let policy = provider("one", &["https://protocols.example/v1/*"])
+        + "pinned = false\n[[egress.allow]]\nurl = \"https://protocols.example/open/*\"\n";
+    let left = site.beside(&policy).script(
+        "for version in --http1.1 --http2; do\n\
+         code part$version via $version -H 'Range: bytes=0-10' -H 'Accept-Encoding: zstd' https://protocols.example/open/a\n\
+         done",
+    );
+    safe(&canary, &left);
+    let requests = site.requests();
+    assert_eq!(requests.len(), 2, "{}", left.ended);
+    for record in &requests {
+        assert_eq!((record.header("authorization"), record.header("range")), (None, None), "{record:?}");
+        assert_eq!(record.header("accept-encoding"), Some("identity"), "{record:?}");
+    }
+}
+
+#[test]
 fn each_request_of_a_connection_is_asked_for() {
     // C21: one connection, alternately allowed and not; concurrently over HTTP/2.
     let Some((site, canary)) = site() else { return };

@@ -102,7 +102,7 @@ async fn prepare(
         sending.fields.remove("cookie");
     }
     let Some(provider) = provider else {
-        if grant.refuses_own_credentials() {
+        if grant.is_bound() {
             ask_for_whole_response(sending);
         }
         return Ok(None);
