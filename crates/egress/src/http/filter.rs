@@ -84,10 +84,7 @@ impl<'a> Filter<'a> {
             },
             masked_in_fields: 0,
         };
-        filter.fields(&mut head.fields);
-        if let Some((masked, _)) = needles.scrub_text(head.reason.as_bytes()) {
-            head.reason = String::from_utf8_lossy(&masked).into_owned();
-        }
+        filter.head(head);
         if *length != ResponseBody::Framed(BodyLength::None) {
             filter.unpack = Unpack::of(&head.fields)?;
             if !matches!(filter.unpack, Unpack::Plain) {
@@ -125,26 +122,31 @@ impl<'a> Filter<'a> {
 
     /// Creates a filter for a response whose compression is unknown: masks what can be seen of it.
     pub(super) fn scrubbing_blindly(live: &LiveNeedles, head: &mut ResponseHead) -> Self {
-        let needles = live.now();
-        let mut filter = Self {
-            scrubber: Some(Scrubber::new(&needles)),
-            needles: Some(needles),
-            live: Some(live.clone()),
-            ..Self::none()
-        };
-        filter.fields(&mut head.fields);
+        Self { scrubber: Some(Scrubber::new(&live.now())), ..Self::scrubbing_fields(live, head) }
+    }
+
+    /// Creates a filter that masks the head and the trailers, and leaves the body as it is.
+    pub(super) fn scrubbing_fields(live: &LiveNeedles, head: &mut ResponseHead) -> Self {
+        let mut filter = Self { needles: Some(live.now()), live: Some(live.clone()), ..Self::none() };
+        filter.head(head);
         filter
     }
 
     /// Searches from here on for what has been added since.
     fn refresh(&mut self) {
-        let (Some(live), Some(needles), Some(scrubber)) = (&self.live, &mut self.needles, &mut self.scrubber)
-        else {
-            return;
-        };
+        let (Some(live), Some(needles)) = (&self.live, &mut self.needles) else { return };
         if let Some(newer) = live.newer_than(needles) {
-            scrubber.search_for(&newer);
+            self.scrubber.iter_mut().for_each(|scrubber| scrubber.search_for(&newer));
             *needles = newer;
+        }
+    }
+
+    /// Masks what a head says.
+    fn head(&mut self, head: &mut ResponseHead) {
+        self.fields(&mut head.fields);
+        let masked = self.needles.as_ref().and_then(|needles| needles.scrub_text(head.reason.as_bytes()));
+        if let Some((masked, _)) = masked {
+            head.reason = String::from_utf8_lossy(&masked).into_owned();
         }
     }
 

@@ -110,12 +110,13 @@ impl<'a> Forwarding<'a> {
         held: Option<&'h FetchedCredential>,
     ) -> Handling<'h> {
         let format = exchange.grant().provider().and_then(|provider| provider.llm());
+        let is_bound = exchange.grant().is_bound();
         Handling {
             method: attempt.sending.method.as_str(),
             needles: self.gate.searched(),
-            // A response to a request without a credential can hardly hold one: it is not refused for its coding.
-            unsearchable: if held.is_some() { self.gate.unsearchable() } else { Unsearchable::Note },
-            has_credential: held.is_some(),
+            // A response of a host that no credential goes to can hardly hold one: it is not refused for its coding.
+            unsearchable: if is_bound { self.gate.unsearchable() } else { Unsearchable::Note },
+            is_bound,
             message_wise: exchange.grant().is_message_wise(),
             replay: attempt.replay,
             renewal: held.filter(|_| attempt.renewal == Retry::Allowed).map(|held| (&**self.gate, held)),

@@ -40,8 +40,8 @@ pub(super) struct Handling<'a> {
     /// What to mask.
     pub(super) needles: Option<&'a LiveNeedles>,
     pub(super) unsearchable: Unsearchable,
-    /// Whether a credential was part of the request.
-    pub(super) has_credential: bool,
+    /// Whether a credential is bound to the host, be it for other requests.
+    pub(super) is_bound: bool,
     /// Whether messages of gRPC and Connect may be passed on one by one.
     pub(super) message_wise: bool,
     /// The request's body, if it can be sent again.
@@ -206,11 +206,11 @@ fn filter_for<'f>(
     head: &mut ResponseHead,
     length: &mut ResponseBody,
 ) -> Result<(Filter<'f>, Option<String>), Denial> {
-    // A response to a request without a credential is searched where it can be, and never changed for that.
-    let Some(needles) = handling.needles.filter(|_| handling.has_credential || !is_packed(&head.fields))
-    else {
-        return Ok((Filter::none(), None));
-    };
+    let Some(needles) = handling.needles else { return Ok((Filter::none(), None)) };
+    if !handling.is_bound && is_packed(&head.fields) {
+        // Where no credential goes, a body is searched where it can be, and never unpacked for that.
+        return Ok((Filter::scrubbing_fields(needles, head), None));
+    }
     match Filter::scrubbing(needles, head, length) {
         Ok(filter) => Ok((filter, None)),
         Err(denial) if handling.unsearchable == Unsearchable::Note => {
@@ -364,7 +364,7 @@ mod tests {
             method: "GET",
             needles: Some(&needles),
             unsearchable: Unsearchable::Refuse,
-            has_credential: true,
+            is_bound: true,
             message_wise: false,
             replay: &replay,
             renewal: None,
@@ -399,6 +399,65 @@ mod tests {
             assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
             assert!(text.contains("connection: close") && text.contains("it was *************."), "{text}");
             assert!(text.contains("x-echo: *") && !text.contains(SECRET), "{text}");
+        }
+    }
+
+    /// How a response is handled: of a host that a credential is bound to, or not.
+    fn handled(method: &str, needles: &LiveNeedles, is_bound: bool, then: impl FnOnce(Handling<'_>)) {
+        let unsearchable = if is_bound { Unsearchable::Refuse } else { Unsearchable::Note };
+        then(Handling {
+            method,
+            needles: Some(needles),
+            unsearchable,
+            is_bound,
+            message_wise: false,
+            replay: &ReplayBuffer::disabled(),
+            renewal: None,
+            max_body: None,
+            deadline: None,
+            metering: None,
+        });
+    }
+
+    #[test]
+    fn a_coding_of_the_body_hides_nothing_in_a_head() {
+        let needles = credential::Needles::of([&credential::Secret::new(SECRET.into())]).into();
+        for (method, coding, is_bound, is_refused) in [
+            ("GET", "gzip", true, false),
+            ("GET", "zstd", true, true),
+            ("HEAD", "zstd", true, false),
+            ("GET", "gzip", false, false),
+            ("GET", "zstd", false, false),
+            ("HEAD", "zstd", false, false),
+        ] {
+            handled(method, &needles, is_bound, |handling| {
+                let what = format!("{method} {coding}, bound: {is_bound}");
+                let parts = http::Response::builder()
+                    .header("content-encoding", coding)
+                    .header("content-length", "3")
+                    .header("x-echo", SECRET)
+                    .body(());
+                let mut head = ResponseHead::of_version_2(&parts.unwrap().into_parts().0).unwrap();
+                head.reason = SECRET.into();
+                let mut length = head.body(method).unwrap();
+                let filter = filter_for(handling, &mut head, &mut length);
+                assert_eq!(filter.is_err(), is_refused, "{what}");
+                let Ok((mut filter, note)) = filter else { return };
+                assert!(note.is_none() && head.reason != SECRET, "{what}");
+                assert_eq!(head.fields.text("x-echo"), Some(&*"*".repeat(SECRET.len())), "{what}");
+                let mut trailers = Fields::default();
+                trailers.push("x-echo", SECRET.as_bytes());
+                filter.fields(&mut trailers);
+                assert_ne!(trailers.text("x-echo"), Some(SECRET), "{what}");
+                if !is_bound {
+                    // The body is what it was.
+                    assert_eq!(head.fields.text("content-encoding"), Some(coding));
+                    assert_eq!(length, head.body(method).unwrap());
+                    let piece = Bytes::from_static(b"\x1f\x8b\x08");
+                    assert_eq!(filter.piece(piece.clone()).unwrap().concat(), piece);
+                    assert!(filter.end().unwrap().is_empty());
+                }
+            });
         }
     }
 }
