@@ -151,6 +151,7 @@ pub(super) async fn sniff(agent: &mut Buffered<TcpStream>, patience: Duration) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::parse_request_head;
     use crate::tunnel::client_hello::tests::client_hello;
 
     #[test]
@@ -233,7 +234,12 @@ mod tests {
             assert_eq!(judge(&blanks), Some(Carried::Http));
             assert_eq!(judge(&[&blanks[..], b"GET / HTTP/1.1\r\n"].concat()), Some(Carried::Http));
             assert_eq!(judge(&[&blanks[..], b"*1\r\n"].concat()), Some(Carried::Other));
+            // It refuses them, alone and before a request that comes later.
+            for behind in [&b"\r\n\r\n"[..], b"GET / HTTP/1.1\r\nHost: b\r\n\r\n"] {
+                assert!(parse_request_head(&[&blanks[..], behind].concat()).is_err());
+            }
         }
+        assert!(parse_request_head(b"\r\n\r\n").is_err(), "the first of many empty lines");
     }
 
     #[test]
