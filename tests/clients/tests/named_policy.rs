@@ -45,5 +45,13 @@ fn the_command_cannot_write_what_the_next_run_obeys() {
         );
         assert_eq!(refused.said("code"), "125", "{refused}");
         assert!(refused.stderr.contains("a second name"), "{refused}");
+        // What the command could exchange on the way to it leads to no policy.
+        for (link, policy) in [("ln -s strict/it.toml link", "link"), ("ln -s strict link", "link/it.toml")] {
+            let refused = site.shell().run(&format!(
+                "mkdir strict; echo > strict/it.toml; {link}; lockgate run --policy {policy} -- true; echo code=$?; rm -r link strict",
+            ));
+            assert_eq!(refused.said("code"), "125", "{refused}");
+            assert!(refused.stderr.contains("name the file itself: "), "{refused}");
+        }
     }
 }
