@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::record::{RunRecord, RunState, refuse_running};
 use crate::state::{StateDirectory, state};
 
-/// Makes the directory for the changes of a run.
-pub(crate) fn prepare(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+/// Makes the directory for the changes of a run in a workspace.
+pub(crate) fn prepare(directory: &StateDirectory, run: &RunId, workspace: &Path) -> Result<(), Error> {
     let path = directory.changes(run);
-    Changes::prepare(&path).map_err(|source| state(&path, source))
+    Changes::prepare(&path, workspace).map_err(|source| state(&path, source))
 }
 
 /// Removes the directory of a run that wrote nothing. Returns whether it wrote something.
@@ -203,7 +203,7 @@ mod tests {
         let workspace = folder.path().join("gone");
         let record = RunRecord { workspace, ..RunRecord::for_test(run.as_str()) };
         record.write(&state, &run).unwrap();
-        prepare(&state, &run).unwrap();
+        prepare(&state, &run, folder.path()).unwrap();
         let error = changes_of(&state, &run).unwrap_err();
         assert!(matches!(error, Error::Changes { .. }), "{error}");
         let remedy = error.remedy().unwrap();
@@ -218,7 +218,7 @@ mod tests {
         for run in &runs {
             let damaged = *run == runs[0];
             RunRecord::for_test(run.as_str()).write(&state, run).unwrap();
-            prepare(&state, run).unwrap();
+            prepare(&state, run, folder.path()).unwrap();
             if damaged {
                 std::fs::write(state.record(run), "{").unwrap();
             }
@@ -240,7 +240,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let state = state_in(folder.path());
             RunRecord::for_test(run.as_str()).write(&state, &run).unwrap();
-            prepare(&state, &run).unwrap();
+            prepare(&state, &run, folder.path()).unwrap();
             let shut = state.directory().join(part);
             std::fs::remove_dir_all(&shut).unwrap();
             std::fs::write(&shut, "").unwrap();

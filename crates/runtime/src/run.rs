@@ -19,7 +19,8 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
         report(Report::Notice(notice));
     }
     // Not before the run holds its lock: only then is somebody looking after what it leaves if it is killed.
-    let prepared = if planned.keeps_apart() { changes::prepare(state, run) } else { Ok(()) };
+    let prepared =
+        if planned.keeps_apart() { changes::prepare(state, run, &planned.plan.workspace) } else { Ok(()) };
     let executed = prepared.and_then(|()| execute(&planned, inputs, &mut journal, report));
     journal.close(executed, report)
 }

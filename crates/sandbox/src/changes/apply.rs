@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
 
+use super::side::{file_name, open_file, open_parent, stat};
 use super::since::Linked;
 use super::staged::{self, StagedFile};
-use super::walk::{Change, What, file_name, open_file, open_parent, stat};
+use super::walk::{Change, What};
 use super::{Changes, LeftOut, access, mode};
 use crate::open_file::{is_empty, is_own};
 use crate::source;
@@ -355,7 +356,7 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let directory = kept.path().join("kept");
         std::fs::remove_file(directory.join("since")).unwrap();
-        super::super::Since::begin(&directory).unwrap();
+        Changes::prepare(&directory, &kept.workspace("")).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 
@@ -395,6 +396,79 @@ mod tests {
         copied_up(&kept.written("gone"));
         let conflicts: Vec<_> = kept.changes().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
         assert_eq!(conflicts, [PathBuf::from("gone/x")]);
+    }
+
+    /// Returns the paths of the conflicts of what is kept now.
+    fn conflicts(kept: &Kept) -> Vec<String> {
+        let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+        let conflicts = changes.conflicts(&[]);
+        conflicts.iter().map(|change| change.path.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_somebody_moved_to_where_the_run_removed_is_a_conflict() {
+        let kept = Kept::new();
+        for path in ["dist/old", "library/deep/mine", "tidy/old", ".git/index"] {
+            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
+            write(&kept.workspace(path), "mine", 0o644);
+        }
+        begin_now(&kept);
+        // The run has removed these and made the first ones anew, one of which was not there.
+        for folder in ["dist", "fresh", "tidy", ".git"] {
+            std::fs::create_dir(kept.written(folder)).unwrap();
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(kept.written(folder), c"user.overlay.opaque", b"y", flags).unwrap();
+        }
+        assert!(conflicts(&kept).is_empty());
+        std::fs::rename(kept.workspace("library/deep"), kept.workspace("dist/deep")).unwrap();
+        std::fs::rename(kept.workspace("library"), kept.workspace("fresh")).unwrap();
+        // As git does on mere reads.
+        write(&kept.workspace(".git/lock"), "", 0o644);
+        std::fs::remove_file(kept.workspace(".git/lock")).unwrap();
+        assert_eq!(conflicts(&kept), ["dist/deep", "dist/deep/mine", "dist/old"]);
+        std::fs::rename(kept.workspace("dist/deep"), kept.workspace("fresh/deep")).unwrap();
+        assert_eq!(conflicts(&kept), ["dist/old", "fresh/deep", "fresh/deep/mine"]);
+        let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+        assert_eq!(changes.conflicts(&["fresh/deep/mine".into()]).len(), 1);
+        assert!(changes.conflicts(&["tidy".into()]).is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_somebody_exchanged_is_a_conflict() {
+        let kept = Kept::new();
+        for path in ["src/code", "next/code", "touched/code"] {
+            std::fs::create_dir(kept.workspace(path).parent().unwrap()).unwrap();
+            write(&kept.workspace(path), "mine", 0o644);
+        }
+        begin_now(&kept);
+        for path in ["src/code", "touched/code", "touched/new"] {
+            std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
+            write(&kept.written(path), "the run's", 0o644);
+        }
+        write(&kept.workspace("touched/beside"), "mine", 0o644);
+        assert!(conflicts(&kept).is_empty());
+        std::fs::rename(kept.workspace("src"), kept.workspace("src.v1")).unwrap();
+        std::fs::rename(kept.workspace("next"), kept.workspace("src")).unwrap();
+        assert_eq!(conflicts(&kept), ["src/code"]);
+    }
+
+    #[test]
+    fn what_was_written_in_another_workspace_is_no_change_of_this_one() {
+        let kept = Kept::new();
+        write(&kept.workspace("code"), "mine", 0o644);
+        std::fs::create_dir(kept.path().join("other")).unwrap();
+        write(&kept.path().join("other/code"), "another's", 0o644);
+        begin_now(&kept);
+        for name in ["code", "new"] {
+            write(&kept.written(name), "the run's", 0o644);
+        }
+        assert!(conflicts(&kept).is_empty());
+        std::fs::rename(kept.workspace(""), kept.path().join("was")).unwrap();
+        std::fs::rename(kept.path().join("other"), kept.workspace("")).unwrap();
+        assert_eq!(conflicts(&kept), ["code", "new"]);
+        // What an older version kept does not tell.
+        std::fs::write(kept.path().join("kept/since"), "").unwrap();
+        assert!(conflicts(&kept).is_empty());
     }
 
     #[test]

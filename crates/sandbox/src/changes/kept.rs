@@ -10,7 +10,7 @@ impl Kept {
     pub(super) fn new() -> Self {
         let kept = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir(kept.workspace("")).unwrap();
-        Changes::prepare(&kept.path().join("kept")).unwrap();
+        Changes::prepare(&kept.path().join("kept"), &kept.workspace("")).unwrap();
         kept
     }
 

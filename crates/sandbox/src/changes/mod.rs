@@ -11,12 +11,14 @@
 mod access;
 mod apply;
 mod binary;
+mod content;
 #[cfg(test)]
 mod kept;
 mod mode;
 mod parked;
 mod patch;
 mod remove;
+mod side;
 mod since;
 mod staged;
 mod trust;
@@ -34,10 +36,14 @@ pub use self::apply::Applied;
 pub(crate) use self::parked::{WORK, take_over as take_over_parked};
 use self::since::Since;
 pub use self::walk::{Change, LeftOut, What};
-use crate::source;
+use crate::file_id::FileId;
+use crate::{mounted, source};
 
 /// The upper layer, in the directory of a run's changes.
 pub(crate) const WRITTEN: &str = "written";
+
+/// The conflict of every change where another folder is at the workspace's path, whose files may be older than the run.
+const ANOTHER: &str = "the workspace is another folder than that of the run";
 
 /// The changes of one run.
 #[derive(Debug)]
@@ -53,21 +59,27 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Makes the directory for a run's changes, before the run begins.
+    /// Makes the directory for a run's changes in a workspace, before the run begins.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn prepare(directory: &Path) -> io::Result<()> {
+    /// When it cannot be made, or the workspace cannot be opened.
+    pub fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
+        let workspace = source::open(workspace).map_err(|error| io::Error::other(error.to_string()))?;
+        Self::make_layers(directory)?;
+        Since::begin(directory, FileId::of(workspace.as_fd())?)
+    }
+
+    /// Makes the directories of an upper layer.
+    pub(crate) fn make_layers(directory: &Path) -> io::Result<()> {
         let make = |path: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         make(&directory.join(WRITTEN))?;
-        make(&directory.join(WORK))?;
-        Since::begin(directory)
+        make(&directory.join(WORK))
     }
 
     /// Finds the changes.
     ///
     /// # Errors
-    /// When the directory or the workspace does not exist, or cannot be read.
+    /// When the directory or the workspace does not exist, or cannot be read, or something is mounted below the workspace.
     pub fn read(directory: &Path, workspace: &Path) -> io::Result<Self> {
         let since = Since::read(directory)?;
         let open = |path: &Path| {
@@ -84,7 +96,15 @@ impl Changes {
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
+        // A run begins with none, so it has not seen what is in this one.
+        if let Some(place) = mounted::first_below(workspace)? {
+            let why = "since the run began something was mounted below the workspace; unmount it";
+            return Err(io::Error::other(format!("{}: {why}", place.display())));
+        }
         let (mut list, left_out) = walk::walk(above.as_fd(), below.as_fd(), &since)?;
+        if !since.is_of(FileId::of(below.as_fd())?) {
+            list.iter_mut().for_each(|change| change.conflict = Some(ANOTHER));
+        }
         trust::mark(&mut list, below.as_fd());
         Ok(Self { above, below, since, list, left_out })
     }
@@ -120,11 +140,11 @@ impl Changes {
     }
 
     fn read_above(&self, path: &Path) -> io::Result<File> {
-        walk::open_file(self.above.as_fd(), path)
+        side::open_file(self.above.as_fd(), path)
     }
 
     fn read_below(&self, path: &Path) -> io::Result<File> {
-        walk::open_file(self.below.as_fd(), path)
+        side::open_file(self.below.as_fd(), path)
     }
 }
 
@@ -164,12 +184,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_mounted_below_the_workspace_is_no_part_of_it() {
+        let kept = super::kept::Kept::new();
+        let root = Path::new("/");
+        let refused = Changes::read(&kept.path().join("kept"), root).unwrap_err().to_string();
+        assert!(refused.contains("mounted below the workspace"), "{refused}");
+        let top = rustix::fs::open(root, OFlags::PATH, Mode::empty()).unwrap();
+        let entered = side::open(top.as_fd(), Path::new("proc/version"), OFlags::RDONLY);
+        assert_eq!(entered.unwrap_err(), rustix::io::Errno::XDEV);
+    }
+
+    #[test]
     fn what_cannot_be_read_is_left_out_and_the_rest_is_not() {
         unprivileged(|state| {
             let (kept, workspace) = (state.join("kept"), state.join("workspace"));
             let written = kept.join(WRITTEN);
             std::fs::create_dir(&workspace).unwrap();
-            Changes::prepare(&kept).unwrap();
+            Changes::prepare(&kept, &workspace).unwrap();
             std::fs::write(workspace.join("other"), "x").unwrap();
             for name in ["new", "other", "plain"] {
                 std::fs::write(written.join(name), "written").unwrap();

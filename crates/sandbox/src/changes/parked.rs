@@ -49,12 +49,12 @@ mod tests {
     fn what_was_put_aside_is_taken_over_once() {
         let state = tempfile::tempdir().unwrap();
         let at = |name: &str| state.path().join(name);
-        Changes::prepare(&at("first")).unwrap();
+        Changes::make_layers(&at("first")).unwrap();
         std::fs::create_dir(at("first").join(WORK).join("roots")).unwrap();
         put_aside(&at("first")).unwrap();
         assert!(!at("first").join(WORK).exists());
         for (name, has_it) in [("second", true), ("third", false)] {
-            Changes::prepare(&at(name)).unwrap();
+            Changes::make_layers(&at(name)).unwrap();
             take_over(&at(name));
             assert_eq!(at(name).join(WORK).join("roots").exists(), has_it, "{name}");
             assert!(at(name).join(WORK).is_dir(), "{name}");

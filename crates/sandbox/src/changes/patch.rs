@@ -10,7 +10,7 @@ use rustix::fs::FileType;
 use sha1::{Digest as _, Sha1};
 use similar::TextDiff;
 
-use super::walk::{file_name, open_parent};
+use super::side::{file_name, open_parent};
 use super::{Change, Changes, What, binary};
 use crate::protect;
 

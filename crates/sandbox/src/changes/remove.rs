@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::walk::entries;
+use super::side::entries;
 
 /// The prefix of the names of directories that were moved to the top.
 const GIVEN: &str = ".given-";

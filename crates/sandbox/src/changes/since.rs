@@ -1,6 +1,6 @@
 //! Tells whether somebody else changed a file of the workspace after a run began. Applying a change to one name of a file with several
 //! names changes the file at all of them, and applying one in a directory changes the directory, so such changes of our own are recorded
-//! beside the upper layer for later applies.
+//! beside the upper layer for later applies. So is which folder the workspace was: files of another one may be older than the run.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 
-/// The file whose modification time is the run's begin.
+use crate::file_id::FileId;
+
+/// The file whose modification time is the run's begin, and whose content is the identity of the workspace.
 const BEGAN: &str = "since";
 /// The log of our own changes to files with several names, and to directories.
 const OURS: &str = "ours";
@@ -32,19 +34,27 @@ pub(super) struct Linked {
 #[derive(Debug)]
 pub(super) struct Since {
     began: Time,
+    /// None where an older version began the run.
+    workspace: Option<FileId>,
     /// The time of our own last change of a file, by its device and inode number.
     ours: RefCell<HashMap<(u64, u64), Time>>,
     log: PathBuf,
 }
 
 impl Since {
-    /// Records the current time as the run's begin.
-    pub(super) fn begin(directory: &Path) -> io::Result<()> {
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(BEGAN))?.sync_all()
+    /// Records the current time as the run's begin, and its workspace.
+    pub(super) fn begin(directory: &Path, workspace: FileId) -> io::Result<()> {
+        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(directory.join(BEGAN));
+        let mut began = new?;
+        began.write_all(workspace.written().as_bytes())?;
+        began.sync_all()
     }
 
     pub(super) fn read(directory: &Path) -> io::Result<Self> {
-        let began = std::fs::metadata(directory.join(BEGAN))?;
+        let began = File::open(directory.join(BEGAN))?;
+        let mut workspace = String::new();
+        (&began).take(MOST).read_to_string(&mut workspace)?;
+        let began = began.metadata()?;
         let log = directory.join(OURS);
         let mut text = String::new();
         match File::open(&log) {
@@ -53,7 +63,13 @@ impl Since {
             Err(error) => return Err(error),
         }
         let ours = RefCell::new(text.lines().filter_map(entry).collect());
-        Ok(Self { began: (began.mtime(), began.mtime_nsec()), ours, log })
+        let began = (began.mtime(), began.mtime_nsec());
+        Ok(Self { began, workspace: FileId::read(&workspace), ours, log })
+    }
+
+    /// Whether a folder is the workspace with which the run began, as far as that is known.
+    pub(super) fn is_of(&self, workspace: FileId) -> bool {
+        self.workspace.is_none_or(|noted| workspace.is_still(noted))
     }
 
     /// Whether somebody else changed a file since the run began.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::walk::{Change, What, file_name, stat};
+use super::side::{file_name, stat};
+use super::walk::{Change, What};
 use crate::protect;
 
 /// The role of a directory to git.
@@ -126,7 +127,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let (kept, workspace) = (state.path().join("kept"), state.path().join("workspace"));
         std::fs::create_dir(&workspace).unwrap();
-        Changes::prepare(&kept).unwrap();
+        Changes::prepare(&kept, &workspace).unwrap();
         for (side, paths) in [(&workspace, there), (&kept.join("written"), written)] {
             for path in paths {
                 let at = side.join(path.trim_end_matches('/'));

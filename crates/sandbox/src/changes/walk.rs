@@ -1,19 +1,18 @@
 //! Compares the upper layer, in the format of overlayfs, with the workspace as it is now.
 
-use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, openat2};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::content::is_same_content;
 use super::mode;
+use super::side::{entries, file_name, open, open_parent, refuse_unreadable, stat};
 use super::since::Since;
 use super::staged::stands_beside;
+use crate::protect;
 
 /// The limits of the walk: depth, and number of entries.
 pub(super) const DEEPEST: usize = 256;
@@ -25,8 +24,6 @@ const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 const ORIGIN: &std::ffi::CStr = c"user.overlay.origin";
 /// The reason for leaving out what the caller may not open.
 const UNREADABLE: &str = "it cannot be read";
-/// The size of the pieces in which files are compared.
-const BUFFER: usize = 64 << 10;
 
 /// One path that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +87,8 @@ struct Walk<'a> {
     above: BorrowedFd<'a>,
     below: BorrowedFd<'a>,
     since: &'a Since,
+    /// The conflict of a directory around, which is one of everything in it.
+    around: Option<&'static str>,
     list: Vec<Change>,
     left_out: Vec<LeftOut>,
     seen: usize,
@@ -100,7 +99,8 @@ pub(super) fn walk(
     below: BorrowedFd<'_>,
     since: &Since,
 ) -> io::Result<(Vec<Change>, Vec<LeftOut>)> {
-    let mut walk = Walk { above, below, since, list: Vec::new(), left_out: Vec::new(), seen: 0 };
+    let mut walk =
+        Walk { above, below, since, around: None, list: Vec::new(), left_out: Vec::new(), seen: 0 };
     walk.directory(Path::new(""), 0)?;
     let Walk { mut list, mut left_out, .. } = walk;
     list.sort_by(|a, b| a.path.cmp(&b.path));
@@ -126,13 +126,30 @@ impl Walk<'_> {
         names.sort();
         let mut value = [0; 2];
         let opaque = rustix::fs::fgetxattr(&directory, OPAQUE, &mut value).is_ok_and(|n| value[..n] == *b"y");
-        if opaque {
-            self.gone_below(path, depth, &names)?;
-        }
-        for name in names {
-            self.entry(&path.join(name), &directory, depth)?;
-        }
-        Ok(())
+        let old = stat(self.below, path)?.filter(|old| is(old, FileType::Directory));
+        let conflict = old.and_then(|old| match opaque {
+            true => self.removed_wrongly(path, &old),
+            false => self.moved_since(&old),
+        });
+        self.within(conflict, |walk| {
+            if opaque {
+                walk.gone_below(path, depth, &names)?;
+            }
+            names.iter().try_for_each(|name| walk.entry(&path.join(name), &directory, depth))
+        })
+    }
+
+    /// Walks on in a directory, whose conflict is one of everything in it: what is there may have come with it.
+    fn within(
+        &mut self,
+        conflict: Option<&'static str>,
+        on: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let outer = self.around;
+        self.around = outer.or(conflict);
+        let walked = on(self);
+        self.around = outer;
+        walked
     }
 
     /// Compares one entry. An entry that cannot be read is left out, and the walk goes on.
@@ -201,7 +218,8 @@ impl Walk<'_> {
             target(self.above)? == target(self.below)?
         } else {
             refuse_unreadable(self.below, path)?;
-            same_content(self.above, self.below, path, new, &old)? && mode::is_same(old.st_mode, new.st_mode)
+            is_same_content(self.above, self.below, path, [new, &old])?
+                && mode::is_same(old.st_mode, new.st_mode)
         };
         if !same {
             let conflict = self.changed_since(&old);
@@ -213,8 +231,9 @@ impl Walk<'_> {
     /// Records the removal of a path of the workspace, with everything below it.
     fn gone(&mut self, path: &Path, old: &Stat, depth: usize) -> io::Result<()> {
         if is(old, FileType::Directory) {
-            self.gone_below(path, depth, &[])?;
-            self.push(path, What::Gone { mode: old.st_mode }, None);
+            let conflict = self.removed_wrongly(path, old);
+            self.within(conflict, |walk| walk.gone_below(path, depth, &[]))?;
+            self.push(path, What::Gone { mode: old.st_mode }, conflict);
         } else if is(old, FileType::RegularFile) && refuse_unreadable(self.below, path).is_err() {
             // A patch could not show what is lost.
             self.leave_out(path, UNREADABLE);
@@ -260,12 +279,25 @@ impl Walk<'_> {
         self.since.is_past(old).then_some("it was changed in the workspace meanwhile")
     }
 
+    /// The conflict of a directory that the run removed. One that was renamed to its place brought files that are as old as they were.
+    fn removed_wrongly(&self, path: &Path, old: &Stat) -> Option<&'static str> {
+        // Git makes files in a repository on mere reads.
+        if protect::is_git(file_name(path)) { self.moved_since(old) } else { self.changed_since(old) }
+    }
+
+    /// The conflict of a directory that was itself changed, as by a rename, and not by an entry: that changes both its times.
+    fn moved_since(&self, old: &Stat) -> Option<&'static str> {
+        let by_entry = (old.st_mtime, old.st_mtime_nsec) == (old.st_ctime, old.st_ctime_nsec);
+        self.changed_since(old).filter(|_| !by_entry)
+    }
+
     fn has_origin(&self, path: &Path) -> bool {
         let Ok(file) = open(self.above, path, OFlags::RDONLY | OFlags::NONBLOCK) else { return false };
         rustix::fs::fgetxattr(&file, ORIGIN, &mut [0; 256]).is_ok()
     }
 
     fn push(&mut self, path: &Path, what: What, conflict: Option<&'static str>) {
+        let conflict = conflict.or(self.around);
         // Git writes the index on mere reads, inside and outside: that is no reason to refuse everything else.
         if conflict.is_some() && path.ends_with(".git/index") {
             return self.leave_out(path, INDEX);
@@ -287,61 +319,6 @@ impl Walk<'_> {
     }
 }
 
-/// Opens a path beneath a side. Follows no link.
-pub(super) fn open(side: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    openat2(side, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
-}
-
-pub(super) fn open_parent(side: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
-    open(side, path.parent().unwrap_or(Path::new("")), OFlags::PATH | OFlags::DIRECTORY)
-}
-
-pub(super) fn file_name(path: &Path) -> &OsStr {
-    path.file_name().unwrap_or_default()
-}
-
-/// Opens a regular file of a side for reading.
-pub(super) fn open_file(side: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
-    let file = File::from(open(side, path, OFlags::RDONLY | OFlags::NONBLOCK)?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
-}
-
-/// Returns the status of a path of a side. `None` if it does not exist, or is behind a link.
-pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>> {
-    let parent = match open_parent(side, path) {
-        Ok(parent) => parent,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-        Err(errno) => return Err(errno.into()),
-    };
-    match rustix::fs::statat(parent.as_fd(), file_name(path), AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Refuses what cannot be opened for reading, since it can neither be shown nor applied.
-fn refuse_unreadable(side: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    match open(side, path, OFlags::RDONLY | OFlags::NONBLOCK) {
-        Err(errno @ (Errno::ACCESS | Errno::PERM)) => Err(errno.into()),
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn entries(directory: &OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            names.push(OsStr::from_bytes(name).to_owned());
-        }
-    }
-    Ok(names)
-}
-
 /// Whether entries of a directory are too deep to be reached by their paths.
 fn is_too_deep(path: &Path, depth: usize) -> bool {
     depth > DEEPEST || path.as_os_str().len() > LONGEST
@@ -349,52 +326,4 @@ fn is_too_deep(path: &Path, depth: usize) -> bool {
 
 fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
-}
-
-fn same_content(
-    above: BorrowedFd<'_>,
-    below: BorrowedFd<'_>,
-    path: &Path,
-    new: &Stat,
-    old: &Stat,
-) -> io::Result<bool> {
-    if new.st_size != old.st_size {
-        return Ok(false);
-    }
-    let (one, two) = (open_file(above, path)?, open_file(below, path)?);
-    let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
-    let mut at = 0;
-    // Skip places at which both have holes, which read as zeros: most of a sparse file may be holes.
-    while let Some(next) = [next_data(&one, at)?, next_data(&two, at)?].into_iter().flatten().min() {
-        let (read, other) = (fill(&one, &mut left, next)?, fill(&two, &mut right, next)?);
-        if left[..read] != right[..other] {
-            return Ok(false);
-        }
-        if read == 0 {
-            break;
-        }
-        at = next + read as u64;
-    }
-    Ok(true)
-}
-
-/// Returns the offset of a file's next data. On a file system without that information everything is data.
-fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
-    match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(next) => Ok(Some(next)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-fn fill(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], at + filled as u64)? {
-            0 => break,
-            read => filled += read,
-        }
-    }
-    Ok(filled)
 }

@@ -65,7 +65,7 @@ pub(super) fn prepare(plan: &Plan, undo: &mut UndoLog) -> Result<(), Error> {
     let caches = || overlays(plan).filter(|it| it.is_cache);
     undo.push_all(caches().map(|it| Undo::Written(it.above.into())));
     for cache in caches() {
-        Changes::prepare(cache.above).map_err(|e| fail(cache.above, e))?;
+        Changes::make_layers(cache.above).map_err(|e| fail(cache.above, e))?;
     }
     for overlay in overlays(plan) {
         take_over_parked(overlay.above);
