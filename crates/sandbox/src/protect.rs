@@ -90,10 +90,26 @@ pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 #[must_use]
 pub fn is_protected(path: &Path) -> bool {
-    // A repository as a whole is not: its protected paths have rows of their own.
-    let counts = |row: &Row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne;
-    let listed = |path: &Path| rows().filter(counts).any(|row| lies_in(path, row.path));
-    listed(path) || repositories(path).any(|(_, within)| listed(&within))
+    is_listed(path) || repositories(path).any(|(_, within)| is_listed(&within))
+}
+
+/// Whether a path is one of the list, or below it. A repository as a whole is not: its protected paths have rows of their own.
+pub(crate) fn is_listed(path: &Path) -> bool {
+    listed().any(|row| lies_in(path, row.path))
+}
+
+/// Whether a path is above one of the list. What is no directory there would lead to another place, or to none.
+pub(crate) fn leads_to_listed(path: &Path) -> bool {
+    listed().any(|row| row.path.components().count() > path.components().count() && lies_in(row.path, path))
+}
+
+/// Returns the number of components of the list's longest path.
+pub(crate) fn longest_listed() -> usize {
+    listed().map(|row| row.path.components().count()).max().unwrap_or_default()
+}
+
+fn listed() -> impl Iterator<Item = Row> {
+    rows().filter(|row| row.path != Path::new(".git") && row.when_absent != WhenAbsent::HoldOne)
 }
 
 /// Returns every repository on a path, with the path as it would be if that repository were the workspace's own.
@@ -319,6 +335,23 @@ mod tests {
         ] {
             assert_eq!(is_protected(Path::new(path)), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn what_leads_to_a_listed_path_is_above_it() {
+        for (path, expected) in [
+            (".hg", true),
+            (".jj", true),
+            (".jj/repo", true),
+            (".GIT/Info", true),
+            (".hg/hgrc", false),
+            (".envrc", false),
+            (".hg/store", false),
+            ("src", false),
+        ] {
+            assert_eq!(leads_to_listed(Path::new(path)), expected, "{path}");
+        }
+        assert_eq!(longest_listed(), 3);
     }
 
     #[test]

@@ -33,11 +33,23 @@ struct Trust<'a> {
     below: BorrowedFd<'a>,
     /// The paths that are new, or of another kind than before.
     made: HashSet<PathBuf>,
-    /// The `.git`s that are new, replaced or gone. A directory that is still one is no change.
-    repositories: HashSet<PathBuf>,
-    /// The directories that contain them.
+    /// The `.git`s that are new, replaced or gone, where a directory that is still one is no change; and what leads to a protected path.
+    /// All below them counts.
+    replaced: HashSet<PathBuf>,
+    /// The directories that contain such a `.git`.
     homes: HashSet<PathBuf>,
     places: HashMap<PathBuf, Place>,
+    /// The directories that were judged.
+    marked: HashMap<PathBuf, bool>,
+    /// The components of the list's longest path.
+    longest: usize,
+}
+
+/// Whether a path is itself a directory from which protected paths are looked for.
+#[derive(Clone, Copy)]
+enum Itself {
+    Counts,
+    IsNone,
 }
 
 /// Marks every change that is applied only if the user names it.
@@ -49,9 +61,14 @@ pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
         below,
         made: made.map(|change| change.path.clone()).collect(),
         homes: repositories.iter().filter_map(|path| path.parent()).map(Path::to_owned).collect(),
-        repositories,
+        replaced: repositories,
         places: HashMap::new(),
+        marked: HashMap::new(),
+        longest: protect::longest_listed(),
     };
+    // What leads to a protected path counts with all below it, before any of that is judged.
+    let leads: Vec<_> = list.iter().filter(|change| trust.leads(change)).map(|it| it.path.clone()).collect();
+    trust.replaced.extend(leads);
     for change in list {
         change.protected = trust.is_protected(change);
     }
@@ -61,12 +78,49 @@ impl Trust<'_> {
     fn is_protected(&mut self, change: &Change) -> bool {
         let path = &change.path;
         // Only a directory can contain further protected paths.
-        let beneath = usize::from(FileType::from_raw_mode(change.what.mode()) != FileType::Directory);
+        let itself = if is_directory(change) { Itself::Counts } else { Itself::IsNone };
+        is_link_of_a_repository(change)
+            || path.parent().is_some_and(|parent| self.marks_below(parent))
+            || self.is_marked(path, itself)
+    }
+
+    /// Whether everything below a directory is protected. A directory is judged once.
+    fn marks_below(&mut self, directory: &Path) -> bool {
+        if let Some(known) = self.marked.get(directory) {
+            return *known;
+        }
+        let marks = directory.parent().is_some_and(|parent| self.marks_below(parent))
+            || self.is_marked(directory, Itself::Counts);
+        self.marked.insert(directory.into(), marks);
+        marks
+    }
+
+    /// Whether a path is protected, unless because it is below one that is. So it is looked at from the directories above it that are as
+    /// near as a row is long.
+    fn is_marked(&mut self, path: &Path, itself: Itself) -> bool {
+        let first = match itself {
+            Itself::Counts => 0,
+            Itself::IsNone => 1,
+        };
+        let mut near = path.ancestors().take(self.longest + 1).skip(first);
         // Nobody on this machine has set up a new repository, and a `.git` file can lead to one anywhere.
-        protect::is_protected(path)
-            || is_link_of_a_repository(change)
-            || protect::repositories(path).any(|(at, _)| self.repositories.contains(&at))
-            || path.ancestors().skip(beneath).any(|directory| self.counts_in(directory, path))
+        self.replaced.contains(path) || near.any(|directory| self.counts_in(directory, path))
+    }
+
+    /// Whether a change puts something in the place of a directory with a protected path, which would be another one then.
+    fn leads(&mut self, change: &Change) -> bool {
+        if is_directory(change) || matches!(change.what, What::Gone { .. }) {
+            return false;
+        }
+        let path = &change.path;
+        path.ancestors().take(self.longest).skip(1).any(|directory| {
+            let within = path.strip_prefix(directory).unwrap_or(path);
+            let place = self.place(directory);
+            let in_git = within.iter().next().is_some_and(protect::is_git);
+            let looked_at = directory.as_os_str().is_empty() || place.has_git || in_git;
+            let of_bare = || protect::leads_to_listed(&Path::new(".git").join(within));
+            looked_at && protect::leads_to_listed(within) || place.bare != Bare::No && of_bare()
+        })
     }
 
     /// Whether a path is protected as seen from `directory`, which is above it or the path itself.
@@ -74,18 +128,20 @@ impl Trust<'_> {
         let Ok(within) = path.strip_prefix(directory) else { return false };
         let place = self.place(directory);
         let top = directory.as_os_str().is_empty();
+        let first = within.iter().next();
         let of_git = || {
             // The names that make a directory a repository, and the protected names in a repository.
-            within.iter().next().is_some_and(|first| MARKS.iter().any(|mark| first == *mark))
-                || protect::is_protected(&Path::new(".git").join(within))
+            first.is_some_and(|first| MARKS.iter().any(|mark| first == *mark))
+                || protect::is_listed(&Path::new(".git").join(within))
         };
         let for_bare = match place.bare {
             Bare::No => false,
-            Bare::Is => protect::is_protected(&Path::new(".git").join(within)),
+            Bare::Is => protect::is_listed(&Path::new(".git").join(within)),
             // Of the workspace's own top only the names that make it a repository: the rest is the purpose of the run.
             Bare::Becomes => !top || of_git(),
         };
-        for_bare || place.has_git && protect::is_protected(within)
+        let looked_at = top || place.has_git || first.is_some_and(protect::is_git);
+        for_bare || looked_at && protect::is_listed(within)
     }
 
     fn place(&mut self, directory: &Path) -> Place {
@@ -109,10 +165,14 @@ impl Trust<'_> {
     }
 }
 
+fn is_directory(change: &Change) -> bool {
+    FileType::from_raw_mode(change.what.mode()) == FileType::Directory
+}
+
 /// Whether a change is a link in a repository, through which git would write.
 fn is_link_of_a_repository(change: &Change) -> bool {
     let is_link = FileType::from_raw_mode(change.what.mode()) == FileType::Symlink;
-    is_link && protect::repositories(&change.path).next().is_some()
+    is_link && change.path.iter().any(protect::is_git)
 }
 
 /// The names that git looks for in a directory to decide whether it is a repository.
@@ -121,6 +181,7 @@ const MARKS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 #[cfg(test)]
 mod tests {
     use super::super::Changes;
+    use super::super::kept::Kept;
 
     /// Returns the protected paths among those that a run wrote, each a file with its path as content.
     fn protected(there: &[&str], written: &[&str]) -> Vec<String> {
@@ -175,5 +236,30 @@ mod tests {
         }
         let made = protected(&[], &["sub/.git/x", "sub/deep/y", "sub/.envrc"]);
         assert_eq!(made, ["sub/.envrc", "sub/.git", "sub/.git/x"]);
+    }
+
+    #[test]
+    fn what_leads_to_a_protected_path_is_to_be_named_with_all_below_it() {
+        let kept = Kept::new();
+        for folder in [".hg/store", "sub/.git", "sub/.jj", "plain"] {
+            std::fs::create_dir_all(kept.workspace(folder)).unwrap();
+        }
+        std::fs::write(kept.workspace(".hg/store/data"), "mine").unwrap();
+        for folder in ["vendor/h", "sub", "plain", "other"] {
+            std::fs::create_dir_all(kept.written(folder)).unwrap();
+        }
+        std::fs::write(kept.written("vendor/h/hgrc"), "[hooks]").unwrap();
+        for link in [".hg", "sub/.jj", "plain/.jj", "other/.hg", "plain/link"] {
+            std::os::unix::fs::symlink("vendor/h", kept.written(link)).unwrap();
+        }
+        let changes = kept.changes();
+        let marked = changes.list.iter().filter(|change| change.protected);
+        let marked: Vec<_> = marked.map(|change| change.path.to_str().unwrap()).collect();
+        assert_eq!(marked, [".hg", ".hg", ".hg/store", ".hg/store/data", "sub/.jj", "sub/.jj"]);
+        let applied = changes.apply(&[]).unwrap();
+        assert!(applied.done.contains(&"plain/.jj".into()), "{applied:?}");
+        assert_eq!(std::fs::read_to_string(kept.workspace(".hg/store/data")).unwrap(), "mine");
+        changes.apply(&[".hg/store/data".into(), ".hg/store".into(), ".hg".into()]).unwrap();
+        assert!(kept.workspace(".hg").is_symlink());
     }
 }
