@@ -1,6 +1,6 @@
 //! Writes changes as a patch for people and for `git apply`: text as hunks, everything else whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -40,13 +40,14 @@ impl Changes {
     /// When a file cannot be read, or nothing can be written.
     pub fn write_patch(&self, to: &mut dyn Write) -> io::Result<()> {
         let renamed = self.renamed()?;
+        let sources: HashSet<_> = renamed.values().copied().collect();
         let until = Instant::now() + TOGETHER;
         for (index, change) in self.list.iter().enumerate() {
             if let Some(from) = renamed.get(&index) {
                 self.write_rename(to, &self.list[*from], change)?;
             } else if is_git_own(&change.path) {
                 self.write_aside(to, change, until)?;
-            } else if !renamed.values().any(|from| *from == index) {
+            } else if !sources.contains(&index) {
                 self.write_change(to, change, until)?;
             }
         }

@@ -243,7 +243,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Records the removal of everything in a directory of the workspace except some names.
+    /// Records the removal of everything in a directory of the workspace except some names, which are in order.
     fn gone_below(&mut self, path: &Path, depth: usize, but: &[std::ffi::OsString]) -> io::Result<()> {
         if is_too_deep(path, depth) {
             self.leave_out(path, "it lies too deep");
@@ -256,7 +256,7 @@ impl Walk<'_> {
         };
         let mut names = entries(&directory)?;
         names.sort();
-        for name in names.iter().filter(|name| !but.contains(name) && !stands_beside(name)) {
+        for name in names.iter().filter(|name| but.binary_search(name).is_err() && !stands_beside(name)) {
             self.count()?;
             let old = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             self.gone(&path.join(name), &old, depth + 1)?;
