@@ -79,6 +79,8 @@ pub(crate) struct RootFs {
 /// An image's parsed configuration: its layers, bottom first, and how it is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageConfig {
+    /// The digest of its octets, by which the image is known.
+    pub digest: Digest,
     /// The digests of its uncompressed layers, bottom first.
     pub layers: Vec<Digest>,
     /// How it is run.
@@ -124,7 +126,7 @@ impl ImageConfig {
             return Err(malformed("configuration", format!("it has more than {MOST_LAYERS} layers")));
         }
         let command = Command::compile(raw.config.unwrap_or_default())?;
-        Ok(Self { layers: raw.rootfs.diff_ids, command })
+        Ok(Self { digest: Digest::of(octets), layers: raw.rootfs.diff_ids, command })
     }
 }
 

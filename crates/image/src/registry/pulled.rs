@@ -65,12 +65,12 @@ impl<'a> Pull<'a> {
         let config = self.document(&manifest.config).await?;
         let parsed = ImageConfig::parse(&config)?;
         let ownership = self.request.owners.of(&parsed.command.user, &config);
-        let expected = parsed.layers;
+        let expected = &parsed.layers;
         if expected.len() != manifest.layers.len() {
             return Err(malformed("manifest", "it has not the layers that its configuration names"));
         }
         let mut uses: Vec<Option<LayerUse>> = Vec::new();
-        for digest in &expected {
+        for digest in expected {
             uses.push(self.store.known_layer(digest, ownership)?);
         }
         let missing = || uses.iter().zip(&manifest.layers).filter(|(known, _)| known.is_none());
@@ -79,14 +79,15 @@ impl<'a> Pull<'a> {
             octets: missing().map(|(_, blob)| blob.size).fold(0, u64::saturating_add),
         });
         let mut layers = Vec::new();
-        for ((known, digest), blob) in uses.into_iter().zip(&expected).zip(&manifest.layers) {
+        for ((known, digest), blob) in uses.into_iter().zip(expected).zip(&manifest.layers) {
             layers.push(match known {
                 Some(known) => known,
                 None => self.layer(digest, blob, ownership, report).await?,
             });
         }
-        let names = [self.request.reference.name()];
-        let listed = settle(self.store, &config, layers, &names, Some(&digest), ownership)?;
+        let names = vec![self.request.reference.name()];
+        let listed =
+            self.store.add(&[settle(self.store, parsed, layers, names, Some(digest), ownership)?])?;
         listed.into_iter().next().ok_or_else(|| malformed("manifest", "it became no image"))
     }
 

@@ -23,12 +23,12 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
         .filter_map(|text| text.parse::<Reference>().ok())
         .map(|r| r.name())
         .next();
-    let names: Vec<String> = overrides.name.as_ref().map(Reference::name).or(named).into_iter().collect();
+    let names = overrides.name.as_ref().map(Reference::name).or(named).into_iter().collect();
     let manifest = manifest(parts, chosen)?;
     let config = verified(parts, &manifest.config)?;
     let parsed = ImageConfig::parse(&config)?;
     let ownership = overrides.owners.of(&parsed.command.user, &config);
-    let expected = parsed.layers;
+    let expected = &parsed.layers;
     if expected.len() != manifest.layers.len() {
         return Err(malformed("manifest", "it has not the layers that its configuration names"));
     }
@@ -42,7 +42,8 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
             }
         });
     }
-    settle(store, &config, layers, &names, Some(&chosen.digest), ownership)
+    let manifest = Some(chosen.digest.clone());
+    store.add(&[settle(store, parsed, layers, names, manifest, ownership)?])
 }
 
 fn manifest(parts: &Parts, descriptor: &Descriptor) -> Result<Manifest, Error> {

@@ -24,7 +24,7 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::malformed;
 use crate::reference::Reference;
-use crate::store::{ImageRecord, LayerUse, Listed, Store};
+use crate::store::{Addition, ImageRecord, LayerUse, Listed, Store};
 use crate::unpack::{self, Bounds, Ownership};
 
 /// The options of an import.
@@ -112,36 +112,29 @@ fn settle_root(
         service.write(said);
     }
     let config = config.to_string().into_bytes();
-    settle(store, &config, vec![layer], &[name.name()], None, ownership)
+    let config = ImageConfig::parse(&config)?;
+    store.add(&[settle(store, config, vec![layer], vec![name.name()], None, ownership)?])
 }
 
-/// Adds an image of a configuration and layers that are in the store. `manifest` is the digest by which its registry knows it.
+/// Makes an image ready to be added, of a configuration and layers that are in the store. `manifest` is the digest by which its registry
+/// knows it.
 pub(crate) fn settle(
     store: &Store,
-    config: &[u8],
+    config: ImageConfig,
     layers: Vec<LayerUse>,
-    names: &[String],
-    manifest: Option<&Digest>,
+    names: Vec<String>,
+    manifest: Option<Digest>,
     ownership: Ownership,
-) -> Result<Vec<Listed>, Error> {
-    let parsed = ImageConfig::parse(config)?;
-    let fits = parsed.layers.iter().eq(layers.iter().map(|layer| &layer.record.digest));
+) -> Result<Addition, Error> {
+    let fits = config.layers.iter().eq(layers.iter().map(|layer| &layer.record.digest));
     if !fits {
         return Err(malformed("configuration", "its layers are not those of the manifest"));
     }
-    let account = find_account(store, &parsed, ownership)?;
-    owners::settle(store, &parsed.layers, &account, ownership)?;
+    let account = find_account(store, &config, ownership)?;
+    owners::settle(store, &config.layers, &account, ownership)?;
     let records = layers.iter().map(|layer| layer.record.clone()).collect();
-    let record = ImageRecord::new(Digest::of(config), records, parsed.command, account, ownership);
-    if names.is_empty() {
-        store.add(&record, None, None)?;
-        return Ok(vec![Listed { name: None, record, before: None }]);
-    }
-    let add = |name: &String| {
-        let before = store.add(&record, Some(name), manifest)?;
-        Ok(Listed { name: Some(name.clone()), record: record.clone(), before })
-    };
-    names.iter().map(add).collect()
+    let record = ImageRecord::new(config.digest, records, config.command, account, ownership);
+    Ok(Addition { record, names, manifest, layers })
 }
 
 /// Looks up the account of the image's command, in the topmost `passwd` of its layers.

@@ -1,11 +1,13 @@
 //! Imports archives of `docker save`, where one document lists each image's configuration and layers.
 
+use std::collections::HashMap;
+
 use super::{Overrides, Parts, settle};
 use crate::config::ImageConfig;
 use crate::error::Error;
 use crate::manifest::{MOST_LAYERS, SavedImage, parse};
 use crate::reference::Reference;
-use crate::store::{Listed, Store};
+use crate::store::{LayerUse, Listed, Store};
 
 pub(super) const MANIFEST: &str = "manifest.json";
 /// How many images an archive may hold.
@@ -25,28 +27,38 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     if images.len() > 1 && overrides.name.is_some() {
         return Err(form("it holds several images, and one name was given"));
     }
-    let mut listed = Vec::new();
+    // Every image is looked at before a layer is unpacked, and every layer is unpacked before a name changes.
+    let mut checked = Vec::new();
     for image in images {
-        let config = parts.read(&image.config)?;
-        let parsed = ImageConfig::parse(&config)?;
-        let ownership = overrides.owners.of(&parsed.command.user, &config);
-        let expected = parsed.layers;
-        if expected.len() != image.layers.len() || image.layers.len() > MOST_LAYERS {
+        let octets = parts.read(&image.config)?;
+        let config = ImageConfig::parse(&octets)?;
+        if config.layers.len() != image.layers.len() || image.layers.len() > MOST_LAYERS {
             return Err(form("an image of it has not the layers that its configuration names"));
         }
-        let mut layers = Vec::new();
-        for (digest, name) in expected.iter().zip(&image.layers) {
-            layers.push(match store.known_layer(digest, ownership)? {
-                Some(known) => known,
-                None => store.add_layer(Some(digest), parts.open(name)?, overrides.bounds, ownership)?,
-            });
-        }
+        let ownership = overrides.owners.of(&config.command.user, &octets);
         let tags = image.repo_tags.unwrap_or_default();
         let names = match &overrides.name {
             Some(name) => vec![name.name()],
             None => tags.iter().map(|t| t.parse().map(|r: Reference| r.name())).collect::<Result<_, _>>()?,
         };
-        listed.extend(settle(store, &config, layers, &names, None, ownership)?);
+        checked.push((config, image.layers, names, ownership));
     }
-    Ok(listed)
+    let (mut unpacked, mut additions) = (HashMap::new(), Vec::new());
+    for (config, files, names, ownership) in checked {
+        let mut layers: Vec<LayerUse> = Vec::new();
+        for (digest, file) in config.layers.iter().zip(&files) {
+            let tree = store.tree(digest, ownership);
+            let layer = match unpacked.get(&tree).cloned() {
+                Some(known) => known,
+                None => match store.known_layer(digest, ownership)? {
+                    Some(known) => known,
+                    None => store.add_layer(Some(digest), parts.open(file)?, overrides.bounds, ownership)?,
+                },
+            };
+            unpacked.insert(tree, layer.clone());
+            layers.push(layer);
+        }
+        additions.push(settle(store, config, layers, names, None, ownership)?);
+    }
+    store.add(&additions)
 }

@@ -323,6 +323,26 @@ fn lists_of_no_image_or_too_many_are_refused() {
 }
 
 #[test]
+fn images_of_one_archive_take_their_names_all_or_none() {
+    let (old, new) = (tar(&[("a", b"old")]), tar(&[("a", b"new")]));
+    let shelf = Shelf::new();
+    let before = digest(shelf.import(&saved("", &[&old])));
+    let (one, gone) = (config("", &[&new]), config("nobody-of-it", &[&new]));
+    let image = |config: &str, tag: &str| json!({ "Config": config, "RepoTags": [tag], "Layers": ["l"] });
+    let import = |second: &str, tag: &str| {
+        let list = json!([image("one", "app:1"), image(second, tag)]);
+        shelf.import(&saved_as(&list, &[("l", &new), ("one", &one), ("gone", &gone)]))
+    };
+    for (second, tag) in [("missing", "b:1"), ("gone", "b:1"), ("one", "../b")] {
+        import(second, tag).unwrap_err();
+        assert_eq!(shelf.store.hold("app:1").unwrap().record.digest, before, "{second} {tag}");
+    }
+    let listed = import("one", "b:1").unwrap();
+    assert_eq!(names(&listed), ["app:1", "b:1"]);
+    assert_eq!([&listed[0].before, &listed[1].before], [&Some(before), &None]);
+}
+
+#[test]
 fn links_of_a_layout_do_not_lead_out_of_it() {
     let layout = Layout::new(&[&tar(&[("a", b"1")])]);
     let parts: Vec<&str> = layout.0.iter().map(|(name, _)| name.as_str()).skip(1).chain(["blobs"]).collect();

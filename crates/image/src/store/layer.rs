@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
@@ -17,12 +18,13 @@ use crate::unpack::{Bounds, Ownership, decompress, unpack};
 /// How many octets may follow the end of an archive: the padding of its last record, and more than any writer adds.
 const TRAILER: u64 = 64 << 20;
 
-/// A layer of the store, kept until its image has been added.
-#[derive(Debug)]
+/// A layer of the store, kept until its image has been added. Copies share one descriptor: an archive of many images may name a
+/// layer in each.
+#[derive(Clone, Debug)]
 pub(crate) struct LayerUse {
     pub(crate) record: LayerRecord,
     #[expect(dead_code, reason = "holding the descriptor is what it is for")]
-    lock: File,
+    lock: Arc<File>,
 }
 
 impl Store {
@@ -42,7 +44,7 @@ impl Store {
         lock_shared(&file).map_err(|source| failed(&path, source))?;
         let text = std::fs::read_to_string(&path).map_err(|source| failed(&path, source))?;
         let octets = text.trim().parse().unwrap_or(0);
-        Ok(Some(LayerUse { record: LayerRecord { digest: digest.clone(), octets }, lock: file }))
+        Ok(Some(LayerUse { record: LayerRecord { digest: digest.clone(), octets }, lock: Arc::new(file) }))
     }
 
     /// Unpacks a layer, and keeps it if it has the expected digest, or none is expected.
@@ -73,7 +75,7 @@ impl Store {
         let _names = self.lock(FlockOperation::LockShared)?;
         let lock = staged.publish(&self.layer(&record.digest, ownership), record.octets)?;
         match lock {
-            Some(lock) => Ok(LayerUse { record, lock }),
+            Some(lock) => Ok(LayerUse { record, lock: Arc::new(lock) }),
             // Another process was faster.
             None => self
                 .known_layer(&record.digest, ownership)?

@@ -48,6 +48,18 @@ struct Named {
     manifest: Option<Digest>,
 }
 
+/// An image to add, whose layers are in the store and stay there as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Addition {
+    pub(crate) record: ImageRecord,
+    /// Its names; none if it has none.
+    pub(crate) names: Vec<String>,
+    /// The digest by which its registry knows it.
+    pub(crate) manifest: Option<Digest>,
+    #[expect(dead_code, reason = "holding the layers is what it is for")]
+    pub(crate) layers: Vec<LayerUse>,
+}
+
 /// An image that is not removed as long as this lives.
 #[derive(Debug)]
 pub struct Held {
@@ -159,30 +171,40 @@ impl Store {
         Ok(listed)
     }
 
-    /// Adds an image whose layers are in the store, under a name. Returns the digest of the image that had the name, if it was another.
-    /// `manifest` is the digest by which its registry knows it.
-    pub(crate) fn add(
-        &self,
-        record: &ImageRecord,
-        name: Option<&str>,
-        manifest: Option<&Digest>,
-    ) -> Result<Option<Digest>, Error> {
+    /// Adds images under their names. All names change in one step, after everything else: no failure lets one image take a name and
+    /// another not.
+    pub(crate) fn add(&self, images: &[Addition]) -> Result<Vec<Listed>, Error> {
         let _lock = self.lock(FlockOperation::LockExclusive)?;
+        let (mut names, mut listed) = (self.names()?, Vec::new());
+        for image in images {
+            self.write_record(&image.record)?;
+        }
+        for Addition { record, names: own, manifest, .. } in images {
+            let entry = |name, before| Listed { name, record: record.clone(), before };
+            if own.is_empty() {
+                listed.push(entry(None, None));
+            }
+            for name in own {
+                let named = Named { image: record.digest.clone(), manifest: manifest.clone() };
+                let before = names.insert(name.clone(), named).map(|before| before.image);
+                listed.push(entry(Some(name.clone()), before.filter(|before| *before != record.digest)));
+            }
+        }
+        if images.iter().any(|image| !image.names.is_empty()) {
+            self.write_names(&names)?;
+        }
+        Ok(listed)
+    }
+
+    /// Writes an image's record. The caller holds the store's lock.
+    fn write_record(&self, record: &ImageRecord) -> Result<(), Error> {
         let path = self.image(&record.digest);
         // The digest names the content, so a record that is there differs at most in whose its files are. Runs hold locks on that file.
         let stays = match ImageRecord::read(&path) {
             Ok(there) => there.ownership() == record.ownership() || !collect::is_free(&path)?,
             Err(_) => false, // it is damaged, or there is none
         };
-        if !stays {
-            record.write(&path)?;
-        }
-        let Some(name) = name else { return Ok(None) };
-        let mut names = self.names()?;
-        let named = Named { image: record.digest.clone(), manifest: manifest.cloned() };
-        let before = names.insert(name.into(), named).map(|before| before.image);
-        self.write_names(&names)?;
-        Ok(before.filter(|before| *before != record.digest))
+        if stays { Ok(()) } else { record.write(&path) }
     }
 
     fn find(&self, name: &str) -> Result<Digest, Error> {

@@ -115,6 +115,11 @@ impl Shelf {
     }
 }
 
+fn addition(record: &ImageRecord, names: &[&str]) -> Addition {
+    let names = names.iter().map(ToString::to_string).collect();
+    Addition { record: record.clone(), names, manifest: None, layers: Vec::new() }
+}
+
 fn is_whole(held: &Held) -> bool {
     held.layers.iter().all(|layer| layer.join("a").is_file())
 }
@@ -180,9 +185,12 @@ fn a_name_can_move_to_another_image_while_the_first_is_used() {
 fn what_a_name_meant_until_now_is_said() {
     let shelf = Shelf::new();
     let (one, two) = (shelf.image("app:1", &["a=1"]), shelf.image("", &["a=2"]));
-    assert_eq!(shelf.store.add(&one, Some("app:1"), None).unwrap(), None);
-    assert_eq!(shelf.store.add(&two, Some("app:1"), None).unwrap(), Some(one.digest));
-    assert_eq!(shelf.store.add(&two, Some("new:1"), None).unwrap(), None);
+    let before = |record: &ImageRecord, name: &str| {
+        shelf.store.add(&[addition(record, &[name])]).unwrap().remove(0).before
+    };
+    assert_eq!(before(&one, "app:1"), None);
+    assert_eq!(before(&two, "app:1"), Some(one.digest));
+    assert_eq!(before(&two, "new:1"), None);
 }
 
 #[test]
@@ -221,7 +229,7 @@ fn images_are_found_by_the_beginning_of_their_digest() {
     let mut record = shelf.image("", &["a=1"]);
     for digits in ["aaaaaaaa", "aaaaaaab"] {
         record.digest = format!("sha256:{digits:0<64}").parse().unwrap();
-        shelf.store.add(&record, None, None).unwrap();
+        shelf.store.add(&[addition(&record, &[])]).unwrap();
     }
     for name in ["aaaaaaab", "sha256:aaaaaaab", record.digest.hex(), &record.digest.to_string()] {
         assert_eq!(shelf.store.hold(name).unwrap().record, record, "{name}");
