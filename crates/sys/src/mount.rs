@@ -5,9 +5,10 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::CWD;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    OpenTreeFlags, UnmountFlags,
 };
 
 /// `struct mount_attr` of `mount_setattr(2)`.
@@ -146,6 +147,20 @@ pub fn make(kind: &CStr, options: &[(&CStr, &CStr)], flags: Flags) -> io::Result
     rustix::mount::fsconfig_create(context.as_fd())?;
     let attributes = MountAttrFlags::from_bits_truncate(u32::try_from(flags.0).unwrap_or(u32::MAX));
     Ok(rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// Makes a detached mount of a file system whose options are one text: mount(2) takes a page of them, and fsconfig(2) 255 octets of
+/// one. `place` is an empty directory, which is covered for a moment.
+///
+/// # Errors
+/// When `mount(2)`, `open_tree(2)`, `umount2(2)` or `mount_setattr(2)` fails.
+pub fn make_at(place: &CStr, kind: &CStr, options: &CStr, flags: Flags) -> io::Result<OwnedFd> {
+    rustix::mount::mount(kind, place, kind, MountFlags::empty(), options)?;
+    let tree = clone_tree(CWD, place, Depth::One);
+    rustix::mount::unmount(place, UnmountFlags::DETACH)?;
+    let tree = tree?;
+    set_flags(tree.as_fd(), flags)?;
+    Ok(tree)
 }
 
 /// Makes every mount of this namespace private, so that mount events propagate neither in nor out.

@@ -19,9 +19,11 @@ use crate::plan::Plan;
 use crate::step::Step;
 use crate::undo::{Undo, UndoLog};
 
-/// The directories in the private file system: of the layers, by their numbers; of the private layer's upper and work directories.
+/// The directories in the private file system: of the layers, by their numbers; of the private layer's upper and work directories; an
+/// empty one.
 const LAYERS: &str = "layers";
 const ABOVE: &str = "above";
+const PLACE: &str = "place";
 const UPPER: &str = "upper";
 const WORK: &str = "work";
 /// A meaningless attribute, to test whether attributes can be set.
@@ -87,6 +89,7 @@ impl Root {
         }
         self.refuse_without_attributes()?;
         self.take_after(&within.join(layers.saturating_sub(1).to_string()))?;
+        self.directory(Path::new(PLACE), 0o755)?;
         // Layer names are relative to this directory, so that many fit into one option.
         rustix::process::fchdir(self.open(within)?)?;
         let overlay = overlay(layers.max(1))?;
@@ -131,15 +134,47 @@ impl Root {
 fn overlay(layers: usize) -> io::Result<OwnedFd> {
     // Topmost first.
     let names: Vec<String> = (0..layers).rev().map(|number| number.to_string()).collect();
-    let joined = names.join(":");
+    let lower = names.join(":");
+    let (upper, work) = (format!("../{ABOVE}/{UPPER}"), format!("../{ABOVE}/{WORK}"));
     let text = |text: String| CString::new(text).map_err(io::Error::other);
-    let lower: Vec<(_, CString)> = if joined.len() <= LONGEST_OPTION {
-        vec![(c"lowerdir", text(joined)?)]
-    } else {
-        names.into_iter().map(|name| Ok((c"lowerdir+", text(name)?))).collect::<io::Result<_>>()?
-    };
-    let (upper, work) = (text(format!("../{ABOVE}/{UPPER}"))?, text(format!("../{ABOVE}/{WORK}"))?);
-    let mut options: Vec<_> = lower.iter().map(|(key, value)| (*key, value.as_c_str())).collect();
-    options.extend([(c"upperdir", upper.as_c_str()), (c"workdir", work.as_c_str()), (c"userxattr", c"")]);
+    // fsconfig(2) takes them one by one as well, but from Linux 6.7 on only.
+    if lower.len() > LONGEST_OPTION {
+        let options = text(format!("lowerdir={lower},upperdir={upper},workdir={work},userxattr"))?;
+        return mount::make_at(&text(format!("../{PLACE}"))?, c"overlay", &options, FLAGS);
+    }
+    let (lower, upper, work) = (text(lower)?, text(upper)?, text(work)?);
+    let options = [(c"lowerdir", &*lower), (c"upperdir", &*upper), (c"workdir", &*work), (c"userxattr", c"")];
     mount::make(c"overlay", &options, FLAGS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn an_overlay_has_more_layers_than_one_option_names() {
+        let room = tempfile::tempdir().unwrap();
+        let at = |name: &str| room.path().join(name);
+        for part in ["place", "upper", "work"] {
+            fs::create_dir(at(part)).unwrap();
+        }
+        let layers: Vec<String> = (0..150).map(|n| at(&n.to_string()).display().to_string()).collect();
+        for layer in &layers {
+            fs::create_dir(layer).unwrap();
+        }
+        fs::write(at("149/lowest"), "x").unwrap();
+        let (upper, work) = (at("upper").display().to_string(), at("work").display().to_string());
+        let options = format!("lowerdir={},upperdir={upper},workdir={work},userxattr", layers.join(":"));
+        let options = CString::new(options).unwrap();
+        let place = CString::new(at("place").as_os_str().as_bytes()).unwrap();
+        let tree = match mount::make_at(&place, c"overlay", &options, Flags::NO_SUID) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return, // it takes root
+            made => made.unwrap(),
+        };
+        assert!(rustix::fs::statat(&tree, "lowest", rustix::fs::AtFlags::empty()).is_ok());
+        assert_eq!(fs::read_dir(at("place")).unwrap().count(), 0, "it is attached nowhere");
+    }
 }
