@@ -5,17 +5,17 @@
 
 mod directory;
 mod layout;
+mod merged;
 mod owners;
 mod parts;
 mod saved;
 
 use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags};
 
+use self::merged::Merged;
 pub use self::owners::Owners;
 use self::parts::Parts;
 use crate::account::{self, Account};
@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::manifest::malformed;
 use crate::reference::Reference;
 use crate::store::{Addition, ImageRecord, LayerUse, Listed, Store};
-use crate::unpack::{self, Bounds, Ownership};
+use crate::unpack::{Bounds, Ownership};
 
 /// The options of an import.
 #[derive(Clone, Debug)]
@@ -137,46 +137,14 @@ pub(crate) fn settle(
     Ok(Addition { record, names, manifest, layers })
 }
 
-/// Looks up the account of the image's command, in the topmost `passwd` of its layers.
+/// Looks up the account of the image's command, in the `passwd` that its layers show together.
 fn find_account(store: &Store, config: &ImageConfig, ownership: Ownership) -> Result<Account, Error> {
-    let topmost = |file: &str| {
-        for layer in config.layers.iter().rev() {
-            let tree = store.tree(layer, ownership);
-            if let Some(text) = read_within(&tree, &format!("etc/{file}")) {
-                return text;
-            }
-            if hides_below(&tree, file) {
-                break;
-            }
-        }
-        String::new()
-    };
-    let found = Account::find(&config.command.user, &topmost("passwd"), &topmost("group"));
-    found.map_err(|why| malformed("user", why))
-}
-
-/// Whether a layer removes a file in `etc` of lower layers, or has something else in its place.
-fn hides_below(tree: &Path, file: &str) -> bool {
-    let etc = tree.join("etc");
-    let there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
-    let is_directory = std::fs::symlink_metadata(&etc).is_ok_and(|m| m.is_dir());
-    unpack::is_opaque(tree)
-        || there(&etc) && (!is_directory || unpack::is_opaque(&etc) || there(&etc.join(file)))
-}
-
-/// Reads a small file of a layer, resolving links as if the layer were the root.
-fn read_within(tree: &Path, path: &str) -> Option<String> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = openat2(CWD, tree, flags, Mode::empty(), ResolveFlags::empty()).ok()?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file: File =
-        unpack::open_beneath(root.as_fd(), Path::new(path), flags, ResolveFlags::IN_ROOT).ok()?.into();
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut octets = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(file, account::LARGEST), &mut octets).ok()?;
-    Some(String::from_utf8_lossy(&octets).into_owned())
+    let layers = Merged(config.layers.iter().map(|layer| store.tree(layer, ownership)).collect());
+    let [passwd, group] = ["etc/passwd", "etc/group"].map(|file| {
+        let octets = layers.read(file, account::LARGEST).unwrap_or_default();
+        String::from_utf8_lossy(&octets).into_owned()
+    });
+    Account::find(&config.command.user, &passwd, &group).map_err(|why| malformed("user", why))
 }
 
 #[cfg(test)]

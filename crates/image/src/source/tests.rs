@@ -33,7 +33,7 @@ fn tar(entries: &[(&str, &[u8])]) -> Vec<u8> {
 
 fn gzip(octets: &[u8]) -> Vec<u8> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    io::Write::write_all(&mut gzip, octets).unwrap();
+    std::io::Write::write_all(&mut gzip, octets).unwrap();
     gzip.finish().unwrap()
 }
 
@@ -373,6 +373,39 @@ fn users_are_those_of_the_topmost_passwd() {
     }
     let error = Shelf::new().refused(&saved("old\u{1b}[2J", &[&low]));
     assert!(error.contains("no user") && !error.contains('\u{1b}'), "{error}");
+}
+
+#[test]
+fn users_are_found_where_links_through_the_layers_lead() {
+    let low = tar(&[("nix/p/passwd", b"app:x:1:2::/a:\n"), ("gone/passwd", b"app:x:9:9::/z:\n")]);
+    let find = |links: &str| {
+        let links: Vec<Vec<u8>> = links.split(';').map(|link| tar(&[(link, b"")])).collect();
+        let layers: Vec<&[u8]> = [&low[..]].into_iter().chain(links.iter().map(|link| &link[..])).collect();
+        Shelf::new().import(&saved("app", &layers)).ok().map(|mut listed| listed.remove(0).record.account.uid)
+    };
+    let chain = |links: u32| {
+        let chain = (1..links).map(|n| format!("{n}>{}", n + 1));
+        chain.chain([format!("{links}>nix/p/passwd"), "etc/passwd>/1".into()]).collect::<Vec<_>>().join(";")
+    };
+    for (links, found) in [
+        ("etc/passwd>/nix/p/passwd", true),
+        ("etc/passwd>../../../nix/./p/passwd", true),
+        ("etc>/nix/p", true),
+        ("etc>here;here>nix/p", true),
+        ("etc/passwd>/l/../p/passwd;l>nix/other;nix/other/x", true),
+        ("etc/passwd>/nix/p/passwd;nix/p/.wh.passwd", false),
+        ("etc/passwd>/nix/p/passwd;nix/.wh.p", false),
+        ("etc/passwd>/nix/p/passwd;nix/.wh..wh..opq", false),
+        ("etc/passwd>/nix/p/passwd;.wh..wh..opq", false),
+        ("etc/passwd>/nix/p/passwd;nix", false),
+        ("etc/passwd>passwd", false),
+        ("etc/passwd>/nix/p", false),
+        ("etc/passwd>/", false),
+        (&chain(7), true),
+        (&chain(8), false),
+    ] {
+        assert_eq!(find(links), found.then_some(1), "{links}");
+    }
 }
 
 #[test]
