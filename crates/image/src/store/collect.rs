@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -29,8 +30,20 @@ impl Store {
         let mut removed = Removed::default();
         let gone = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
-            self.write_names(&self.names_without(name)?)?;
-            self.collect(&mut removed)?
+            let names = self.names_without(name)?;
+            match self.write_names(&names) {
+                // The room for them comes from what is removed, so that goes first. A name without an image, if this ends in
+                // between, counts as none.
+                Err(Error::Store { source, .. }) if is_full(&source) => {
+                    clear(&self.collect(&names, &mut removed)?);
+                    self.write_names(&names)?;
+                    Vec::new()
+                }
+                written => {
+                    written?;
+                    self.collect(&names, &mut removed)?
+                }
+            }
         };
         clear(&gone);
         Ok(removed)
@@ -73,7 +86,7 @@ impl Store {
         let mut removed = Removed::default();
         let gone = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
-            let mut gone = self.collect(&mut removed)?;
+            let mut gone = self.collect(&self.names()?, &mut removed)?;
             gone.extend(self.abandoned());
             gone.extend(self.broken_off());
             gone
@@ -83,8 +96,8 @@ impl Store {
     }
 
     /// Moves everything unnamed and unused away, under the lock. The caller deletes it later, without the lock.
-    fn collect(&self, removed: &mut Removed) -> Result<Vec<PathBuf>, Error> {
-        let named: BTreeSet<_> = self.names()?.into_values().map(|named| named.image).collect();
+    fn collect(&self, names: &BTreeMap<String, Named>, removed: &mut Removed) -> Result<Vec<PathBuf>, Error> {
+        let named: BTreeSet<_> = names.values().map(|named| &named.image).collect();
         let mut wanted = BTreeSet::new();
         for record in self.records()? {
             let path = self.image(&record.digest);
@@ -106,9 +119,12 @@ impl Store {
                 continue;
             }
             let octets = std::fs::read_to_string(&size).ok().and_then(|text| text.trim().parse().ok());
-            let aside = tempfile::Builder::new().prefix("gone-").tempdir_in(self.staging());
-            let aside = aside.map_err(|source| failed(&self.staging(), source))?.keep();
-            std::fs::rename(entry.path(), &aside).map_err(|source| failed(&aside, source))?;
+            // A full disk has no room for a directory to rename it over.
+            let aside = tempfile::Builder::new()
+                .prefix("gone-")
+                .make_in(self.staging(), |aside| std::fs::rename(entry.path(), aside))
+                .and_then(|aside| Ok(aside.into_temp_path().keep()?));
+            let aside = aside.map_err(|source| failed(&self.staging(), source))?;
             removed.layers += 1;
             removed.octets += octets.unwrap_or(0);
             gone.push(aside);
@@ -141,7 +157,7 @@ fn unused(directory: &Path) -> Vec<PathBuf> {
 pub(super) fn is_free(path: &Path) -> Result<bool, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(source) => return Err(failed(path, source)),
     };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -149,6 +165,11 @@ pub(super) fn is_free(path: &Path) -> Result<bool, Error> {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(failed(path, errno.into())),
     }
+}
+
+/// Whether nothing can be written for lack of room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Deletes what was moved away. What cannot be deleted now is found by the next collection.

@@ -120,6 +120,24 @@ fn addition(record: &ImageRecord, names: &[&str]) -> Addition {
     Addition { record: record.clone(), names, manifest: None, layers: Vec::new() }
 }
 
+/// A small disk, which goes away with this value.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// Returns `None` where nothing may be mounted.
+    fn mount(place: &Path) -> Option<Self> {
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount(c"tmpfs", place, c"tmpfs", flags, c"size=4m").ok()?;
+        Some(Self(place.into()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 fn is_whole(held: &Held) -> bool {
     held.layers.iter().all(|layer| layer.join("a").is_file())
 }
@@ -419,6 +437,27 @@ fn what_a_killed_prune_left_does_not_stop_the_next() {
     assert_eq!(shelf.store.remove("app:1").unwrap().layers, 1);
     shelf.store.prune().unwrap();
     assert_eq!(shelf.counts(), [0, 0, 0]);
+}
+
+#[test]
+fn an_image_can_be_removed_from_a_full_disk() {
+    let shelf = Shelf::new();
+    let Some(_disk) = Disk::mount(shelf.store.directory()) else { return };
+    Store::open(shelf.store.directory()).unwrap();
+    // A name of many octets, so that the names fill more than one block.
+    let long = "n".repeat(100);
+    let all = (0..60).map(|n| format!("{long}{n}:1")).collect::<Vec<_>>().join(" ");
+    shelf.image(&all, &["a=1"]);
+    shelf.image("large:1", &[&format!("a={}", "x".repeat(512 << 10))]);
+    let mut filling = File::create(shelf.store.directory().join("filling")).unwrap();
+    while io::Write::write_all(&mut filling, &[0; 4096]).is_ok() {}
+    let full = shelf.store.write_names(&shelf.store.names().unwrap()).unwrap_err();
+    assert!(matches!(full, Error::Store { .. }), "{full}");
+    let removed = shelf.store.remove("large:1").unwrap();
+    assert_eq!((removed.images, removed.layers, shelf.counts()), (1, 1, [1, 1, 0]));
+    assert!(
+        shelf.store.hold("large:1").is_err() && is_whole(&shelf.store.hold(&format!("{long}7:1")).unwrap())
+    );
 }
 
 #[test]
