@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
 use crate::error::Error;
-use crate::store::{LayerUse, Store};
+use crate::store::{LayerUse, Store, failed};
 use crate::unpack::{Bounds, Ownership};
 
 /// How deep a directory may lie, as in any layer.
@@ -29,11 +29,12 @@ pub(super) fn import(
 ) -> Result<LayerUse, Error> {
     let read = |source_error| Error::Read { path: source.into(), source: source_error };
     let (reader, writer) = io::pipe().map_err(read)?;
+    let shut = Shut::of(store).map_err(|error| failed(store.directory(), error))?;
     let broken = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let packing = scope.spawn(|| {
             let mut archive = Builder::new(io::BufWriter::with_capacity(128 << 10, writer));
-            let packed = pack(source, &mut archive);
+            let packed = pack(source, &shut, &mut archive);
             // Before the archive is dropped, which ends the stream.
             broken.store(packed.is_err(), Ordering::Release);
             packed
@@ -48,6 +49,30 @@ pub(super) fn import(
             (Ok(()), layer) => layer,
         }
     })
+}
+
+/// The directories that are written to meanwhile, each by its device and inode: with them an import would never end.
+struct Shut([(u64, u64); 2]);
+
+impl Shut {
+    fn of(store: &Store) -> io::Result<Self> {
+        let [all, staging] = [store.directory(), &store.directory().join("staging")].map(rustix::fs::stat);
+        Ok(Self([identity(&all?), identity(&staging?)]))
+    }
+
+    fn refuse(&self, directory: &Stat, path: &Path) -> io::Result<()> {
+        if !self.0.contains(&identity(directory)) {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "it holds the image store, at `{}`; import a directory without it, or name another place for images with XDG_DATA_HOME",
+            shown(path)
+        )))
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 /// The packed octets. Their end counts only if the packer succeeded.
@@ -66,10 +91,10 @@ impl<R: Read> Read for Whole<'_, R> {
 }
 
 /// Writes every entry, sorted by name. Sockets, pipes and devices are left out: they would have no other end.
-fn pack(source: &Path, archive: &mut Builder<impl Write>) -> io::Result<()> {
+fn pack(source: &Path, shut: &Shut, archive: &mut Builder<impl Write>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(source, flags, Mode::empty())?;
-    pack_directory(archive, &root, Path::new("."), 0)?;
+    pack_directory(archive, shut, &root, Path::new("."), 0)?;
     archive.finish()?;
     archive.get_mut().flush()
 }
@@ -78,6 +103,7 @@ fn pack(source: &Path, archive: &mut Builder<impl Write>) -> io::Result<()> {
 /// meanwhile cannot make another file part of the image.
 fn pack_directory(
     archive: &mut Builder<impl Write>,
+    shut: &Shut,
     directory: &OwnedFd,
     path: &Path,
     depth: usize,
@@ -85,11 +111,9 @@ fn pack_directory(
     if depth > DEEPEST {
         return Err(io::Error::other(format!("{} lies too deep", shown(path))));
     }
-    archive.append_data(
-        &mut header(&rustix::fs::fstat(directory)?, EntryType::Directory),
-        path,
-        io::empty(),
-    )?;
+    let stat = rustix::fs::fstat(directory)?;
+    shut.refuse(&stat, path)?;
+    archive.append_data(&mut header(&stat, EntryType::Directory), path, io::empty())?;
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
@@ -108,7 +132,7 @@ fn pack_directory(
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let opened = open(OFlags::DIRECTORY).map_err(|errno| named(&below, errno.into()))?;
-                pack_directory(archive, &opened, &below, depth + 1)?;
+                pack_directory(archive, shut, &opened, &below, depth + 1)?;
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(directory, &name, Vec::new())?;

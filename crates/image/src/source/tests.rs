@@ -257,6 +257,19 @@ fn a_directory_that_cannot_be_read_says_which_file_it_was() {
 }
 
 #[test]
+fn a_directory_that_holds_the_store_is_not_copied_into_itself() {
+    let shelf = Shelf::named("app");
+    for above in ["", "store", "store/staging"] {
+        let error = import(&shelf.store, &shelf.at(above), &shelf.overrides).unwrap_err().to_string();
+        assert!(error.contains("holds the image store") && error.contains("XDG_DATA_HOME"), "{error}");
+        assert_eq!(shelf.layers(), 0);
+    }
+    fs::create_dir(shelf.at("directory")).unwrap();
+    symlink(shelf.at("store"), shelf.at("directory/store")).unwrap();
+    shelf.import_directory().unwrap();
+}
+
+#[test]
 fn what_is_too_large_says_how_to_allow_it() {
     let shelf = Shelf::named("app");
     fs::create_dir_all(shelf.at("directory")).unwrap();
