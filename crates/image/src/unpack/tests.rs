@@ -236,6 +236,9 @@ fn a_whiteout_of_what_the_layer_has_hides_lower_layers_alone() {
         let room = Room::of(lines);
         assert!(room.text("a/b") == "x" && room.is_opaque("a"));
     }
+    let room = Room::of("f .wh.a; f a/b/c/d x");
+    assert_eq!(["a", "a/b", "a/b/c"].map(|name| room.is_opaque(name)), [true, false, false]);
+    assert!(room.text("a/b/c/d") == "x" && room.look("a/b").mode() & 0o777 == 0o755);
     let room = Room::of("d a; f a/.wh..wh..opq; d b; f .wh..wh..opq; f c/.wh..wh..opq");
     assert_eq!(["a", "", "c", "b"].map(|name| room.is_opaque(name)), [true, true, true, false]);
 }

@@ -1,6 +1,7 @@
 //! Writes a layer's directory. Every path is opened relative to it and cannot leave it: the kernel resolves links as if the directory
 //! were the root.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -207,36 +208,30 @@ impl<'a> Tree<'a> {
             open_in_root(root, path, flags)
         };
         let opened = match (open(path), path.parent(), path.file_name()) {
-            (Err(Errno::NOENT), Some(above), Some(name)) => {
+            (Err(errno @ (Errno::NOENT | Errno::NOTDIR)), Some(above), Some(name)) => {
                 let above = self.parent(above)?;
-                match rustix::fs::mkdirat(&above, name, IMPLIED) {
-                    Ok(()) => {
-                        self.implied += 1;
-                        // Whatever the caller's umask is.
-                        rustix::fs::chmodat(&above, name, IMPLIED, AtFlags::empty())?;
-                        open(path)?
-                    }
-                    Err(Errno::EXIST) => open(path)?,
-                    Err(errno) => return Err(errno.into()),
+                if errno == Errno::NOTDIR && is_whiteout(above.as_fd(), Path::new(name)) {
+                    // Removed by an earlier entry, and implied by this one.
+                    rustix::fs::unlinkat(&above, name, AtFlags::empty())?;
+                    self.imply(&above, name)?;
+                    self.opaque(path)?;
+                } else if !is_there(above.as_fd(), Path::new(name)) {
+                    self.imply(&above, name)?;
                 }
-            }
-            // Removed by an earlier entry, and implied by this one.
-            (Err(Errno::NOTDIR), Some(above), Some(name)) => {
-                let above = self.parent(above)?;
-                if !is_whiteout(above.as_fd(), Path::new(name)) {
-                    return Err(Errno::NOTDIR.into());
-                }
-                rustix::fs::unlinkat(&above, name, AtFlags::empty())?;
-                rustix::fs::mkdirat(&above, name, IMPLIED)?;
-                rustix::fs::chmodat(&above, name, IMPLIED, AtFlags::empty())?;
-                self.implied += 1;
-                self.opaque(path)?;
                 open(path)?
             }
             (opened, ..) => opened?,
         };
         self.refuse_too_deep(&opened)?;
         Ok(opened)
+    }
+
+    /// Makes a directory that no entry names.
+    fn imply(&mut self, above: &OwnedFd, name: &OsStr) -> Done {
+        rustix::fs::mkdirat(above, name, IMPLIED)?;
+        self.implied += 1;
+        // Whatever the caller's umask is.
+        Ok(rustix::fs::chmodat(above, name, IMPLIED, AtFlags::empty())?)
     }
 
     /// Refuses a directory that is too deep: links can lead deeper than any name.
@@ -336,6 +331,10 @@ fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io:
 fn is_directory(above: BorrowedFd<'_>, name: &Path) -> bool {
     rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+fn is_there(above: BorrowedFd<'_>, name: &Path) -> bool {
+    rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 fn is_whiteout(above: BorrowedFd<'_>, name: &Path) -> bool {
