@@ -340,6 +340,16 @@ fn no_more_is_taken_than_the_bounds_say() {
 }
 
 #[test]
+fn the_times_of_directories_take_little_memory() {
+    let above = format!("{}/", "n".repeat(250)).repeat(14);
+    let many: Vec<u8> = (0..9000).flat_map(|n| entry(b'5', &format!("{above}{n:0250}"), "", b"")).collect();
+    let room = Room::new();
+    room.unpack(&many).unwrap();
+    let time = |n: u32| room.look(&format!("{above}{n:0250}")).mtime();
+    assert!(time(0) == 1_000_000 && time(8000) == 1_000_000 && time(8999) > 1_000_000);
+}
+
+#[test]
 fn nothing_lies_deeper_than_can_be_taken_away() {
     let deep = "d/".repeat(200);
     assert!(refused(&format!("f {}x", "d/".repeat(300))).contains("deep"));

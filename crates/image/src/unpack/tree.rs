@@ -17,8 +17,9 @@ use crate::error::UnpackError;
 /// The attribute that marks an opaque directory for overlayfs mounted with `userxattr`.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 
-/// For how many directories the time is restored, which writing into them changes.
+/// For how many directories the time is restored, which writing into them changes, and how many octets their names may take.
 const MOST_TIMES: usize = 100_000;
+const MOST_OCTETS: usize = 32 << 20;
 /// How deep a directory may really be, with links resolved, so that it can be removed again.
 pub(super) const DEEPEST: usize = 256;
 /// The mode of a directory that no entry names.
@@ -48,7 +49,9 @@ pub(super) struct Tree<'a> {
     ownership: Ownership,
     /// The last parent, cached since entries come directory by directory.
     last: Option<(PathBuf, OwnedFd)>,
-    times: Vec<(PathBuf, i64)>,
+    times: Vec<(Box<Path>, i64)>,
+    /// How many octets the names of those directories take.
+    named: usize,
     buffer: Vec<u8>,
     /// How many directories were made that no entry names.
     implied: u64,
@@ -56,7 +59,7 @@ pub(super) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     pub(super) fn new(root: BorrowedFd<'a>, ownership: Ownership) -> Self {
-        Self { root, ownership, last: None, times: Vec::new(), buffer: vec![0; BUFFER], implied: 0 }
+        Self { root, ownership, last: None, times: Vec::new(), named: 0, buffer: vec![0; BUFFER], implied: 0 }
     }
 
     /// Returns how many directories were made that no entry names.
@@ -96,8 +99,11 @@ impl<'a> Tree<'a> {
             rustix::fs::fsetxattr(&made, OPAQUE, b"y", XattrFlags::empty())?;
         }
         self.dress_directory(made.as_fd(), meta)?;
-        if self.times.len() < MOST_TIMES {
-            self.times.push((parent.join(name), meta.mtime));
+        let path = parent.join(name);
+        let named = self.named + path.as_os_str().len();
+        if self.times.len() < MOST_TIMES && named <= MOST_OCTETS {
+            self.named = named;
+            self.times.push((path.into_boxed_path(), meta.mtime));
         }
         self.keep(parent, above);
         Ok(())
