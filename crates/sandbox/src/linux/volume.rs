@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
 
 use super::root::Root;
 use crate::plan::ids::Identity;
@@ -14,7 +15,14 @@ impl Root {
     /// Gives a directory to the command. Links of the image on its path are followed, but cannot lead out of the root.
     pub(super) fn volume(&self, path: &Path, identity: &Identity) -> io::Result<()> {
         self.directory(path, 0o700)?;
-        let directory = self.follow(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = match self.follow(path, flags) {
+            // It is in a directory of the sandbox's own, where the image has no link.
+            Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
+                rustix::fs::openat(self.open(path)?, c".", flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
         let (uid, gid) = (Uid::from_raw(identity.uid.inside), Gid::from_raw(identity.gid.inside));
         rustix::fs::fchown(&directory, Some(uid), Some(gid))?;
         let mode = rustix::fs::fstat(&directory)?.st_mode;

@@ -57,10 +57,15 @@ impl ImageRoot<'_> {
         let mut steps = vec![Step::OpenSources, Step::MountImage { layers, size, inodes, written }];
         let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (self.home, 0o700)];
         steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
-        steps.extend(self.image.volumes.iter().cloned().map(Step::Volume));
+        let volumes = self.image.volumes.iter();
+        steps.extend(volumes.clone().filter(|path| !path.starts_with("/run")).cloned().map(Step::Volume));
         // A directory of the sandbox's own, because the gateway's socket is made there: a link of that name in the image
         // could lead it into the workspace.
         steps.push(Step::OwnDirectory("/run".into(), 0o755));
+        // It covers what the image has there. `/var/run` is mostly a link to it, hier(7).
+        let run = volumes.filter_map(|path| path.strip_prefix("/run").or(path.strip_prefix("/var/run")).ok());
+        let below = run.filter(|path| !path.as_os_str().is_empty());
+        steps.extend(below.map(|path| Step::Volume(Path::new("/run").join(path))));
         steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
         Ok(steps)
     }

@@ -476,6 +476,30 @@ proptest! {
 }
 
 #[test]
+fn volumes_below_run_are_made_in_the_run_that_covers_the_images() {
+    let volumes = ["/data", "/run", "/run/app", "/var/run/db", "/running"];
+    let image = RootImage { volumes: volumes.map(Into::into).to_vec(), ..RootImage::default() };
+    let root = super::container::ImageRoot { image: &image, home: Path::new("/home/agent"), written: None };
+    let spec = Layers::default().compile().unwrap();
+    let steps = root.steps(&spec, &machine_with_links(), &mut Vec::new()).unwrap();
+    let (before, after) = steps.split_at(
+        steps
+            .iter()
+            .position(|step| matches!(step, Step::OwnDirectory(path, _) if path == Path::new("/run")))
+            .unwrap(),
+    );
+    let made = |steps: &[Step]| -> Vec<String> {
+        let volumes = steps.iter().filter_map(|step| match step {
+            Step::Volume(path) => Some(path.display().to_string()),
+            _ => None,
+        });
+        volumes.collect()
+    };
+    assert_eq!(made(before), ["/data", "/var/run/db", "/running"]);
+    assert_eq!(made(after), ["/run/app", "/run/db"]);
+}
+
+#[test]
 fn a_path_that_is_opened_is_told_of_where_it_can_be_written() {
     for (mode, told) in [("rw", 1), ("ro", 0)] {
         let plan = planned(&format!("workspace = {{ mode = \"{mode}\", open = [\".vscode\"] }}")).unwrap();
