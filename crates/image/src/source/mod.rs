@@ -66,11 +66,13 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         let why = "it is no file and no directory".into();
         return Err(Error::Form { path: source.into(), why });
     }
-    let parts = Parts::archive(file, source, overrides.bounds, &store.directory().join("staging"))?;
+    let mut parts = Parts::archive(file, source, overrides.bounds, &store.directory().join("staging"))?;
     if parts.has(saved::MANIFEST) && saved::is_list(&parts) {
         saved::import(store, &parts, overrides)
     } else if parts.has("oci-layout") && parts.has(layout::INDEX) {
         layout::import(store, &parts, overrides)
+    } else if let Some(source) = parts.fault() {
+        Err(Error::Unpack { layer: "of the image".into(), source })
     } else {
         root_name(source, overrides)?;
         let ownership = root_ownership(overrides);

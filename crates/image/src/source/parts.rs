@@ -23,6 +23,8 @@ const LONGEST: usize = 512;
 pub(super) struct Parts {
     path: PathBuf,
     place: Place,
+    /// Where an archive breaks off, if it does.
+    fault: Option<UnpackError>,
 }
 
 enum Place {
@@ -39,7 +41,7 @@ enum Entry {
 
 impl Parts {
     pub(super) fn directory(opened: OwnedFd, path: &Path) -> Self {
-        Self { path: path.into(), place: Place::Directory(opened) }
+        Self { path: path.into(), place: Place::Directory(opened), fault: None }
     }
 
     /// Reads the names of an archive. A compressed one is decompressed into a temporary file first.
@@ -50,16 +52,30 @@ impl Parts {
         staging: &Path,
     ) -> Result<Self, Error> {
         let read = |source| Error::Read { path: path.into(), source };
+        let mut fault = None;
         if is_compressed(&file).map_err(read)? {
             file = decompressed(file, path, bounds, staging)?;
+        } else {
+            // It knows those by name that it cannot read.
+            fault = decompress(&file).err().map(UnpackError::Read);
+            file.rewind().map_err(read)?;
         }
         let archive = file.try_clone().map_err(read)?;
         let bounds = Bounds { octets: u64::MAX, entries: MOST_ENTRIES };
         let mut archive = Archive::seekable(archive, bounds);
         let mut index = HashMap::new();
-        // A root file system has more names than an image has parts; an image's come first. An error ends the names here, and is
-        // reported when the archive is unpacked.
-        while let Ok(Some(entry)) = archive.next() {
+        // A root file system has more names than an image has parts; an image's come first. An error ends the names here, and counts
+        // if they make no image.
+        let ended = loop {
+            let entry = match archive.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) if archive.place().map_err(read)?.0 > file.metadata().map_err(read)?.len() => {
+                    // What is skipped is not read.
+                    break Some(UnpackError::Malformed("it ends within an entry".into()));
+                }
+                Ok(None) | Err(UnpackError::TooLarge { .. }) => break None,
+                Err(error) => break Some(error),
+            };
             let Some(name) = normal(&entry.name) else { continue };
             let found = match entry.kind {
                 Kind::File => {
@@ -76,12 +92,17 @@ impl Parts {
                 _ => continue,
             };
             index.insert(name, found);
-        }
-        Ok(Self { path: path.into(), place: Place::Archive { file, index } })
+        };
+        Ok(Self { path: path.into(), place: Place::Archive { file, index }, fault: fault.or(ended) })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns why an archive has fewer parts than it should, once.
+    pub(super) fn fault(&mut self) -> Option<UnpackError> {
+        self.fault.take()
     }
 
     /// Whether there is a part with this name.

@@ -291,6 +291,22 @@ fn a_root_file_system_needs_a_name_before_it_is_unpacked() {
 }
 
 #[test]
+fn what_is_wrong_with_an_archive_is_told_before_a_name_is_asked_for() {
+    let shelf = Shelf::new();
+    let whole = saved("", &[&tar(&[("a", b"1")])]);
+    // Within the layer, whose content is skipped, and within a header.
+    for cut in [700, 1100] {
+        assert!(shelf.refused(&whole[..cut]).contains("it ends within"), "{cut}");
+    }
+    for (begin, name) in [(&b"\xfd7zXZ\0"[..], "xz"), (b"BZh91AY", "bzip2")] {
+        let packed = [begin, &[7; 600]].concat();
+        assert!(shelf.refused(&packed).contains(&format!("compressed with {name}")));
+    }
+    assert!(shelf.refused(&[7; 600]).contains("is this a tar archive"));
+    assert_eq!(shelf.layers(), 0);
+}
+
+#[test]
 fn a_root_file_system_may_hold_an_index_of_its_own() {
     for name in ["index.json", "manifest.json"] {
         let root = tar(&[("bin/sh", b"#!"), (name, b"{}")]);
