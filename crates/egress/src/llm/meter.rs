@@ -205,8 +205,10 @@ fn tokens(format: LlmFormat, usage: &Value, model: Option<&str>) -> Option<Token
 }
 
 /// What an answer or its usage tells of how it was made, and the values that cost no more than a model's price.
-const AT_LIST_PRICE: [(&str, &[&str]); 2] =
-    [("speed", &["standard"]), ("service_tier", &["standard", "default", "batch", "flex", "auto"])];
+const AT_LIST_PRICE: [(&str, &[&str]); 2] = [
+    ("speed", &["standard"]),
+    ("service_tier", &["standard", "default", "on_demand", "batch", "flex", "auto"]),
+];
 /// The usage's counts of what the provider's own tools did, which is paid beside the tokens.
 const TOOLS: &str = "server_tool_use";
 
