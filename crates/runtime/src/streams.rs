@@ -118,12 +118,12 @@ fn handed_in(fd: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
 
 /// Whether this process is in the foreground of its terminal.
 fn is_shown(terminal: BorrowedFd<'_>) -> bool {
-    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group == rustix::process::getpgrp())
+    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| Some(group) == sandbox::own_group())
 }
 
 /// Whether another process group is in the foreground of the terminal.
 pub(crate) fn is_behind(terminal: impl AsFd) -> bool {
-    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| group != rustix::process::getpgrp())
+    rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| Some(group) != sandbox::own_group())
 }
 
 /// Reopens a terminal for one direction. Another user's, as after su(1), cannot be reopened and is duplicated as it is.

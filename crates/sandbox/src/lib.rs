@@ -96,7 +96,7 @@ pub use sys::notify::Writes;
 pub use sys::peer::Peers;
 pub use sys::poll::wait as wait_for;
 pub use sys::privilege::undumpable;
-pub use sys::process::Exit;
+pub use sys::process::{Exit, own_group};
 pub use sys::signal::{Signals, ignore_sigxfsz, reset_sigchld, stop_as_the_terminal_does};
 pub use tool::{tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid};
+use sys::process::session_of;
 
 use crate::descent::children;
 
@@ -29,7 +30,7 @@ impl Orphans {
     /// Ends all of them, once the supervisor is gone. Children that this process started itself are in its own session, which a process
     /// cannot join again after leaving it: setsid(2).
     pub(crate) fn end(&self) {
-        let session = |pid: Option<Pid>| rustix::process::getsid(pid).ok();
+        let session = |pid: Option<Pid>| session_of(pid).ok();
         let own = session(None);
         end_children(|child| !self.others.contains(&child) && session(Some(child)) != own);
     }

@@ -261,6 +261,26 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the id of a process's session: 0 if its leader is in none of the PID namespaces that can be seen, for which `rustix` has no
+/// value.
+///
+/// # Errors
+/// When `getsid(2)` fails.
+pub fn session_of(pid: Option<Pid>) -> io::Result<i32> {
+    // SAFETY: the call reads and writes no memory.
+    match unsafe { libc::getsid(Pid::as_raw(pid)) } {
+        -1 => Err(io::Error::last_os_error()),
+        session => Ok(session),
+    }
+}
+
+/// Returns the calling process's group. `None` if its leader is in none of the PID namespaces that can be seen.
+#[must_use]
+pub fn own_group() -> Option<Pid> {
+    // SAFETY: the call reads and writes no memory, and cannot fail.
+    Pid::from_raw(unsafe { libc::getpgrp() })
+}
+
 /// Moves the calling process into new namespaces.
 ///
 /// # Errors

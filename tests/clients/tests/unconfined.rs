@@ -90,7 +90,7 @@ fn a_deep_chain_of_processes_ends_with_its_command() {
         );
         let script = format!(
             r#""$PRODUCT" run --backend process -- sh -c 'setsid python3 {0} & until [ -e deep ]; do sleep 0.05; done'; echo "code=$?"
-            pgrep -f {0} | wc -l"#,
+            pgrep -xf "python3 {0}" | wc -l"#,
             chain.display()
         );
         let ended = site.shell().within(Duration::from_secs(60)).run(&script);
