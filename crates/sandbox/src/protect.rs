@@ -119,6 +119,11 @@ pub(crate) fn repositories(path: &Path) -> impl Iterator<Item = (PathBuf, PathBu
     found.into_iter().map(move |at| (parts[..=at].iter().collect(), parts[at..].iter().collect()))
 }
 
+/// Whether a path of a workspace is a name that a run holds.
+pub(crate) fn is_held(workspace: BorrowedFd<'_>, path: &Path) -> bool {
+    is_placeholder(workspace, path)
+}
+
 /// Whether a name is that of a repository. Some file systems ignore case.
 pub(crate) fn is_git(name: &OsStr) -> bool {
     name.eq_ignore_ascii_case(".git")

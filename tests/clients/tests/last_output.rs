@@ -57,8 +57,8 @@ fn an_output_that_nobody_reads_stops_no_clock_however_much_there_is_to_tell() {
 #[test]
 fn a_report_is_in_its_file_although_nobody_reads_standard_error() {
     let Some(site) = Site::for_test(&[]) else { return };
-    let script = r#"{ "$PRODUCT" run --json --json-file report -- sh -c 'head -c 60000 /dev/zero >&2; head -c 5400 /dev/zero >&2' 2>&1
-            echo "code=$?" > over; } | { await '[ -e over ]' 40; }; cat over; grep -c '"exit_code":0' report"#;
+    let script = r#"{ "$PRODUCT" run --json --json-file report --timeout 1s -- sh -c 'head -c 300000 /dev/zero >&2' 2>&1
+            echo "code=$?" > over; } | { await '[ -e over ]' 40; }; cat over; grep -c '"exit_code":124' report"#;
     let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "code=125\n1\n", "{ended}");
 }

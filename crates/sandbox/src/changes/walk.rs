@@ -281,7 +281,10 @@ impl Walk<'_> {
 
     /// The conflict of a directory that the run removed. One that was renamed to its place brought files that are as old as they were.
     fn removed_wrongly(&self, path: &Path, old: &Stat) -> Option<&'static str> {
-        // Git makes files in a repository on mere reads.
+        // A name that another run holds is nobody's. Git makes files in a repository on mere reads.
+        if protect::is_held(self.below, path) {
+            return None;
+        }
         if protect::is_git(file_name(path)) { self.moved_since(old) } else { self.changed_since(old) }
     }
 
