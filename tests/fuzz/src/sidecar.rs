@@ -23,7 +23,7 @@ pub(crate) const DNS_NAME: &str = "ok.example.com";
 #[must_use]
 pub(crate) fn upstream_address() -> Ipv4Addr {
     let pid = std::process::id();
-    Ipv4Addr::new(127, 1 + (pid >> 16) as u8 % 200, (pid >> 8) as u8, pid as u8 | 1)
+    Ipv4Addr::new(127, 1 + (pid >> 16) as u8 % 200, (pid >> 8) as u8, pid as u8)
 }
 
 fn rules() -> String {
