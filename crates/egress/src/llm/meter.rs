@@ -168,12 +168,12 @@ impl Meter {
             if let Some(model) = part["model"].as_str() {
                 self.found.model = Some(model.to_owned());
             }
-            self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part));
+            let model = self.found.model.as_deref();
+            self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part, model));
             if !part["usage"].is_object() {
                 continue;
             }
-            let model = self.found.model.as_deref();
-            let Some(reported) = tokens(self.format, &part["usage"], model) else {
+            let Some(reported) = tokens(self.format, &part["usage"]) else {
                 self.unreadable = true;
                 continue;
             };
@@ -186,20 +186,15 @@ impl Meter {
 }
 
 /// Reads a usage. Its own counts leave out some of what its `iterations` list, such as a compaction, and all of those are billed
-/// (Anthropic). Returns `None` if a part of it is unreadable, or was taken by another model than the answer's, whose price is another.
-fn tokens(format: LlmFormat, usage: &Value, model: Option<&str>) -> Option<Tokens> {
+/// (Anthropic). Returns `None` if a part of it is unreadable.
+fn tokens(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     let own = counts(format, usage)?;
     let iterations = match &usage["iterations"] {
         Value::Null => return Some(own),
         iterations => iterations.as_array()?,
     };
     let all = iterations.iter().try_fold(Tokens::default(), |sum, iteration| {
-        let is_of_the_model = match &iteration["model"] {
-            Value::Null => true,
-            named => named.as_str().is_some_and(|named| Some(named) == model),
-        };
-        let more = counts(format, iteration).filter(|_| is_of_the_model)?;
-        Some(each(sum, more, u64::saturating_add))
+        Some(each(sum, counts(format, iteration)?, u64::saturating_add))
     })?;
     Some(each(own, all, u64::max))
 }
@@ -211,18 +206,26 @@ const AT_LIST_PRICE: [(&str, &[&str]); 2] = [
 ];
 /// The usage's counts of what the provider's own tools did, which is paid beside the tokens.
 const TOOLS: &str = "server_tool_use";
+/// Those of them that cost their tokens alone.
+const FREE_TOOLS: [&str; 2] = ["web_fetch_requests", "tool_search_requests"];
 
-/// Returns the field by which an answer, its usage or an iteration tells that it cost more than its model's price, or may have.
-fn surcharge(answer: &Value) -> Option<&'static str> {
+/// Returns the field by which an answer, its usage or an iteration tells that it cost more than the price of its `model`, or may have.
+fn surcharge(answer: &Value, model: Option<&str>) -> Option<&'static str> {
     let usage = &answer["usage"];
     let iterations = usage["iterations"].as_array().into_iter().flatten();
+    let is_of_another = |part: &Value| !part["model"].is_null() && part["model"].as_str() != model;
+    if iterations.clone().any(is_of_another) {
+        return Some("iterations");
+    }
     iterations.chain([usage, answer]).find_map(|part| {
         let ordinary = |value: &Value, all: &[&str]| {
             value.is_null() || value.as_str().is_some_and(|value| all.contains(&value))
         };
         let none = |value: &Value| value.is_null() || count(value) == Some(0);
         let idle = match &part[TOOLS] {
-            Value::Object(counts) => counts.values().all(none),
+            Value::Object(counts) => counts.iter().all(|(tool, value)| {
+                none(value) || FREE_TOOLS.contains(&tool.as_str()) && count(value).is_some()
+            }),
             other => other.is_null(),
         };
         let dearer = AT_LIST_PRICE.iter().find(|(field, all)| !ordinary(&part[*field], all));
@@ -425,17 +428,11 @@ mod tests {
         let message = "{\"type\":\"message\",\"model\":\"claude-x\",\"input_tokens\":30,\"output_tokens\":1}";
         let compaction = "{\"type\":\"compaction\",\"input_tokens\":1000,\"cache_creation_input_tokens\":2,\"cache_read_input_tokens\":5,\"output_tokens\":2}";
         assert_eq!(with(&format!("[{compaction},{message}]")), some(1032, 5, 4));
+        let of_another = "{\"model\":\"claude-y\",\"input_tokens\":100,\"output_tokens\":2}";
+        assert_eq!(with(&format!("[{of_another},{message}]")), some(130, 0, 4));
         let most = "{\"input_tokens\":18446744073709551615}";
         assert_eq!(with(&format!("[{most},{message}]")), some(u64::MAX, 0, 4));
-        for bad in [
-            "7",
-            "{}",
-            "[{}]",
-            "[7]",
-            "[{\"input_tokens\":-1}]",
-            "[{\"input_tokens\":1,\"model\":\"claude-y\"}]",
-            "[{\"input_tokens\":1,\"model\":7}]",
-        ] {
+        for bad in ["7", "{}", "[{}]", "[7]", "[{\"input_tokens\":-1}]"] {
             assert_eq!(with(bad).1, Some(UnknownUsage::Unreadable), "{bad}");
         }
         let stream = format!(
@@ -469,7 +466,24 @@ mod tests {
             (LlmFormat::Anthropic, r#"{"usage":{"service_tier":"priority"}}"#, Some("service_tier")),
             (LlmFormat::Anthropic, r#"{"usage":{"server_tool_use":{"web_search_requests":2}}}"#, Some(TOOLS)),
             (LlmFormat::Anthropic, r#"{"usage":{"server_tool_use":7}}"#, Some(TOOLS)),
+            (LlmFormat::Anthropic, r#"{"usage":{"server_tool_use":{"web_fetch_requests":2}}}"#, None),
+            (
+                LlmFormat::Anthropic,
+                r#"{"usage":{"server_tool_use":{"web_fetch_requests":"2"}}}"#,
+                Some(TOOLS),
+            ),
             (LlmFormat::Anthropic, r#"{"usage":{"iterations":[{"speed":"fast"}]}}"#, Some("speed")),
+            (LlmFormat::Anthropic, r#"{"model":"x","usage":{"iterations":[{"model":"x"},{}]}}"#, None),
+            (
+                LlmFormat::Anthropic,
+                r#"{"model":"x","usage":{"iterations":[{"model":"y"}]}}"#,
+                Some("iterations"),
+            ),
+            (
+                LlmFormat::Anthropic,
+                r#"{"model":"x","usage":{"iterations":[{"model":7}]}}"#,
+                Some("iterations"),
+            ),
             (LlmFormat::OpenAi, r#"{"usage":{"prompt_tokens":1},"service_tier":"default"}"#, None),
             (LlmFormat::OpenAi, r#"{"usage":{"prompt_tokens":1},"service_tier":"auto"}"#, None),
             (
