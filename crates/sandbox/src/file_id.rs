@@ -48,6 +48,12 @@ impl FileId {
             && (is_known_by_birth || self.device == noted.device)
     }
 
+    /// Whether this may be the file that was recorded. Without birth times another one of a file system that was mounted in its place may
+    /// be taken for it.
+    pub(crate) fn may_still_be(self, noted: Self) -> bool {
+        (self.inode, self.born) == (noted.inode, noted.born)
+    }
+
     /// Formats the identity as one word for a log.
     pub(crate) fn written(self) -> String {
         let Self { inode, born: (seconds, nanoseconds), device: (major, minor) } = self;
@@ -84,6 +90,7 @@ mod tests {
         let elsewhere = FileId { device: (one.device.0 + 1, 0), ..one };
         assert_eq!(one.is_still(elsewhere), one.born != (0, 0));
         assert!(!FileId { born: (0, 0), ..one }.is_still(FileId { born: (0, 0), ..elsewhere }));
+        assert!(one.may_still_be(elsewhere) && !at("one").unwrap().may_still_be(one));
         assert!(at("none").is_none());
         for text in ["", "1", "1:2:3:4", "1:2:3:4:5:6", "1:2:3:4:x", "1:2:3:4:5%"] {
             assert_eq!(FileId::read(text), None, "{text}");

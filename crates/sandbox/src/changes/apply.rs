@@ -436,16 +436,19 @@ mod tests {
     #[test]
     fn a_folder_that_somebody_exchanged_is_a_conflict() {
         let kept = Kept::new();
-        for path in ["src/code", "next/code", "touched/code"] {
-            std::fs::create_dir(kept.workspace(path).parent().unwrap()).unwrap();
+        for path in ["src/code", "next/code", "touched/code", "around/shut/code"] {
+            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
             write(&kept.workspace(path), "mine", 0o644);
         }
         begin_now(&kept);
-        for path in ["src/code", "touched/code", "touched/new"] {
+        for path in ["src/code", "touched/code", "touched/new", "around/shut/code"] {
             std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
             write(&kept.written(path), "the run's", 0o644);
         }
         write(&kept.workspace("touched/beside"), "mine", 0o644);
+        // Nothing was moved where the folder around is as it was.
+        std::fs::set_permissions(kept.workspace("around/shut"), std::fs::Permissions::from_mode(0o700))
+            .unwrap();
         assert!(conflicts(&kept).is_empty());
         std::fs::rename(kept.workspace("src"), kept.workspace("src.v1")).unwrap();
         std::fs::rename(kept.workspace("next"), kept.workspace("src")).unwrap();

@@ -67,9 +67,9 @@ impl Since {
         Ok(Self { began, workspace: FileId::read(&workspace), ours, log })
     }
 
-    /// Whether a folder is the workspace with which the run began, as far as that is known.
+    /// Whether a folder is the workspace with which the run began, as far as that is known. A share that is mounted anew has another device.
     pub(super) fn is_of(&self, workspace: FileId) -> bool {
-        self.workspace.is_none_or(|noted| workspace.is_still(noted))
+        self.workspace.is_none_or(|noted| workspace.may_still_be(noted))
     }
 
     /// Whether somebody else changed a file since the run began.

@@ -129,7 +129,7 @@ impl Walk<'_> {
         let old = stat(self.below, path)?.filter(|old| is(old, FileType::Directory));
         let conflict = old.and_then(|old| match opaque {
             true => self.removed_wrongly(path, &old),
-            false => self.moved_since(&old),
+            false => self.moved_since(path, &old),
         });
         self.within(conflict, |walk| {
             if opaque {
@@ -285,13 +285,16 @@ impl Walk<'_> {
         if protect::is_held(self.below, path) {
             return None;
         }
-        if protect::is_git(file_name(path)) { self.moved_since(old) } else { self.changed_since(old) }
+        if protect::is_git(file_name(path)) { self.moved_since(path, old) } else { self.changed_since(old) }
     }
 
-    /// The conflict of a directory that was itself changed, as by a rename, and not by an entry: that changes both its times.
-    fn moved_since(&self, old: &Stat) -> Option<&'static str> {
+    /// The conflict of a directory that was itself changed, as by a rename, and not by an entry: that changes both its times. A rename
+    /// changes the directory around it as well.
+    fn moved_since(&self, path: &Path, old: &Stat) -> Option<&'static str> {
         let by_entry = (old.st_mtime, old.st_mtime_nsec) == (old.st_ctime, old.st_ctime_nsec);
-        self.changed_since(old).filter(|_| !by_entry)
+        let around = || open_parent(self.below, path).and_then(|parent| rustix::fs::fstat(&parent));
+        self.changed_since(old)
+            .filter(|_| !by_entry && around().map_or(true, |around| self.since.is_past(&around)))
     }
 
     fn has_origin(&self, path: &Path) -> bool {
