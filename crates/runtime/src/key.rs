@@ -33,27 +33,28 @@ pub fn audit_key(directory: &StateDirectory) -> Result<Secret, Error> {
     }
 }
 
-/// Writes the public key if it is missing, as after a process that made the key and was killed, or if it is another's. Several
-/// processes may do so at the same time.
+/// Writes the public key if it is missing, as after a process that made the key and was killed, or if it is another's: that one is put
+/// aside, for something may be verified by it alone. Several processes may do so at the same time.
 fn tell_public(directory: &StateDirectory, document: &Secret) {
     let path = directory.keys().join(PUBLIC);
     let Ok(key) = SigningKey::from_pkcs8(document) else { return };
     let line = line(&key);
-    if !holds(&path, line.as_bytes()) {
-        let _ = replace(&path, line.as_bytes());
+    let found = beginning(&path, line.len() as u64 + 1);
+    if found.as_ref().is_ok_and(|found| found == line.as_bytes()) {
+        return;
     }
+    if let Some(digest) = found.ok().and_then(|found| egress::digest(&found).get(..8).map(str::to_owned)) {
+        let _ = std::fs::rename(&path, path.with_extension(format!("pub.{digest}")));
+    }
+    let _ = replace(&path, line.as_bytes());
 }
 
-/// Whether a file has this content. A pipe in its place is not waited for.
-fn holds(path: &Path, content: &[u8]) -> bool {
+/// Reads the beginning of a file. A pipe in its place is not waited for.
+fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let read = || {
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-        let mut found = Vec::new();
-        file.take(content.len() as u64 + 1).read_to_end(&mut found)?;
-        io::Result::Ok(found)
-    };
-    read().is_ok_and(|found| found == content)
+    let mut found = Vec::new();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)?.take(most).read_to_end(&mut found)?;
+    Ok(found)
 }
 
 fn line(key: &SigningKey) -> String {
@@ -120,6 +121,8 @@ pub fn audit_public_key(directory: &StateDirectory) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use sandbox::Caller;
 
     use super::*;
@@ -169,9 +172,13 @@ mod tests {
         audit_key(&state).unwrap();
         assert_eq!(std::fs::read_to_string(&public).unwrap(), own);
         for other in [own.replace('\n', "0\n"), "0".repeat(64), String::new()] {
-            std::fs::write(&public, other).unwrap();
+            std::fs::write(&public, &other).unwrap();
             audit_key(&state).unwrap();
             assert_eq!(std::fs::read_to_string(&public).unwrap(), own);
+            let names = std::fs::read_dir(state.keys()).unwrap().map(|entry| entry.unwrap().path());
+            let mut aside =
+                names.filter(|path| path.file_name().unwrap().as_bytes().starts_with(b"audit.pub."));
+            assert!(aside.any(|path| std::fs::read_to_string(path).unwrap() == other), "{other} is kept");
         }
     }
 }

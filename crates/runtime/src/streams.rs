@@ -19,7 +19,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::pipe::PipeFlags;
 use sandbox::Stdio;
 
-pub(crate) use self::copier::{Copiers, RunningCopiers};
+pub(crate) use self::copier::{Copiers, PATIENCE, RunningCopiers};
 use self::input::Input;
 use self::output::Output;
 pub(crate) use self::output::Unwritten;

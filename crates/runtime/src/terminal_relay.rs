@@ -14,7 +14,7 @@ use sandbox::Signals;
 use crate::alternate_screen::{self, Screen};
 use crate::end_signals::end_asked;
 use crate::line_start;
-use crate::streams::is_behind;
+use crate::streams::{PATIENCE, is_behind};
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -184,19 +184,26 @@ impl Relay {
         true
     }
 
-    /// Passes on the last output of the command: without a time limit, unless `signals` ask for an end; what is taken at once, where no
+    /// Passes on the last output of the command: without a time limit, unless `signals` ask for an end; for a moment at most where no
     /// signals are given. Returns whether that was all.
     pub(crate) fn show_rest(&self, signals: Option<&Signals>) -> bool {
+        let end = signals.is_none().then(|| Instant::now() + PATIENCE);
         loop {
             while self.show_output() {}
-            let Some(signals) = signals.filter(|_| self.has_output()) else { return !self.has_output() };
-            let mut ready = [
-                PollFd::from_borrowed_fd(self.out(), PollFlags::OUT),
-                PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-            ];
-            let waited = rustix::event::poll(&mut ready, None);
-            let has_signal = !ready[1].revents().is_empty();
-            if !matches!(waited, Ok(_) | Err(Errno::INTR)) || has_signal && end_asked(signals).is_some() {
+            if !self.has_output() {
+                return true;
+            }
+            let mut ready = vec![PollFd::from_borrowed_fd(self.out(), PollFlags::OUT)];
+            ready.extend(signals.map(|signals| PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)));
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            match rustix::event::poll(&mut ready, left.as_ref()) {
+                Ok(0) | Err(_) if end.is_some_and(|end| Instant::now() >= end) => return false,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+            let has_signal = ready.get(1).is_some_and(|signals| !signals.revents().is_empty());
+            if has_signal && signals.is_some_and(|signals| end_asked(signals).is_some()) {
                 return false;
             }
         }

@@ -16,8 +16,10 @@ use super::input::Input;
 use super::output::{A_MOMENT, Output, Told, Unwritten};
 use crate::end_signals::end_asked;
 
+/// The name of a thread that copies an output.
+const OUTPUT: &str = "output";
 /// How long the last output of a command that was ended from outside may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The streams to copy.
 #[derive(Default)]
@@ -76,7 +78,7 @@ impl Copiers {
         for output in self.outputs {
             let (over, given_up, busy) = (over.try_clone()?, given_up.try_clone()?, busy.try_clone()?);
             let tell = tell.clone();
-            threads.push(thread("output", move || {
+            threads.push(thread(OUTPUT, move || {
                 if let Err(error) = output.carry(over.as_fd(), given_up.as_fd()) {
                     let _ = tell.send(error);
                 }
@@ -112,7 +114,8 @@ impl RunningCopiers {
             // This process may be forked again from here on.
             self.threads.drain(..).for_each(|thread| drop(thread.join()));
         } else {
-            self.is_left = true;
+            let is_output = |thread: &JoinHandle<()>| thread.thread().name() == Some(OUTPUT);
+            self.is_left = self.threads.iter().any(|thread| is_output(thread) && !thread.is_finished());
         }
     }
 
