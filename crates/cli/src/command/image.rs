@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use image::{Bounds, Command, Listed, Reference, Removed};
 use policy::{ByteSize, ProviderId};
 use runtime::{Images, PullAsked};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandbox::Caller;
 
 use crate::arguments::Image;
@@ -50,6 +51,7 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
                 Some(path) => configured(path)?,
                 None => Command::default(),
             };
+            take_all_descriptors();
             for listed in images.import(&source, name, command, bounds(&max_size)?)? {
                 show_taken(&listed)?;
             }
@@ -62,6 +64,12 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
         }
     }
     Ok(0)
+}
+
+/// Allows as many descriptors as may be: each layer of an archive is held by one until all of its images are taken in.
+fn take_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Removes all named images. One that cannot be removed keeps all of them.
