@@ -86,6 +86,8 @@ struct ConditionalConfig {
     number: Option<u32>,
     #[serde(default)]
     reason: String,
+    #[serde(default)]
+    errno: Errno,
     when: Vec<Vec<TestConfig>>,
 }
 
@@ -122,13 +124,18 @@ enum RefusedConfig {
 enum Errno {
     #[default]
     Eperm,
+    Einval,
     Enosys,
+    /// The call does nothing and returns 0.
+    None,
 }
 
 impl Errno {
     const fn number(self) -> i32 {
         match self {
             Self::Eperm => libc::EPERM,
+            Self::Einval => libc::EINVAL,
+            Self::None => 0,
             Self::Enosys => libc::ENOSYS,
         }
     }
@@ -220,7 +227,8 @@ fn allow_if(call: &ConditionalConfig) -> Result<String, Problem> {
             Err(what) => return problem(what),
         }
     }
-    Ok(format!("Verdict::AllowIf {{ any: &[{any}], otherwise: Action::Errno({}) }}", libc::EPERM))
+    let otherwise = call.errno.number();
+    Ok(format!("Verdict::AllowIf {{ any: &[{any}], otherwise: Action::Errno({otherwise}) }}"))
 }
 
 fn condition(test: &TestConfig) -> Result<String, &'static str> {

@@ -33,7 +33,15 @@ impl Bounded {
 
     /// Prepares the cargo that runs us, or the one on the `PATH`.
     pub(crate) fn cargo(args: &[&str], limit: Duration) -> Self {
-        Self::new(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()), args, limit)
+        Self::cargo_behind(&[], args, limit)
+    }
+
+    /// As [`Bounded::cargo`], started by the command `before` that ends with it.
+    pub(crate) fn cargo_behind(before: &[String], args: &[&str], limit: Duration) -> Self {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let words = before.iter().map(String::as_str).chain([cargo.as_str()]).chain(args.iter().copied());
+        let words: Vec<&str> = words.collect();
+        Self::new(words[0], &words[1..], limit)
     }
 
     /// Sets one variable of the program's environment.

@@ -7,6 +7,7 @@
 mod bench;
 mod bounded;
 mod check;
+mod engines;
 mod fuzz;
 mod order;
 mod setup;

@@ -15,10 +15,11 @@ mod python;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::workspace::Workspace;
 
+pub(crate) use images::OF_ENGINES as ENGINES_IMAGE;
 pub(crate) use python::VENV;
 
 /// The rights we run with, which decide what may be changed.
@@ -39,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
 
 /// Prepares this machine and returns what is still missing, one line each.
 pub(crate) fn prepare(workspace: &Workspace) -> Result<Vec<String>> {
-    let rights = rights()?;
+    let rights = if is_root() { Rights::Root } else { Rights::User };
     let mut absent = packages::prepare(rights)?;
     absent.extend(account::prepare(rights)?);
     cargo_tools::prepare(&workspace.root)?;
@@ -53,13 +54,13 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(absent)
 }
 
-fn rights() -> Result<Rights> {
-    let owner = std::fs::metadata("/proc/self").context("failed to read /proc/self")?.uid();
-    Ok(if owner == 0 { Rights::Root } else { Rights::User })
+/// Whether xtask runs as root.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
 /// Finds a program on the `PATH`, in the system folders that a user's `PATH` leaves out, or in cargo's own.
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(home.map(|home| home.join(".cargo")));

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::bounded::Bounded;
 use crate::steps::Steps;
 use crate::workspace::{Workspace, in_ci};
-use crate::{check, order, setup, skips};
+use crate::{check, engines, order, setup, skips};
 
 const TEST_LIMIT: Duration = Duration::from_secs(60 * 60);
 
@@ -70,7 +70,8 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
         let report = workspace.root.join(REPORTS).join(profile).join("junit.xml");
         forget(&report);
         let args = ["nextest", "run", "--workspace", "--profile", profile];
-        let result = informed(workspace.cargo(&args, TEST_LIMIT)).watch_stderr(|line| {
+        let engines = engines::words(workspace, &engine);
+        let result = informed(workspace.cargo_behind(&engines, &args, TEST_LIMIT)).watch_stderr(|line| {
             let line = plain(line);
             if line.trim_start().starts_with("Summary [") {
                 closing.summary = Some(line);

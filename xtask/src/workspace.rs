@@ -50,7 +50,12 @@ impl Workspace {
     /// Prepares cargo with `args`, run at the root of the repository. In the CI a build keeps nothing for the next one, which would
     /// be five gigabytes of the machine's disk.
     pub(crate) fn cargo(&self, args: &[&str], limit: Duration) -> Bounded {
-        let command = Bounded::cargo(args, limit).within(&self.root);
+        self.cargo_behind(&[], args, limit)
+    }
+
+    /// As [`Workspace::cargo`], started by the command `before` that ends with it.
+    pub(crate) fn cargo_behind(&self, before: &[String], args: &[&str], limit: Duration) -> Bounded {
+        let command = Bounded::cargo_behind(before, args, limit).within(&self.root);
         if in_ci() { command.env("CARGO_INCREMENTAL", "0") } else { command }
     }
 

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use self::policy::{Policy, PolicyCheck, PolicyFile};
@@ -21,7 +21,7 @@ pub(crate) use credentials::{Creds, Keys, ValueFlags, Whose};
 pub(crate) use image::Image;
 pub(crate) use spec::Spec;
 
-use crate::output;
+use crate::{exit, output};
 
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ impl Arguments {
         let mut described = Self::command();
         let read = described.try_get_matches_from_mut(std::env::args_os());
         let read = read.and_then(|mut matches| Self::from_arg_matches_mut(&mut matches));
-        read.unwrap_or_else(|error| refused(error, &mut described).exit())
+        read.unwrap_or_else(|error| exit::end(&refused(error, &mut described)))
     }
 }
 
@@ -54,6 +54,11 @@ impl Arguments {
 fn refused(mut error: clap::Error, described: &mut clap::Command) -> clap::Error {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if error.kind() == ErrorKind::InvalidUtf8
+        && let Some(named) = elsewhere::point_to_octets(std::env::args_os().skip(1))
+    {
+        error = named;
+    }
     elsewhere::point_to(&mut error, &words);
     error.format(described)
 }
@@ -83,7 +88,7 @@ impl RunAlone {
                     output::report(&as_json(&error));
                     std::process::exit(error.exit_code());
                 }
-                error.exit()
+                exit::end(&error)
             }
         }
     }
@@ -132,11 +137,14 @@ pub(crate) enum Command {
         /// Only the paths, with a letter each: A new, M changed, D gone
         #[arg(long)]
         stat: bool,
+        /// Only these paths, relative to the workspace. What this machine would execute or trust is a comment unless named
+        #[arg(long = "path", value_name = "PATH")]
+        paths: Vec<PathBuf>,
     },
     /// Apply the changes that a run made in an overlay workspace
     #[command(after_help = "\
         Nothing is applied if the workspace changed underneath. What this machine would execute or trust (.git/hooks, \
-        lockgate.toml, editor settings, …) is applied only by its own path.")]
+        lockgate.toml, editor settings, …) is applied only by its own path, or by that of a folder of such things.")]
     Apply {
         /// The run [default: the latest of this folder whose changes are kept]
         run: Option<String>,
@@ -271,8 +279,8 @@ pub(crate) struct Sidecar {
     /// Where connections arrive that your own firewall redirects
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::place)]
     pub(crate) transparent: Option<SocketAddr>,
-    /// Where audit records are appended: a new file, or a directory, in which each start has one of its own
-    #[arg(long, value_name = "FILE")]
+    /// Where audit records are written: a new or an empty file; or a directory, in which each start has a file of its own
+    #[arg(long, value_name = "PATH")]
     pub(crate) audit: Option<PathBuf>,
     /// How long what is under way may take once it is told to end (SIGTERM, SIGINT); 0 ends it at once
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = value::grace)]
@@ -312,6 +320,9 @@ pub(crate) enum Runs {
     Logs {
         /// The run, or `latest`
         run: String,
+        /// JSON Lines: the run's record, then those of its audit
+        #[arg(long)]
+        json: bool,
     },
     /// Ask running runs to end, and wait for them
     Stop {
@@ -324,14 +335,14 @@ pub(crate) enum Runs {
         /// The runs
         #[arg(required = true)]
         runs: Vec<String>,
-        /// Also runs with kept changes; the changes are deleted too
+        /// Also runs with kept changes, which are deleted too, and runs whose rest cannot be taken away
         #[arg(short, long)]
         force: bool,
     },
     /// Remove runs that ended long ago, and their audits, except runs whose changes are still kept
     Prune {
         /// How long ago
-        #[arg(long, value_name = "TIME", default_value = "360h")]
+        #[arg(long, value_name = "TIME", default_value = "15d")]
         older: ::policy::Span,
     },
 }

@@ -1,5 +1,6 @@
 //! Exit codes, and the one message of a failed command.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use crate::output;
@@ -11,6 +12,21 @@ const USAGE: u8 = 2;
 
 /// The answer is no, or nothing was found.
 const NOTHING: u8 = 1;
+
+/// The least stack, in octets. What needs more ends by a signal, and says nothing of why.
+const LEAST_STACK: u64 = 256 << 10;
+
+/// Refuses to begin on a stack that would not do.
+pub(crate) fn refuse_small_stack() -> Result<(), anyhow::Error> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    match limit.filter(|limit| *limit < LEAST_STACK) {
+        None => Ok(()),
+        Some(limit) => Err(Usage::lacking(
+            format!("the limit of the stack is {limit} octets, and this takes more"),
+            "raise it: `ulimit -s 8192`; the hard limit may have to be raised first",
+        )),
+    }
+}
 
 /// The result of a command: its exit code, or why it failed.
 pub(crate) type Done = Result<u8, anyhow::Error>;
@@ -29,7 +45,7 @@ pub(crate) fn code(done: Done) -> ExitCode {
 pub(crate) fn number(done: Done) -> u8 {
     match done {
         Ok(code) => code,
-        // The reader of the output closed it early.
+        // The reader of the output closed it early. What has a verdict prints by `output::answer` and gets no further than that.
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             let (code, remedy) = judge(&error);
@@ -37,6 +53,16 @@ pub(crate) fn number(done: Done) -> u8 {
             code
         }
     }
+}
+
+/// Prints a usage error, or the help or version that was asked for, and ends this process.
+pub(crate) fn end(error: &clap::Error) -> ! {
+    if error.use_stderr() {
+        error.exit()
+    }
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    let done = printed.map(|()| 0).map_err(|error| output::unwritten(error).into());
+    std::process::exit(number(done).into())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -48,6 +74,7 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
     if let Some(error) = error.downcast_ref::<runtime::Error>() {
         let code = match error {
             runtime::Error::ReadSettings { .. }
+            | runtime::Error::ReadLayer { .. }
             | runtime::Error::NotAPolicy { .. }
             | runtime::Error::ParseSettings { .. }
             | runtime::Error::Settings(_)
@@ -62,12 +89,13 @@ pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
             | runtime::Error::Sandbox(sandbox::Error::Unknown { .. }) => USAGE,
             runtime::Error::Record { .. }
             | runtime::Error::GoesOn { .. }
+            | runtime::Error::LeftBehind { .. }
             | runtime::Error::Stop { .. }
             | runtime::Error::AlreadyEnded { .. }
             | runtime::Error::TakeOver { .. }
             | runtime::Error::WrittenBy { .. }
             | runtime::Error::NothingKept { .. } => NOTHING,
-            runtime::Error::Interrupted { signal } => {
+            runtime::Error::Interrupted { signal } | runtime::Error::TakeOverEnded { signal, .. } => {
                 u8::try_from(runtime::exit_code_of(*signal)).unwrap_or(FAILED)
             }
             _ => FAILED,
@@ -96,6 +124,11 @@ impl Usage {
     /// The command line is right, and what it names does not exist.
     pub(crate) fn nothing(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { code: NOTHING, what: what.into(), hint: Some(hint.into()) })
+    }
+
+    /// The command line is right, and this machine lacks what every command needs.
+    pub(crate) fn lacking(what: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Self { code: FAILED, what: what.into(), hint: Some(hint.into()) })
     }
 
     /// The answer is no.

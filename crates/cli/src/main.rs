@@ -7,14 +7,23 @@ mod output;
 mod progress;
 mod stderr;
 
+use rustix::fs::Mode;
+use rustix::process::umask;
 use sandbox::Ahead;
 
 use crate::arguments::{Arguments, Command};
 
 fn main() -> std::process::ExitCode {
+    if let Err(error) = exit::refuse_small_stack() {
+        return exit::code(Err(error));
+    }
     // Before the first fork: the caller may have ignored SIGCHLD.
     sandbox::reset_sigchld();
     sandbox::ignore_sigxfsz();
+    // What this program makes is its own to use, also where the caller's umask shuts out the owner.
+    umask(umask(Mode::RWXG | Mode::RWXO) - Mode::RWXU);
+    // A file that its user may not read, or that has capabilities, makes its process undumpable, and no copy of that could map ids.
+    let _ = sandbox::dumpable();
     // The network namespace takes longest, so it is made while arguments and files are read.
     let ahead = Arguments::begins_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();
@@ -30,7 +39,7 @@ fn main() -> std::process::ExitCode {
         Command::DemoUpstream => command::demo::upstream(),
         Command::Policy(policy) => command::policy::policy(policy),
         Command::Sidecar(sidecar) => command::sidecar::sidecar(sidecar),
-        Command::Diff { run, stat } => command::changes::diff(run.as_deref(), stat),
+        Command::Diff { run, stat, paths } => command::changes::diff(run.as_deref(), stat, &paths),
         Command::Apply { run, paths } => command::changes::apply(run.as_deref(), &paths),
         Command::Discard { run } => command::changes::discard(run.as_deref()),
         Command::Doctor { json } => command::doctor::doctor(output::Form::of(json)),

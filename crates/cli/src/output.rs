@@ -114,6 +114,23 @@ pub(crate) fn path(path: &Path) -> String {
     text
 }
 
+/// Formats text as a TOML string of one line, with what is invisible escaped, so that it is read back as the same.
+pub(crate) fn toml_string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            _ if is_hidden(c) => out.push_str(&match u32::from(c) {
+                code @ ..=0xffff => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            }),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// Whether a character is invisible: it controls a terminal, ends a line, changes the direction of its neighbours (UAX #9, section 2),
 /// or has no width.
 fn is_hidden(c: char) -> bool {
@@ -128,12 +145,22 @@ pub(crate) fn data(line: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout(), "{}", escaped(line)).map_err(unwritten)
 }
 
+/// Prints a line like [`data`], of what the exit code tells as well or of what was done: where its reader has gone, the command goes
+/// on to its end, and to its code.
+pub(crate) fn answer(line: &str) -> std::io::Result<()> {
+    match data(line) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
 /// Writes octets to stdout unchanged, for a program.
 pub(crate) fn text(octets: &[u8]) -> std::io::Result<()> {
     std::io::stdout().write_all(octets).map_err(unwritten)
 }
 
-fn unwritten(error: std::io::Error) -> std::io::Error {
+/// Says what could not be done with an error of stdout.
+pub(crate) fn unwritten(error: std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("failed to write to standard output: {error}"))
 }
 
@@ -160,9 +187,15 @@ pub(crate) fn models(used: &egress::ModelUse) -> String {
     };
     let unpriced =
         used.unpriced.as_ref().map(|model| format!(", and the price of `{}` is not known", plain(model)));
+    let unmetered = match used.unmetered {
+        0 => String::new(),
+        1 => "; 1 answer did not tell its use".into(),
+        many => format!("; {many} answers did not tell their use"),
+    };
     format!(
-        "{} requests to models: {} tokens in{cached}, {} out, {cost}{}",
+        "{} request{} to models: {} tokens in{cached}, {} out, {cost}{}{unmetered}",
         used.requests,
+        if used.requests == 1 { "" } else { "s" },
         used.input_tokens,
         used.output_tokens,
         unpriced.unwrap_or_default()
@@ -188,6 +221,19 @@ mod tests {
         let line = serde_json::json!({ "name": hostile }).to_string();
         let read: serde_json::Value = serde_json::from_str(&escaped(&line)).unwrap();
         assert_eq!(read["name"], hostile);
+    }
+
+    #[test]
+    fn what_is_not_known_of_models_is_said() {
+        let one = egress::ModelUse { requests: 1, unmetered: 1, ..egress::ModelUse::default() };
+        let told = models(&one);
+        assert!(told.starts_with("1 request to models: 0 tokens in, 0 out, "), "{told}");
+        assert!(told.ends_with("; 1 answer did not tell its use"), "{told}");
+        let more = egress::ModelUse { requests: 3, unmetered: 2, ..one };
+        assert!(
+            models(&more).starts_with("3 requests to models: ") && models(&more).contains("2 answers did")
+        );
+        assert!(!models(&egress::ModelUse { unmetered: 0, ..more }).contains("tell"));
     }
 
     #[test]

@@ -21,6 +21,6 @@ pub use placeholder::{Placeholder, PlaceholderError};
 pub use position::{Position, Unfit};
 pub use scrub::{Needles, Scrubber};
 pub use secret::Secret;
-pub use template::{RenderError, Template, TemplateError, is_template, substitute};
+pub use template::{RenderError, Template, TemplateError, count_fields, is_template, substitute};
 pub use value::{Value, ValueError};
-pub use vault::{Damage, Entry, Listing, Rotation, Vault, VaultError};
+pub use vault::{Damage, Entry, Listing, Rotation, Stored, Vault, VaultError};

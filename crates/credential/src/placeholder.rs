@@ -12,7 +12,7 @@ use memchr::memmem::Finder;
 
 const PREFIX: &str = "lgph_";
 const DIGITS: usize = 32;
-const LENGTH: usize = PREFIX.len() + DIGITS;
+const LENGTH: usize = Placeholder::LENGTH;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 // Made once: to make a finder costs more than to search a header.
@@ -28,6 +28,9 @@ pub struct Placeholder(String);
 pub struct PlaceholderError;
 
 impl Placeholder {
+    /// The length of a placeholder, in octets.
+    pub const LENGTH: usize = PREFIX.len() + DIGITS;
+
     /// Makes a placeholder from 24 random octets: the last 32 digits of their number in base 62, which keep 190 of its
     /// 192 bits.
     #[must_use]

@@ -10,8 +10,12 @@ use crate::secret::Secret;
 /// A position in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The value of a header: unchanged, without control characters (RFC 9110 §5.5).
+    /// The value of a header: unchanged, in ASCII, without control characters (RFC 9110 §5.5). Servers read other octets in different
+    /// ways, so that an answer could hold the value in a form which no search finds.
     Header,
+    /// The inside of a basic login, which is sent in base64: unchanged, without control characters (RFC 7617 §2). Passwords have other
+    /// characters than those of ASCII; the search knows what servers make of them that take UTF-8 for Latin-1.
+    Login,
     /// A segment of the path: percent-encoded. A value that could change the path is refused.
     Path,
     /// A part of the query: percent-encoded.
@@ -39,6 +43,12 @@ pub enum Unfit {
     /// Another control character.
     #[error("it holds a control character")]
     Control,
+    /// A character that is not ASCII.
+    #[error(
+        "it holds a character that is not ASCII, which servers read in different ways there; give the service a value in ASCII, \
+         or send it in a basic login"
+    )]
+    NotAscii,
     /// One of `/ \ ? # %`.
     #[error("it holds `{0}`, which would change the path")]
     Delimiter(char),
@@ -57,8 +67,11 @@ impl Position {
     pub(crate) fn write(self, value: &Secret) -> Result<Zeroizing<Vec<u8>>, Unfit> {
         let octets = value.expose();
         match self {
-            Self::Header => {
+            Self::Header | Self::Login => {
                 no_controls(octets)?;
+                if self == Self::Header && !octets.is_ascii() {
+                    return Err(Unfit::NotAscii);
+                }
                 Ok(Zeroizing::new(octets.to_vec()))
             }
             Self::Path => {
@@ -86,6 +99,7 @@ impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Header => "a header",
+            Self::Login => "a basic login",
             Self::Path => "a path",
             Self::Query => "a query",
             Self::Json => "a JSON body",
@@ -118,7 +132,9 @@ mod tests {
 
     #[test]
     fn a_header_takes_no_control() {
-        assert_eq!(write(Position::Header, b"Bearer a\xffb%").unwrap(), b"Bearer a\xffb%");
+        assert_eq!(write(Position::Header, b"Bearer a~b%").unwrap(), b"Bearer a~b%");
+        assert_eq!(write(Position::Login, "a:é".as_bytes()).unwrap(), "a:é".as_bytes());
+        assert_eq!(write(Position::Header, "é".as_bytes()), Err(Unfit::NotAscii));
         assert_eq!(write(Position::Header, b"a\r\nb"), Err(Unfit::CarriageReturn));
         assert_eq!(write(Position::Header, b"a\nb"), Err(Unfit::LineFeed));
         assert_eq!(write(Position::Header, b"a\0"), Err(Unfit::Nul));
@@ -163,7 +179,7 @@ mod tests {
             }
             prop_assert!(write(Position::Query, &octets).unwrap().iter().all(|o| is_unreserved(*o) || *o == b'%'));
             if let Ok(header) = write(Position::Header, &octets) {
-                prop_assert!(!header.iter().any(u8::is_ascii_control));
+                prop_assert!(header.is_ascii() && !header.iter().any(u8::is_ascii_control));
             }
             prop_assert_eq!(write(Position::Text, &octets).unwrap(), octets);
         }

@@ -133,6 +133,12 @@ pub fn is_template(text: &[u8]) -> bool {
     placeholders(text).next().is_some()
 }
 
+/// Returns how many placeholders of a text name a field that the credential has.
+#[must_use]
+pub fn count_fields(text: &[u8], credential: &Credential) -> usize {
+    placeholders(text).filter(|range| credential.field(name(text, range)).is_some()).count()
+}
+
 /// Finds the placeholders of a text, braces included.
 fn placeholders(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
@@ -258,6 +264,12 @@ mod tests {
         for (text, literal) in [("/v1/{{a}}/{{b}}", "/v1/"), ("/v1", "/v1"), ("{{a}}", ""), ("{{{a}}", "{")] {
             assert_eq!(Template::parse(text).unwrap().leading_literal(), literal);
         }
+    }
+
+    #[test]
+    fn fields_of_others_are_not_counted() {
+        let own = credential(&[("a", "1"), ("b", "2")]);
+        assert_eq!(count_fields(b"{{a}}{{b}}{{a}} {{c}} {{ a }} {a}", &own), 3);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Checks that depend on the position in a request are in [`Position`](crate::Position).
 
+use crate::placeholder::Placeholder;
 use crate::secret::Secret;
 
 /// The most octets of a value. Every server refuses header sections of this size.
@@ -59,6 +60,9 @@ pub enum ValueError {
         /// Its offset.
         at: usize,
     },
+    /// It holds a placeholder.
+    #[error("the value is a placeholder, which stands for a credential in a run and is none")]
+    Placeholder,
     /// It holds a NUL.
     #[error("the value holds a NUL at octet {at}; give it as text")]
     Nul {
@@ -93,7 +97,7 @@ impl Value {
     ///
     /// # Errors
     /// As [`new`](Self::new), and if it is not UTF-8, has a blank at an end, which servers remove, or holds a control character,
-    /// which no header may (RFC 9110 §5.5).
+    /// which no header may (RFC 9110 §5.5). A placeholder is none: sent on, it would be taken for what it stands for.
     pub fn given(secret: Secret) -> Result<Self, ValueError> {
         let value = Self::new(secret)?;
         let octets = value.0.expose();
@@ -104,6 +108,7 @@ impl Value {
         match (blank(octets.first()), blank(octets.last())) {
             (true, _) => Err(ValueError::Blank { end: "beginning" }),
             (_, true) => Err(ValueError::Blank { end: "end" }),
+            _ if Placeholder::is_in(octets) => Err(ValueError::Placeholder),
             _ => match octets.iter().position(u8::is_ascii_control) {
                 Some(at) => Err(ValueError::Control { octet: octets[at], at }),
                 None => Ok(value),
@@ -149,6 +154,8 @@ mod tests {
         for octet in (0x01..=0x1f).chain([0x7f]).filter(|octet| !b"\r\n".contains(octet)) {
             assert_eq!(given(&[b'a', octet, b'b']), Some(ValueError::Control { octet, at: 1 }));
         }
+        let placeholder = Placeholder::mint([7; 24]);
+        assert_eq!(given(format!("Bearer {placeholder}").as_bytes()), Some(ValueError::Placeholder));
         assert_eq!(given("a bé".as_bytes()), None);
     }
 

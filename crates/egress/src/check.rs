@@ -85,6 +85,27 @@ mod tests {
     }
 
     #[test]
+    fn given_answers_are_judged_alike_on_every_machine() {
+        let own = crate::own_addresses().unwrap();
+        let own =
+            own.into_iter().find(|it| matches!(it, std::net::IpAddr::V4(it) if it.is_loopback())).unwrap();
+        for (addresses, is_own) in [(vec![own], false), (Vec::new(), true)] {
+            let is_system = addresses.is_empty();
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), toml::from_str(POLICY).unwrap());
+            let spec = layers.compile().unwrap();
+            let gate = Gate::open(crate::GateOptions {
+                answers: Some(match is_system {
+                    true => crate::Answers::system(Vec::new(), Vec::new()),
+                    false => crate::Answers::Given(addresses),
+                }),
+                ..crate::GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
+            });
+            assert_eq!(gate.unwrap().is_own(own).unwrap(), is_own);
+        }
+    }
+
+    #[test]
     fn a_tunnel_is_judged_as_the_proxy_judges_it() {
         let policy = format!("{POLICY}\n[[egress.deny]]\nhost = \"shut.example.com\"\n");
         let gate = gate_for(&policy, vec!["93.184.216.34".parse().unwrap()], None);

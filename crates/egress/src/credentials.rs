@@ -205,6 +205,18 @@ impl Credentials {
         self.exposed.values.iter().any(|(of, value)| of == provider && value.matches(text))
     }
 
+    /// Returns a text with `other` in place of a provider's value that the command was given, if that stands in it by itself: with a letter
+    /// or a digit beside it, it is a part of another key.
+    pub(crate) fn without_exposed(
+        &self,
+        provider: &ProviderId,
+        text: &[u8],
+        other: &[u8],
+    ) -> Option<Vec<u8>> {
+        let mut values = self.exposed.values.iter().filter(|(of, _)| of == provider);
+        values.find_map(|(_, value)| replaced_alone(text, value.expose(), other))
+    }
+
     /// Masks the values that the command was given in a text that is recorded or shown: it may quote a request.
     pub(crate) fn veiled(&self, text: String) -> String {
         match self.exposed.needles.scrub_text(text.as_bytes()) {
@@ -334,9 +346,25 @@ pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
             let names: Vec<String> = names.iter().map(|name| format!("{{{{{name}}}}}")).collect();
             format!("Unresolved placeholders in {place}: {}", names.join(", "))
         }
-        other => format!("{place}: {other}"),
+        RenderError::Unfit { source, .. } => format!("{place}: {error}, because {source}"),
+        RenderError::TooLong => format!("{place}: {error}"),
     };
     Denial::new(Guard::Unresolved, reason)
+}
+
+/// Returns a text with `other` in place of a value that has no letter or digit beside it, if there is one.
+pub(crate) fn replaced_alone(text: &[u8], value: &[u8], other: &[u8]) -> Option<Vec<u8>> {
+    let is_alone = |at: &usize| {
+        let beside = [at.checked_sub(1), at.checked_add(value.len())];
+        !beside.into_iter().flatten().filter_map(|at| text.get(at)).any(u8::is_ascii_alphanumeric)
+    };
+    let (mut out, mut done) = (Vec::new(), 0);
+    for at in memchr::memmem::find_iter(text, value).filter(is_alone) {
+        out.extend_from_slice(&text[done..at]);
+        out.extend_from_slice(other);
+        done = at + value.len();
+    }
+    (done > 0).then(|| [&out, &text[done..]].concat())
 }
 
 #[cfg(test)]

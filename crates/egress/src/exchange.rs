@@ -148,7 +148,7 @@ impl Exchange<Granted> {
 
     /// Takes it through the remaining stages up to the address guard, with the proxy that the policy has for the host.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
-        let proxy = gate.policy().proxies().on_the_way_to(self.stage.0.host()).cloned();
+        let proxy = gate.policy().proxy_for(&self.stage.0).cloned();
         self.pin_by(gate, proxy).await
     }
 
@@ -274,6 +274,11 @@ impl<S: Reach> Exchange<S> {
         self.record.deny(denial.with_rule(rule))
     }
 
+    /// Ends it as answered by the sidecar itself.
+    pub(crate) fn answered(self, status: u16) {
+        self.record.answered(status);
+    }
+
     /// Notes the peer that was reached.
     pub(crate) fn reach(&mut self, peer: Peer) {
         self.stage.pinned_mut().reached = Some(peer);
@@ -327,4 +332,47 @@ pub(crate) async fn pin(
     asked: policy::Asked,
 ) -> Result<Exchange<Pinned>, Denial> {
     Exchange::begin(gate, action, target, asked).pin(gate).await
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::{Read, Seek};
+
+    use policy::{Method, Plane, Target};
+
+    use super::{Exchange, Gate, Rc, Ready};
+    use crate::local_addresses::tests::gate_for;
+
+    /// A `GET` of this URL that may be sent.
+    pub(crate) async fn ready(gate: &Rc<Gate>, url: &str) -> Exchange<Ready> {
+        let target = Target::parse(url).unwrap();
+        let asked = policy::Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+        Exchange::begin(gate, "GET", url.into(), asked).pin(gate).await.unwrap().ready(None)
+    }
+
+    #[test]
+    fn what_is_cut_before_its_name_is_resolved_is_recorded_with_a_reason() {
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = "[egress]\nallow = [{ host = \"a.example\" }]\n";
+        let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let target = Target::parse("http://a.example/").unwrap();
+        let granted = |action: &str| {
+            let asked = policy::Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+            Exchange::begin(&gate, action, "http://a.example/".into(), asked).authorize(&gate).unwrap()
+        };
+        drop(granted("ABANDONED"));
+        let under_way = granted("CUT");
+        gate.ending().end();
+        drop(under_way);
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        for (action, reason) in
+            [("ABANDONED", "given up before it was answered"), ("CUT", "the sidecar ended while")]
+        {
+            let record = records.lines().find(|line| line.contains(action)).unwrap();
+            assert!(record.contains("\"failed\"") && record.contains(reason), "{record}");
+        }
+    }
 }

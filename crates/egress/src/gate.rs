@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use policy::{Policy, RunId, Scrub, Spending};
 use rustix::io::Errno;
@@ -43,7 +45,7 @@ pub struct GateOptions {
     /// The resolver to use in place of the host's.
     pub answers: Option<Answers>,
     /// The file of the audit records, and the key that signs them.
-    pub audit: Option<(File, SigningKey)>,
+    pub audit: Option<(Arc<File>, SigningKey)>,
     /// The socket on which denials are sent as they happen.
     pub notices: Option<OwnedFd>,
     /// The run's own authority. Without it no TLS is terminated, and a request that needs that is denied.
@@ -126,6 +128,15 @@ fn exhausted(error: &io::Error) -> String {
 
 /// Makes the runtime of a process that serves: one thread, for a sidecar is one of many.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, GateError> {
+    runtime_with((0..3).map(|_| UnixStream::pair()).collect())
+}
+
+fn runtime_with(
+    probe: io::Result<Vec<(UnixStream, UnixStream)>>,
+) -> Result<tokio::runtime::Runtime, GateError> {
+    // Where it has signals, Tokio makes such a pair for them, behind three other descriptors and before a last one, and panics where it
+    // cannot.
+    drop(probe.map_err(GateError::Runtime)?);
     tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -239,7 +250,9 @@ impl Gate {
     /// # Errors
     /// When the kernel cannot be asked.
     pub(crate) fn is_own(&self, address: IpAddr) -> io::Result<bool> {
-        Ok(self.machine.contains(&address) || self.local.has(address)?)
+        // Given answers are judged alike on every machine.
+        let is_asked = !matches!(self.answers, Answers::Given(_));
+        Ok(self.machine.contains(&address) || (is_asked && self.local.has(address)?))
     }
 
     pub(crate) fn companions(&self) -> &Companions {
@@ -345,5 +358,28 @@ mod tests {
             assert!(told.starts_with("make the runtime: ") && told.contains(words), "{told}");
             assert!(!told.contains("space"), "{told}");
         }
+        let error = runtime_with(Err(Errno::MFILE.into())).unwrap_err().to_string();
+        assert!(error.contains("ulimit -n"), "{error}");
+        assert!(runtime().is_ok());
+    }
+
+    #[test]
+    fn where_few_descriptors_are_left_there_is_an_error() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        let next = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&File::open("/dev/null").unwrap())).unwrap();
+        // Each test has a process of its own, and in it no descriptor above this one.
+        let made: Vec<_> = (0..10)
+            .map(|left| {
+                setrlimit(Resource::Nofile, Rlimit { current: Some(next + left), ..limit }).unwrap();
+                let made = runtime();
+                setrlimit(Resource::Nofile, limit).unwrap();
+                made.map(drop).map_err(|error| error.to_string())
+            })
+            .collect();
+        assert!(
+            made[0].as_ref().is_err_and(|told| told.contains("ulimit -n")) && made[9].is_ok(),
+            "{made:?}"
+        );
     }
 }

@@ -14,12 +14,14 @@
 
 mod acceptor;
 mod audit;
+mod cause;
 mod check;
 mod connection_slots;
 mod credential_config;
 mod credentials;
 mod denied_once;
 mod destination;
+mod directions;
 mod dns;
 mod duplex;
 mod ending;
@@ -48,8 +50,8 @@ mod upstream;
 
 pub use acceptor::PeerFilter;
 pub use audit::{
-    CompanionChain, Digest, Entry, EntryPlane, GateAction, Outcome, SigningKey, VerifyError, VerifyReport,
-    Word, digest, first_hash, named_companions, verify,
+    CompanionChain, Digest, Entry, EntryPlane, GateAction, LONGEST_RECORD, Outcome, SigningKey, VerifyError,
+    VerifyReport, Word, digest, first_hash, named_companions, verify,
 };
 pub use check::{Verdict, check};
 pub use credential_config::{CredentialConfig, Generation, PlatformAddress, PlatformPlace, RunToken};
@@ -61,7 +63,7 @@ pub use inbound_ports::{InboundPorts, WhoConnects};
 pub use listen::{bind, bind_everywhere, bind_socket, bind_udp, bound};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};
 pub use local_addresses::own_addresses;
-pub use notice::{Notice, SidecarMessage, Summary, send_authority, send_failure};
+pub use notice::{Notice, NoticeOutcome, SidecarMessage, Summary, send_authority, send_failure, tell_panics};
 pub use resolve::Answers;
 pub use serve::{Listeners, Stop, serve};
 pub use socket_name::SocketName;

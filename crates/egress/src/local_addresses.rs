@@ -124,7 +124,7 @@ pub(crate) mod tests {
         let spec = layers.compile().unwrap();
         Gate::open(GateOptions {
             answers: Some(Answers::Given(addresses)),
-            audit: audit.map(|file| (file, crate::SigningKey::generate().unwrap().0)),
+            audit: audit.map(|file| (std::sync::Arc::new(file), crate::SigningKey::generate().unwrap().0)),
             ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
         })
         .unwrap()

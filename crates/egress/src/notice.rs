@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use policy::{Denial, Hint, Plane};
 use rustix::net::SendFlags;
@@ -13,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use crate::llm::ModelUse;
 use crate::tls::RunAuthority;
 
-/// How many different denials are sent. An agent that makes up names must not fill memory or a terminal.
+/// How many different denials are sent, and how many panics. An agent that makes up names must not fill memory or a terminal.
 const MOST: usize = 1000;
 /// The longest text of a field, in characters.
 const LONGEST: usize = 500;
 
-/// One denial, for a person.
+/// One denial, or one name that does not resolve, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The plane it came in by.
@@ -27,10 +28,33 @@ pub struct Notice {
     pub target: String,
     /// The guard's code.
     pub guard: String,
+    /// Whether the policy denied it, or it was allowed and failed.
+    pub outcome: NoticeOutcome,
     /// Why it was denied.
     pub reason: String,
     /// What would allow it, if that is known.
     pub hint: Option<Hint>,
+}
+
+/// What became of a request that a notice is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeOutcome {
+    /// It was denied.
+    Denied,
+    /// It was allowed, and failed.
+    Failed,
+}
+
+impl NoticeOutcome {
+    /// Returns the word that a person is told.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// The counts of a sidecar's exchanges by outcome, and its use of models.
@@ -79,6 +103,8 @@ pub enum SidecarMessage {
     Denied(Notice),
     /// The last message.
     Summary(Summary),
+    /// Where it panicked, and over what.
+    Panicked(String),
     /// The last message of a sidecar that cannot go on.
     Failed {
         /// Why. The text reads on after "failed to".
@@ -112,6 +138,25 @@ pub fn send_failure(socket: BorrowedFd<'_>, why: &str, remedy: Option<&str>) {
     send(socket, &told, SendFlags::DONTWAIT);
 }
 
+/// Sends every panic of this process from now on, instead of writing it to stderr, which a sidecar does not have.
+pub fn tell_panics(socket: BorrowedFd<'_>) {
+    // Without a descriptor it is told nowhere, and served all the same.
+    let Ok(socket) = socket.try_clone_to_owned() else { return };
+    let told = AtomicUsize::new(0);
+    std::panic::set_hook(Box::new(move |panic| {
+        if !is_one_more(&told) {
+            return;
+        }
+        send(&socket, &SidecarMessage::Panicked(clipped(&panic.to_string())), SendFlags::DONTWAIT);
+    }));
+}
+
+/// Counts what is told, up to as many as there are denials at most: whoever finds a fault could repeat it without end.
+fn is_one_more(told: &AtomicUsize) -> bool {
+    let more = |told: usize| (told < MOST).then_some(told + 1);
+    told.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
 /// Sends denials and the summary of one sidecar.
 #[derive(Debug)]
 pub(crate) struct Notices {
@@ -135,6 +180,7 @@ impl Notices {
             plane: plane.as_str().into(),
             target,
             guard: denial.guard.code().into(),
+            outcome: if denial.guard.is_failure() { NoticeOutcome::Failed } else { NoticeOutcome::Denied },
             reason: clipped(&denial.reason),
             hint: denial.hint.clone().map(clipped_hint),
         };
@@ -172,6 +218,28 @@ fn clipped_hint(hint: Hint) -> Hint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn panics_are_told_as_often_as_denials_and_no_more() {
+        let told = AtomicUsize::new(0);
+        assert_eq!((0..MOST + 5).filter(|_| is_one_more(&told)).count(), MOST);
+    }
+
+    #[test]
+    fn a_panic_is_sent_and_not_written() {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        let before = std::panic::take_hook();
+        tell_panics(theirs.as_fd());
+        let ended = std::thread::spawn(|| panic!("over this")).join();
+        std::panic::set_hook(before);
+        assert!(ended.is_err());
+        let mut buffer = [0; 4096];
+        let length = ours.recv(&mut buffer).unwrap();
+        let Some(SidecarMessage::Panicked(what)) = SidecarMessage::parse(&buffer[..length]) else {
+            panic!("{:?}", String::from_utf8_lossy(&buffer[..length]));
+        };
+        assert!(what.contains("over this") && what.contains("notice.rs"), "{what}");
+    }
 
     #[test]
     fn what_is_missing_of_the_audit_is_told_with_what_it_came_to() {

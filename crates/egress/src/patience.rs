@@ -11,13 +11,22 @@ use tokio::time::Sleep;
 /// Runs work that must end within a time, or fails with [`io::ErrorKind::TimedOut`]. Most such work is done as soon as it is begun;
 /// then no clock is read and no timer made, unlike with `tokio::time::timeout`.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    within_once(|| true, limit, work).await
+}
+
+/// As [`within`], but the time begins only once `runs` says so. That is asked each time the work is polled.
+pub(crate) async fn within_once<T>(
+    runs: impl Fn() -> bool,
+    limit: Duration,
+    work: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
     let mut work = pin!(work);
     let mut timer = pin!(None::<Sleep>);
     std::future::poll_fn(|context| {
         if let Poll::Ready(done) = work.as_mut().poll(context) {
             return Poll::Ready(done);
         }
-        if timer.is_none() {
+        if timer.is_none() && runs() {
             timer.set(Some(tokio::time::sleep(limit)));
         }
         // Unconstrained, for work that uses up the task's budget at each poll would otherwise keep the clock from being read.
@@ -45,6 +54,25 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert_eq!(within(limit, slow(6)).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_begins_when_it_is_said_to() {
+        let (begun, runs) = (tokio::time::Instant::now(), std::cell::Cell::new(false));
+        let starts = async {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            runs.set(true);
+            std::future::pending::<()>().await
+        };
+        let awaits =
+            within_once(|| runs.get(), Duration::from_secs(5), std::future::pending::<io::Result<()>>());
+        let ended = tokio::select! {
+            biased;
+            () = starts => unreachable!(),
+            ended = awaits => ended,
+        };
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 105);
     }
 
     #[tokio::test]

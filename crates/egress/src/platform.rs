@@ -40,6 +40,9 @@ pub(crate) enum FetchError {
     /// The platform could not be asked.
     #[error("the platform cannot be reached: {0}")]
     Unreachable(#[from] io::Error),
+    /// The answer is longer than it may be. It was read to its end.
+    #[error("it takes more than {} KiB", LARGEST / 1024)]
+    TooLarge,
     /// The answer breaks the protocol. Its text is not repeated, because it may hold the credential.
     #[error("the platform's answer cannot be used: {0}")]
     Malformed(&'static str),
@@ -190,7 +193,7 @@ fn timed_out(_: tokio::time::error::Elapsed) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any error
+/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any other error
 /// closes the socket, and no answer is ever taken for that of another question.
 async fn ask_over(
     socket: Rc<Mutex<InheritedSocket>>,
@@ -199,9 +202,11 @@ async fn ask_over(
     let mut socket = socket.lock().await;
     let mut stream = socket.take()?;
     stream.write_all(&request).await?;
-    let answer = read_answer(&mut stream).await?;
-    *socket = InheritedSocket::Open(stream);
-    Ok(answer)
+    let answer = read_answer(&mut stream).await;
+    if matches!(answer, Ok(_) | Err(FetchError::TooLarge)) {
+        *socket = InheritedSocket::Open(stream);
+    }
+    answer
 }
 
 /// Reads an answer, which must declare its length. The platform is trusted, so this is no hardened HTTP parser.
@@ -215,9 +220,15 @@ async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zero
             let length = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
             let length =
                 length.and_then(|h| std::str::from_utf8(h.value).ok()).and_then(|t| t.parse::<usize>().ok());
-            let length =
-                length.filter(|l| *l <= LARGEST).ok_or(FetchError::Malformed("it has no usable length"))?;
+            let length = length.ok_or(FetchError::Malformed("it has no usable length"))?;
             let status = response.code.unwrap_or(0);
+            if length > LARGEST {
+                // The next answer begins behind it.
+                let left = length.saturating_sub(read.len() - head) as u64;
+                zeroize::Zeroize::zeroize(&mut read[..]);
+                let dropped = tokio::io::copy(&mut stream.take(left), &mut tokio::io::sink()).await?;
+                return Err(if dropped == left { FetchError::TooLarge } else { ended() });
+            }
             while read.len() < head + length {
                 fill(stream, &mut read).await?;
             }
@@ -225,19 +236,23 @@ async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zero
             zeroize::Zeroize::zeroize(&mut read[..]);
             return Ok((status, body));
         }
+        if read.len() > LARGEST {
+            return Err(FetchError::Malformed("its head is too large"));
+        }
         fill(stream, &mut read).await?;
     }
 }
 
 /// Reads more of an answer.
 async fn fill(stream: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> Result<(), FetchError> {
-    if read.len() > LARGEST {
-        return Err(FetchError::Malformed("it is too large"));
-    }
     if stream.read_buf(read).await? == 0 {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        return Err(ended());
     }
     Ok(())
+}
+
+fn ended() -> FetchError {
+    io::Error::from(io::ErrorKind::UnexpectedEof).into()
 }
 
 #[cfg(test)]
@@ -277,6 +292,41 @@ mod tests {
         local.await;
         answers.join().unwrap();
         assert_eq!(asked.get(), ASKERS);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_answer_that_is_too_large_takes_no_other_with_it() {
+        let (ours, mut theirs) = StdUnixStream::pair().unwrap();
+        let platform = Platform::inherited(ours, Secret::from_text("token".into()));
+        let lengths = [LARGEST + 1, 2 * LARGEST, LARGEST];
+        let answers = std::thread::spawn(move || {
+            for length in lengths {
+                let mut question = Vec::new();
+                while !question.ends_with(b"\r\n\r\n") {
+                    let mut octet = [0];
+                    theirs.read_exact(&mut octet).unwrap();
+                    question.extend(octet);
+                }
+                let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n").into_bytes();
+                answer.extend(b"{\"fields\":{\"a\":\"b\"}}");
+                let head = answer.len() - b"{\"fields\":{\"a\":\"b\"}}".len();
+                answer.resize(head + length, b' ');
+                theirs.write_all(&answer).unwrap();
+            }
+        });
+        let asked = async {
+            for length in lengths {
+                let answer = platform.credential(&"one".parse().unwrap()).await;
+                match answer {
+                    Ok(credential) => assert!(length == LARGEST && credential.field("a").is_some()),
+                    Err(error) => {
+                        assert!(length > LARGEST && matches!(error, FetchError::TooLarge), "{error}")
+                    }
+                }
+            }
+        };
+        LocalSet::new().run_until(asked).await;
+        answers.join().unwrap();
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Instant;
 
-use policy::{Denial, Guard, Provider, ProviderId};
+use policy::{Denial, Guard, Hint, Provider, ProviderId};
 
 /// The token buckets of one run.
 #[derive(Debug, Default)]
@@ -28,10 +28,10 @@ impl Rates {
         bucket.tokens = (bucket.tokens + since * a_second).min(most);
         bucket.filled = now;
         if bucket.tokens < 1.0 {
-            let wait = ((1.0 - bucket.tokens) / a_second).ceil();
+            let wait = ((1.0 - bucket.tokens) / a_second).ceil() as u64;
             let reason =
                 format!("`{}` may be asked {} times a minute", provider.id(), rate.requests_per_minute);
-            return Err(Denial::new(Guard::RateLimit, reason).with_hint(format!("ask again in {wait} s")));
+            return Err(Denial::new(Guard::RateLimit, reason).with_hint(Hint::Wait(wait)));
         }
         bucket.tokens -= 1.0;
         Ok(())
@@ -61,5 +61,8 @@ mod tests {
             [0.0, 0.0, 0.0, 0.0, 0.5, 1.1, 1.2, 60.0].map(asked),
             [true, true, true, false, false, true, false, true]
         );
+        let asked = || rates.admit(provider, || start + Duration::from_secs(60));
+        let denial = std::iter::repeat_with(asked).find_map(Result::err).unwrap();
+        assert_eq!(denial.hint, Some(Hint::Wait(1)));
     }
 }

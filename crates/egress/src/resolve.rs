@@ -20,7 +20,8 @@ const ATTEMPTS: usize = 2;
 pub enum Answers {
     /// The host's resolver configuration, read at the start. The resolver is built at the first question.
     System(Box<SystemAnswers>),
-    /// A fixed answer for every name, as the rows of `policy check` give it.
+    /// A fixed answer for every name, as the rows of `policy check` give it. With it no address is asked for whether it is this machine's:
+    /// a row is decided from what it says.
     Given(Vec<IpAddr>),
 }
 
@@ -62,8 +63,15 @@ impl Answers {
 
 impl SystemAnswers {
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
-        let not_found =
-            |why: String| Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}"));
+        let failed = |why: String, hint: &str| {
+            Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}")).with_hint(hint)
+        };
+        let not_found = |why: String| {
+            failed(
+                why,
+                "see whether this machine finds it (`getent hosts`), and what its /etc/resolv.conf names",
+            )
+        };
         let Built { hosts, resolver, asks_nobody } =
             self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
         let stated = stated(hosts, name);
@@ -79,7 +87,10 @@ impl SystemAnswers {
                 Ok(addresses)
             }
             Err(_) if asks_nobody.is_some() => Err(not_found(asks_nobody.clone().unwrap_or_default())),
-            Err(error) if error.is_no_records_found() => Err(not_found("no such name".into())),
+            Err(error) if error.is_no_records_found() => Err(failed(
+                "no such name".into(),
+                "see how the name is spelled, and that it is one that exists",
+            )),
             Err(error) => Err(not_found(error.to_string())),
         }
     }

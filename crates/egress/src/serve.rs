@@ -129,6 +129,8 @@ async fn run(
     tokio::task::spawn_local(idle::run_in_lulls(lull));
     let audited = Rc::clone(&gate);
     tokio::task::spawn_local(async move { audit::write_batches(audited.audit()).await });
+    let tended = Rc::clone(&gate);
+    tokio::task::spawn_local(async move { tended.pool().tend().await });
     let Stop { socket, drain } = stop;
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{LARGEST, MOST_LAYERS, malformed, parse};
+use crate::manifest::{LARGEST, MOST_LAYERS, malformed, or_default, parse};
 use crate::service::{RawService, Service};
 
 /// The keys of the `config` object that are read.
@@ -50,7 +50,7 @@ const MOST_WORDS: usize = 4096;
 /// An image's configuration document.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct RawConfig {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) architecture: String,
     #[serde(default)]
     pub(crate) config: Option<RawCommand>,
@@ -61,10 +61,12 @@ pub(crate) struct RawConfig {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct RawCommand {
+    #[serde(deserialize_with = "or_default")]
     pub(crate) user: String,
     pub(crate) env: Option<Vec<String>>,
     pub(crate) entrypoint: Option<Vec<String>>,
     pub(crate) cmd: Option<Vec<String>>,
+    #[serde(deserialize_with = "or_default")]
     pub(crate) working_dir: String,
     #[serde(flatten)]
     pub(crate) service: RawService,
@@ -72,7 +74,7 @@ pub(crate) struct RawCommand {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct RootFs {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) diff_ids: Vec<Digest>,
 }
 
@@ -131,7 +133,8 @@ impl ImageConfig {
 }
 
 impl Command {
-    /// Parses only the `config` object of an image's configuration, written by hand: a key that no engine knows is a slip.
+    /// Parses only the `config` object of an image's configuration, written by hand: a key that no engine knows is a slip, and so is what
+    /// is left out of an engine's configuration.
     ///
     /// # Errors
     /// When it is malformed, or has an unknown key.
@@ -143,7 +146,15 @@ impl Command {
             let why = format!("unknown field `{}`, expected one of {known}", key.escape_default());
             return Err(malformed("configuration", why));
         }
-        Self::compile(parse("configuration", octets)?)
+        let raw: RawCommand = parse("configuration", octets)?;
+        if let Some(line) = raw.env.iter().flatten().find(|line| !line.contains('=')) {
+            return Err(malformed("configuration", format!("`{}` is no variable", line.escape_default())));
+        }
+        let command = Self::compile(raw)?;
+        if command.service.health_is_malformed {
+            return Err(malformed("configuration", "its health check is no command"));
+        }
+        Ok(command)
     }
 
     fn compile(raw: RawCommand) -> Result<Self, Error> {
@@ -161,6 +172,8 @@ impl Command {
         }
         let environment = variables
             .iter()
+            // A name alone has no value that it could have here.
+            .filter(|line| line.contains('='))
             .map(|line| match line.split_once('=') {
                 Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
                 _ => Err(malformed("configuration", format!("`{}` is no variable", line.escape_default()))),
@@ -203,6 +216,18 @@ mod tests {
         }
         let pulled = r#"{"config":{"Cmdd":["x"]},"rootfs":{"diff_ids":[]}}"#;
         assert!(ImageConfig::parse(pulled.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn what_engines_accept_is_left_out() {
+        let text = r#"{"architecture":null,"config":{"User":null,"WorkingDir":null,"Env":["LONE","A=b"],"Entrypoint":null,
+            "Healthcheck":{"Test":["rm"],"Interval":null}},"rootfs":{"diff_ids":null}}"#;
+        let command = ImageConfig::parse(text.as_bytes()).unwrap().command;
+        assert_eq!(command.environment, [("A".to_owned(), "b".to_owned())]);
+        assert!(command.service.health.is_none() && command.service.health_is_malformed);
+        for slip in [r#"{"Env":["LONE"]}"#, r#"{"Healthcheck":{"Test":["rm"]}}"#] {
+            assert!(Command::parse(slip.as_bytes()).is_err(), "{slip}");
+        }
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl Error {
                     path.display()
                 )),
             Self::Damaged { .. } => Some("it is damaged; pull or import the image again".into()),
-            Self::Store { source, .. } if is_about_room(source) => Some(
+            Self::Store { source, .. } | Self::Unpack { source: UnpackError::Write { source, .. }, .. }
+                if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_DATA_HOME; images are kept there".into(),
             ),
             Self::Store { .. } => Some(

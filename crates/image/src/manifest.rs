@@ -1,7 +1,8 @@
 //! The documents of an image: index, manifest, and the list of `docker save`. Each is bounded before it is parsed, and only the
 //! fields in use are read.
 
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use crate::digest::Digest;
 use crate::error::Error;
@@ -12,25 +13,37 @@ pub(crate) const LARGEST: u64 = 4 << 20;
 pub(crate) const MOST_LAYERS: usize = 256;
 /// The most manifests an index may name.
 const MOST_MANIFESTS: usize = 1024;
+/// How deep indexes may be nested, and how many documents are looked at below the first.
+const DEEPEST: u32 = 4;
+const MOST_DOCUMENTS: u32 = 16;
 
 /// A reference to a part of an image, by its digest.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
     pub(crate) digest: Digest,
     pub(crate) size: u64,
+    #[serde(default, deserialize_with = "or_default")]
+    media_type: String,
+    /// What it is, if it is no image.
+    #[serde(default, deserialize_with = "or_default")]
+    artifact_type: String,
     #[serde(default)]
     pub(crate) platform: Option<Platform>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
 /// The platform of a manifest in an index.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(crate) struct Platform {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) architecture: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) os: String,
+    /// The level of the architecture that its programs need.
+    #[serde(default, deserialize_with = "or_default")]
+    variant: String,
 }
 
 /// A list of manifests, one per platform.
@@ -41,8 +54,13 @@ pub(crate) struct Index {
 
 /// A manifest: the parts of one image.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct Manifest {
+    /// What it is, if it is no image.
+    #[serde(default, deserialize_with = "or_default")]
+    artifact_type: String,
     pub(crate) config: Descriptor,
+    #[serde(deserialize_with = "or_default")]
     pub(crate) layers: Vec<Descriptor>,
 }
 
@@ -59,54 +77,192 @@ pub(crate) struct SavedImage {
     pub(crate) config: String,
     #[serde(default)]
     pub(crate) repo_tags: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) layers: Vec<String>,
 }
 
 /// The platform that this program runs on.
 const HERE: (&str, &str) = ("linux", "amd64");
 
+/// The media type of the configuration of what is no image, and the ending of layers that take a key.
+const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+const ENCRYPTED: &str = "+encrypted";
+/// The media types of an image's configuration, which some name as what a manifest is.
+const IMAGES: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+
 impl Document {
     pub(crate) fn parse(octets: &[u8]) -> Result<Self, Error> {
         #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
         struct Either {
-            manifests: Option<serde::de::IgnoredAny>,
+            manifests: Option<IgnoredAny>,
+            config: Option<IgnoredAny>,
+            layers: Option<IgnoredAny>,
+            fs_layers: Option<IgnoredAny>,
         }
         let either: Either = parse("manifest", octets)?;
         if either.manifests.is_some() {
+            // Another program could read the other half, and it would be another image by the same digest: CVE-2021-41190.
+            if either.config.is_some() || either.layers.is_some() {
+                return Err(malformed("manifest", "it is an index and a manifest at once"));
+            }
             return Ok(Self::Index(parse("index", octets)?));
+        }
+        if either.fs_layers.is_some() && either.config.is_none() {
+            let why = "it is of Docker's old schema 1; push the image again with an engine of today";
+            return Err(malformed("manifest", why));
         }
         let manifest: Manifest = parse("manifest", octets)?;
         if manifest.layers.len() > MOST_LAYERS {
             return Err(malformed("manifest", format!("it has more than {MOST_LAYERS} layers")));
         }
+        if let Some(layer) = manifest.layers.iter().find(|layer| layer.media_type.ends_with(ENCRYPTED)) {
+            let (layer, kind) = (layer.digest.short(), layer.media_type.escape_default());
+            return Err(malformed("manifest", format!("its layer {layer} is encrypted ({kind})")));
+        }
         Ok(Self::Manifest(manifest))
     }
 }
 
-impl Index {
-    /// Returns the manifest for this machine's platform.
-    pub(crate) fn here(&self) -> Result<&Descriptor, Error> {
-        let fits = |d: &&Descriptor| match &d.platform {
-            Some(platform) => (platform.os.as_str(), platform.architecture.as_str()) == HERE,
-            None => true,
+impl Descriptor {
+    /// Returns how well what it refers to fits this machine, the lowest best; `None` if not at all.
+    fn rank(&self) -> Option<u32> {
+        if names_an_artifact(&self.artifact_type) {
+            return None;
+        }
+        // What names no platform tells it further on, and after all that name one.
+        let Some(platform) = &self.platform else { return Some(u32::MAX) };
+        let is_here = (platform.os.as_str(), platform.architecture.as_str()) == HERE;
+        let level = match platform.variant.as_str() {
+            "" => 1,
+            variant => variant.strip_prefix('v')?.parse().ok()?,
         };
-        let found = self.manifests.iter().take(MOST_MANIFESTS).find(fits);
-        found.ok_or_else(|| {
-            let known: Vec<String> = self
-                .manifests
-                .iter()
-                .take(16)
-                .filter_map(|d| d.platform.as_ref())
-                .map(|p| format!("{}/{}", p.os, p.architecture).escape_default().to_string())
-                .collect();
-            malformed("index", format!("it has nothing for linux/amd64, only for {}", known.join(", ")))
-        })
+        (is_here && (1..=level_here()).contains(&level)).then_some(level)
+    }
+}
+
+impl Manifest {
+    /// Whether it is a signature, say, and no image.
+    fn is_artifact(&self) -> bool {
+        names_an_artifact(&self.artifact_type) || self.config.media_type == EMPTY
+    }
+}
+
+fn names_an_artifact(kind: &str) -> bool {
+    !kind.is_empty() && !IMAGES.contains(&kind)
+}
+
+/// Returns the highest level of x86-64 that this processor has, by the psABI.
+fn level_here() -> u32 {
+    macro_rules! has {
+        ($($feature:tt),*) => { $(std::arch::is_x86_feature_detected!($feature))&&* };
+    }
+    let second = has!("cmpxchg16b", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3");
+    let third = second && has!("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe");
+    let fourth = third && has!("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl");
+    1 + u32::from(second) + u32::from(third) + u32::from(fourth)
+}
+
+impl Index {
+    /// Returns the manifests for this machine's platform, the best first: those for every processor before those for better ones, and last
+    /// those that name no platform.
+    pub(crate) fn here(&self) -> Result<Vec<&Descriptor>, Error> {
+        let manifests = self.manifests.iter().take(MOST_MANIFESTS);
+        let mut found: Vec<_> = manifests.filter_map(|d| Some((d.rank()?, d))).collect();
+        found.sort_by_key(|(rank, _)| *rank);
+        if found.is_empty() {
+            return Err(self.nothing_here());
+        }
+        Ok(found.into_iter().map(|(_, descriptor)| descriptor).collect())
+    }
+
+    fn nothing_here(&self) -> Error {
+        let known: Vec<String> = self
+            .manifests
+            .iter()
+            .take(16)
+            .filter_map(|d| d.platform.as_ref())
+            .map(|p| format!("{}/{}", p.os, p.architecture).escape_default().to_string())
+            .collect();
+        let what_else = match known[..] {
+            [] => "and names no other platform".into(),
+            _ => format!("only for {}", known.join(", ")),
+        };
+        malformed("index", format!("it has nothing for linux/amd64, {what_else}"))
+    }
+}
+
+/// The search for the manifest of this machine, through indexes that lead to one another. Its caller fetches each document.
+pub(crate) struct Search {
+    /// What is left to look at, the next last, and how deep each lies.
+    left: Vec<(Descriptor, u32)>,
+    /// How many documents may still be looked at.
+    documents: u32,
+    /// Why an index led nowhere.
+    nothing: Option<Error>,
+}
+
+impl Search {
+    /// Begins with an index.
+    pub(crate) fn of(index: &Index) -> Result<Self, Error> {
+        let mut search = Self { left: Vec::new(), documents: MOST_DOCUMENTS, nothing: None };
+        search.enter(index, 1)?;
+        Ok(search)
+    }
+
+    /// Returns what is to be looked at next. It fails if nothing is left.
+    pub(crate) fn next(&mut self) -> Result<(Descriptor, u32), Error> {
+        let next = self.left.pop().filter(|_| self.documents > 0);
+        self.documents = self.documents.saturating_sub(1);
+        let too_many = || malformed("index", "too many indexes lead to one another");
+        next.ok_or_else(|| self.nothing.take().unwrap_or_else(too_many))
+    }
+
+    /// Goes on with what [`next`](Self::next) gave, if it is no image.
+    pub(crate) fn go_on(&mut self, document: Document, depth: u32) -> Result<Option<Manifest>, Error> {
+        match document {
+            Document::Manifest(manifest) if manifest.is_artifact() => {
+                let none =
+                    || malformed("index", "it leads to what is no image, as a signature, and to no image");
+                self.nothing.get_or_insert_with(none);
+            }
+            Document::Manifest(manifest) => return Ok(Some(manifest)),
+            Document::Index(_) if depth >= DEEPEST => {
+                return Err(malformed("index", "too many indexes lead to one another"));
+            }
+            Document::Index(index) => {
+                if let Err(error) = self.enter(&index, depth + 1) {
+                    // Another may have what this one has not.
+                    self.nothing.get_or_insert(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn enter(&mut self, index: &Index, depth: u32) -> Result<(), Error> {
+        let found = index.here()?;
+        self.left.extend(found.into_iter().rev().map(|descriptor| (descriptor.clone(), depth)));
+        Ok(())
     }
 }
 
 /// Parses a document whose length was bounded when it was read.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(what: &'static str, octets: &'a [u8]) -> Result<T, Error> {
-    serde_json::from_slice(octets).map_err(|e| malformed(what, e.to_string()))
+    serde_json::from_slice(octets).map_err(|e| match octets.trim_ascii_start() {
+        [b'<', ..] => malformed(what, "it is a page for browsers, as of a login or a proxy, and no document"),
+        _ => malformed(what, e.to_string()),
+    })
+}
+
+/// Reads `null` as if the field were not there, as engines do.
+pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 pub(crate) fn malformed(what: &'static str, why: impl Into<String>) -> Error {
@@ -127,10 +283,95 @@ mod tests {
         let here = descriptor(r#","platform":{"os":"linux","architecture":"amd64"}"#);
         let text = format!(r#"{{"schemaVersion":2,"manifests":[{arm},{here}]}}"#);
         let Document::Index(index) = Document::parse(text.as_bytes()).unwrap() else { panic!("no index") };
-        assert_eq!(index.here().unwrap().platform.as_ref().unwrap().architecture, "amd64");
+        assert_eq!(index.here().unwrap()[0].platform.as_ref().unwrap().architecture, "amd64");
         let text = format!(r#"{{"manifests":[{arm}]}}"#);
         let Document::Index(index) = Document::parse(text.as_bytes()).unwrap() else { panic!("no index") };
         assert!(index.here().unwrap_err().to_string().contains("linux/arm64"));
+        let Document::Index(index) = Document::parse(br#"{"manifests":[]}"#).unwrap() else {
+            panic!("no index")
+        };
+        assert!(index.here().unwrap_err().to_string().ends_with("and names no other platform"));
+    }
+
+    #[test]
+    fn what_every_processor_runs_goes_before_what_names_less() {
+        let of = |variant: &str| {
+            descriptor(&format!(r#","platform":{{"os":"linux","architecture":"amd64","variant":{variant}}}"#))
+        };
+        let ranks = |descriptors: &[String]| -> Vec<Option<u32>> {
+            let text = format!(r#"{{"manifests":[{}]}}"#, descriptors.join(","));
+            let Document::Index(index) = Document::parse(text.as_bytes()).unwrap() else {
+                panic!("no index")
+            };
+            index.manifests.iter().map(Descriptor::rank).collect()
+        };
+        let all = [of("null"), of("\"\""), of("\"v1\""), descriptor(""), of("\"v9\""), of("\"old\"")];
+        assert_eq!(ranks(&all), [Some(1), Some(1), Some(1), Some(u32::MAX), None, None]);
+        let artifact = descriptor(r#","artifactType":"application/spdx+json""#);
+        assert_eq!(ranks(&[artifact]), [None]);
+    }
+
+    #[test]
+    fn an_artifact_without_a_platform_does_not_end_the_search() {
+        let one = descriptor("");
+        let manifest = |kind: &str, of: &str| {
+            let config = one.replace("\"m\"", &format!("\"{of}\""));
+            Document::parse(format!(r#"{{{kind}"config":{config},"layers":[{one}]}}"#).as_bytes()).unwrap()
+        };
+        let index = format!(r#"{{"manifests":[{one},{one},{one}]}}"#);
+        let Document::Index(index) = Document::parse(index.as_bytes()).unwrap() else { panic!("no index") };
+        let mut search = Search::of(&index).unwrap();
+        let mut look = |document| {
+            let (_, depth) = search.next().unwrap();
+            search.go_on(document, depth).unwrap()
+        };
+        assert!(look(manifest("", EMPTY)).is_none());
+        assert!(look(manifest(r#""artifactType":"application/x","#, IMAGES[0])).is_none());
+        assert!(look(manifest(&format!(r#""artifactType":"{}","#, IMAGES[0]), IMAGES[0])).is_some());
+        assert!(search.next().unwrap_err().to_string().contains("no image"));
+    }
+
+    #[test]
+    fn an_index_of_another_machine_does_not_end_the_search() {
+        let arm = descriptor(r#","platform":{"os":"linux","architecture":"arm64"}"#);
+        let index = |inner: &[&str]| match Document::parse(
+            format!(r#"{{"manifests":[{}]}}"#, inner.join(",")).as_bytes(),
+        ) {
+            Ok(Document::Index(index)) => index,
+            _ => panic!("no index"),
+        };
+        let mut search = Search::of(&index(&[&descriptor(""), &descriptor("")])).unwrap();
+        let (_, depth) = search.next().unwrap();
+        assert!(search.go_on(Document::Index(index(&[&arm])), depth).unwrap().is_none());
+        assert!(search.next().is_ok());
+        assert!(search.next().unwrap_err().to_string().contains("linux/arm64"));
+    }
+
+    #[test]
+    fn what_is_null_is_as_if_it_were_not_there() {
+        let layer = descriptor(r#","annotations":null,"platform":null"#);
+        for text in [
+            format!(r#"{{"config":{layer},"layers":null,"manifests":null}}"#),
+            format!(r#"{{"config":{layer},"layers":[{layer}]}}"#),
+        ] {
+            assert!(matches!(Document::parse(text.as_bytes()), Ok(Document::Manifest(_))), "{text}");
+        }
+        assert!(parse::<SavedImage>("x", br#"{"Config":"c","RepoTags":null,"Layers":null}"#).is_ok());
+    }
+
+    #[test]
+    fn what_is_another_thing_is_named() {
+        let one = descriptor("");
+        let encrypted = one.replace("\"m\"", "\"application/vnd.oci.image.layer.v1.tar+gzip+encrypted\"");
+        for (text, why) in [
+            (format!(r#"{{"config":{one},"layers":[{encrypted}]}}"#), "tar+gzip+encrypted"),
+            (format!(r#"{{"config":{one},"layers":[],"manifests":[{one}]}}"#), "at once"),
+            (r#"{"schemaVersion":1,"fsLayers":[]}"#.into(), "schema 1"),
+            ("<!DOCTYPE html>".into(), "page for browsers"),
+        ] {
+            let error = Document::parse(text.as_bytes()).err().unwrap().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]

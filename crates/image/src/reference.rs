@@ -8,7 +8,7 @@ use std::str::FromStr;
 use crate::digest::Digest;
 use crate::error::Error;
 
-/// The tag of a reference without one.
+/// The tag of a reference without tag and digest.
 const LATEST: &str = "latest";
 /// The longest name and the longest tag, by the distribution specification.
 const LONGEST_NAME: usize = 255;
@@ -19,7 +19,8 @@ const LONGEST_TAG: usize = 128;
 pub struct Reference {
     registry: Option<String>,
     repository: String,
-    tag: String,
+    /// `latest` if nothing was given; `None` if there is a digest alone.
+    tag: Option<String>,
     digest: Option<Digest>,
 }
 
@@ -36,10 +37,10 @@ impl Reference {
         &self.repository
     }
 
-    /// Returns the tag, `latest` if none was given.
+    /// Returns the tag, `latest` if neither tag nor digest was given.
     #[must_use]
-    pub fn tag(&self) -> &str {
-        &self.tag
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
     }
 
     /// Returns the digest the manifest must have, if one was given.
@@ -48,18 +49,37 @@ impl Reference {
         self.digest.as_ref()
     }
 
-    /// Returns the name under which the store keeps an image: everything but the digest.
+    /// Whether a name of the store is of the same repository.
+    pub(crate) fn shares_repository(&self, name: &str) -> bool {
+        let other = name.parse::<Self>();
+        other.is_ok_and(|other| (&other.registry, &other.repository) == (&self.registry, &self.repository))
+    }
+
+    /// Returns what a registry is asked for: the digest, else the tag.
+    pub(crate) fn wanted(&self) -> String {
+        let digest = self.digest.as_ref().map(ToString::to_string);
+        digest.or_else(|| self.tag.clone()).unwrap_or_else(|| LATEST.into())
+    }
+
+    /// Returns the name under which the store keeps an image: without the digest if there is a tag. A digest alone claims no tag.
     #[must_use]
     pub fn name(&self) -> String {
         let registry = self.registry.as_ref().map(|r| format!("{r}/")).unwrap_or_default();
-        format!("{registry}{}:{}", self.repository, self.tag)
+        let last = match (&self.tag, &self.digest) {
+            (None, Some(digest)) => format!("@{digest}"),
+            (tag, _) => format!(":{}", tag.as_deref().unwrap_or(LATEST)),
+        };
+        format!("{registry}{}{last}", self.repository)
     }
 }
 
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
-        self.digest.as_ref().map_or(Ok(()), |digest| write!(f, "@{digest}"))
+        match (&self.tag, &self.digest) {
+            (Some(_), Some(digest)) => write!(f, "@{digest}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -87,8 +107,8 @@ fn parse(text: &str) -> Result<Reference, &'static str> {
         _ => (None, rest),
     };
     let (repository, tag) = match rest.rsplit_once(':') {
-        Some((repository, tag)) if !tag.contains('/') => (repository, tag),
-        _ => (rest, LATEST),
+        Some((repository, tag)) if !tag.contains('/') => (repository, Some(tag)),
+        _ => (rest, digest.is_none().then_some(LATEST)),
     };
     if let Some(registry) = registry {
         check_registry(registry)?;
@@ -101,15 +121,13 @@ fn parse(text: &str) -> Result<Reference, &'static str> {
             "a repository is lower-case letters, digits and `.`, `_`, `-` between them, in parts divided by `/`",
         );
     }
-    let first = tag.bytes().next();
-    let valid = tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
-    if !valid || tag.len() > LONGEST_TAG || !first.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_') {
+    if tag.is_some_and(|tag| !is_tag(tag)) {
         return Err("a tag is letters, digits, `_`, `.` and `-`, 128 of them at most");
     }
     Ok(Reference {
         registry: registry.map(Into::into),
         repository: repository.into(),
-        tag: tag.into(),
+        tag: tag.map(Into::into),
         digest,
     })
 }
@@ -132,6 +150,12 @@ fn check_registry(registry: &str) -> Result<(), &'static str> {
         Some(port) if digits(port) && port.parse::<u16>().is_ok() => Ok(()),
         Some(_) => Err("its registry's port is not a number from 1 to 65535"),
     }
+}
+
+fn is_tag(tag: &str) -> bool {
+    let first = tag.bytes().next();
+    let valid = tag.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+    valid && tag.len() <= LONGEST_TAG && first.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 /// Whether a part matches `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` of the distribution specification.
@@ -160,11 +184,14 @@ mod tests {
         ] {
             let reference: Reference = text.parse().unwrap();
             let parts = (reference.registry(), reference.repository(), reference.tag());
-            assert_eq!(parts, (registry, repository, tag), "{text}");
-            let pinned: Reference = format!("{text}@{digest}").parse().unwrap();
-            assert_eq!(pinned.digest(), Some(&digest));
-            assert_eq!(pinned.name(), reference.name());
+            assert_eq!(parts, (registry, repository, Some(tag)), "{text}");
+            let pinned: Reference = format!("{}@{digest}", reference.name()).parse().unwrap();
+            assert_eq!((pinned.digest(), pinned.name()), (Some(&digest), reference.name()));
+            assert_eq!(pinned.to_string(), format!("{}@{digest}", reference.name()));
         }
+        let alone: Reference = format!("host.example/a@{digest}").parse().unwrap();
+        assert_eq!((alone.tag(), alone.name()), (None, format!("host.example/a@{digest}")));
+        assert_eq!((alone.to_string(), alone.wanted()), (alone.name(), digest.to_string()));
     }
 
     #[test]

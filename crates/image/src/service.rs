@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::manifest::malformed;
+use crate::manifest::{malformed, or_default};
 
 /// How many volumes, and how many ports, an image may name.
 const MOST_VOLUMES: usize = 64;
@@ -22,6 +22,8 @@ const SIGNALS: [&str; 31] = [
     "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
     "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
+/// Further names of some of them.
+const ALIASES: [(&str, &str); 3] = [("IOT", "ABRT"), ("POLL", "IO"), ("CLD", "CHLD")];
 /// The first and the last real-time signal.
 const REAL_TIME: (i32, i32) = (34, 64);
 const NANOSECONDS: u64 = 1_000_000;
@@ -38,6 +40,8 @@ pub struct Service {
     pub stop_signal: Option<i32>,
     /// Its health check.
     pub health: Option<HealthCheck>,
+    /// Whether it has a health check that is none. That counts only where the check is to be used.
+    pub health_is_malformed: bool,
 }
 
 /// A command that exits with 0 if the service is healthy.
@@ -65,7 +69,9 @@ pub(crate) struct RawService {
 #[serde(rename_all = "PascalCase", default)]
 struct RawHealth {
     test: Option<Vec<String>>,
+    #[serde(deserialize_with = "or_default")]
     interval: i64,
+    #[serde(deserialize_with = "or_default")]
     timeout: i64,
 }
 
@@ -99,8 +105,9 @@ impl Service {
                     })?)
                 }
             };
-        let health = raw.healthcheck.map(RawHealth::compile).transpose()?.flatten();
-        Ok(Self { volumes, ports, stop_signal, health })
+        let health = raw.healthcheck.map_or(Ok(None), RawHealth::compile);
+        let health_is_malformed = health.is_err();
+        Ok(Self { volumes, ports, stop_signal, health: health.unwrap_or_default(), health_is_malformed })
     }
 
     /// Writes these settings into an image's configuration.
@@ -128,9 +135,13 @@ impl Service {
     }
 }
 
+/// A health check is no command.
+struct Malformed;
+
 impl RawHealth {
-    /// Returns `None` if the check is disabled, or inherited from a base image, which this document does not name.
-    fn compile(self) -> Result<Option<HealthCheck>, Error> {
+    /// Returns `None` if the check is disabled, or inherited from a base image, which this document does not name; an error if it is no
+    /// command.
+    fn compile(self) -> Result<Option<HealthCheck>, Malformed> {
         let test = self.test.unwrap_or_default();
         let words = match test.first().map(String::as_str) {
             None | Some("NONE") => return Ok(None),
@@ -144,7 +155,7 @@ impl RawHealth {
         let told =
             words.first().is_some_and(|word| !word.is_empty()) && words.last() != Some(&"-c".to_owned());
         if !told || words.len() > MOST_WORDS || words.iter().any(|word| word.contains('\0')) {
-            return Err(malformed("configuration", "its health check is no command"));
+            return Err(Malformed);
         }
         let milliseconds = |text: i64| u64::try_from(text).unwrap_or(0) / NANOSECONDS;
         let (interval, timeout) = (milliseconds(self.interval), milliseconds(self.timeout));
@@ -170,10 +181,19 @@ pub fn signal(text: &str) -> Option<i32> {
     }
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
-    if let Some(beyond) = name.strip_prefix("RTMIN") {
-        let beyond: i32 = if beyond.is_empty() { 0 } else { beyond.strip_prefix('+')?.parse().ok()? };
-        return REAL_TIME.0.checked_add(beyond).filter(|number| (REAL_TIME.0..=REAL_TIME.1).contains(number));
+    let (first, last) = REAL_TIME;
+    let beyond = |rest: &str, sign| match rest.strip_prefix(sign) {
+        None if rest.is_empty() => Some(0),
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse::<i32>().ok(),
+        _ => None,
+    };
+    if let Some(rest) = name.strip_prefix("RTMIN") {
+        return first.checked_add(beyond(rest, '+')?).filter(|number| *number <= last);
     }
+    if let Some(rest) = name.strip_prefix("RTMAX") {
+        return last.checked_sub(beyond(rest, '-')?).filter(|number| *number >= first);
+    }
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, known)| known);
     (1..).zip(SIGNALS).find(|(_, known)| *known == name).map(|(number, _)| number)
 }
 
@@ -214,12 +234,25 @@ mod tests {
     fn signals_have_names_and_numbers() {
         for (text, number) in
             [("SIGTERM", 15), ("quit", 3), ("9", 9), ("SIGRTMIN+3", 37), ("RTMIN", 34), ("SYS", 31)]
+                .into_iter()
+                .chain([("SIGRTMAX", 64), ("RTMAX-1", 63), ("SIGIOT", 6), ("POLL", 29), ("SIGCLD", 17)])
         {
             assert_eq!(signal(text), Some(number), "{text}");
         }
-        for text in
-            ["", "SIG", "0", "65", "-1", "+1", "SIGRTMIN+31", "RTMIN-1", "SIGNONE", "RTMIN+99999999999"]
-        {
+        for text in [
+            "",
+            "SIG",
+            "0",
+            "65",
+            "-1",
+            "+1",
+            "SIGRTMIN+31",
+            "RTMIN-1",
+            "SIGNONE",
+            "RTMIN+99999999999",
+            "RTMAX-31",
+            "RTMAX+1",
+        ] {
             assert_eq!(signal(text), None, "{text}");
         }
     }
@@ -232,11 +265,12 @@ mod tests {
             r#"{"Volumes":{"/a/../b":{}}}"#,
             r#"{"Volumes":{"/a\u0000b":{}}}"#,
             r#"{"StopSignal":"SIGNONE"}"#,
-            r#"{"Healthcheck":{"Test":["CMD"]}}"#,
-            r#"{"Healthcheck":{"Test":["CMD-SHELL"]}}"#,
-            r#"{"Healthcheck":{"Test":["rm"]}}"#,
         ] {
             assert!(compiled(text).is_err(), "{text}");
+        }
+        for test in [r#"["CMD"]"#, r#"["CMD-SHELL"]"#, r#"["rm"]"#] {
+            let service = compiled(&format!(r#"{{"Healthcheck":{{"Test":{test}}}}}"#)).unwrap();
+            assert!(service.health_is_malformed && service.health.is_none(), "{test}");
         }
         let many: Vec<String> = (0..=MOST_VOLUMES).map(|n| format!("\"/v{n}\":{{}}")).collect();
         assert!(compiled(&format!("{{\"Volumes\":{{{}}}}}", many.join(","))).is_err());

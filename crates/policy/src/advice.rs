@@ -21,7 +21,7 @@ pub(crate) fn remember_nearest(
     let is_nearer = nearest.as_ref().is_none_or(|other| distance(guard) < distance(other.guard));
     if is_nearer {
         let denial = Denial::new(guard, reason).with_rule(rule.name.as_str());
-        *nearest = Some(denial.with_hint(short_hint(guard, asked)));
+        *nearest = Some(denial.with_hint(short_hint(guard, rule, asked)));
     }
 }
 
@@ -40,10 +40,10 @@ pub(crate) fn not_allowed(asked: &Asked) -> Denial {
 }
 
 /// Returns the smallest change that makes a rule match whose host already matches.
-fn short_hint(guard: Guard, asked: &Asked) -> Hint {
+fn short_hint(guard: Guard, rule: &AllowRule, asked: &Asked) -> Hint {
     match (guard, &asked.view) {
         (Guard::Method, View::Request { method, .. }) => {
-            Hint::Edit(format!("add \"{method}\" to the methods of that rule"))
+            Hint::Edit(format!("add \"{method}\" to the methods of {}", rule.name))
         }
         (Guard::Path | Guard::SchemeNotAllowed, View::Request { scheme, path, .. }) => {
             let port =
@@ -54,11 +54,23 @@ fn short_hint(guard: Guard, asked: &Asked) -> Hint {
                 Ok(()) if path.as_str().contains('*') => {
                     "`*` stands for more in a rule: none can name this path alone".into()
                 }
-                Ok(()) => Hint::rule(url),
+                Ok(()) => rule_like(rule, url),
             }
+        }
+        _ if rule.addresses.is_some() && asked.plane != Plane::Dns => {
+            rule_like(rule, format!("{}:{}", asked.host, asked.port))
         }
         _ => allow_hint(asked),
     }
+}
+
+/// Returns the hint to add a rule for a target beside one for the same host. Where that lists the host's addresses, a rule without
+/// them would lead nowhere.
+fn rule_like(near: &AllowRule, target: String) -> Hint {
+    let Some(addresses) = &near.addresses else { return Hint::rule(target) };
+    let list: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    let list = list.join(", ");
+    Hint::Edit(format!("write a rule for {target} with `addresses = [{list}]`, as {} has them", near.name))
 }
 
 /// Returns the exact command that would allow the request. An IP address has one only if a rule may name it.
@@ -68,11 +80,62 @@ fn allow_hint(asked: &Asked) -> Hint {
             Hint::Advice(format!("no rule can open {address}: it is {}", AddressClass::of(address)))
         }
         // A DNS question does not say which port the name is for.
-        _ if asked.plane == Plane::Dns => Hint::rule(asked.host.to_string()),
+        _ if asked.plane == Plane::Dns => Hint::rule_at_some_port(asked.host.to_string()),
         _ => rule_for(&asked.host, asked.port),
     }
 }
 
 pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
     Hint::rule(format!("{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::Layers;
+    use crate::origin::Origin;
+    use crate::rules::Policy;
+    use crate::target::{Method, Target};
+
+    fn policy() -> Policy {
+        let rules = "egress.allow = [{ url = \"https://api.example.com/*\", methods = [\"GET\"] }]";
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
+        layers.compile().unwrap().policy
+    }
+
+    #[test]
+    fn an_edit_names_the_rule_and_its_file() {
+        let target = Target::parse("https://api.example.com/x").unwrap();
+        let asked = Asked::request(Plane::Forward, Method::parse("DELETE").unwrap(), &target);
+        let hint = policy().decide(&asked).unwrap_err().hint.unwrap().to_string();
+        assert_eq!(hint, "add \"DELETE\" to the methods of egress.allow[0] in file");
+    }
+
+    #[test]
+    fn a_rule_beside_one_with_addresses_needs_them_too() {
+        let rules = "egress.allow = [{ url = \"https://priv.example.com/x/*\", addresses = [\"10.0.0.5\"] }]";
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        for (target, named) in [
+            ("https://priv.example.com/y", "https://priv.example.com/y"),
+            ("https://priv.example.com:8443/x/1", "priv.example.com:8443"),
+        ] {
+            let asked = Target::parse(target).unwrap();
+            let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &asked);
+            let hint = policy.decide(&asked).unwrap_err().hint.unwrap();
+            let text = format!(
+                "write a rule for {named} with `addresses = [\"10.0.0.5\"]`, as egress.allow[0] in file has them"
+            );
+            assert_eq!(hint, Hint::Edit(text));
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_port_is_told_of_the_port() {
+        let name = crate::hostname::Hostname::parse("git.example.org").unwrap();
+        let hint = policy().decide_name(&name).unwrap_err().hint.unwrap().to_string();
+        assert_eq!(hint, "lockgate policy allow git.example.org (add :PORT if it is neither 80 nor 443)");
+    }
 }

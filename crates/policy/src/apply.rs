@@ -268,19 +268,20 @@ fn rule_name(origin: &Origin, field: &str) -> RuleName {
 }
 
 /// Compiles a layer's providers: the built-in ones that it names, then those that it declares. A declared provider, of this layer
-/// or of one before, is in force whether or not it is named as well.
+/// or of one before, is in force whether or not it is named as well: a name does not replace what a layer before means by it.
 fn compile_providers(
     origin: &str,
     config: &RunConfig,
     known: &Policy,
 ) -> Result<Vec<Arc<Provider>>, ConfigError> {
     let mut providers: Vec<Arc<Provider>> = Vec::new();
-    let is_written = |name: &str| {
-        config.provider.iter().any(|own| own.id == name)
-            || known.providers().any(|own| own.id().as_str() == name)
+    let is_in_force = |name: &str| match config.provider.iter().any(|own| own.id == name) {
+        // Which of the two is meant, the layer itself has to say.
+        true => !preset::is_provider(name),
+        false => known.providers().any(|own| own.id().as_str() == name),
     };
     for (index, name) in config.providers.iter().enumerate() {
-        if !preset::is_provider(name) && is_written(name) {
+        if is_in_force(name) {
             continue;
         }
         let known = preset::provider(name, origin, &format!("providers[{index}]"))?;
@@ -317,7 +318,8 @@ fn apply_proxies(origin: &Origin, config: &RunConfig, proxies: &mut Proxies) -> 
     }
     for (index, host) in config.egress.no_proxy.iter().enumerate() {
         let bad = |why| ConfigError::new(&named, format!("egress.no_proxy[{index}]"), why);
-        proxies.direct.push(HostPattern::parse(host).map_err(bad)?);
+        // As wide as a deny rule: past the proxy, nothing is allowed that the policy does not allow.
+        proxies.direct.push(HostPattern::parse_within(host, Width::Closing).map_err(bad)?);
     }
     match config.egress.proxy.as_deref() {
         None => {}

@@ -66,7 +66,7 @@ pub struct Asked {
     pub port: Port,
     /// What is visible of it.
     pub view: View,
-    /// The provider that the request names. If it names one, only that provider's URIs are considered.
+    /// The provider that the request names, in words or by its placeholder. If it names one, only that provider's URIs are considered.
     pub provider: Option<ProviderId>,
 }
 

@@ -62,6 +62,7 @@ impl Layers {
         settle::companions(&mut spec)?;
         expose::settle(&self.0, &mut spec)?;
         settle::inbound(&spec)?;
+        settle::names(&mut spec);
         settle::budget(&mut spec);
         Ok(spec)
     }

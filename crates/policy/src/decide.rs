@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::address::AddressClass;
 use crate::advice::{not_allowed, remember_nearest, rule_for};
 use crate::asked::{Asked, View};
-use crate::denial::{Denial, Guard};
+use crate::denial::{Denial, Guard, MANAGED};
 use crate::denied_addresses::DeniedAddresses;
 use crate::hint::Hint;
 use crate::hostname::Host;
@@ -29,6 +29,7 @@ pub struct Grant {
     carriage: Carriage,
     addresses: Option<Arc<[IpAddr]>>,
     provider: Option<Arc<Provider>>,
+    metered_as: Option<Arc<Provider>>,
     bound: bool,
     refuses_own_credentials: bool,
     message_wise: bool,
@@ -43,6 +44,13 @@ impl Grant {
     #[must_use]
     pub fn provider(&self) -> Option<&Arc<Provider>> {
         self.provider.as_ref()
+    }
+
+    /// Returns the provider as whose the request is metered. An agent cannot avoid its budget by the placeholder of another provider with
+    /// the same URI.
+    #[must_use]
+    pub fn metered_as(&self) -> Option<&Arc<Provider>> {
+        self.metered_as.as_ref()
     }
 
     /// Returns whether a credential is bound to the host, be it for other requests: what they store there, this one may be answered.
@@ -109,7 +117,8 @@ impl Grant {
     pub fn vet(&self, found: &[IpAddr]) -> Result<(), Denial> {
         if found.is_empty() {
             return Err(Denial::new(Guard::NoAddress, format!("{} has no address", self.host))
-                .with_rule(self.rule.as_str()));
+                .with_rule(self.rule.as_str())
+                .with_hint("see that the name is the one you mean"));
         }
         for address in found {
             let refuse =
@@ -119,7 +128,7 @@ impl Grant {
             ceiling
                 .and_then(|ceiling| ceiling.denied_addresses.as_deref())
                 .map_or(Ok(()), refuse)
-                .map_err(managed)?;
+                .map_err(Denial::managed)?;
             let class = AddressClass::of(*address);
             let named = self.names(*address) && class.may_be_named();
             if !class.is_public() && !named {
@@ -237,20 +246,22 @@ impl Policy {
         }
         let mut nearest: Option<Denial> = None;
         // A bound credential comes first: a wider rule for the same host must not lead around it (C22).
+        if let Some((provider, rule)) = self.narrowest_for(asked) {
+            return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
+        }
         for provider in &self.providers {
             for rule in &provider.rules {
                 match rule.reach.fit(asked) {
-                    Fit::Full(Carriage::Request) => {
-                        return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
-                    }
                     Fit::Full(_) => return Ok(self.grant(asked, rule, Carriage::Terminated, None)),
                     Fit::Short(guard, reason) => remember_nearest(&mut nearest, guard, reason, rule, asked),
                     Fit::None => {}
                 }
             }
         }
+        // A wider rule does not know where the name leads, and may not lead to a private address.
+        let is_placed = self.places(&asked.host, asked.port);
         let mut terminated = None;
-        for rule in &self.allow {
+        for rule in self.allow.iter().filter(|rule| !is_placed || rule.addresses.is_some()) {
             match rule.reach.fit(asked) {
                 // A later rule may let the connection pass unterminated.
                 Fit::Full(Carriage::Terminated) => terminated = terminated.or(Some(rule)),
@@ -260,7 +271,7 @@ impl Policy {
             }
         }
         let unrequested = self.deny_unrequested_search(&asked.host);
-        if self.is_open() && unrequested.is_none() {
+        if self.is_open() && unrequested.is_none() && !is_placed {
             let carriage = match asked.view {
                 View::Request { .. } => Carriage::Request,
                 View::Tls => Carriage::Tls,
@@ -317,7 +328,9 @@ impl Policy {
             Host::Address(address) => Some(Arc::from([address])),
             Host::Name(_) => rule.addresses.clone(),
         };
-        Grant { addresses, provider: provider.cloned(), ..self.grant_by(asked, rule.name.clone(), carriage) }
+        let metered_as = provider.and_then(|provider| self.metered_as(provider, asked)).cloned();
+        let provider = provider.cloned();
+        Grant { addresses, provider, metered_as, ..self.grant_by(asked, rule.name.clone(), carriage) }
     }
 
     fn grant_by(&self, asked: &Asked, rule: RuleName, carriage: Carriage) -> Grant {
@@ -335,6 +348,7 @@ impl Policy {
             carriage,
             addresses: None,
             provider: None,
+            metered_as: None,
             bound,
             refuses_own_credentials,
             message_wise,
@@ -349,22 +363,23 @@ impl Policy {
 /// not another URI of a provider that it declares. A name leads nowhere but where it resolves to, or the managed policy says.
 fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<Grant, Denial> {
     let known = ceiling.without_unknown_provider(asked);
-    let most = ceiling.decide(&known).map_err(managed)?;
+    let most = ceiling.decide(&known).map_err(Denial::managed)?;
     grant.bound |= most.bound;
     grant.refuses_own_credentials |= most.refuses_own_credentials;
     grant.message_wise &= most.message_wise;
+    grant.metered_as = grant.metered_as.or_else(|| most.metered_as.clone());
     if let (Some(own), Some(bound)) = (&grant.provider, ceiling.provider_like(&grant)) {
         let within = bound.rules.iter().any(|rule| matches!(rule.reach.fit(&known), Fit::Full(_)));
         if !within {
             let reason = format!("the managed policy authorizes `{}` elsewhere", own.id());
-            return Err(managed(Denial::new(Guard::NotAuthorized, reason)));
+            return Err(Denial::new(Guard::NotAuthorized, reason).managed());
         }
     }
     match (&grant.addresses, &asked.host) {
         (Some(addresses), Host::Name(_)) if !ceiling.is_open() => {
-            most.vet_listed(addresses).map_err(managed)?
+            most.vet_listed(addresses).map_err(Denial::managed)?
         }
-        (Some(addresses), _) => most.vet(addresses).map_err(managed)?,
+        (Some(addresses), _) => most.vet(addresses).map_err(Denial::managed)?,
         (None, _) => {}
     }
     grant.carriage = match (most.carriage, grant.carriage) {
@@ -376,18 +391,6 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
     Ok(grant)
 }
 
-/// The hint of every denial by a managed policy.
-const MANAGED: &str = "only whoever keeps the managed policy of this machine can open it";
-
-pub(crate) fn managed(inner: Denial) -> Denial {
-    Denial {
-        guard: Guard::Managed,
-        reason: format!("the managed policy does not allow it: {}", inner.reason),
-        ..inner
-    }
-    .with_hint(MANAGED)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,6 +399,52 @@ mod tests {
     use crate::origin::Origin;
     use crate::path::Path;
     use crate::target::{Method, Scheme};
+
+    #[test]
+    fn only_rules_that_list_addresses_allow_anything_where_one_does() {
+        let placed = "{ url = \"https://priv.corp.example:39443/x/*\", addresses = [\"127.0.0.1\"] }";
+        let wide = "{ host = \"**.corp.example\", ports = [443, 39443] }";
+        let allow = |rules: &[&str]| format!("egress.allow = [{}]", rules.join(", "));
+        let open = "egress.default = \"open-internet\"\n";
+        for layers_of in [
+            vec![allow(&[placed, wide])],
+            vec![allow(&[wide, placed])],
+            vec![allow(&[wide]), allow(&[placed])],
+            vec![allow(&[placed]), allow(&[wide])],
+            vec![format!("{open}{}", allow(&[placed]))],
+        ] {
+            let mut layers = Layers::default();
+            for text in &layers_of {
+                layers.push(Origin::Named("file".into()), toml::from_str(text).unwrap());
+            }
+            let policy = layers.compile().unwrap().policy;
+            let at = |host: &str, port: &str, view: View| {
+                let (host, port) = (Host::parse(host).unwrap(), Port::parse(port).unwrap());
+                let granted = policy.decide(&Asked::connection(Plane::Forward, host, port, view));
+                let seen = granted.map(|it| (it.carriage(), it.addresses().map(<[IpAddr]>::to_vec)));
+                seen.map_err(|denial| denial.guard)
+            };
+            let get = |path: &str| View::Request {
+                scheme: Scheme::Https,
+                method: Method::parse("GET").unwrap(),
+                path: Path::new(path),
+            };
+            let here = || Some(vec!["127.0.0.1".parse().unwrap()]);
+            let name = "priv.corp.example";
+            for view in [View::Opaque, View::Tls] {
+                assert_eq!(at(name, "39443", view), Ok((Carriage::Terminated, here())), "{layers_of:?}");
+            }
+            assert_eq!(at(name, "39443", get("/x/1")), Ok((Carriage::Request, here())), "{layers_of:?}");
+            assert_eq!(at(name, "39443", get("/y")), Err(Guard::Path), "{layers_of:?}");
+            // At its other ports, and for other names, the wider one decides as ever.
+            assert_eq!(at(name, "443", View::Opaque), Ok((Carriage::Any, None)), "{layers_of:?}");
+            assert_eq!(
+                at("b.corp.example", "39443", View::Opaque),
+                Ok((Carriage::Any, None)),
+                "{layers_of:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_name_leads_nowhere_but_where_the_managed_policy_lets_it() {

@@ -2,7 +2,6 @@
 
 use crate::advice::not_allowed;
 use crate::asked::{Asked, Plane, View};
-use crate::decide::managed;
 use crate::denial::{Denial, Guard};
 use crate::hostname::{Host, Hostname};
 use crate::pattern::is_reserved;
@@ -31,7 +30,7 @@ impl Policy {
             return Ok(companion.rule());
         }
         if let Some(ceiling) = &self.ceiling {
-            ceiling.decide_name(name).map_err(managed)?;
+            ceiling.decide_name(name).map_err(Denial::managed)?;
         }
         let bound = self.providers.iter().flat_map(|provider| &provider.rules);
         match bound.chain(&self.allow).find(|rule| rule.reach.host.matches(&asked.host)) {

@@ -67,7 +67,7 @@ pub enum Guard {
     Budget,
     /// The provider's rate limit is exceeded.
     RateLimit,
-    /// A connection from outside has a source address that is not declared.
+    /// A connection from outside has a source address that is not declared, or a web page in a browser asks the gateway.
     Source,
     /// The audit cannot be written. A request that cannot be recorded is not allowed.
     Audit,
@@ -114,6 +114,14 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Returns whether it tells of a failure and not of the policy: a rule allows the request, and there is no way to where it goes.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        self == Self::NoAddress
+    }
+}
+
 impl fmt::Display for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.code())
@@ -152,7 +160,17 @@ impl Denial {
         self.rule = Some(rule.into());
         self
     }
+
+    /// Makes it a denial by the managed policy, whose guard refused.
+    #[must_use]
+    pub(crate) fn managed(self) -> Self {
+        let reason = format!("the managed policy does not allow it: {}", self.reason);
+        Self { guard: Guard::Managed, reason, ..self }.with_hint(MANAGED)
+    }
 }
+
+/// The hint of every denial by a managed policy.
+pub(crate) const MANAGED: &str = "only whoever keeps the managed policy of this machine can open it";
 
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

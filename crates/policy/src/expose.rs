@@ -3,25 +3,26 @@
 //! Each variable is named by itself; no setting exposes several. Only a variable of one of the run's providers can be exposed.
 //! This module never holds the credential itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::ConfigError;
 use crate::layer::Layer;
 use crate::origin::Origin;
+use crate::preset::provider_variables;
 use crate::spec::RunSpec;
-use crate::written::VariableConfig;
+use crate::written::{RunConfig, VariableConfig};
 
 /// Returns whether a layer exposes any credential.
 pub(crate) fn is_asked(variables: &BTreeMap<String, VariableConfig>) -> bool {
     variables.values().any(|VariableConfig { expose }| *expose == Some(true))
 }
 
-/// Marks the providers whose variables are exposed. The last layer that names a variable decides, but no layer can expose one that
-/// a managed policy keeps in.
+/// Marks the providers whose variables are exposed. The last layer that names a variable decides, but no layer can expose the
+/// credential that a managed policy keeps in, by whichever of its variables.
 pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigError> {
     let mut asked: BTreeMap<&str, &Origin> = BTreeMap::new();
-    let mut kept: BTreeMap<&str, &Origin> = BTreeMap::new();
+    let mut kept: BTreeMap<String, (&Origin, &str)> = BTreeMap::new();
     for Layer { origin, config } in layers {
         for (name, variable) in &config.env.variable {
             match variable.expose {
@@ -30,17 +31,13 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
                 None => {}
             }
             if variable.expose == Some(false) && matches!(origin, Origin::Managed(_)) {
-                kept.insert(name, origin);
+                let ids = providers_of(name, config, spec)?.into_iter();
+                kept.extend(ids.map(|id| (id, (origin, name.as_str()))));
             }
         }
     }
     for (name, origin) in asked {
         let field = format!("env.variable.{}", name.escape_default());
-        if let Some(managed) = kept.get(name) {
-            let problem = format!("{managed} keeps its credential out of the sandbox");
-            return Err(ConfigError::new(&origin.to_string(), field, problem)
-                .with_hint("leave `expose` out; the placeholder is good wherever the credential is"));
-        }
         // If several providers have the variable, it would hold the placeholder of the last.
         let provider =
             spec.policy.providers.iter_mut().rfind(|it| it.environment().iter().any(|n| n == name));
@@ -49,6 +46,14 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
                 "no provider of this run has a variable of that name, so there is nothing to expose";
             return Err(ConfigError::new(&origin.to_string(), field, problem).with_hint(what_is_there(spec)));
         };
+        if let Some((managed, by)) = kept.get(provider.id().as_str()) {
+            let problem = format!(
+                "{managed} keeps its credential out of the sandbox, that of `{}`, by `env.variable.{by}`",
+                provider.id()
+            );
+            return Err(ConfigError::new(&origin.to_string(), field, problem)
+                .with_hint("leave `expose` out; the placeholder is good wherever the credential is"));
+        }
         spec.notices.push(format!(
             "`{name}` holds the credential of `{}` itself, not a placeholder, because `expose` asks for it: whatever runs inside can \
              read it, keep it, and send it to any host that this run may reach. Leave `expose` out unless a tool computes with the \
@@ -58,6 +63,17 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
         Arc::make_mut(provider).exposed.push(name.to_owned());
     }
     Ok(())
+}
+
+/// Returns the providers that have a variable: those that ship, that the managed policy declares, and that the run has.
+fn providers_of(name: &str, managed: &RunConfig, spec: &RunSpec) -> Result<BTreeSet<String>, ConfigError> {
+    let has = |variables: &[String]| variables.iter().any(|variable| variable == name);
+    let shipped = provider_variables()?.into_iter().filter(|(_, variables)| has(variables));
+    let declared =
+        managed.provider.iter().filter(|own| own.env.as_ref().is_some_and(|env| has(env.as_slice())));
+    let used = spec.policy.providers().filter(|provider| has(provider.environment()));
+    let ids = shipped.map(|(id, _)| id.to_string()).chain(declared.map(|own| own.id.clone()));
+    Ok(ids.chain(used.map(|provider| provider.id().to_string())).collect())
 }
 
 /// Returns a hint that lists the run's provider variables.
@@ -120,6 +136,35 @@ mod tests {
         assert!(error.to_string().contains("/etc/policy keeps its credential out"), "{error}");
         assert!(compile(&[(managed, KEPT), (named(), EXPOSED), (Origin::Flags, KEPT)]).is_ok());
         assert!(compile(&[(named(), KEPT)]).is_ok(), "what says no needs no provider");
+    }
+
+    #[test]
+    fn a_managed_policy_keeps_the_credential_in_and_not_a_name() {
+        let managed = || (Origin::Managed("/etc/policy".into()), KEPT);
+        let own = "[[provider]]\nid = \"github\"\nauthorized_uris = [\"https://ghe.corp.example/*\"]\nenv = \"X\"\n";
+        for (text, name) in [
+            ("providers = [\"github\"]\nenv.variable.GH_TOKEN = { expose = true }".to_owned(), "GH_TOKEN"),
+            (format!("{own}[env.variable.X]\nexpose = true"), "X"),
+            (
+                own.replace("github", "mine").replace("\"X\"", "[\"X\", \"GITHUB_TOKEN\"]")
+                    + "[env.variable.X]\nexpose = true",
+                "X",
+            ),
+        ] {
+            let error = compile(&[managed(), (named(), &text)]).unwrap_err();
+            assert_eq!(error.field, format!("env.variable.{name}"), "{text}");
+            assert!(error.problem.contains("by `env.variable.GITHUB_TOKEN`"), "{error}");
+            assert!(compile(&[(named(), &text)]).is_ok(), "the control");
+        }
+        // What it declares itself, it keeps in under every name that a later layer gives it.
+        let declared = own.replace("github", "mine").replace("\"X\"", "\"MINE\"")
+            + "[env.variable.MINE]\nexpose = false";
+        let later = own.replace("github", "mine") + "[env.variable.X]\nexpose = true";
+        let error =
+            compile(&[(Origin::Managed("/etc/policy".into()), &declared), (named(), &later)]).unwrap_err();
+        assert!(error.problem.contains("`mine`"), "{error}");
+        let other = "providers = [\"openai\"]\nenv.variable.OPENAI_API_KEY = { expose = true }";
+        assert!(compile(&[managed(), (named(), other)]).is_ok());
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Hint {
     Command(String),
     /// An edit of a rule that would allow it.
     Edit(String),
+    /// To ask again after so many seconds.
+    Wait(u64),
     /// Other advice, or the statement that nothing can allow it.
     Advice(String),
 }
@@ -25,14 +27,46 @@ pub enum Hint {
 pub struct SuggestedRule {
     /// The host or URL, as it is written in a rule.
     pub target: String,
+    /// Whether it names the port that is asked for.
+    pub port: SuggestedPort,
     /// The policy that the rule goes into, if it is not the one that is found by itself.
     pub file: Option<String>,
+}
+
+/// Whether the port of what was denied is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuggestedPort {
+    /// The rule names it.
+    Named,
+    /// It is not known, as after a question for a name: the rule is for the ports of the web.
+    Unknown,
+}
+
+impl SuggestedPort {
+    /// Returns what a person is told behind the rule, if they must look for the port themselves.
+    #[must_use]
+    pub fn remark(self) -> &'static str {
+        match self {
+            Self::Named => "",
+            Self::Unknown => " (add :PORT if it is neither 80 nor 443)",
+        }
+    }
 }
 
 impl Hint {
     /// Returns the hint to add a rule for a host or a URL.
     pub fn rule(target: impl Into<String>) -> Self {
-        Self::Rule(Box::new(SuggestedRule { target: target.into(), file: None }))
+        Self::rule_with(target.into(), SuggestedPort::Named)
+    }
+
+    /// Returns the hint to add a rule for a host that is asked for at a port that is not known.
+    pub(crate) fn rule_at_some_port(host: impl Into<String>) -> Self {
+        Self::rule_with(host.into(), SuggestedPort::Unknown)
+    }
+
+    fn rule_with(target: String, port: SuggestedPort) -> Self {
+        Self::Rule(Box::new(SuggestedRule { target, port, file: None }))
     }
 
     /// Returns whether the hint would allow the request. Such a hint is useless if a managed policy does not allow the request either.
@@ -40,7 +74,7 @@ impl Hint {
     pub fn allows(&self) -> bool {
         match self {
             Self::Rule(_) | Self::Command(_) | Self::Edit(_) => true,
-            Self::Advice(_) => false,
+            Self::Wait(_) | Self::Advice(_) => false,
         }
     }
 
@@ -48,11 +82,10 @@ impl Hint {
     #[must_use]
     pub fn map(self, change: impl FnOnce(String) -> String) -> Self {
         match self {
-            Self::Rule(rule) => {
-                Self::Rule(Box::new(SuggestedRule { target: change(rule.target), file: rule.file }))
-            }
+            Self::Rule(rule) => Self::Rule(Box::new(SuggestedRule { target: change(rule.target), ..*rule })),
             Self::Command(text) => Self::Command(change(text)),
             Self::Edit(text) => Self::Edit(change(text)),
+            Self::Wait(seconds) => Self::Wait(seconds),
             Self::Advice(text) => Self::Advice(change(text)),
         }
     }
@@ -62,6 +95,7 @@ impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(rule) => rule.fmt(f),
+            Self::Wait(seconds) => write!(f, "ask again in {seconds} s"),
             Self::Command(text) | Self::Edit(text) | Self::Advice(text) => f.write_str(text),
         }
     }
@@ -73,7 +107,8 @@ impl fmt::Display for SuggestedRule {
         if let Some(file) = &self.file {
             write!(f, "--policy {} ", shell_word(file))?;
         }
-        f.write_str(&shell_word(&self.target))
+        f.write_str(&shell_word(&self.target))?;
+        f.write_str(self.port.remark())
     }
 }
 

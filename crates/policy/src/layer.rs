@@ -34,8 +34,19 @@ pub struct Merged {
     pub field: String,
     /// Its value; for a list, the elements that the layer adds.
     pub value: toml::Value,
-    /// The layer that gave it.
+    /// The layer that gave it, or `default`.
     pub origin: String,
+}
+
+/// The origin of what no layer sets.
+const DEFAULT: &str = "default";
+
+impl Merged {
+    /// Whether no layer sets it.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.origin == DEFAULT
+    }
 }
 
 impl Layers {
@@ -71,43 +82,44 @@ impl Layers {
         }
     }
 
-    /// Returns every field that a layer sets, with its value and that layer, after the most important defaults.
+    /// Returns every field that a layer sets, with its value and that layer, and each default that no layer overrides.
     #[must_use]
     pub fn origins(&self) -> Vec<Merged> {
-        let mut rows = defaults();
+        let mut rows = Vec::new();
+        if let Some(defaults) = self.defaults() {
+            list(&defaults, DEFAULT, &mut rows);
+        }
         for layer in &self.0 {
-            let Ok(toml::Value::Table(table)) = toml::Value::try_from(&layer.config) else { continue };
-            flatten("", &toml::Value::Table(table), &mut |field, value| {
-                // The short form of that field.
-                let field = if field == "workspace" { "workspace.path" } else { field };
-                let row =
-                    Merged { field: field.into(), value: value.clone(), origin: layer.origin.to_string() };
-                match rows.iter_mut().find(|r| r.field == row.field && !value.is_array()) {
-                    Some(old) => *old = row,
-                    None => rows.push(row),
-                }
-            });
+            list(&layer.config, &layer.origin.to_string(), &mut rows);
         }
         rows
     }
+
+    /// Returns what holds where no layer says anything: what a run is compiled to that has no layers but the image and the presets of
+    /// these, which bring defaults of their own.
+    fn defaults(&self) -> Option<RunConfig> {
+        let mut said = Self::default();
+        for Layer { origin, config } in &self.0 {
+            let (image, presets) = (config.image.clone(), config.presets.clone());
+            said.push(origin.clone(), RunConfig { image, presets, ..RunConfig::default() });
+        }
+        let spec = said.compile().or_else(|_| Self::default().compile()).ok()?;
+        Some(spec.written())
+    }
 }
 
-/// Returns the defaults of the fields that people ask for first.
-fn defaults() -> Vec<Merged> {
-    let Ok(spec) = Layers::default().compile() else { return Vec::new() };
-    let values = [
-        ("backend", spec.backend.to_string()),
-        ("workspace.mode", spec.workspace_mode.as_str().to_owned()),
-        ("timeout", spec.timeout.to_string()),
-        ("limits.memory", spec.limits.memory.to_string()),
-        ("limits.cpus", spec.limits.cpus.to_string()),
-    ];
-    let row = |(field, value): (&str, String)| Merged {
-        field: field.into(),
-        value: value.into(),
-        origin: "default".into(),
-    };
-    values.into_iter().map(row).collect()
+/// Adds what a layer sets to the rows. A value replaces that of the layers before, and a list stands beside theirs.
+fn list(config: &RunConfig, origin: &str, rows: &mut Vec<Merged>) {
+    let Ok(written) = toml::Value::try_from(config) else { return };
+    flatten("", &written, &mut |field, value| {
+        // The short form of that field.
+        let field = if field == "workspace" { "workspace.path" } else { field };
+        let row = Merged { field: field.into(), value: value.clone(), origin: origin.into() };
+        match rows.iter_mut().find(|r| r.field == row.field && !value.is_array()) {
+            Some(old) => *old = row,
+            None => rows.push(row),
+        }
+    });
 }
 
 /// Calls `row` for each leaf and each list below `value`.
@@ -193,6 +205,21 @@ mod tests {
     }
 
     #[test]
+    fn a_place_as_git_writes_it_is_told_its_host() {
+        let refused = |host: &str| {
+            let mut layers = Layers::default();
+            let text = format!("egress.allow = [{{ host = \"{host}\" }}]");
+            layers.push(Origin::Flags, toml::from_str(&text).unwrap());
+            layers.compile().unwrap_err()
+        };
+        for host in ["git@github.com:x/y.git", "git@github.com"] {
+            let hint = refused(host).hint.unwrap_or_default();
+            assert!(hint.ends_with("github.com:22"), "{host}: {hint}");
+        }
+        assert!(refused("github.com:x").hint.is_none());
+    }
+
+    #[test]
     fn what_is_merged_reads_as_a_file() {
         let mut layers = Layers::default();
         let text =
@@ -207,9 +234,49 @@ mod tests {
             ("labels.\"a.b\"", "file"),
             ("limits.cpus", "file"),
             ("timeout", "default"),
+            ("limits.pids", "default"),
+            ("egress.default", "default"),
         ] {
             assert!(rows.iter().any(|row| row.field == field && row.origin == origin), "{field}: {rows:?}");
         }
+    }
+
+    #[test]
+    fn defaults_are_those_that_a_run_has() {
+        let shown = |text: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("file".into()), toml::from_str(text).unwrap());
+            let rows = layers.origins().into_iter().filter(Merged::is_default);
+            rows.map(|row| format!("{} = {}", row.field, row.value)).collect::<Vec<_>>()
+        };
+        let all = [
+            "backend = \"linux\"",
+            "egress.default = \"deny\"",
+            "egress.denied_status = 403",
+            "egress.scrub = \"strict\"",
+            "limits.cpus = 2",
+            "limits.disk = \"4GiB\"",
+            "limits.enforce = \"required\"",
+            "limits.memory = \"1536MiB\"",
+            "limits.pids = 512",
+            "terminal = \"auto\"",
+            "timeout = \"30m\"",
+            "wiring = \"redirect\"",
+            "workspace.mode = \"rw\"",
+        ];
+        let mut found = shown("");
+        found.sort_unstable();
+        assert_eq!(found, all);
+        // An image has a backend of its own, and a preset may open what is closed.
+        assert!(shown("image = \"x\"").contains(&"backend = \"container\"".to_owned()));
+        assert!(
+            shown("presets = [\"open-internet\"]").contains(&"egress.default = \"open-internet\"".to_owned())
+        );
+        // It compiles to what no file at all compiles to.
+        let mut written = Layers::default();
+        written.push(Origin::Named("file".into()), toml::from_str(&all.join("\n")).unwrap());
+        let (written, none) = (written.compile().unwrap(), Layers::default().compile().unwrap());
+        assert_eq!((written.limits, written.timeout), (none.limits, none.timeout));
     }
 
     #[test]

@@ -73,21 +73,19 @@ pub struct Spending {
     /// The limits.
     pub budget: Budget,
     prices: Vec<PriceConfig>,
+    /// The prices of a managed layer that bounds money: nothing costs less than by them and those that ship.
+    least: Option<Vec<PriceConfig>>,
 }
 
 impl Spending {
     /// Returns the cost of tokens of a model, or `None` if no price is known.
     #[must_use]
     pub fn cost(&self, model: &str, tokens: Tokens) -> Option<MicroUsd> {
-        let price = self.prices.iter().chain(shipped()).find(|price| covers(&price.model, model))?;
-        let cached = price.cached.unwrap_or(price.input);
-        // Dollars per million tokens are millionths of a dollar per token. Rounded up, so that rounding never overdraws a budget.
-        let part = |tokens: u64, price: f64| tokens as f64 * price;
-        let micros = part(tokens.input, price.input)
-            + part(tokens.cached_long, price.input * CACHED_LONG_MORE)
-            + part(tokens.cached, cached)
-            + part(tokens.output, price.output);
-        Some(MicroUsd(micros.ceil() as u64))
+        let least = match &self.least {
+            Some(prices) => cost_by(prices, model, tokens)?,
+            None => MicroUsd::default(),
+        };
+        cost_by(&self.prices, model, tokens).map(|cost| cost.max(least))
     }
 
     /// Applies one layer: each field of its budget replaces the earlier one, and its prices take precedence over earlier ones.
@@ -123,18 +121,35 @@ impl Spending {
         Ok(())
     }
 
-    /// Lowers the budget to that of a managed layer.
-    pub(crate) fn hold_to(&mut self, most: &Budget) {
+    /// Lowers the budget to that of a managed layer. Where it bounds money, no other layer may make a model cheaper.
+    pub(crate) fn hold_to(&mut self, managed: Spending) {
         fn least<T: Ord + Copy>(own: Option<T>, most: Option<T>) -> Option<T> {
             match (own, most) {
                 (Some(own), Some(most)) => Some(own.min(most)),
                 (own, most) => own.or(most),
             }
         }
+        let most = managed.budget;
+        if most.usd.is_some() {
+            self.least = Some(managed.prices);
+        }
         self.budget.requests = least(self.budget.requests, most.requests);
         self.budget.tokens = least(self.budget.tokens, most.tokens);
         self.budget.usd = least(self.budget.usd, most.usd);
     }
+}
+
+/// Returns the cost of tokens by these prices, and then by those that ship.
+fn cost_by(prices: &[PriceConfig], model: &str, tokens: Tokens) -> Option<MicroUsd> {
+    let price = prices.iter().chain(shipped()).find(|price| covers(&price.model, model))?;
+    let cached = price.cached.unwrap_or(price.input);
+    // Dollars per million tokens are millionths of a dollar per token. Rounded up, so that rounding never overdraws a budget.
+    let part = |tokens: u64, price: f64| tokens as f64 * price;
+    let micros = part(tokens.input, price.input)
+        + part(tokens.cached_long, price.input * CACHED_LONG_MORE)
+        + part(tokens.cached, cached)
+        + part(tokens.output, price.output);
+    Some(MicroUsd(micros.ceil() as u64))
 }
 
 /// Returns the prices that ship with the program. They are parsed when the first request to a model is charged, so that the start
@@ -184,6 +199,55 @@ mod tests {
     #[test]
     fn shipped_prices_are_read() {
         assert!(shipped().len() > 10);
+    }
+
+    #[test]
+    fn a_snapshot_costs_its_own_price() {
+        let cost = |model: &str| {
+            let tokens = Tokens { input: 100, cached: 100, output: 10, ..Tokens::default() };
+            Spending::default().cost(model, tokens).unwrap().micros()
+        };
+        assert_eq!(cost("gpt-4o-2024-05-13"), 500 + 500 + 150);
+        assert_eq!(cost("gpt-4o-2024-08-06"), 250 + 125 + 100);
+    }
+
+    #[test]
+    fn no_later_price_lifts_a_managed_budget_of_money() {
+        let cost = |managed: &str, model: &str| {
+            let mut layers = crate::Layers::default();
+            let price = "price = [{ model = \"priced\", input = 2.0, output = 2.0 }]";
+            let managed = format!("[llm]\n{price}\n{managed}");
+            layers.push(crate::Origin::Managed("managed".into()), toml::from_str(&managed).unwrap());
+            let later = "llm.price = [{ model = \"dear\", input = 900.0, output = 0.0 }, \
+                { model = \"gpt-4o\", input = 900.0, output = 0.0 }, { model = \"*\", input = 0.0, output = 0.0 }]";
+            layers.push(crate::Origin::Named("file".into()), toml::from_str(later).unwrap());
+            let tokens = Tokens { input: 100, output: 10, ..Tokens::default() };
+            layers.compile().unwrap().spending.cost(model, tokens).map(MicroUsd::micros)
+        };
+        for (model, held, free) in [
+            ("priced", Some(220), Some(0)),
+            ("gpt-5", Some(225), Some(0)),
+            ("gpt-4o", Some(90_000), Some(90_000)),
+            // What the managed policy knows no price of stays a model without one.
+            ("dear", None, Some(90_000)),
+            ("unknown", None, Some(0)),
+        ] {
+            assert_eq!(cost("budget.usd = \"5\"", model), held, "{model}");
+            assert_eq!(cost("budget.tokens = 5", model), free, "{model}");
+        }
+    }
+
+    #[test]
+    fn a_managed_layer_without_money_leaves_the_prices_of_one_with_it() {
+        let spending = |usd| Spending { budget: Budget { usd, ..Budget::default() }, ..Spending::default() };
+        let mut held = spending(None);
+        let free = PriceConfig { model: "*".into(), input: 0.0, cached: None, output: 0.0 };
+        held.apply("test", &LlmConfig { price: vec![free], ..LlmConfig::default() }).unwrap();
+        let tokens = Tokens { output: 10, ..Tokens::default() };
+        assert_eq!(held.cost("gpt-4o", tokens), Some(MicroUsd(0)));
+        held.hold_to(spending(Some(MicroUsd(5))));
+        held.hold_to(spending(None));
+        assert_eq!((held.budget.usd, held.cost("gpt-4o", tokens)), (Some(MicroUsd(5)), Some(MicroUsd(100))));
     }
 
     #[test]

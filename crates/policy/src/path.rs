@@ -34,7 +34,7 @@ impl Path {
         &self.0
     }
 
-    /// Returns what lenient servers may take the path for, in lower case: decoded; with repeated slashes collapsed; and read as
+    /// Returns what lenient servers may take the path for, without case: decoded; with repeated slashes collapsed; and read as
     /// leniently as any server does.
     pub(crate) fn readings(&self) -> [String; 3] {
         let folded = self.folded();
@@ -42,18 +42,18 @@ impl Path {
         [folded, collapsed, lenient]
     }
 
-    /// Returns the path fully decoded, in lower case, with repeated slashes collapsed.
+    /// Returns the path fully decoded, without case, with repeated slashes collapsed.
     pub(crate) fn plain(&self) -> String {
         collapsed(&self.folded())
     }
 
-    /// Returns the path fully decoded, in lower case.
+    /// Returns the path fully decoded, without case.
     fn folded(&self) -> String {
         let mut decoded = self.0.as_bytes().to_vec();
         while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
             decoded = next;
         }
-        String::from_utf8_lossy(&decoded).to_lowercase()
+        without_case(&String::from_utf8_lossy(&decoded))
     }
 
     /// Returns whether only an encoded `/` is in the way of a rule: one with `encoded_slash` may name the path.
@@ -85,6 +85,15 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Folds the case of letters as any server may: those that share a small or a capital letter are one (`ſ` and `s`, `ı` and `i`, `ς` and
+/// `σ`, `ẞ` and `ß`), and so are `İ` and `i`.
+fn without_case(text: &str) -> String {
+    let small = text.chars().flat_map(char::to_lowercase);
+    let folded: String = small.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    // U+0130 in lower case, SpecialCasing.txt of Unicode.
+    folded.replace("i\u{307}", "i")
 }
 
 fn collapsed(path: &str) -> String {
@@ -207,6 +216,13 @@ mod tests {
             ("/exact%20", "/exact"),
             ("/a./b. .", "/a/b"),
             ("/a%3bv/b", "/a/b"),
+            ("/%c5%bfettings", "/settings"),
+            ("/adm%C4%B1n", "/admin"),
+            ("/stra%C3%9Fe", "/strasse"),
+            ("/stra%E1%BA%9Ee", "/strasse"),
+            ("/ADM%c4%b0N", "/admin"),
+            ("/%CE%91%CE%A3", "/\u{3b1}\u{3c3}"),
+            ("/%e2%84%aaey", "/key"),
         ] {
             assert_eq!(Path::new(path).readings()[2], reading, "{path}");
         }

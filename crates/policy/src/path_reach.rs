@@ -17,7 +17,7 @@ pub(crate) enum PathReach {
 pub(crate) struct Literal {
     /// The path as it was written.
     written: String,
-    /// The path decoded, in lower case, with repeated slashes collapsed.
+    /// The path decoded, without case, with repeated slashes collapsed.
     folded: String,
 }
 
@@ -55,6 +55,11 @@ impl PathReach {
             Self::Exact(_) => false,
             Self::Prefix(prefix) => prefix.written == "/",
         }
+    }
+
+    /// Orders the paths that cover the same one: the longest is the narrowest, and of equally long ones the exact one.
+    pub(crate) fn narrowness(&self) -> impl Ord + use<> {
+        (self.written().map_or(0, str::len), matches!(self, Self::Exact(_)))
     }
 
     /// Returns whether a path is covered, octet for octet.

@@ -4,7 +4,7 @@
 //! Accepted and rejected forms are listed in docs/policy.md, row by row, and tested from there.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::address::AddressClass;
 use crate::agreed::SIDECAR_NAME;
@@ -12,18 +12,35 @@ use crate::hostname::{Host, Hostname};
 
 /// Names of the machine that the sidecar runs on, the sidecar itself, or a metadata service. S0.39 and E12.
 const RESERVED: &[&str] = &[
+    // Loopback, as `/etc/hosts` of distributions names it.
     "localhost",
+    "localhost.localdomain",
+    "localhost4",
+    "localhost4.localdomain4",
+    "localhost6",
+    "localhost6.localdomain6",
+    "loopback",
     "ip6-localhost",
     "ip6-loopback",
     SIDECAR_NAME,
     "agent",
+    // The machine that an engine or its virtual machine runs on: Docker, Podman, Lima, minikube.
     "host.docker.internal",
     "gateway.docker.internal",
+    "kubernetes.docker.internal",
+    "vm.docker.internal",
     "host.containers.internal",
+    "host.lima.internal",
+    "host.minikube.internal",
+    // Metadata services: Google, Amazon, Azure, Tencent.
     "metadata",
     "metadata.google.internal",
     "metadata.goog",
     "instance-data",
+    "instance-data.ec2.internal",
+    "metadata.ec2.internal",
+    "metadata.azure.internal",
+    "metadata.tencentyun.com",
 ];
 
 /// A compiled host pattern.
@@ -176,6 +193,16 @@ impl HostPattern {
         }
     }
 
+    /// Orders patterns that cover the same host: the greater is the narrower.
+    pub(crate) fn narrowness(&self) -> impl Ord + use<> {
+        match self {
+            Self::Exact(_) | Self::Address(_) => (usize::MAX, 0),
+            Self::OneLabel(suffix) => (suffix.as_str().len(), 2),
+            Self::ManyLabels(suffix) => (suffix.as_str().len(), 1),
+            Self::ApexAndBelow(apex) => (apex.as_str().len(), 0),
+        }
+    }
+
     /// Returns whether the pattern covers a host.
     #[must_use]
     pub fn matches(&self, host: &Host) -> bool {
@@ -222,6 +249,8 @@ fn not_a_host(text: &str, why: &str) -> PatternError {
             true => "an address range is not a host; name each host",
             false => "a path goes with a whole address, as in https://HOST/PATH/*",
         }
+    } else if text.parse::<Ipv6Addr>().is_ok() {
+        "an IPv6 address stands in brackets, as in `[2001:db8::1]` or `[2001:db8::1]:443`"
     } else if !text.is_ascii() {
         "write its ASCII form (`xn--…`)"
     } else {
@@ -279,6 +308,9 @@ mod tests {
             "*.*.x.com",
             "localhost",
             "metadata.google.internal",
+            "localhost.localdomain",
+            "host.lima.internal",
+            "metadata.tencentyun.com",
             "169.254.169.254",
             "10.0.0.0/8",
             "https://a.com",
@@ -288,6 +320,13 @@ mod tests {
         ] {
             assert!(HostPattern::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_address_without_its_brackets_is_told_of_them() {
+        let why = HostPattern::parse("2606:2800:220:1::1").unwrap_err().to_string();
+        assert!(why.contains("in brackets") && !why.contains("label"), "{why}");
+        assert!(HostPattern::parse("[2606:2800:220:1::1]").is_ok());
     }
 
     proptest::proptest! {

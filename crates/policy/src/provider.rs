@@ -102,14 +102,20 @@ impl Provider {
         self.rate
     }
 
-    /// Returns whether a header of the agent may pass, by its name in lower case. Headers that frame a body always do.
+    /// Returns whether a header of the agent may pass, by its name in lower case. Those without which body and answer are not understood,
+    /// and a WebSocket is not opened, always do.
     #[must_use]
     pub fn lets_pass(&self, header: &str) -> bool {
-        const ALWAYS: &[&str] = &["content-type", "content-encoding", "accept", "expect"];
+        const ALWAYS: &[&str] = &[
+            "content-type",
+            "content-encoding",
+            "accept",
+            "expect",
+            "sec-websocket-key",
+            "sec-websocket-version",
+        ];
         let listed = |list: &Vec<String>| list.iter().any(|name| name == header);
-        self.headers.as_ref().is_none_or(listed)
-            || ALWAYS.contains(&header)
-            || header.starts_with("sec-websocket-")
+        self.headers.as_ref().is_none_or(listed) || ALWAYS.contains(&header)
     }
 
     /// Returns where its placeholder may stand.
@@ -300,6 +306,23 @@ fn names_fields(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_list_of_headers_names_stays_but_for_what_body_and_answer_need() {
+        let config = "provider = [{ id = \"one\", authorized_uris = [\"https://api.example/*\"], headers = [\"User-Agent\"] }]";
+        let mut layers = crate::Layers::default();
+        layers.push(crate::Origin::Flags, toml::from_str(config).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let provider = policy.providers().next().unwrap();
+        for name in
+            ["user-agent", "accept", "content-type", "content-encoding", "expect", "sec-websocket-key"]
+        {
+            assert!(provider.lets_pass(name), "{name}");
+        }
+        for name in ["x-other", "accept-language", "sec-websocket-protocol", "sec-websocket-extensions"] {
+            assert!(!provider.lets_pass(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_value_names_its_fields_whole() {

@@ -63,6 +63,11 @@ impl Proxy {
             let why = "a proxy has an id, and its url no user: name a `credential`, whose fields are username and password";
             return Err(at.error("url", why));
         }
+        if config.id == "direct" {
+            let why =
+                "`direct` is the word for no proxy, so one of that name could not be chosen; give it another";
+            return Err(at.error("id", why));
+        }
         let credential = config
             .credential
             .as_deref()
@@ -170,6 +175,20 @@ mod tests {
             assert!(why.contains("this program's own"), "{why}");
         }
         assert_eq!(declared(file(), &provider.replace("lockgate", "lockgates")), Ok(()));
+    }
+
+    #[test]
+    fn no_proxy_has_the_name_of_none() {
+        let declared = |id: &str| {
+            let text =
+                format!("proxy = [{{ id = \"{id}\", url = \"http://a:1\" }}]\negress.proxy = \"{id}\"");
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("file".into()), toml::from_str(&text).unwrap());
+            layers.compile().map(drop).map_err(|error| error.to_string())
+        };
+        let why = declared("direct").unwrap_err();
+        assert!(why.starts_with("file: proxy[0].id: `direct` is the word for no proxy"), "{why}");
+        assert_eq!(declared("directly"), Ok(()));
     }
 
     #[test]

@@ -4,12 +4,27 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::written::Number;
+
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {wanted}")]
-pub struct QuantityError {
-    text: String,
-    wanted: &'static str,
+pub enum QuantityError {
+    /// It is written otherwise.
+    #[error("`{text}` is not {wanted}")]
+    Form {
+        /// The text.
+        text: String,
+        /// What is written there.
+        wanted: &'static str,
+    },
+    /// It is written well, and too large to count with.
+    #[error("`{text}` is too large: {most} is the most that can be said")]
+    TooLarge {
+        /// The text.
+        text: String,
+        /// The largest there is.
+        most: &'static str,
+    },
 }
 
 /// A number of octets.
@@ -60,15 +75,19 @@ impl FromStr for ByteSize {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let error = || QuantityError {
+        let error = || QuantityError::Form {
             text: text.into(),
             wanted: "a size in whole numbers such as 1536MiB, 4GiB or 500MB",
         };
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| error())?;
         let factor = SIZE_UNITS.iter().find(|(name, _)| *name == unit.trim_start()).ok_or_else(error)?.1;
-        number.checked_mul(factor).map(Self).ok_or_else(error)
+        if number.is_empty() {
+            return Err(error());
+        }
+        // Digits alone: only their number can be wrong.
+        let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+        bytes.map(Self).ok_or_else(|| QuantityError::TooLarge { text: text.into(), most: "16777215TiB" })
     }
 }
 
@@ -105,7 +124,10 @@ impl FromStr for Span {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let error = || QuantityError { text: text.into(), wanted: "a time such as 90s, 30m or 1h30m" };
+        let error = || QuantityError::Form {
+            text: text.into(),
+            wanted: "a time such as 90s, 30m or 1h30m, of at most 4294967295s",
+        };
         let mut total: u64 = 0;
         let mut rest = text;
         while !rest.is_empty() {
@@ -122,7 +144,8 @@ impl FromStr for Span {
             total = number.checked_mul(factor).and_then(|n| total.checked_add(n)).ok_or_else(error)?;
             rest = &rest[digits + unit..];
         }
-        if total == 0 { Err(error()) } else { Ok(Self::from_secs(total)) }
+        // A moment this far ahead can still be reckoned with, and `PLATFORM_RUN_LIMITS` takes as much.
+        if total == 0 || total > u64::from(u32::MAX) { Err(error()) } else { Ok(Self::from_secs(total)) }
     }
 }
 
@@ -158,7 +181,7 @@ impl FromStr for CpuCount {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let error = || QuantityError {
+        let error = || QuantityError::Form {
             text: text.into(),
             wanted: "a number of processors such as 2 or 0.5, from 0.01 to 9999.999",
         };
@@ -175,13 +198,19 @@ impl FromStr for CpuCount {
     }
 }
 
+impl CpuCount {
+    /// Returns it as a file says it.
+    pub(crate) fn written(self) -> Number {
+        match self.0.is_multiple_of(1000) {
+            true => Number::Whole(self.0 / 1000),
+            false => Number::Part(f64::from(self.0) / 1000.0),
+        }
+    }
+}
+
 impl fmt::Display for CpuCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_multiple_of(1000) {
-            write!(f, "{}", self.0 / 1000)
-        } else {
-            write!(f, "{}", f64::from(self.0) / 1000.0)
-        }
+        f.write_str(&self.written().text())
     }
 }
 
@@ -198,7 +227,14 @@ mod tests {
         for text in ["", "MiB", "-1", "1.5GiB", "99999999999999TiB", "1 fortnight"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
-        for text in ["", "0", "m", "-3s", "1x"] {
+        for (text, is_too_large) in
+            [("16777216TiB", true), ("18446744073709551616", true), ("16777215TiB", false), ("9TiBs", false)]
+        {
+            let error = text.parse::<ByteSize>().err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(error.contains("too large"), is_too_large, "{text}: {error}");
+        }
+        assert_eq!("4294967295s".parse::<Span>().unwrap().duration().as_secs(), u64::from(u32::MAX));
+        for text in ["", "0", "m", "-3s", "1x", "4294967296", "49711d", "18446744073709551615s"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
         for text in ["", "0", "0.001", "a", "1.", ".5", "99999"] {

@@ -69,12 +69,18 @@ impl Reach {
         if text.contains("://") {
             return Err(whole_address(at, text));
         }
+        if let Some(host) = remote_host(text) {
+            let problem = format!("`{text}` is how git and scp write a place on a host, and not a host");
+            return Err(at
+                .error("host", problem)
+                .with_hint(format!("name its host and the port of SSH: {host}:22")));
+        }
         let (host, written) = split_pattern_port(text);
         let written =
             written.map(|p| Port::parse(p).ok_or_else(|| at.error("host", format!("`{p}` is not a port"))));
         let written = written.transpose()?;
-        let pattern =
-            HostPattern::parse_within(host, at.width).map_err(|error| reserved(at, host, written, error))?;
+        let pattern = HostPattern::parse_within(host, at.width)
+            .map_err(|error| reserved(at, host, written, fields.ports, error))?;
         let host = if fields.subdomains {
             pattern.widened(at.width).map_err(|e| at.error("subdomains", e))?
         } else {
@@ -187,6 +193,11 @@ impl Reach {
         }
     }
 
+    /// Orders scopes that cover the same request: the greater is the narrower.
+    pub(crate) fn narrowness(&self) -> impl Ord + use<> {
+        (self.host.narrowness(), self.path.narrowness())
+    }
+
     /// Returns whether the scope covers a target, by any method.
     pub(crate) fn covers(&self, target: &Target) -> bool {
         self.covers_request(target.host(), target.port(), target.scheme(), target.path())
@@ -240,7 +251,8 @@ impl Reach {
             View::Opaque | View::Tls => !self.is_partial(),
             View::Request { scheme, method, path } => {
                 self.scheme.is_none_or(|s| s == *scheme)
-                    && self.methods.as_ref().is_none_or(|list| list.contains(method))
+                    // Some servers read `delete` as DELETE.
+                    && self.methods.as_ref().is_none_or(|list| list.iter().any(|own| own.may_be(method)))
                     && (self.path.is_whole() || self.path.may_reach(path))
             }
         }
@@ -307,14 +319,31 @@ fn whole_address(at: &Location<'_>, text: &str) -> ConfigError {
 
 /// Returns the error for a host that no rule may name. The hint for `localhost` is a rule for the loopback address under another
 /// name.
-fn reserved(at: &Location<'_>, host: &str, port: Option<Port>, why: PatternError) -> ConfigError {
+fn reserved(
+    at: &Location<'_>,
+    host: &str,
+    port: Option<Port>,
+    ports: Option<&[u16]>,
+    why: PatternError,
+) -> ConfigError {
     let error = at.error("host", why);
     if !host.eq_ignore_ascii_case("localhost") {
         return error;
     }
-    let port = port.map_or("PORT".to_owned(), |port| port.to_string());
-    let rule = format!("host = \"NAME.internal\", ports = [{port}], addresses = [\"127.0.0.1\"]");
+    let ports = match (port, ports) {
+        (Some(port), _) => port.to_string(),
+        (None, Some(list)) => list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        (None, None) => "PORT".to_owned(),
+    };
+    let rule = format!("host = \"NAME.internal\", ports = [{ports}], addresses = [\"127.0.0.1\"]");
     error.with_hint(format!("a rule with a name of your own leads here, in [[egress.allow]]: {rule}"))
+}
+
+/// Returns the host of `user@host:path`, as git and scp write what they reach by SSH.
+fn remote_host(text: &str) -> Option<&str> {
+    let (user, rest) = text.split_once('@')?;
+    let (host, _) = rest.split_once(':').unwrap_or((rest, ""));
+    (!user.contains(['/', ':']) && Host::parse(host).is_ok()).then_some(host)
 }
 
 /// Splits `host:port`. A bare IPv6 address has no port.
@@ -337,9 +366,6 @@ fn compile_methods(at: &Location<'_>, list: &[String]) -> Result<Vec<Method>, Co
         return Err(at.error("methods", "the list is empty; leave the field out for every method"));
     }
     list.iter()
-        .map(|m| {
-            Method::parse(m)
-                .ok_or_else(|| at.error("methods", format!("`{m}` is not a method in upper case")))
-        })
+        .map(|m| Method::parse(m).ok_or_else(|| at.error("methods", format!("`{m}` is not a method"))))
         .collect()
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::companion_ports::CompanionPorts;
 use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
-use crate::pattern::HostPattern;
 use crate::provider::Provider;
-use crate::proxy::{Proxies, Proxy, ProxyChoice};
+use crate::proxy::Proxies;
 use crate::reach::Reach;
 use crate::rule::{AllowRule, DenyRule, RuleName};
 use crate::target::Port;
@@ -112,6 +111,12 @@ impl Policy {
             || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.binds(host, port))
     }
 
+    /// Returns whether a rule lists the addresses of exactly this host at this port. Such rules alone allow anything there.
+    pub(crate) fn places(&self, host: &Host, port: Port) -> bool {
+        let mut rules = self.bound().chain(&self.allow);
+        rules.any(|rule| rule.addresses.is_some() && rule.reach.is_at(host, port))
+    }
+
     /// Returns whether a deny rule is for only some of a host's requests.
     #[must_use]
     pub fn denies_in_part(&self, host: &Host, port: Port) -> bool {
@@ -151,40 +156,9 @@ impl Policy {
 }
 
 impl Policy {
-    /// Returns the proxies of the run.
-    #[must_use]
-    pub fn proxies(&self) -> &Proxies {
-        &self.proxies
-    }
-
-    /// Returns the proxy that a request may have to go through and that needs a credential, if there is one.
-    #[must_use]
-    pub fn proxy_with_credential(&self) -> Option<&Arc<Proxy>> {
-        let proxy = self.proxies.chosen_with_credential()?;
-        let bound = self.providers.iter().flat_map(|provider| &provider.rules);
-        let goes_through = |host: &HostPattern| match host {
-            HostPattern::Exact(name) => self.proxies.on_the_way_to(&Host::Name(name.clone())).is_some(),
-            HostPattern::Address(address) => self.proxies.on_the_way_to(&Host::Address(*address)).is_some(),
-            // Some host of it may be none of those that are reached without.
-            HostPattern::OneLabel(_) | HostPattern::ManyLabels(_) | HostPattern::ApexAndBelow(_) => true,
-        };
-        let may_leave = self.is_open() || bound.chain(&self.allow).any(|rule| goes_through(&rule.reach.host));
-        may_leave.then_some(proxy)
-    }
-
     /// Sets the policy file that hints name.
     pub fn keep_in(&mut self, file: &str) {
         self.file = Some(file.into());
-    }
-
-    /// Uses a proxy that the environment names, if no layer made a choice. S1.29
-    pub fn fall_back_to(&mut self, proxy: Proxy, direct: Vec<HostPattern>) {
-        if matches!(self.proxies.chosen, ProxyChoice::Unset) {
-            self.proxies.direct.extend(direct);
-            let proxy = Arc::new(proxy);
-            self.proxies.declared.push(Arc::clone(&proxy));
-            self.proxies.chosen = ProxyChoice::Through(proxy);
-        }
     }
 }
 

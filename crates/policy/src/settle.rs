@@ -1,5 +1,7 @@
-//! Checks of companions, inbound ports and the budget after all layers: against the backend, and against each other.
+//! Checks of companions, inbound ports, the budget and the names of providers after all layers: against the backend, and against
+//! each other.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::compile_denials;
@@ -9,6 +11,7 @@ use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::layer::{Layer, Layers};
 use crate::origin::Origin;
+use crate::preset;
 use crate::reach::Reach;
 use crate::rule::DenyRule;
 use crate::rules::Policy;
@@ -110,6 +113,24 @@ pub(crate) fn budget(spec: &mut RunSpec) {
     }
 }
 
+/// Tells of each name of a provider that ships by which another is meant, because a layer before declares it under that name.
+pub(crate) fn names(spec: &mut RunSpec) {
+    let mut declared: BTreeMap<&str, &Origin> = BTreeMap::new();
+    let mut told: BTreeMap<&str, String> = BTreeMap::new();
+    for Layer { origin, config } in &spec.layers.0 {
+        for name in config.providers.iter().filter(|name| preset::is_provider(name)) {
+            if let Some(by) = declared.get(name.as_str()) {
+                let told_of = format!(
+                    "`{name}` is the `[[provider]]` of {by}, not the one that ships with Lockgate; give yours another `id` to have both"
+                );
+                told.insert(name, told_of);
+            }
+        }
+        declared.extend(config.provider.iter().map(|own| (own.id.as_str(), origin)));
+    }
+    spec.notices.extend(told.into_values());
+}
+
 /// Refuses a port that is declared twice, and a backend without inbound ports.
 pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
     let refuse = |problem: String| ConfigError::new("the run", "inbound", problem);
@@ -168,6 +189,45 @@ mod tests {
         ] {
             assert_eq!(compiled(Origin::Named("file".into()), whole), Ok(()), "{whole}");
         }
+    }
+
+    #[test]
+    fn a_name_means_the_provider_that_a_layer_before_declares_under_it() {
+        let compiled = |layers: &[(Origin, &str)]| {
+            let mut all = Layers::default();
+            for (origin, text) in layers {
+                all.push(origin.clone(), toml::from_str(text).unwrap());
+            }
+            let spec = all.compile().unwrap();
+            let uris = spec.policy.providers().map(|it| it.first_uri().to_owned()).collect::<Vec<_>>();
+            (uris, spec.notices)
+        };
+        let own =
+            "[[provider]]\nid = \"github\"\nauthorized_uris = [\"https://ghe.corp.example/api/v3/*\"]\n";
+        let named = "providers = [\"github\"]";
+        let project = || Origin::Project { path: "lockgate.toml".into(), approved: true };
+        for (first, then) in [
+            (Origin::User("config.toml".into()), Origin::Flags),
+            (Origin::User("config.toml".into()), project()),
+            (Origin::Named("file".into()), Origin::Flags),
+            (Origin::Managed("/etc/policy".into()), project()),
+        ] {
+            let (uris, notices) = compiled(&[(first.clone(), own), (then, named)]);
+            assert_eq!(uris, ["https://ghe.corp.example/api/v3/*"], "{first}");
+            assert!(
+                matches!(&notices[..], [one] if one.starts_with(&format!("`github` is the `[[provider]]` of {first}"))),
+                "{notices:?}"
+            );
+        }
+        // Who declares it later says so.
+        let (uris, notices) =
+            compiled(&[(Origin::User("mine".into()), named), (Origin::Named("file".into()), own)]);
+        assert_eq!((uris, notices), (vec!["https://ghe.corp.example/api/v3/*".to_owned()], Vec::new()));
+        let (uris, notices) = compiled(&[(Origin::User("mine".into()), named), (Origin::Flags, named)]);
+        assert!(
+            uris.len() == 1 && uris[0].contains("github.com") && notices.is_empty(),
+            "{uris:?} {notices:?}"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::backend::{Backend, Wiring};
+use crate::choice::Choice;
 use crate::companion::Companion;
 use crate::inbound::Inbound;
 use crate::label::Label;
@@ -14,6 +15,9 @@ use crate::organisation::OrganisationName;
 use crate::quantity::Span;
 use crate::rules::Policy;
 use crate::setup::Setup;
+use crate::written::{
+    EgressConfig, LimitsConfig, RunConfig, TerminalConfig, WorkspaceConfig, WorkspaceTable,
+};
 
 /// The longest timeout of a run, unless a managed policy sets another. S1.34.
 pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
@@ -93,4 +97,37 @@ pub struct RunSpec {
     pub notices: Vec<String>,
     /// The layers that this was compiled from, for a sidecar that compiles them again elsewhere.
     pub layers: Layers,
+}
+
+impl RunSpec {
+    /// Returns the fields that have a value in every run, as a file would say them.
+    pub(crate) fn written(&self) -> RunConfig {
+        let Limits { memory, cpus, pids, disk, enforcement } = &self.limits;
+        let mode = Some(self.workspace_mode.as_str().to_owned());
+        RunConfig {
+            backend: Some(self.backend.to_string()),
+            wiring: Some(self.wiring.to_string()),
+            workspace: Some(WorkspaceConfig::Table(WorkspaceTable { path: None, mode, open: Vec::new() })),
+            timeout: Some(self.timeout.to_string()),
+            terminal: Some(match self.terminal {
+                Terminal::Auto => TerminalConfig::Auto,
+                Terminal::Always => TerminalConfig::Always,
+                Terminal::Never => TerminalConfig::Never,
+            }),
+            limits: LimitsConfig {
+                memory: Some(memory.to_string()),
+                cpus: Some(cpus.written()),
+                pids: Some(*pids),
+                disk: Some(disk.to_string()),
+                enforce: Some(enforcement.as_str().to_owned()),
+            },
+            egress: EgressConfig {
+                default: Some(self.policy.default),
+                denied_status: Some(self.policy.denied_status),
+                scrub: Some(self.policy.scrub),
+                ..EgressConfig::default()
+            },
+            ..RunConfig::default()
+        }
+    }
 }

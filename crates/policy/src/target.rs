@@ -82,17 +82,25 @@ impl fmt::Display for Port {
     }
 }
 
-/// A request method: a token in upper-case letters. Methods are case-sensitive (RFC 9110 §9.1).
+/// A request method: a token. Methods are case-sensitive (RFC 9110 §9.1), but not every server knows that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Method(Arc<str>);
 
 impl Method {
-    /// Parses a method of 1 to 32 upper-case letters and hyphens; every registered method is one.
+    /// Parses a token (RFC 9110 §5.6.2) of 1 to 32 octets. CONNECT, TRACE and HEAD are these in upper case alone: a server that reads methods
+    /// without their case would open a tunnel, or reflect a credential, past what looks for them, or send no body where one is waited for.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let shaped =
-            (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
-        shaped.then(|| Self(text.into()))
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let shaped = (1..=32).contains(&text.len()) && text.bytes().all(is_token);
+        let disguised =
+            ["CONNECT", "TRACE", "HEAD"].iter().any(|it| text.eq_ignore_ascii_case(it) && text != *it);
+        (shaped && !disguised).then(|| Self(text.into()))
+    }
+
+    /// Whether some server reads both as the same method.
+    pub(crate) fn may_be(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
     }
 
     /// Returns the method as it was written.
@@ -325,6 +333,31 @@ mod tests {
             assert_eq!(Port::parse(text), None, "{text}"); // E18
         }
         assert_eq!(Port::parse("65535").unwrap().number(), 65535);
+    }
+
+    #[test]
+    fn a_method_is_a_token() {
+        for text in
+            ["GET", "post", "M-SEARCH", "x!#$%&'*+-.^_`|~9", &"m".repeat(32), "CONNECT", "TRACE", "HEAD"]
+        {
+            assert!(Method::parse(text).is_some(), "{text}");
+        }
+        for text in [
+            "",
+            "G ET",
+            "GET\t",
+            "GET/",
+            "G(",
+            "G\u{e9}T",
+            "G:",
+            &"m".repeat(33),
+            "connect",
+            "Trace",
+            "head",
+            "GET\r",
+        ] {
+            assert!(Method::parse(text).is_none(), "{text}");
+        }
     }
 
     #[test]

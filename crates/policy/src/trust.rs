@@ -212,7 +212,7 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
     }
     let mut spending = Spending::default();
     spending.apply(path, &config.llm)?;
-    spec.spending.hold_to(&spending.budget);
+    spec.spending.hold_to(spending);
     let refuse = |field: &str, managed: &dyn Display, asked: &dyn Display| {
         let problem = format!("this machine's policy is `{managed}`, and `{asked}` was asked for");
         Err(ConfigError::new(path, field, problem))

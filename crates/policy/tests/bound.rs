@@ -48,3 +48,109 @@ fn a_host_that_the_managed_policy_binds_is_bound() {
     assert!(seen(&both, "https://api.example.com/v2/x").1);
     assert!(!seen(&both, "https://other.example.com/").1);
 }
+
+/// The providers whose credential is good for a GET: that which is put in first.
+fn good_for(policy: &Policy, target: &str) -> Vec<String> {
+    let asked =
+        Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &Target::parse(target).unwrap());
+    let ids: Vec<String> = policy.providers_for(&asked).iter().map(|one| one.id().to_string()).collect();
+    let put_in = policy.decide(&asked).unwrap().provider().map(|provider| provider.id().to_string());
+    assert_eq!(put_in.as_ref(), ids.first(), "{target}");
+    ids
+}
+
+#[test]
+fn the_credential_of_the_narrowest_uri_is_put_in() {
+    // S0.46: a credential is good at each of its URIs, whatever others are.
+    let one = |id: &str, uri: &str| format!("[[provider]]\nid = \"{id}\"\nauthorized_uris = [\"{uri}\"]\n");
+    let all = [
+        one("many", "https://**.example.com/repos/work/*"),
+        one("label", "https://*.example.com/repos/work/*"),
+        one("wide", "https://api.example.com/*"),
+        one("again", "https://api.example.com/*"),
+        one("work", "https://api.example.com/repos/work/*"),
+        one("exact", "https://api.example.com/repos/work/x"),
+        one("clear", "http://api.example.com/*"),
+    ];
+    let expected = ["exact", "work", "wide", "again", "label", "many"];
+    let forwards = policy(&[(Origin::Named("own".into()), &all.concat())]);
+    assert_eq!(good_for(&forwards, "https://api.example.com/repos/work/x"), expected);
+    assert_eq!(good_for(&forwards, "https://api.example.com/repos/work/y"), expected[1..]);
+    assert_eq!(good_for(&forwards, "https://api.example.com/repos"), ["wide", "again"]);
+    assert_eq!(good_for(&forwards, "http://api.example.com/repos"), ["clear"]);
+    let backwards: String = all.iter().rev().map(String::as_str).collect();
+    let backwards = policy(&[(Origin::Named("own".into()), &backwards)]);
+    let expected = ["exact", "work", "again", "wide", "label", "many"];
+    assert_eq!(good_for(&backwards, "https://api.example.com/repos/work/x"), expected);
+}
+
+#[test]
+fn what_a_request_names_is_used_wherever_it_is_good() {
+    let text = "providers = [\"github\"]\n[[provider]]\nid = \"work\"\n\
+                authorized_uris = [\"https://api.github.com/repos/work/*\"]\n";
+    let both = policy(&[(Origin::Named("own".into()), text)]);
+    let named = |target: &str, id: &str| {
+        let mut asked =
+            Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &Target::parse(target).unwrap());
+        asked.provider = Some(id.parse().unwrap());
+        both.decide(&asked).ok().and_then(|grant| Some(grant.provider()?.id().to_string()))
+    };
+    for id in ["github", "work"] {
+        assert_eq!(named("https://api.github.com/repos/work/x", id).as_deref(), Some(id));
+    }
+    assert_eq!(named("https://api.github.com/repos/me/x", "work"), None);
+    assert_eq!(good_for(&both, "https://api.github.com/repos/work/x"), ["work", "github"]);
+}
+
+#[test]
+fn a_companion_is_no_place_of_a_credential() {
+    let text = "backend = \"container\"\nimage = \"alpine\"\n\
+                companion = [{ name = \"db\", image = \"postgres\", ports = [8080] }]\n\
+                [[provider]]\nid = \"one\"\nauthorized_uris = [\"http://db:8080/*\"]\n";
+    let beside = policy(&[(Origin::Named("own".into()), text)]);
+    assert!(good_for(&beside, "http://db:8080/").is_empty());
+}
+
+#[test]
+fn the_placeholder_of_an_unmetered_provider_avoids_no_budget() {
+    let one = |id: &str, uri: &str, more: &str| {
+        format!("[[provider]]\nid = \"{id}\"\nauthorized_uris = [\"https://{uri}\"]\n{more}")
+    };
+    let llm = "llm = \"openai\"\n";
+    let metered_as = |layers: &[(Origin, &str)], target: &str, id: &str| {
+        let target = Target::parse(target).unwrap();
+        let mut asked = Asked::request(Plane::Forward, Method::parse("POST").unwrap(), &target);
+        asked.provider = Some(id.parse().unwrap());
+        let grant = policy(layers).decide(&asked).unwrap();
+        assert_eq!(grant.provider().unwrap().id().as_str(), id);
+        grant.metered_as().map(|it| it.id().to_string())
+    };
+    let own = [
+        one("models", "api.example.com/v1/*", llm),
+        one("wide", "api.example.com/*", llm),
+        one("beside", "api.example.com/v1/*", ""),
+        one("wider", "*.example.com/*", ""),
+        one("files", "api.example.com/v1/files/*", ""),
+    ]
+    .concat();
+    let own = &[(Origin::Named("own".into()), own.as_str())];
+    for (target, id, metered) in [
+        ("https://api.example.com/v1/chat", "models", Some("models")),
+        ("https://api.example.com/v1/chat", "wide", Some("wide")),
+        ("https://api.example.com/v1/chat", "beside", Some("models")),
+        ("https://api.example.com/v1/chat", "wider", Some("models")),
+        ("https://api.example.com/v2/chat", "wider", Some("wide")),
+        ("https://other.example.com/v1/chat", "wider", None),
+        // A part of the API with a credential of its own asks no model.
+        ("https://api.example.com/v1/files/x", "files", None),
+        ("https://api.example.com/v1/files/x", "beside", Some("models")),
+    ] {
+        assert_eq!(metered_as(own, target, id).as_deref(), metered, "{id} at {target}");
+    }
+    // Declared once more, without `llm`, what the managed policy meters is metered still.
+    let (managed, again) =
+        (one("models", "api.example.com/v1/*", llm), one("models", "api.example.com/v1/*", ""));
+    let layers =
+        &[(Origin::Managed("/etc/policy".into()), managed.as_str()), (Origin::Flags, again.as_str())];
+    assert_eq!(metered_as(layers, "https://api.example.com/v1/chat", "models").as_deref(), Some("models"));
+}

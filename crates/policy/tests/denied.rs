@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use policy::{Asked, Hint, Layers, Method, Origin, Plane, Policy, RunConfig, Target};
+use policy::{Asked, Guard, Hint, Layers, Method, Origin, Plane, Policy, RunConfig, Target};
 
 fn policy(egress: &str) -> Policy {
     let config: RunConfig = toml::from_str(egress).unwrap();
@@ -19,6 +19,28 @@ fn verdict(policy: &Policy, target: &str, found: &[&str]) -> Result<(), policy::
         Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &Target::parse(target).unwrap());
     let found: Vec<IpAddr> = found.iter().map(|text| text.parse().unwrap()).collect();
     policy.decide(&asked)?.vet(&found)
+}
+
+#[test]
+fn a_method_is_denied_in_every_case_and_allowed_in_its_own() {
+    let policy = policy(
+        "[egress]\nallow = [{ host = \"open.example.com\" }, { host = \"some.example.com\", methods = [\"GET\", \"patch\"] }]\n\
+         deny = [{ host = \"open.example.com\", methods = [\"DELETE\", \"purge\"] }]\n",
+    );
+    let verdict = |method: &str, host: &str| {
+        let target = Target::parse(&format!("http://{host}.example.com/")).unwrap();
+        let asked = Asked::request(Plane::Forward, Method::parse(method).unwrap(), &target);
+        policy.decide(&asked).map(drop).map_err(|denial| denial.guard)
+    };
+    for method in ["DELETE", "delete", "Delete", "PURGE", "purge"] {
+        assert_eq!(verdict(method, "open"), Err(Guard::DenyRule), "{method}");
+    }
+    for (method, host) in [("get", "open"), ("GET", "some"), ("patch", "some")] {
+        assert_eq!(verdict(method, host), Ok(()), "{method} {host}");
+    }
+    for method in ["get", "PATCH", "Patch"] {
+        assert_eq!(verdict(method, "some"), Err(Guard::Method), "{method}");
+    }
 }
 
 #[test]

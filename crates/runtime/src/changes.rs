@@ -1,14 +1,19 @@
 //! The changes of runs whose workspaces are kept apart: from before a run begins until a person decides on them.
 
+use std::cell::Cell;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use policy::RunId;
-use sandbox::{Applied, Changes};
+use rustix::fs::FlockOperation;
+use sandbox::{Applied, Changes, Signals};
 
-use crate::error::Error;
+use crate::end_signals::end_asked;
+use crate::error::{Error, plumbing};
 use crate::record::{RunRecord, RunState, refuse_running};
 use crate::state::{StateDirectory, state};
+use crate::without_waiting::open_directory;
 
 /// Makes the directory for the changes of a run in a workspace.
 pub(crate) fn prepare(directory: &StateDirectory, run: &RunId, workspace: &Path) -> Result<(), Error> {
@@ -52,8 +57,8 @@ pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Ch
 /// Applies changes to the workspace: all of them, or those at or below the named paths.
 ///
 /// # Errors
-/// When a change cannot be written; those written before it stay, and are no changes any more. And when a path is named that this
-/// machine executes or trusts, while the command of a run can write beside it.
+/// When a change cannot be written, or a signal asks for the end; those written before it stay, and are no changes any more. And when a
+/// path is named that this machine executes or trusts, while the command of a run can write beside it.
 pub fn apply_changes(
     directory: &StateDirectory,
     run: &RunId,
@@ -61,7 +66,20 @@ pub fn apply_changes(
     paths: &[PathBuf],
 ) -> Result<Applied, Error> {
     refuse_writers(directory, run, changes, paths)?;
-    changes.apply(paths).map_err(|(path, source)| Error::TakeOver { path: shown(&path), source })
+    // They stay blocked: once all is taken over, what is kept of it is dropped.
+    let signals = Signals::block_forwarded(&[]).map_err(plumbing("hear signals"))?;
+    let asked = Cell::new(None);
+    let is_ended = || {
+        asked.set(asked.get().or_else(|| end_asked(&signals)));
+        asked.get().is_some()
+    };
+    changes.apply(paths, &is_ended).map_err(|(path, source)| {
+        let path = shown(&path);
+        match asked.get() {
+            Some(signal) => Error::TakeOverEnded { path, signal },
+            None => Error::TakeOver { path, source },
+        }
+    })
 }
 
 /// Refuses while a running command can write beside a protected path: it could replace what is applied, and so escape the protection of
@@ -72,16 +90,20 @@ fn refuse_writers(
     changes: &Changes,
     paths: &[PathBuf],
 ) -> Result<(), Error> {
-    let Some(path) = changes.list.iter().find(|it| it.protected && paths.contains(&it.path)) else {
+    let Some(path) = changes.list.iter().find(|it| it.protected.is_some() && !it.is_withheld(paths)) else {
         return Ok(());
     };
     let workspace = RunRecord::read(directory, run)?.workspace;
     let overlaps = |other: &PathBuf| other.starts_with(&workspace) || workspace.starts_with(other);
     let living = std::fs::read_dir(directory.live()).map_err(|source| state(&directory.live(), source))?;
-    for entry in living.flatten() {
+    for entry in living {
+        let entry = entry.map_err(|source| state(&directory.live(), source))?;
         let Some(Ok(other)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
-        // A run without a record has shown its command nothing yet.
-        let Ok(record) = RunRecord::read(directory, &other) else { continue };
+        let record = match RunRecord::read_as_written(directory, &other) {
+            // A run without a record has shown its command nothing yet.
+            Err(Error::NoRun { .. }) => continue,
+            record => record?,
+        };
         if record.state == RunState::Running && record.writable.iter().any(overlaps) {
             let path = shown(&path.path);
             return Err(Error::WrittenBy { path, run: other.to_string(), workspace });
@@ -101,9 +123,9 @@ fn shown(path: &Path) -> String {
 /// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     refuse_running("discard", directory, run)?;
-    drop_leftovers(directory);
     let path = kept(directory, run)?;
-    // If this process is killed half-way, nobody sees a part of it: the next process that discards something removes the rest.
+    // If this process is killed half-way, nobody sees a part of it: the next process removes the rest.
+    let _dropping = dropping(&path);
     let gone = path.with_file_name(format!("{GONE}{run}"));
     std::fs::rename(&path, &gone).map_err(|source| state(&path, source))?;
     Changes::discard(&gone).map_err(|source| state(&gone, source))
@@ -112,13 +134,22 @@ pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Er
 /// The prefix of directories that are being removed.
 const GONE: &str = ".gone-";
 
-/// Removes what killed processes left half removed.
-fn drop_leftovers(directory: &StateDirectory) {
+/// Removes the changes that killed processes left half removed, which may take long.
+pub fn remove_dropped_changes(directory: &StateDirectory) {
     let Ok(entries) = std::fs::read_dir(directory.all_changes()) else { return };
     let gone = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes());
-    entries.flatten().filter(gone).for_each(|entry| {
-        let _ = Changes::discard(&entry.path());
-    });
+    for path in entries.flatten().filter(gone).map(|entry| entry.path()) {
+        if let Some(_dropping) = dropping(&path) {
+            let _ = Changes::discard(&path);
+        }
+    }
+}
+
+/// Returns the lock of the one process that removes a directory, `None` while another one does.
+fn dropping(path: &Path) -> Option<File> {
+    let directory = open_directory(path).ok()?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(directory)
 }
 
 /// Returns the directory of a run's changes, if they are kept.
@@ -231,6 +262,26 @@ mod tests {
         assert!(matches!(all[1].workspace, Err(Error::Record { .. })), "{all:?}");
         std::fs::remove_file(state.record(&runs[0])).unwrap();
         assert_eq!(all_with_changes(&state).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_process_was_dropping_goes_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_in(folder.path());
+        let runs = ["abcdefghjkmn", "bcdefghjkmna"].map(|run| run.parse::<RunId>().unwrap());
+        let gone = runs.clone().map(|run| state.all_changes().join(format!("{GONE}{run}")));
+        for (run, gone) in runs.iter().zip(&gone) {
+            prepare(&state, run, folder.path()).unwrap();
+            std::fs::rename(state.changes(run), gone).unwrap();
+        }
+        // Another process is still at the second one.
+        let dropping = dropping(&gone[1]).unwrap();
+        std::fs::create_dir_all(state.live()).unwrap();
+        remove_dropped_changes(&state);
+        assert!(!gone[0].exists() && gone[1].exists());
+        drop(dropping);
+        remove_dropped_changes(&state);
+        assert!(!gone[1].exists());
     }
 
     #[test]

@@ -1,13 +1,19 @@
-//! Examines what this machine offers a run beyond its sandbox: records, certificates, the clock, the disk.
+//! Examines what this machine offers a run beyond its sandbox: records, certificates, the clock, the disk. At last it tries a run.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use policy::{Layers, Span};
 use sandbox::{Caller, Check, Verdict};
 
+use crate::ending::Ending;
 use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
-use crate::plan_run::refuse_unfit;
+use crate::plan_run::{RunRequest, refuse_unfit};
+use crate::record::RunRecord;
+use crate::report::{Finished, Report};
+use crate::run::run;
+use crate::run_lock::{Reaped, reap_dead};
 use crate::settings::{Settings, SettingsRequest};
 use crate::state::{StateDirectory, append, make_directory, state as state_error};
 
@@ -15,6 +21,9 @@ use crate::state::{StateDirectory, append, make_directory, state as state_error}
 const LITTLE: u64 = 64 << 20;
 /// 2024-01-01: a clock before that has not been set.
 const NOT_SET: i64 = 1_704_067_200;
+
+/// The time limit of the run that is tried.
+const TRIAL: Span = Span::from_secs(30);
 
 /// Examines everything a run needs on this machine.
 #[must_use]
@@ -28,7 +37,63 @@ pub fn doctor(caller: &Caller) -> Vec<Check> {
     checks.push(certificates(caller));
     checks.push(clock());
     checks.push(disk(caller));
+    // What is missing is named already, and how to mend it.
+    if !checks.iter().any(Check::prevents_a_run) {
+        checks.push(trial(caller));
+    }
     checks
+}
+
+/// Tries a run of nothing in this folder, without anybody's settings: what no single check looks at would fail it as well. It is tried
+/// once: afterwards nobody but root may look into this process, so the ids of another sandbox could not be mapped.
+fn trial(caller: &Caller) -> Check {
+    const WHAT: &str = "a run of `true` here";
+    let mut told = Vec::new();
+    let tried = StateDirectory::of(caller).and_then(|state| run_nothing(caller, state, &mut told));
+    let with_told = |detail: String| {
+        told.iter().fold(detail, |detail, told| format!("{detail}\nnote: {}", without_doctor(told)))
+    };
+    let lacks = |detail, remedy| Check::lacks("run", WHAT, Verdict::Missing, with_told(detail), remedy);
+    match tried {
+        Ok(finished) if has_worked(&finished) => Check::works("run", WHAT, with_told("works".into())),
+        Ok(Finished { ending, .. }) => lacks(ending.to_string(), None),
+        Err(error) => lacks(error.sentence(), error.remedy().map(|remedy| without_doctor(&remedy))),
+    }
+}
+
+/// Whether the run that is tried has shown that runs work. A machine without its program has made the sandbox that looked for it.
+fn has_worked(finished: &Finished) -> bool {
+    matches!(finished.ending, Ending::Exited { code: 0, .. } | Ending::NotFound { .. })
+}
+
+/// Leaves out the advice to ask who says this.
+fn without_doctor(text: &str) -> String {
+    [sandbox::DOCTOR_TELLS, sandbox::SEE_DOCTOR].iter().fold(text.to_owned(), |text, it| text.replace(it, ""))
+}
+
+/// Runs `true`. A run that worked leaves no record: the latest run is one of the person's own.
+fn run_nothing(caller: &Caller, state: StateDirectory, told: &mut Vec<String>) -> Result<Finished, Error> {
+    // It might stand in the way of this run.
+    told.extend(reap_dead(&state).iter().flat_map(Reaped::sentences));
+    let mut spec = Layers::default().compile()?;
+    spec.timeout = TRIAL;
+    let request = RunRequest {
+        spec,
+        command: vec!["true".into()],
+        caller: caller.clone(),
+        state: state.clone(),
+        policy: None,
+        ahead: None,
+    };
+    let finished = run(request, &mut |report| {
+        if let Report::Notice(text) = report {
+            told.push(text.to_owned());
+        }
+    })?;
+    if has_worked(&finished) {
+        let _ = RunRecord::remove(&state, &finished.run);
+    }
+    Ok(finished)
 }
 
 /// Checks the settings that a run here would read.
@@ -166,6 +231,17 @@ mod tests {
         assert_eq!(said("mend it", false), "mend it");
         assert_eq!(said("approve it, or `--no-project`", true), "approve it, or `--no-project`");
         assert_eq!(remedies(None, false), None);
+    }
+
+    #[test]
+    fn the_doctor_sends_nobody_to_the_doctor() {
+        let proc =
+            sandbox::Failure { need: Some(sandbox::Need::UncoveredProc), ..sandbox::Failure::new("s", "") };
+        let remedy = Error::from(sandbox::Error::Step(proc)).remedy().unwrap();
+        assert!(remedy.contains("doctor"), "{remedy}");
+        assert!(!without_doctor(&remedy).contains("doctor"), "{remedy}");
+        let note = format!("memory is not limited{}", sandbox::SEE_DOCTOR);
+        assert_eq!(without_doctor(&note), "memory is not limited");
     }
 
     #[test]

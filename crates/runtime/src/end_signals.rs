@@ -1,7 +1,7 @@
 //! The signals that a run hears, and which of them ask for an end.
 
 use rustix::process::Signal;
-use sandbox::Signals;
+use sandbox::{Signals, TerminalStop};
 
 pub(crate) const SIGHUP: i32 = Signal::HUP.as_raw();
 pub(crate) const SIGINT: i32 = Signal::INT.as_raw();
@@ -17,8 +17,10 @@ pub(crate) fn end_asked(signals: &Signals) -> Option<i32> {
         if matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
             return Some(signal);
         }
-        if signal == SIGTSTP {
-            let _ = sandbox::stop_as_the_terminal_does();
+        if signal == SIGTSTP
+            && let Ok(Some(stop)) = TerminalStop::ask()
+        {
+            let _ = stop.carry_out();
         }
     }
     None

@@ -130,7 +130,7 @@ impl fmt::Display for Shortage {
 }
 
 /// Returns a signal's number, with its name if it is one that people know. signal(7)
-fn named(signal: i32) -> String {
+pub(crate) fn named(signal: i32) -> String {
     let name = match signal {
         1 => "SIGHUP",
         2 => "SIGINT",

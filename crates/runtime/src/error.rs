@@ -18,6 +18,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The policy of the machine or of the person cannot be read.
+    #[error("read {path}: {source}")]
+    ReadLayer {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The file that should be a policy is none: no regular file, too large, or not UTF-8.
     #[error("read {path}: {why}")]
     NotAPolicy {
@@ -47,6 +55,14 @@ pub enum Error {
     #[error("use {path}: {source}")]
     State {
         /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What the person has approved of a project's policy cannot be read.
+    #[error("read what was approved, {path}: {source}")]
+    Approval {
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -91,6 +107,16 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// A run was killed, and what it left is still there.
+    #[error("{what} run {run}: what it left is not taken away yet: {why}")]
+    LeftBehind {
+        /// What was asked.
+        what: &'static str,
+        /// The run.
+        run: String,
+        /// Why it is still there.
+        why: String,
+    },
     /// A run that was to be ended has ended.
     #[error("run {run} has already ended")]
     AlreadyEnded {
@@ -120,6 +146,14 @@ pub enum Error {
         path: String,
         /// Why.
         source: io::Error,
+    },
+    /// A signal asked for the end while changes were applied.
+    #[error("take over {path} and what follows it: signal {} asked for the end", crate::ending::named(*.signal))]
+    TakeOverEnded {
+        /// The path of the change that was next.
+        path: String,
+        /// The signal.
+        signal: i32,
     },
     /// A change to a file that this machine executes or trusts would be applied while a running command can write beside it.
     #[error("apply `{path}`, which this machine executes or trusts: run {run} is going on and can write in {workspace}", workspace = workspace.display())]
@@ -219,15 +253,19 @@ pub enum Error {
         /// Its permissions.
         mode: u32,
     },
-    /// The key of the vaults is gone, and a new one would not decrypt what they hold.
-    #[error("open the vault: the key in {} is gone, and what is sealed there stays so (records: {sealed})", path.display())]
+    /// There is no key of the vaults, and a new one would not decrypt what they hold.
+    #[error(
+        "open the vault: what is in it was sealed with a key that is not here (records: {sealed}): CONNECTION_ENCRYPTION_KEY is not set, and {} is \
+         not there",
+        path.display()
+    )]
     VaultKeyGone {
-        /// The file of the key.
+        /// The file of a key that Lockgate makes.
         path: PathBuf,
         /// How many credentials there are, organisations' included.
         sealed: usize,
-        /// The person's own vault.
-        vault: PathBuf,
+        /// The commands that remove them, one for each vault.
+        removals: Vec<String>,
     },
     /// The vault cannot be used.
     #[error(transparent)]
@@ -255,14 +293,24 @@ pub enum Error {
     /// The sidecar ended before it was told to.
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
+    /// A sidecar did not say how it ended: it was killed or stopped meanwhile.
+    #[error("learn how the sidecar ended{after}: {UNTOLD}")]
+    SidecarUntold {
+        /// What the command did before.
+        after: String,
+    },
     /// The sandbox ended before its command did.
     #[error("keep the sandbox: its first process was ended by a signal, and with it all that ran in it")]
     SandboxLost,
     /// Somebody on this machine replaced what was protected.
-    #[error("keep `{}` of the workspace protected: it was replaced on this machine while the run went on, so the run was ended", path.display())]
+    #[error(
+        "keep {} of the workspace protected: {} replaced on this machine while the run went on, so the run was ended",
+        listed(paths),
+        if paths.len() == 1 { "it was" } else { "they were" }
+    )]
     Unprotected {
-        /// What, by its path in the workspace.
-        path: PathBuf,
+        /// What, by its paths in the workspace.
+        paths: Vec<PathBuf>,
     },
     /// The command's output could not be written.
     #[error("write what the command wrote to {stream}: {source}")]
@@ -314,6 +362,10 @@ pub enum Error {
     },
 }
 
+/// What is not known where a sidecar did not say how it ended.
+pub(crate) const UNTOLD: &str =
+    "requests are not counted, and the last records may be missing from the audit";
+
 impl Error {
     /// Returns the error as a sentence.
     #[must_use]
@@ -324,6 +376,10 @@ impl Error {
             error => format!("failed to {error}"),
         }
     }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
 }
 
 fn of(organisation: Option<&OrganisationName>) -> String {

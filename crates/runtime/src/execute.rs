@@ -9,7 +9,7 @@ use policy::Inbound;
 use sandbox::{Exit, InitChannels, Sidecar, Signals, Started, UndoLog};
 
 use crate::companion::{Companions, RunContext};
-use crate::end_signals::{SIGTERM, SIGTSTP};
+use crate::end_signals::{SIGTERM, SIGTSTP, end_asked};
 use crate::ending::SIGKILL;
 use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
@@ -21,7 +21,7 @@ use crate::plan_run::{PlannedRun, RunInputs};
 use crate::report::{End, ExecutedRun, Report};
 use crate::run_journal::RunJournal;
 use crate::sidecar::SidecarCredentials;
-use crate::sidecar_messages::await_summary;
+use crate::sidecar_messages::{LONGEST_END, LONGEST_GOOD_END, await_summary, is_too_late, panicked};
 use crate::streams::{Copiers, RunningCopiers, stdio};
 use crate::taken_image::TakenImage;
 use crate::watch::{Seen, Watch};
@@ -108,7 +108,7 @@ fn execute_beside(
     };
     let seen = watch.until_end();
     let over = EndedRun { seen, sandbox, sidecar };
-    over.let_go(notices.as_fd(), journal, report)
+    over.let_go(notices.as_fd(), &signals, journal, report)
 }
 
 /// The run's ends of what its sidecar holds.
@@ -187,6 +187,7 @@ impl EndedRun {
     fn let_go(
         self,
         notices: BorrowedFd<'_>,
+        signals: &Signals,
         journal: &mut RunJournal,
         report: &mut dyn FnMut(Report<'_>),
     ) -> Result<ExecutedRun, Error> {
@@ -196,8 +197,11 @@ impl EndedRun {
             sandbox.kill();
         }
         let usage = sandbox.usage();
+        let longest = if matches!(end, Ok(End::Ended(_))) { LONGEST_GOOD_END } else { LONGEST_END };
+        let is_given_up =
+            |waited| is_too_late(waited, longest, || sidecar.is_stopped() || end_asked(signals).is_some());
         let last_message = |report: &mut dyn FnMut(Report<'_>)| {
-            summary.or_else(|| await_summary(notices, &mut |message| tell(&message, report)))
+            summary.or_else(|| await_summary(notices, is_given_up, &mut |message| tell(&message, report)))
         };
         let end = match end {
             Ok(end) => end,
@@ -216,7 +220,7 @@ impl EndedRun {
                 return Err(error);
             }
         };
-        if let Some(path) = sandbox.unprotected() {
+        for path in sandbox.unprotected() {
             let path = path.display();
             report(Report::Notice(&format!(
                 "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
@@ -225,9 +229,19 @@ impl EndedRun {
         if matches!(end, End::Ended(_)) {
             // Nobody is left inside; the sidecar still writes.
             sandbox.release();
-            journal.give_back_names();
+            journal.give_back_names(Some(signals));
         }
         let summary = last_message(report);
+        if let (None, End::Ended(Exit::Code(code))) = (&summary, end) {
+            // Any other end says already that the run did not come to its own.
+            if sandbox.outlives_its_end() {
+                sandbox.kill();
+            }
+            sandbox.wait();
+            journal.note_end(usage.or(used), sandbox.left());
+            sidecar.end();
+            return Err(Error::SidecarUntold { after: format!(", after the command exited with {code}") });
+        }
         journal.note_missing_records(None, summary.as_ref(), report);
         Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox, sidecar })
     }
@@ -240,6 +254,7 @@ fn tell(message: &SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
         SidecarMessage::Failed { why, .. } => {
             report(Report::Notice(&format!("the sidecar failed to {why}")));
         }
+        SidecarMessage::Panicked(what) => report(Report::Notice(&panicked(what))),
         SidecarMessage::Authority(_) | SidecarMessage::Summary(_) => {}
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use credential::Secret;
 use egress::{Files, Gate, GateError, GateOptions, SigningKey};
@@ -24,13 +25,13 @@ pub(crate) fn base_options(
     GateOptions { files, notices: Some(notices), ..options }
 }
 
-/// Duplicates the audit's file for the gate, with the key that signs the records.
+/// Returns the audit's file for the gate, with the key that signs the records.
 ///
 /// # Errors
-/// When no descriptor is left, or the key is none.
-pub(crate) fn duplicate_audit(file: &File, key: &Secret) -> Result<(File, SigningKey), Error> {
+/// When the key is none.
+pub(crate) fn signed_audit(file: &Arc<File>, key: &Secret) -> Result<(Arc<File>, SigningKey), Error> {
     let key = SigningKey::from_pkcs8(key).map_err(plumbing("read the audit's key"))?;
-    Ok((file.try_clone().map_err(plumbing("open the audit"))?, key))
+    Ok((Arc::clone(file), key))
 }
 
 /// Opens the gate. `name_audit` says which file the audit is, where it cannot be begun.

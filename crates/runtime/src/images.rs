@@ -100,6 +100,14 @@ impl Images {
         Ok(self.store()?.list()?)
     }
 
+    /// Returns why the records of images cannot be read, one error for each: these images are not listed.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn unreadable(&self) -> Result<Vec<image::Error>, Error> {
+        Ok(self.store()?.unreadable()?)
+    }
+
     /// Removes an image.
     ///
     /// # Errors

@@ -1,17 +1,15 @@
 //! The key that signs this person's audit records. It is made at first use, and readable by its owner only. One that is lost is told,
 //! and never replaced.
 
-use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use credential::Secret;
 use egress::SigningKey;
-use rustix::fs::OFlags;
 
 use crate::error::Error;
 use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, replace, state};
+use crate::without_waiting::open_regular;
 
 const PRIVATE: &str = "audit.pk8";
 const PUBLIC: &str = "audit.pub";
@@ -49,11 +47,10 @@ fn tell_public(directory: &StateDirectory, document: &Secret) {
     let _ = replace(&path, line.as_bytes());
 }
 
-/// Reads the beginning of a file. A pipe in its place is not waited for.
+/// Reads the beginning of a file.
 fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let mut found = Vec::new();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)?.take(most).read_to_end(&mut found)?;
+    open_regular(path)?.take(most).read_to_end(&mut found)?;
     Ok(found)
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use egress::{CompanionChain, Entrance, InboundPorts, NameRange, SidecarMessage};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
@@ -169,7 +170,7 @@ impl SidecarLaunch<'_> {
                 Wiring::Redirect => NameRange::default(),
                 Wiring::Veth => NameRange::of_ipv4(),
             },
-            audit: append(&self.audit)?,
+            audit: Arc::new(append(&self.audit)?),
             audit_path: Some(self.audit.clone()),
             key: audit_key(self.directory)?,
             link,

@@ -9,6 +9,8 @@ use policy::shell_word;
 /// Builtins of shells, which are no programs.
 const OF_THE_SHELL: [&str; 10] =
     ["cd", "export", "source", "alias", "set", "unset", "ulimit", "umask", "exec", "eval"];
+/// Programs that run another as root.
+const TO_BE_ROOT: [&str; 3] = ["sudo", "doas", "su"];
 /// The longest first line that names an interpreter, execve(2).
 const FIRST_LINE: u64 = 256;
 
@@ -29,14 +31,29 @@ pub(crate) struct SearchedPlaces {
 impl SearchedPlaces {
     /// Returns a hint for a command that was not found; it continues a sentence after a semicolon.
     pub(crate) fn hint(&self, command: &str) -> Option<String> {
+        if OF_THE_SHELL.contains(&command) {
+            return Some(format!("`{command}` is a shell's own word: sh -c '{command} …'"));
+        }
+        if let Some((name, value)) = command.split_once('=')
+            && is_variable(name)
+        {
+            let value = shell_word(value);
+            return Some(format!(
+                "a variable is set by a flag before the command: --env {name}={value} -- CMD"
+            ));
+        }
         if command.contains(char::is_whitespace) {
             return Some(
                 "a command and its arguments are words of their own, without quotes around all of them"
                     .into(),
             );
         }
-        if OF_THE_SHELL.contains(&command) {
-            return Some(format!("`{command}` is a shell's own word: sh -c '{command} …'"));
+        if TO_BE_ROOT.contains(&command) && !self.sees_this_machine {
+            return Some(
+                "nothing inside becomes another user, so leave it out; what has to be installed for the command goes into an image \
+                 (--image)"
+                    .into(),
+            );
         }
         if command.contains('/') {
             let workspace = self.workspace.canonicalize().ok()?;
@@ -107,6 +124,12 @@ fn shown(path: &Path) -> String {
     path.display().to_string().escape_debug().to_string()
 }
 
+/// Whether a shell would take it for the name of a variable.
+fn is_variable(name: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+    name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
+}
+
 fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
@@ -156,6 +179,10 @@ mod tests {
             SearchedPlaces { path, home, programs, workspace, directory, sees_this_machine: false };
         for (command, said) in [
             ("make test", Some("words of their own")),
+            ("FOO=1", Some("--env FOO=1 -- CMD")),
+            ("FOO=a b", Some("--env FOO='a b' -- CMD")),
+            ("1F=1", None),
+            ("sudo", Some("leave it out")),
             ("cd", Some("sh -c 'cd …'")),
             ("./script", Some("its interpreter `/none/python3` may not be inside")),
             ("./none", None),

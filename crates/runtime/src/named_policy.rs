@@ -2,20 +2,14 @@
 //! command may write to it is shown read-only, and so that neither it nor a folder on the way to it can be exchanged. No link on that way
 //! may be the command's to exchange.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
-use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use policy::{Backend, MountMode, MountPoint, RunSpec, WorkspaceMode};
-use rustix::io::Errno;
 use sandbox::Caller;
 
 use crate::error::Error;
-
-/// The most links of a path that are followed, as in path_resolution(7).
-const MOST_LINKS: usize = 40;
+use crate::way::Way;
 
 /// Adds what keeps a file as it is, if the command could write to it.
 ///
@@ -65,52 +59,6 @@ pub(crate) fn keep(spec: &mut RunSpec, file: &Path, caller: &Caller) -> Result<(
     }
     spec.mounts.splice(0..0, held);
     Ok(())
-}
-
-/// What the kernel meets as it looks a path up. Each is told by its real path.
-#[derive(Default)]
-struct Way {
-    /// Outermost first.
-    folders: Vec<PathBuf>,
-    links: Vec<PathBuf>,
-}
-
-impl Way {
-    /// Follows an absolute path to a file, component by component, those of the targets of links included.
-    fn along(named: &Path) -> io::Result<Self> {
-        let mut way = Self::default();
-        let mut at = PathBuf::from("/");
-        let mut left: VecDeque<OsString> = parts(named).collect();
-        while let Some(part) = left.pop_front() {
-            match Path::new(&part).components().next() {
-                Some(Component::RootDir) => at = "/".into(),
-                Some(Component::ParentDir) => _ = at.pop(),
-                Some(Component::Normal(name)) => {
-                    let place = at.join(name);
-                    let about = place.symlink_metadata()?;
-                    if about.is_symlink() {
-                        let target = place.read_link()?;
-                        parts(&target).rev().for_each(|part| left.push_front(part));
-                        way.links.push(place);
-                        if way.links.len() > MOST_LINKS {
-                            return Err(Errno::LOOP.into());
-                        }
-                        continue;
-                    }
-                    if about.is_dir() && !way.folders.contains(&place) {
-                        way.folders.push(place.clone());
-                    }
-                    at = place;
-                }
-                _ => {}
-            }
-        }
-        Ok(way)
-    }
-}
-
-fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
-    path.components().map(|part| part.as_os_str().to_owned())
 }
 
 const ELSEWHERE: &str = "keep it outside of what the command may write to";

@@ -14,14 +14,13 @@ use crate::companion::{self, PreparedCompanions, RunContext};
 use crate::error::Error;
 use crate::expose::Exposed;
 use crate::homes::refuse_home;
-use crate::images::Images;
 use crate::launch::PlatformData;
+use crate::own_places::refuse_own_state;
 use crate::platform::{History, Sources};
 use crate::proxy_url::ProxyVariables;
 use crate::random_ids::{new_run_id, placeholders};
-use crate::settings::user_file;
 use crate::sidecar::SidecarCredentials;
-use crate::state::{StateDirectory, overlapped};
+use crate::state::StateDirectory;
 use crate::taken_image::{self, CommandOrigin, TakenImage};
 use crate::vault::refuse_missing;
 use crate::{builtin, inbound, named_policy, proxy_url};
@@ -88,7 +87,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     if let Some(file) = &policy {
         named_policy::keep(&mut spec, file, &caller)?;
     }
-    let host = Host::detect();
+    let host = Host::detect(&caller);
     let proxy = proxy_url::without_user(&caller);
     let Provided { credentials, platform_data, environment } = provide(&spec, &mut caller, &state)?;
     let mut additions = Additions { opens_tls: spec.policy.may_open(), environment, ..Additions::default() };
@@ -119,12 +118,16 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
 pub(crate) fn refuse_unfit(spec: RunSpec, caller: &Caller, state: &StateDirectory) -> Result<(), Error> {
     // The backend that brings nothing else along.
     let spec = RunSpec { backend: Backend::Linux, image: None, tools: Vec::new(), ..spec };
-    let (run, host) = (new_run_id()?, Host::detect());
+    let (run, host) = (new_run_id()?, Host::detect(caller));
     let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
     add_directories(&mut additions, None, &spec, state, &run)?;
     let plan = sandbox::plan(&spec, &run, caller, &host, &additions)?;
     refuse_own_state(&plan, state, caller)?;
-    refuse_home(&plan, caller)
+    refuse_home(&plan, caller)?;
+    if spec.workspace_mode != WorkspaceMode::ReadOnly {
+        sandbox::refuse_unmappable(&plan.workspace, caller)?;
+    }
+    Ok(())
 }
 
 /// The placeholders of a run, and the sources of its credentials.
@@ -181,6 +184,9 @@ fn take_image(
     if sandbox::takes_account(spec, caller, &engine) {
         taken_image::find_account(&mut engine)?;
     }
+    if !engine.config.volumes.is_empty() {
+        engine.config.linked = sandbox::follow_volumes(&engine)?;
+    }
     let command = taken_image::command_of(spec, &engine.config, command, CommandOrigin::Line)?;
     Ok((Some(TakenImage::AtEngine(Box::new(engine))), command))
 }
@@ -204,44 +210,4 @@ fn add_directories(
         (additions.changes, additions.written) = (Some(changes), Some(written));
     }
     Ok(())
-}
-
-/// Refuses a plan that shows the command this program's records, keys or images, or lets it write the person's configuration, which
-/// every run obeys.
-fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
-    let mut own = vec![state.directory().to_path_buf()];
-    if let Ok(images) = Images::of(caller) {
-        // A directory that does not exist shows nothing.
-        own.extend(
-            [images.directory().to_path_buf(), images.directory().join("images")]
-                .into_iter()
-                .filter(|p| p.exists()),
-        );
-    }
-    let settings: Vec<PathBuf> = user_file(caller)
-        .into_iter()
-        .flat_map(|file| [file.parent().map(PathBuf::from), file.canonicalize().ok()])
-        .flatten()
-        .collect();
-    if let Some(path) = overlapped(&settings, plan.writable()) {
-        let what = format!(
-            "`{}` cannot be written inside: your configuration for every run is there",
-            path.display()
-        );
-        let remedy = "choose another folder, or show it with --workspace-mode ro or overlay".to_owned();
-        return Err(sandbox::Error::Refused { what, remedy: Some(remedy) }.into());
-    }
-    match overlapped(&own, plan.shown()) {
-        None => Ok(()),
-        Some(path) => Err(sandbox::Error::Refused {
-            what: format!(
-                "`{}` cannot be shown inside: this program's records, keys and images are there",
-                path.display()
-            ),
-            remedy: Some(
-                "choose a folder beside them, or move them with XDG_STATE_HOME and XDG_DATA_HOME".into(),
-            ),
-        }
-        .into()),
-    }
 }

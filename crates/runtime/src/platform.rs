@@ -121,7 +121,8 @@ impl Sources {
 
 /// Says why a credential cannot be used, and what helps.
 fn unusable(error: &Error) -> String {
-    format!("{}; `lockgate creds set` sets it anew", error.sentence())
+    let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
+    format!("{}{}", error.sentence(), remedy.unwrap_or_default())
 }
 
 /// The answer to a question.
@@ -350,9 +351,10 @@ mod tests {
     fn a_fault_says_its_cause_once() {
         let error = Error::KeyFile { path: "/keys/vault.key".into(), source: io::Error::other("no key") };
         let told = unusable(&error);
-        assert_eq!(
-            told,
-            "failed to read the key in /keys/vault.key: no key; `lockgate creds set` sets it anew"
-        );
+        assert!(told.starts_with("failed to read the key in /keys/vault.key: no key; put that file back"));
+        // What cannot be decrypted is not set anew before it is removed, where nothing else can be either.
+        let source = credential::EnvelopeError::UnknownKey { id: "630dcd29".into() };
+        let error = credential::VaultError::Decrypt { path: "/vault/a.json".into(), source };
+        assert!(unusable(&error.into()).contains("`lockgate creds rm PROVIDER`, and set it again"));
     }
 }

@@ -20,6 +20,8 @@ enum Named {
     ByThePerson,
     /// Its place in a repository: whoever put it there.
     ByItsPlace,
+    /// Its place among the machine's or the person's settings.
+    AsALayer,
 }
 
 /// Reads the policy file that the person named.
@@ -30,13 +32,31 @@ pub(crate) fn read_policy(path: &Path) -> Result<String, Error> {
     read(path, Named::ByThePerson)
 }
 
-/// Reads a policy file that nobody named and that may be absent. A directory of its name is a placeholder that a run holds.
+/// Reads the machine's or the person's policy file, which may be absent. A ceiling must not vanish because something else has its name:
+/// a folder, such as an engine makes where it is to mount a missing file, or a link that leads nowhere.
+///
+/// # Errors
+/// When something has its name that is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
+pub(crate) fn read_layer_if_there(path: &Path) -> Result<Option<String>, Error> {
+    let leads_nowhere = |folder: &Path| folder.is_symlink() && !folder.exists();
+    match std::fs::symlink_metadata(path) {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && !path.ancestors().skip(1).any(leads_nowhere) =>
+        {
+            Ok(None)
+        }
+        _ => read(path, Named::AsALayer).map(Some),
+    }
+}
+
+/// Reads a project's policy file, which may be absent. An empty directory of its name is a placeholder that a run holds.
 ///
 /// # Errors
 /// When it is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
 pub fn read_policy_if_there(path: &Path) -> Result<Option<String>, Error> {
+    let is_empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => Ok(None),
+        Ok(meta) if meta.is_dir() && is_empty() => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
@@ -45,8 +65,14 @@ pub fn read_policy_if_there(path: &Path) -> Result<Option<String>, Error> {
 }
 
 fn read(path: &Path, named: Named) -> Result<String, Error> {
-    let unreadable = |source| Error::ReadSettings { path: path.into(), source };
-    let not_a_policy = |why| Error::NotAPolicy { path: path.into(), why };
+    let unreadable = |source| match named {
+        Named::AsALayer => Error::ReadLayer { path: path.into(), source },
+        Named::ByThePerson | Named::ByItsPlace => Error::ReadSettings { path: path.into(), source },
+    };
+    let not_a_policy = |why| match named {
+        Named::AsALayer => unreadable(io::Error::new(io::ErrorKind::InvalidData, why)),
+        Named::ByThePerson | Named::ByItsPlace => Error::NotAPolicy { path: path.into(), why },
+    };
     let refuse_irregular = |meta: Metadata| match named {
         _ if meta.is_file() => Ok(()),
         Named::ByThePerson if meta.file_type().is_fifo() => Ok(()),
@@ -56,7 +82,7 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
     refuse_irregular(std::fs::metadata(path).map_err(unreadable)?)?;
     let flags = match named {
         Named::ByThePerson => OFlags::NOCTTY,
-        Named::ByItsPlace => OFlags::NONBLOCK | OFlags::NOCTTY,
+        Named::ByItsPlace | Named::AsALayer => OFlags::NONBLOCK | OFlags::NOCTTY,
     };
     let mut options = OpenOptions::new();
     let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(path);
@@ -95,9 +121,28 @@ mod tests {
             assert_eq!(read_policy_if_there(&at(good)).unwrap().unwrap(), "timeout = \"1m\"\n", "{good}");
         }
         assert!(read_policy(&at("largest")).is_ok());
+        std::fs::create_dir(at("full")).unwrap();
+        std::fs::write(at("full/file"), "").unwrap();
+        symlink(at("none"), at("nowhere")).unwrap();
         for absent in ["none", "file/none", "dangling", "folder"] {
             assert!(read_policy_if_there(&at(absent)).unwrap().is_none(), "{absent}");
             assert!(read_policy(&at(absent)).is_err(), "{absent}");
+        }
+        assert!(read_policy_if_there(&at("full")).is_err());
+        for (vanished, meant) in [
+            ("file/none", "move it away"),
+            ("dangling", "leads nowhere"),
+            ("folder", "take away what has its name"),
+            ("full", "take away what has its name"),
+            ("nowhere/none", "leads nowhere"),
+            ("nowhere/further/down/none", "leads nowhere"),
+        ] {
+            let error = read_layer_if_there(&at(vanished)).unwrap_err();
+            let remedy = error.remedy().unwrap();
+            assert!(remedy.contains(meant) && error.to_string().contains(vanished), "{error}: {remedy}");
+        }
+        for absent in ["none", "none/none", "folder/none"] {
+            assert!(read_layer_if_there(&at(absent)).unwrap().is_none(), "{absent}");
         }
         for (bad, why) in [
             ("endless", "no regular file"),

@@ -28,8 +28,8 @@ impl ProtectionChecks {
     pub(crate) fn check(&mut self, sandbox: &Started) -> Result<(), Error> {
         self.next = Some(Instant::now() + INTERVAL);
         match sandbox.unprotected() {
-            Some(path) => Err(Error::Unprotected { path: path.into() }),
-            None => Ok(()),
+            paths if paths.is_empty() => Ok(()),
+            paths => Err(Error::Unprotected { paths: paths.into_iter().map(Into::into).collect() }),
         }
     }
 

@@ -129,22 +129,23 @@ fn entries(no_proxy: &str) -> impl Iterator<Item = &str> {
 pub fn unheeded_no_proxy(caller: &Caller) -> Vec<String> {
     let no_proxy = unproxied(caller);
     let is_used = caller.variable(NAME).is_some_and(|url| !url.is_empty()) && !is_past_all(no_proxy);
-    let is_heeded = |name: &&str| {
-        let name = name.trim_start_matches('.');
-        // A name that no rule allows, such as `localhost`, goes nowhere in any case.
-        Host::parse(name).is_ok() || HostPattern::parse(name).is_ok()
-    };
-    let unheeded = entries(no_proxy).filter(|name| !is_heeded(name));
+    let unheeded = entries(no_proxy).filter(|entry| past(entry).is_none());
     if is_used { unheeded.map(str::to_owned).collect() } else { Vec::new() }
 }
 
 /// Returns the hosts of `NO_PROXY`, each with all below it, as is usual.
 fn direct(no_proxy: &str) -> Vec<HostPattern> {
-    let names = entries(no_proxy).map(|name| name.trim_start_matches('.')).filter(|name| !name.is_empty());
-    names
-        .flat_map(|name| [name.to_owned(), format!("**.{name}")])
-        .filter_map(|p| HostPattern::parse(&p).ok())
-        .collect()
+    entries(no_proxy).filter_map(past).collect()
+}
+
+/// Returns what an entry of `NO_PROXY` excludes. A name may be as wide as `.internal`: it allows nothing that the policy does not.
+fn past(entry: &str) -> Option<HostPattern> {
+    let host = ["**.", "*.", "."].into_iter().find_map(|front| entry.strip_prefix(front)).unwrap_or(entry);
+    // Other programs write an IPv6 address without brackets.
+    match Host::parse(host).ok().or_else(|| host.parse().ok().map(Host::Address))? {
+        Host::Name(name) => Some(HostPattern::ApexAndBelow(name)),
+        Host::Address(address) => Some(HostPattern::Address(address)),
+    }
 }
 
 fn percent_decoded(text: &str) -> Vec<u8> {
@@ -198,10 +199,30 @@ mod tests {
 
     #[test]
     fn what_goes_past_no_proxy_is_named() {
-        let listed = "localhost,127.0.0.1, .svc,*.example.com,example.org,10.0.0.0/8,a.example:80,";
-        assert_eq!(unheeded_no_proxy(&caller(listed)), ["10.0.0.0/8", "a.example:80"]);
+        let listed =
+            "localhost,127.0.0.1,::1, .svc,*.example.com,example.org,10.0.0.0/8,a.example:80,*a.example,";
+        assert_eq!(unheeded_no_proxy(&caller(listed)), ["10.0.0.0/8", "a.example:80", "*a.example"]);
         assert_eq!(unheeded_no_proxy(&caller("10.0.0.0/8, *")), [""; 0]);
         assert_eq!(unheeded_no_proxy(&caller("")), [""; 0]);
+    }
+
+    #[test]
+    fn an_entry_is_for_all_below_it() {
+        for (entry, host, is_past) in [
+            (".svc", "a.b.svc", true),
+            ("internal", "a.internal", true),
+            (".local", "printer.local", true),
+            ("*.corp.example", "a.b.corp.example", true),
+            ("**.corp.example", "corp.example", true),
+            ("github.io", "a.github.io", true),
+            ("corp.example", "notcorp.example", false),
+            ("10.0.0.5", "10.0.0.5", true),
+            ("::1", "[::1]", true),
+            ("*", "a.example", false),
+        ] {
+            let host = Host::parse(host).unwrap();
+            assert_eq!(direct(entry).iter().any(|it| it.matches(&host)), is_past, "{entry} {host}");
+        }
     }
 
     #[test]

@@ -14,21 +14,22 @@ use sandbox::ProcessStamp;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::lock_file;
+use crate::lock_file::{await_release, may_be_held};
 use crate::permission::Permission;
-use crate::state::{RECORD, StateDirectory, append, state};
+use crate::state::{StateDirectory, append_after_a_look, state};
+use crate::without_waiting;
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// It is going on, or its process was killed and nobody has looked since.
+    /// It is going on: somebody holds its lock.
     Running,
     /// The command ran and ended.
     Ended,
-    /// The command never ran.
+    /// The command never ran, or what was around it failed meanwhile.
     Failed,
-    /// Its process was killed; what it left was taken away.
+    /// It is over and did not tell its end: its process was killed, or could not write it down. What it left is taken away.
     Lost,
 }
 
@@ -42,15 +43,23 @@ pub struct Outcome {
     /// The most memory it used, in octets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_peak: Option<u64>,
+    /// Its requests, unless the sidecar did not say how it ended.
+    #[serde(flatten)]
+    pub requests: Option<Requests>,
+    /// Its use of models, if it used any. S1.28
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub models: Option<ModelUse>,
+}
+
+/// How many requests a run made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
     /// Exchanges that were allowed.
     pub allowed: u64,
     /// Exchanges that were denied.
     pub denied: u64,
     /// Exchanges that were allowed and failed.
     pub failed: u64,
-    /// Its use of models, if it used any. S1.28
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub models: Option<ModelUse>,
 }
 
 /// A set-up command that ran, and how it ended. S4.54
@@ -131,9 +140,12 @@ pub struct RunRecord {
     /// What could not be taken away at its end, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leftover: Option<Leftover>,
-    /// Why its command never ran, if it did not: one line that reads on after "failed to".
+    /// Why the run failed, if it did: one line that reads on after "failed to".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// The most memory that a run used which failed after its command, in octets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_peak: Option<u64>,
 }
 
 /// The longest failure that is recorded, in characters.
@@ -174,7 +186,7 @@ impl RunRecord {
         // Serialised before the file is made: an empty record would be a run that nothing can find again.
         let mut line = serde_json::to_vec(self).map_err(|error| state(&path, error.into()))?;
         line.push(b'\n');
-        let mut file = append(&path)?;
+        let mut file = append_after_a_look(&path)?;
         let written = ends_in_half_a_line(&file).and_then(|half| {
             if half {
                 line.insert(0, b'\n');
@@ -184,19 +196,36 @@ impl RunRecord {
         written.map_err(|source| state(&path, source))
     }
 
-    /// Reads the record of a run.
+    /// Reads the record of a run. One that says that it goes on is believed while somebody holds the lock of the run.
     ///
     /// # Errors
-    /// When there is none, or it is damaged.
+    /// When there is none, it is damaged, or it cannot be read.
     pub fn read(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
-        let unreadable = |why: String| Error::Record { run: run.to_string(), why };
-        let text = std::fs::read(directory.record(run)).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::NoRun { run: run.to_string() },
-            _ => unreadable(error.to_string()),
-        })?;
+        let record = Self::read_as_written(directory, run)?;
+        if record.state != RunState::Running || may_be_held(&directory.live().join(run.as_str())) {
+            return Ok(record);
+        }
+        // A run takes its lock before it writes its record, and gives it back after the last one: it may have ended since.
+        let mut record = Self::read_as_written(directory, run)?;
+        if record.state == RunState::Running {
+            record.state = RunState::Lost;
+            record.ended = Some(last_seen(directory, run));
+        }
+        Ok(record)
+    }
+
+    /// Reads the record of a run as its file has it: a run that is not going on any more may be called running.
+    pub(crate) fn read_as_written(directory: &StateDirectory, run: &RunId) -> Result<Self, Error> {
+        let text = read_text(directory, run)?;
         // A line that a full disk or a kill cut off, maybe inside a character, does not parse, and the one before it counts.
         let last = text.rsplit(|octet| *octet == b'\n').find_map(|line| serde_json::from_slice(line).ok());
-        last.ok_or_else(|| unreadable("it is damaged".into()))
+        last.ok_or_else(|| Error::Record { run: run.to_string(), why: "it is damaged".into() })
+    }
+
+    /// Whether a run has begun and not yet written its first record.
+    pub(crate) fn is_unwritten(directory: &StateDirectory, run: &RunId) -> bool {
+        may_be_held(&directory.live().join(run.as_str()))
+            && read_text(directory, run).is_ok_and(|text| !text.contains(&b'\n'))
     }
 
     /// Whether anything is on record of a run: its record, or an audit alone, as of a sidecar that serves alone.
@@ -205,30 +234,26 @@ impl RunRecord {
         directory.record(run).exists() || directory.audit(run).exists()
     }
 
-    /// Returns every run on record, the latest first, leaving out damaged records.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub fn list(directory: &StateDirectory) -> Result<Vec<Self>, Error> {
-        let entries = match std::fs::read_dir(directory.runs()) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(state(&directory.runs(), source)),
-        };
-        let run = |name: &str| name.strip_suffix(RECORD)?.parse::<RunId>().ok();
-        let ids = entries.flatten().filter_map(|entry| run(entry.file_name().to_str()?));
-        let mut records: Vec<Self> = ids.filter_map(|id| Self::read(directory, &id).ok()).collect();
-        records.sort_by(|a, b| b.started.cmp(&a.started));
-        Ok(records)
-    }
-
-    /// Whether the run has been over for longer than `span`.
+    /// Whether the run has been over for longer than `span`. Of one that did not tell its end, that is how long ago it began.
     #[must_use]
     pub fn is_over_for(&self, span: Duration) -> bool {
-        let ended = self.ended.as_deref().and_then(|ended| ended.parse::<jiff::Timestamp>().ok());
+        let ended = self.ended.as_ref().unwrap_or(&self.started).parse::<jiff::Timestamp>().ok();
         let age = ended.and_then(|ended| jiff::Timestamp::now().duration_since(ended).try_into().ok());
         self.state != RunState::Running && age.is_some_and(|age: Duration| age > span)
     }
+}
+
+/// The largest file of a record: a few lines, each with a command that the kernel took (execve(2)).
+const LARGEST: u64 = 64 << 20;
+
+fn read_text(directory: &StateDirectory, run: &RunId) -> Result<Vec<u8>, Error> {
+    let path = directory.record(run);
+    without_waiting::read(&path, LARGEST).map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Error::NoRun { run: run.to_string() },
+        std::io::ErrorKind::InvalidData => Error::Record { run: run.to_string(), why: source.to_string() },
+        // It may be read the next time.
+        _ => state(&path, source),
+    })
 }
 
 /// Whether a full disk or a kill cut the last line off. The next record must not be read as a part of it.
@@ -242,30 +267,55 @@ fn ends_in_half_a_line(file: &File) -> std::io::Result<bool> {
 }
 
 pub(crate) fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+    written(jiff::Timestamp::now())
 }
+
+pub(crate) fn written(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+/// Why nothing is taken away of a run whose process lives, though nobody holds its lock.
+pub(crate) const GOES_ON_ELSEWHERE: &str = "its process goes on, and this state directory is a copy";
+
+/// Why a killed run still counts as one that goes on.
+const UNTOLD: &str = "it was killed, and its end could not be written down";
 
 /// How long a run that is over may still hold what it had, before it is refused to touch it.
 const TAKING_AWAY: Duration = Duration::from_secs(30);
 
-/// Refuses to touch what a running run still uses. A run whose process was killed counts as running until it has been reaped.
+/// Refuses to touch what a running run still uses, and what a killed one left as long as its record does not say that it is over.
 pub(crate) fn refuse_running(
     what: &'static str,
     directory: &StateDirectory,
     run: &RunId,
 ) -> Result<(), Error> {
-    let may_go_on = match RunRecord::read(directory, run) {
-        Ok(record) => record.state == RunState::Running,
-        Err(Error::Record { .. }) => true, // it is damaged, and can only be removed
+    let (may_go_on, process) = match RunRecord::read_as_written(directory, run) {
+        Ok(record) => (record.state == RunState::Running, record.process),
+        // It is damaged, and can only be removed.
+        Err(Error::Record { .. } | Error::State { .. }) => (true, None),
         Err(error) => return Err(error),
     };
     let lock = directory.live().join(run.as_str());
     let goes_on = match may_go_on {
-        true => lock.exists(),
+        true => may_be_held(&lock),
         // It is over, and what it had is being taken away: at an engine, for seconds.
-        false => !lock_file::await_release(&lock, TAKING_AWAY),
+        false => !await_release(&lock, TAKING_AWAY),
     };
-    if goes_on { Err(Error::GoesOn { what, run: run.to_string() }) } else { Ok(()) }
+    match may_go_on && lock.exists() {
+        _ if goes_on => Err(Error::GoesOn { what, run: run.to_string() }),
+        true => {
+            let why = if process.is_some_and(ProcessStamp::is_alive) { GOES_ON_ELSEWHERE } else { UNTOLD };
+            Err(Error::LeftBehind { what, run: run.to_string(), why: why.into() })
+        }
+        false => Ok(()),
+    }
+}
+
+/// Returns when a killed run was last seen: when its record or its audit was last written to.
+pub(crate) fn last_seen(directory: &StateDirectory, run: &RunId) -> String {
+    let files = [directory.record(run), directory.audit(run)];
+    let last = files.iter().filter_map(|path| std::fs::metadata(path).ok()?.modified().ok()).max();
+    last.and_then(|at| jiff::Timestamp::try_from(at).ok()).map_or_else(now, written)
 }
 
 #[cfg(test)]
@@ -292,6 +342,7 @@ impl RunRecord {
             outcome: None,
             leftover: None,
             failure: None,
+            memory_peak: None,
         }
     }
 }
@@ -368,11 +419,11 @@ mod tests {
         assert!(none.contains("nothing that it wrote is kept apart") && !none.contains("find run"), "{none}");
         std::fs::create_dir(directory.live()).unwrap();
         std::fs::write(directory.live().join(run.as_str()), "").unwrap();
+        let lock = File::open(directory.live().join(run.as_str())).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let goes_on = RunRecord::remove(&directory, &run).unwrap_err().to_string();
         assert_eq!(goes_on, "remove run abcdefghjkmn: it is going on; end it first");
         // It is over, and its process is still taking away what it had.
-        let lock = File::open(directory.live().join(run.as_str())).unwrap();
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
         RunRecord { state: RunState::Ended, ..record() }.write(&directory, &run).unwrap();
         let is_released = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let released = std::sync::Arc::clone(&is_released);
@@ -384,8 +435,39 @@ mod tests {
         refuse_running("remove", &directory, &run).unwrap();
         assert!(is_released.load(std::sync::atomic::Ordering::SeqCst), "it did not wait");
         std::fs::write(directory.record(&run), "\n\n").unwrap();
-        let damaged = RunRecord::read(&directory, &run).unwrap_err().to_string();
-        assert_eq!(damaged, "read the record of run abcdefghjkmn: it is damaged");
+        let damaged = RunRecord::read(&directory, &run).unwrap_err();
+        assert_eq!(damaged.to_string(), "read the record of run abcdefghjkmn: it is damaged");
+        assert_eq!(damaged.remedy().unwrap(), "lockgate runs rm abcdefghjkmn removes the run");
+    }
+
+    #[test]
+    fn a_run_is_going_on_while_its_lock_is_held_and_lost_if_it_told_no_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = directory(folder.path());
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let long_ago = RunRecord { started: "2026-01-01T00:00:00Z".into(), ..record() };
+        long_ago.write(&directory, &run).unwrap();
+        let read = || RunRecord::read(&directory, &run).unwrap();
+        // Its lock file is missing, or nobody holds it: as where more were killed than one command looks after.
+        assert_eq!(read().state, RunState::Lost);
+        // It was going on until something was last written.
+        assert!(!read().is_over_for(Duration::from_secs(60)));
+        let before = std::time::SystemTime::now() - Duration::from_secs(1000);
+        let written = File::options().append(true).open(directory.record(&run)).unwrap();
+        written.set_modified(before).unwrap();
+        assert!(read().is_over_for(Duration::from_secs(60)));
+        std::fs::create_dir(directory.live()).unwrap();
+        let path = directory.live().join(run.as_str());
+        let lock = File::create(&path).unwrap();
+        assert_eq!(read().state, RunState::Lost);
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        assert_eq!(read().state, RunState::Running);
+        assert!(!read().is_over_for(Duration::from_secs(60)));
+        // One that has just begun has its lock, and no record yet: it is not damaged.
+        std::fs::write(directory.record(&run), "").unwrap();
+        assert!(RunRecord::is_unwritten(&directory, &run));
+        drop(lock);
+        assert!(!RunRecord::is_unwritten(&directory, &run));
     }
 
     #[test]
@@ -400,7 +482,7 @@ mod tests {
         {
             let mut file = std::fs::OpenOptions::new().append(true).open(directory.record(&run)).unwrap();
             file.write_all(half).unwrap();
-            assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Running);
+            assert_eq!(RunRecord::read_as_written(&directory, &run).unwrap().state, RunState::Running);
         }
         RunRecord { state: RunState::Ended, ..record() }.write(&directory, &run).unwrap();
         assert_eq!(RunRecord::read(&directory, &run).unwrap().state, RunState::Ended);

@@ -1,19 +1,49 @@
 //! Remedies: what a person can do about an error of this crate.
 
 use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
 
 use credential::{EnvelopeError, VaultError};
 use egress::GateError;
-use policy::OrganisationName;
+use policy::{OrganisationName, shell_word};
+use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::record::GOES_ON_ELSEWHERE;
+use crate::streams::NULL_DEVICE;
 
 impl Error {
     /// Returns what the person can do about it, if that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
+        if let Some(limit) = reached_limit(self) {
+            return Some(limit.into());
+        }
         match self {
             Self::Settings(error) => error.hint.clone(),
+            Self::ReadSettings { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some(format!(
+                    "see whose {} and its folder are, and whether you may read the one (chmod u+r) and enter the other \
+                     (chmod u+x)",
+                    path.display()
+                ))
+            }
+            Self::ReadSettings { source, .. } if source.kind() == io::ErrorKind::InvalidFilename => Some(
+                "a path has 4095 octets at most, and a name 255: work in a folder nearer to the root".into(),
+            ),
+            Self::ReadLayer { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some(format!(
+                    "see whose {} is, and whether you may read it; HOME and XDG_CONFIG_HOME may be another user's still, as \
+                     after `su -m`: set HOME to your own",
+                    path.display()
+                ))
+            }
+            Self::ReadLayer { path, source } => in_place_of_a_layer(path, source.kind()),
+            Self::ReadSettings { path, source } if source.kind() == io::ErrorKind::NotFound => Some(format!(
+                "see how its name is written; `lockgate policy init --policy {}` begins a policy there",
+                shell_word(&path.to_string_lossy())
+            )),
             Self::NotAPolicy { .. } => Some(
                 "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
             ),
@@ -24,11 +54,32 @@ impl Error {
             Self::Image(error) => error.remedy(),
             Self::Sandbox(error) => error.remedy(),
             Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),
+            Self::SidecarUntold { .. } => {
+                Some("see what killed or stopped the sidecar (memory, a signal), and run it again".into())
+            }
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),
             Self::GoesOn { run, .. } => Some(format!("lockgate runs stop {run} ends it")),
+            Self::Approval { path, .. } => Some(format!(
+                "remove {} and approve again: `lockgate policy approve`",
+                shell_word(&path.to_string_lossy())
+            )),
+            Self::LeftBehind { why, .. } if why == GOES_ON_ELSEWHERE => {
+                Some("use the state directory that the run uses, or wait until it has ended".into())
+            }
+            Self::LeftBehind { what, run, .. } => {
+                let again = "say it again; if that changes nothing, see that there is space where the state directory is, and that the \
+                             engine answers";
+                Some(match *what {
+                    "remove" => format!(
+                        "{again}; lockgate runs rm --force {run} removes the run with the changes that it keeps, and gives up what it left"
+                    ),
+                    _ => again.into(),
+                })
+            }
             Self::TakeOver { .. } => Some("what was done before it stays; mend that and apply again".into()),
+            Self::TakeOverEnded { .. } => Some("what was done before it stays; apply again to go on".into()),
             Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
             Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
             Self::NoCredential { provider, organisation } => {
@@ -49,7 +100,12 @@ impl Error {
             ),
             Self::Vault(VaultError::Decrypt { source: EnvelopeError::UnknownKey { .. }, .. }) => Some(
                 "give the key that it was encrypted with as well, behind a comma in CONNECTION_ENCRYPTION_KEY; a key that \
-                 Lockgate made is in `keys/vault.key` of its state directory"
+                 Lockgate made is in `keys/vault.key` of its state directory. Where that key is lost, remove the credential with \
+                 `lockgate creds rm PROVIDER`, and set it again"
+                    .into(),
+            ),
+            Self::Vault(VaultError::Decrypt { source: EnvelopeError::Tampered, .. }) => Some(
+                "restore the file from a backup, or remove the credential with `lockgate creds rm PROVIDER`, and set it again"
                     .into(),
             ),
             Self::KeyFile { .. } => Some(
@@ -64,10 +120,10 @@ impl Error {
                 "chmod 600 {}; where somebody may have read or changed it, set a new key and run `lockgate keys rotate`",
                 path.display()
             )),
-            Self::VaultKeyGone { vault, .. } => Some(format!(
-                "put that file back, or set CONNECTION_ENCRYPTION_KEY to the key they were sealed with; without it their \
-                 values are lost: move {} away, with those of organisations, and set them again",
-                vault.display()
+            Self::VaultKeyGone { removals, .. } => Some(format!(
+                "set CONNECTION_ENCRYPTION_KEY to the key they were sealed with, or put that file back. Without the key their values \
+                 are lost: remove them (`{}`), and set them again",
+                removals.join("`, `")
             )),
             Self::OrganisationBesidePlatform { platform, .. } => {
                 Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
@@ -75,6 +131,7 @@ impl Error {
             Self::HalfPlatform { set, lacks } => {
                 Some(format!("set {lacks} as well, or unset {set} to use a vault of this machine"))
             }
+            Self::Record { run, .. } => Some(format!("lockgate runs rm {run} removes the run")),
             Self::NoRun { .. } => Some("lockgate runs ls names them".into()),
             Self::NothingKept { .. } => {
                 Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
@@ -92,6 +149,15 @@ impl Error {
             Self::State { source, .. } if is_about_room(source) => Some(
                 "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
             ),
+            Self::Gate(GateError::Bind { address, source })
+                if source.kind() == io::ErrorKind::PermissionDenied && is_of_dns(address) =>
+            {
+                Some(
+                    "a resolver asks at port 53: let it have that one in this network namespace (`sysctl \
+                     net.ipv4.ip_unprivileged_port_start=53`), or start it with CAP_NET_BIND_SERVICE; docs/providers.md shows how"
+                        .into(),
+                )
+            }
             Self::Gate(GateError::Bind { source, .. }) => bound_otherwise(source).map(str::to_owned),
             Self::Gate(GateError::Unwritten { source, .. }) if is_about_room(source) => Some(
                 "free some space; `lockgate audit verify FILE` says how far the records that are there reach"
@@ -105,9 +171,35 @@ impl Error {
                 "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
                     .into(),
             ),
+            Self::Plumbing { source, .. } if source.to_string().starts_with(NULL_DEVICE) => Some(format!(
+                "make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"
+            )),
             _ => None,
         }
     }
+}
+
+/// What to do where a policy of the machine or the person would be absent, though something has its name or that of a folder above it.
+fn in_place_of_a_layer(path: &Path, kind: io::ErrorKind) -> Option<String> {
+    let path = path.display();
+    match kind {
+        io::ErrorKind::NotFound => {
+            Some(format!("put the policy there, or take away the link that leads nowhere: {path}"))
+        }
+        io::ErrorKind::NotADirectory => Some(format!(
+            "something above it is a file and no folder: move it away, or put the policy at {path}"
+        )),
+        io::ErrorKind::InvalidData => {
+            Some(format!("a policy is a file of text, of at most 1 MiB; take away what has its name: {path}"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether an address is one at which resolvers ask: a line of resolv.conf(5) has no port.
+fn is_of_dns(address: &str) -> bool {
+    const DOMAIN: u16 = 53;
+    address.parse().is_ok_and(|address: SocketAddr| address.port() == DOMAIN)
 }
 
 /// What to do about a socket that cannot be bound.
@@ -118,25 +210,84 @@ fn bound_otherwise(error: &io::Error) -> Option<&'static str> {
         AddrNotAvailable => {
             "name an address of this machine's, as `ip address` shows them; 127.0.0.1 is for this machine alone"
         }
-        // The library's own, for a Unix socket alone.
-        InvalidInput => "the path of a Unix socket has 107 octets at most: name a shorter one",
+        // The library's own. The kernel's (EINVAL) is of an address that lacks its link, for one.
+        InvalidInput if error.raw_os_error().is_none() => {
+            "the path of a Unix socket has 107 octets at most: name a shorter one"
+        }
+        InvalidInput => {
+            "name an address that can be bound as it is written; a link-local one (fe80::/10) cannot"
+        }
         PermissionDenied => "name a port from 1024 up, or a path in a folder that you may write to",
         _ => return None,
     })
 }
 
+/// What to do about a limit of this process or machine that was reached, wherever in the chain of errors, and whatever file it was at.
+fn reached_limit(error: &Error) -> Option<&'static str> {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut reached = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    reached.find_map(|errno| match Errno::from_raw_os_error(errno) {
+        Errno::MFILE => {
+            Some("allow more open files: `ulimit -n 1024`; the hard limit may have to be raised first")
+        }
+        Errno::NFILE => Some("raise what this machine may open: `sysctl fs.file-max`"),
+        Errno::FBIG => Some("raise the limit of a file's size: `ulimit -f`"),
+        _ => None,
+    })
+}
+
 /// Whether what failed is that there is no room.
 fn is_about_room(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
     use sandbox::Caller;
 
+    use crate::error::Error;
     use crate::images::Images;
     use crate::state::StateDirectory;
+
+    #[test]
+    fn a_limit_that_was_reached_is_named_and_nothing_about_the_file() {
+        for (errno, named) in
+            [(Errno::MFILE, "ulimit -n"), (Errno::NFILE, "fs.file-max"), (Errno::FBIG, "ulimit -f")]
+        {
+            for error in [
+                Error::State { path: "/s".into(), source: errno.into() },
+                Error::Changes { path: "/s".into(), source: errno.into() },
+                Error::Write { path: "/s".into(), source: errno.into() },
+                sandbox::Error::Open { path: "/s".into(), source: errno.into() }.into(),
+            ] {
+                let remedy = error.remedy().unwrap();
+                assert!(remedy.contains(named) && !remedy.contains("discard"), "{error}: {remedy}");
+            }
+        }
+        let full = Error::State { path: "/s".into(), source: Errno::NOSPC.into() };
+        assert!(full.remedy().unwrap().contains("space"));
+    }
+
+    #[test]
+    fn a_broken_null_device_and_a_folder_too_deep_are_no_matter_of_this_programs() {
+        let source = std::io::Error::other(format!("{}: it is no null device", super::NULL_DEVICE));
+        let null = Error::Plumbing { what: "use the standard streams", source }.remedy().unwrap();
+        assert!(null.contains("mknod -m 666 /dev/null c 1 3"), "{null}");
+        let limit = Error::Plumbing { what: "use the standard streams", source: Errno::MFILE.into() };
+        assert!(limit.remedy().unwrap().contains("ulimit -n"));
+        let deep = Error::ReadSettings { path: "/a".into(), source: Errno::NAMETOOLONG.into() };
+        assert!(deep.remedy().unwrap().contains("4095"));
+    }
+
+    #[test]
+    fn an_address_that_lacks_its_link_is_no_long_path() {
+        let long = std::os::unix::net::SocketAddr::from_pathname("x".repeat(200)).unwrap_err();
+        assert!(super::bound_otherwise(&long).unwrap().contains("107"), "{long}");
+        let lacking = Errno::INVAL.into();
+        assert!(super::bound_otherwise(&lacking).unwrap().contains("fe80"), "{lacking}");
+    }
 
     #[test]
     fn a_place_that_no_variable_names_is_asked_for_by_its_own() {
@@ -150,5 +301,38 @@ mod tests {
             assert!(error.to_string().contains(place) && remedy.contains(place), "{error}: {remedy}");
             assert!(!remedy.contains(other), "{error}: {remedy}");
         }
+    }
+
+    #[test]
+    fn the_port_of_dns_is_no_port_to_choose_another_for() {
+        let of = |address: &str| {
+            let source = std::io::ErrorKind::PermissionDenied.into();
+            Error::Gate(egress::GateError::Bind { address: address.into(), source }).remedy().unwrap()
+        };
+        for address in ["127.0.0.1:53", "[::1]:53"] {
+            assert!(of(address).contains("ip_unprivileged_port_start"), "{}", of(address));
+        }
+        assert!(of("127.0.0.1:80").contains("from 1024 up"), "{}", of("127.0.0.1:80"));
+    }
+
+    #[test]
+    fn settings_that_may_not_be_read_may_be_those_of_another_users_home() {
+        let of = |kind: std::io::ErrorKind| {
+            let error = Error::ReadLayer { path: "/root/.config/x".into(), source: kind.into() };
+            error.remedy().unwrap_or_default()
+        };
+        let kind = std::io::ErrorKind::PermissionDenied;
+        let other = Error::ReadSettings { path: "/w/lockgate.toml".into(), source: kind.into() };
+        let other = other.remedy().unwrap_or_default();
+        assert!(other.contains("/w/lockgate.toml") && !other.contains("HOME"), "{other}");
+        let absent = Error::ReadSettings {
+            path: "/root/.config/x".into(),
+            source: std::io::ErrorKind::NotFound.into(),
+        };
+        let absent = absent.remedy().unwrap_or_default();
+        assert!(absent.contains("lockgate policy init --policy /root/.config/x"), "{absent}");
+        let denied = of(std::io::ErrorKind::PermissionDenied);
+        assert!(denied.contains("/root/.config/x") && denied.contains("HOME"), "{denied}");
+        assert_eq!(of(std::io::ErrorKind::Other), "");
     }
 }

@@ -4,16 +4,47 @@ use policy::RunId;
 
 use crate::changes::forget;
 use crate::error::Error;
-use crate::record::{RunRecord, refuse_running};
+use crate::record::{GOES_ON_ELSEWHERE, RunRecord, refuse_running};
+use crate::run_lock::{give_up, take_away};
 use crate::state::{StateDirectory, state};
 
 impl RunRecord {
-    /// Whether a run can be removed.
+    /// Whether a run can be removed. What a killed one left is taken away first.
+    ///
+    /// # Errors
+    /// When it is still running, what it left cannot be taken away, as from an engine that does not answer, or it is not on record.
+    pub fn check_removable(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+        let left_behind = |why| Error::LeftBehind { what: "remove", run: run.to_string(), why };
+        match refuse_running("remove", directory, run) {
+            // Whoever reaped it last has just tried.
+            Ok(()) if directory.live().join(run.as_str()).exists() => match known_rest(directory, run) {
+                Some(why) => Err(left_behind(why)),
+                None => take_away(directory, run).map_err(left_behind),
+            },
+            Err(Error::LeftBehind { .. }) => take_away(directory, run).map_err(left_behind),
+            found => found,
+        }
+    }
+
+    /// Whether a run can be removed once what it left and what cannot be taken away is given up.
     ///
     /// # Errors
     /// When it is still running, or is not on record.
-    pub fn check_removable(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        refuse_running("remove", directory, run)
+    pub fn check_removable_by_force(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+        match Self::check_removable(directory, run) {
+            Err(Error::LeftBehind { why, .. }) if why != GOES_ON_ELSEWHERE => Ok(()),
+            found => found,
+        }
+    }
+
+    /// Gives up what a run left and what cannot be taken away, so that the run can be removed. Returns what may still be there, and nobody
+    /// else knows of.
+    ///
+    /// # Errors
+    /// When it is still running, or is not on record.
+    pub fn give_up_rest(directory: &StateDirectory, run: &RunId) -> Result<Vec<String>, Error> {
+        Self::check_removable_by_force(directory, run)?;
+        give_up(directory, run)
     }
 
     /// Removes a run from the record.
@@ -35,4 +66,10 @@ impl RunRecord {
         }
         Ok(())
     }
+}
+
+/// Returns what is still there of a run that is over, and why.
+fn known_rest(directory: &StateDirectory, run: &RunId) -> Option<String> {
+    let record = RunRecord::read_as_written(directory, run).ok()?;
+    record.leftover.filter(|left| !left.is_gone).map(|left| left.why)
 }

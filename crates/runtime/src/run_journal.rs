@@ -5,25 +5,23 @@ use std::path::{Path, PathBuf};
 use egress::Summary;
 use policy::{Backend, ByteSize, Hostname, RunId, Setup, Span};
 use rustix::io::Errno;
-use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Started, Taken, UndoLog};
+use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Signals, Started, Taken, UndoLog};
 
 use crate::changes;
+use crate::end_signals::end_asked;
 use crate::ending::{Ending, SIGKILL, Shortage};
-use crate::error::Error;
+use crate::error::{Error, UNTOLD};
 use crate::missing::SearchedPlaces;
 use crate::permission::permissions;
 use crate::plan_run::PlannedRun;
-use crate::record::{Outcome, RunRecord, RunState, failure, now};
+use crate::record::{Outcome, Requests, RunRecord, RunState, failure, now};
 use crate::report::{End, ExecutedRun, Finished, Report};
-use crate::run_lock::{Reaped, RunLock, are_dead, reap_dead};
+use crate::run_lock::{Reaped, RunLock, are_dead, reap_dead_until};
 use crate::set_up_log::SetUpLog;
 use crate::state::StateDirectory;
 
 /// errno(3)
 const ENOENT: i32 = Errno::NOENT.raw_os_error();
-
-/// What is said where the sidecar ended without its last word.
-const UNTOLD: &str = "the sidecar did not say how it ended: requests are not counted, and the last records may be missing from the audit";
 
 /// The record, the undo log and the lock of one run.
 pub(crate) struct RunJournal {
@@ -33,12 +31,14 @@ pub(crate) struct RunJournal {
     pub(crate) undo: UndoLog,
     /// What could not be given back so far.
     problems: Vec<String>,
-    /// The dead runs that this one reaped.
-    reaped: Vec<Reaped>,
+    /// The dead runs that this one reaped; `None` until it has.
+    reaped: Option<Vec<Reaped>>,
     lock: RunLock,
     /// Where its command is searched for.
     searched: SearchedPlaces,
     bounds: Bounds,
+    /// Whether what the command writes in its workspace is kept apart.
+    keeps_apart: bool,
     /// Whether there are runs that died; `None` until this run has searched.
     are_dead: Option<bool>,
 }
@@ -71,6 +71,7 @@ fn first_record(PlannedRun { spec, command, plan, .. }: &PlannedRun) -> RunRecor
         outcome: None,
         leftover: None,
         failure: None,
+        memory_peak: None,
     }
 }
 
@@ -114,10 +115,11 @@ impl RunJournal {
             record,
             undo,
             problems: Vec::new(),
-            reaped: Vec::new(),
+            reaped: None,
             lock,
             searched,
             bounds: Bounds { memory: spec.limits.memory, timeout: spec.timeout },
+            keeps_apart: planned.keeps_apart(),
             are_dead: None,
         })
     }
@@ -125,6 +127,12 @@ impl RunJournal {
     /// Returns the log of the set-up commands, which writes into this run's record.
     pub(crate) fn set_up_log<'a>(&'a mut self, commands: &'a [Setup]) -> SetUpLog<'a> {
         SetUpLog { commands, records: &mut self.record.setup }
+    }
+
+    /// Notes what is known of a run that fails after its command: what it used, and the processes that go on.
+    pub(crate) fn note_end(&mut self, usage: Option<sandbox::Usage>, left: Vec<String>) {
+        self.record.memory_peak = usage.and_then(|usage| usage.memory_peak);
+        self.undo.tell(left);
     }
 
     /// Reports records that are missing from the audit of the command or of a companion, and adds them to the run's record, which is
@@ -137,7 +145,7 @@ impl RunJournal {
     ) {
         let missing = match summary {
             Some(summary) => summary.missing_records().collect(),
-            None => vec![UNTOLD.to_owned()],
+            None => vec![format!("the sidecar did not say how it ended: {UNTOLD}")],
         };
         let of = companion.map(|name| format!("of companion `{name}`: ")).unwrap_or_default();
         for missing in missing {
@@ -155,9 +163,9 @@ impl RunJournal {
 
     /// Gives back the names that were held, once nobody is inside any more. A run that was killed may have held the same names, and its
     /// processes may go on for a while, so dead runs are reaped first.
-    pub(crate) fn give_back_names(&mut self) {
-        if self.undo.holds_names() && are_dead(&self.state) {
-            self.reaped.extend(reap_dead(&self.state));
+    pub(crate) fn give_back_names(&mut self, signals: Option<&Signals>) {
+        if self.undo.holds_names() && self.reaped.is_none() && are_dead(&self.state) {
+            self.reaped = Some(reap(&self.state, signals));
         }
         self.problems.extend(self.undo.unwind_names());
     }
@@ -178,7 +186,7 @@ impl RunJournal {
     }
 
     /// Ends a sandbox whose command is over, and gives back the names it held.
-    fn end_sandbox(&mut self, mut executed: ExecutedRun) -> Remains {
+    fn end_sandbox(&mut self, mut executed: ExecutedRun, signals: Option<&Signals>) -> Remains {
         executed.sandbox.release();
         // A command that ended by itself took every other process with it, and init's own end needs nobody. A sandbox that was ended
         // from outside is waited for.
@@ -186,11 +194,12 @@ impl RunJournal {
             End::Ended(_) => None,
             _ => Some(executed.sandbox.wait()),
         };
-        self.give_back_names();
+        self.give_back_names(signals);
         if took_away.is_none() && executed.sandbox.outlives_its_end() {
             executed.sandbox.kill();
             took_away = Some(executed.sandbox.wait());
         }
+        self.undo.tell(executed.sandbox.left());
         if matches!(took_away, Some(Taken::All | Taken::Behind)) {
             self.undo.engine_is_done(&self.run);
         }
@@ -219,15 +228,17 @@ impl RunJournal {
         self.record.outcome = executed.as_ref().ok().map(|(_, _, outcome)| outcome.clone());
         self.record.failure = executed.as_ref().err().map(failure);
         let written = self.record.write(&self.state, &self.run);
-        let executed =
-            executed.map(|(executed, ending, outcome)| (self.end_sandbox(executed), ending, outcome));
+        let signals = Signals::block_forwarded(&[]).ok();
+        let executed = executed.map(|(executed, ending, outcome)| {
+            (self.end_sandbox(executed, signals.as_ref()), ending, outcome)
+        });
         let mut problems = std::mem::take(&mut self.problems);
         problems.extend(self.undo.unwind());
         // Told even where the record could not be written.
         let noted = self.note(&problems, report);
         let written = written.and(noted);
         // Before the lock goes: whoever finds the lock of a run that was killed does the same.
-        if changes::settle(&self.state, &self.run) {
+        if self.keeps_apart && changes::settle(&self.state, &self.run) {
             report(Report::KeptApart(&self.run));
         }
         // The undo log holds the lock as well.
@@ -238,15 +249,24 @@ impl RunJournal {
             Ok((Remains { taken_behind: Some(sandbox), .. }, ..)) => self.lock.hand_over(sandbox),
             _ => self.lock.remove(),
         }
-        if self.are_dead != Some(false) {
-            self.reaped.extend(reap_dead(&self.state));
+        let reaped = match self.reaped {
+            None if self.are_dead != Some(false) => reap(&self.state, signals.as_ref()),
+            reaped => reaped.unwrap_or_default(),
+        };
+        tell_reaped(&reaped, report);
+        if executed.is_err() && reaped.iter().any(|reaped| !reaped.told.is_empty()) {
+            report(Report::Notice("that may have stood in the way of this run: start it again"));
         }
-        tell_reaped(&self.reaped, report);
         let (remains, ending, outcome) = executed?;
         remains.bury();
         written?;
         Ok(Finished { run: self.run, ending, outcome })
     }
+}
+
+/// Takes away what dead runs left, until a signal asks for the end. What is still there then is left to the next run.
+fn reap(state: &StateDirectory, signals: Option<&Signals>) -> Vec<Reaped> {
+    reap_dead_until(state, || signals.is_some_and(|signals| end_asked(signals).is_some()))
 }
 
 /// What is left of a run that is over.
@@ -306,8 +326,11 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
 }
 
 fn outcome(executed: &ExecutedRun, ending: &Ending) -> Outcome {
-    let Summary { allowed, denied, failed, models, .. } = executed.summary.clone().unwrap_or_default();
+    let summary = executed.summary.as_ref();
+    let requests =
+        summary.map(|&Summary { allowed, denied, failed, .. }| Requests { allowed, denied, failed });
+    let models = summary.and_then(|summary| summary.models.clone());
     let memory_peak = executed.usage.unwrap_or_default().memory_peak;
     let (exit_code, summary) = (ending.exit_code(), ending.to_string());
-    Outcome { exit_code, summary, memory_peak, allowed, denied, failed, models }
+    Outcome { exit_code, summary, memory_peak, requests, models }
 }

@@ -10,13 +10,13 @@ use serde::Deserialize;
 
 use crate::approval::is_approved;
 use crate::error::Error;
-use crate::policy_file::{read_policy, read_policy_if_there};
+use crate::policy_file::{read_layer_if_there, read_policy, read_policy_if_there};
 use crate::state::StateDirectory;
 use crate::unreadable::why_unreadable;
 use crate::{proxy_url, system_proxies};
 
 /// The machine's managed policy.
-const MANAGED: &str = "/etc/lockgate/policy.toml";
+pub(crate) const MANAGED: &str = "/etc/lockgate/policy.toml";
 /// The project's file.
 const PROJECT: &str = "lockgate.toml";
 /// The variable by which existing set-ups name the agent's image. S1.6, S1.44
@@ -28,7 +28,7 @@ const ORGANISATION: &str = "LOCKGATE_ORG";
 
 /// The content of that variable. A limit that this program does not keep is refused, not ignored (E16).
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with one field")]
 struct RunLimits {
     timeout_ceiling_seconds: Option<u32>,
 }
@@ -98,7 +98,7 @@ impl Settings {
         } else if !request.no_project
             && let Some(text) = read_policy_if_there(&project)?
         {
-            let approved = state.is_some_and(|state| is_approved(state, &project, &text));
+            let approved = state.map_or(Ok(false), |state| is_approved(state, &project, &text))?;
             let origin = Origin::Project { path: PROJECT.into(), approved };
             let config = parse(&project, &text).map_err(|error| match error {
                 // Whoever made the link chose what an error would quote, from files that only the person may read.
@@ -190,11 +190,11 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     if let Some(config) = system_proxies::declared(caller)? {
         layers.push(Origin::Variable(system_proxies::VARIABLE.into()), config);
     }
-    if let Some(text) = read_policy_if_there(Path::new(MANAGED))? {
+    if let Some(text) = read_layer_if_there(Path::new(MANAGED))? {
         layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
     }
     if let Some(path) = user_file(caller)
-        && let Some(text) = read_policy_if_there(&path)?
+        && let Some(text) = read_layer_if_there(&path)?
     {
         layers.push(Origin::User(path.display().to_string()), parse(&path, &text)?);
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use credential::{Placeholder, Secret};
 use egress::{
@@ -13,10 +14,10 @@ use egress::{
     InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority,
 };
 use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
-use sandbox::{Identity, Peers, Sidecar, Watched};
+use sandbox::{Identity, Inherited, Peers, Sidecar, Watched};
 
 use crate::error::{Error, plumbing};
-use crate::gate::{base_options, duplicate_audit, open_gate};
+use crate::gate::{base_options, open_gate, signed_audit};
 use crate::platform::PlatformLink;
 use crate::state::state;
 
@@ -31,7 +32,7 @@ pub(crate) struct SidecarConfig {
     pub(crate) other_bundle: Option<File>,
     /// The addresses that stand for names.
     pub(crate) names: NameRange,
-    pub(crate) audit: File,
+    pub(crate) audit: Arc<File>,
     /// The path of that file, for messages; `None` if its lines go to another machine.
     pub(crate) audit_path: Option<PathBuf>,
     pub(crate) key: Secret,
@@ -122,19 +123,25 @@ impl SidecarCredentials {
 
 /// Starts the sidecar of a run. It waits for its listeners.
 pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
-    let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
-    keep.extend(config.credentials.descriptors());
-    keep.extend(config.other_bundle.as_ref().map(AsFd::as_fd));
-    keep.extend(config.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
-    keep.extend(config.inbound.iter().flat_map(InboundPorts::descriptors));
-    keep.extend(config.allowed_peer.as_ref().map(|allowed| allowed.peers.as_fd()));
-    sandbox::start_sidecar(&keep, || ended(serve(config), config.notices.as_fd()))
+    sandbox::start_sidecar(config, |config| ended(|| serve(config), config.notices.as_fd()))
 }
 
-/// Returns the exit code of a process that served a run. A failure is sent over `notices`: only the run's own process speaks to the
-/// person.
-pub(crate) fn ended(outcome: Result<(), Error>, notices: BorrowedFd<'_>) -> i32 {
-    match outcome {
+impl Inherited for SidecarConfig {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let mut keep = vec![self.audit.as_fd(), self.link.as_fd(), self.notices.as_fd()];
+        keep.extend(self.credentials.descriptors());
+        keep.extend(self.other_bundle.as_ref().map(AsFd::as_fd));
+        keep.extend(self.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
+        keep.extend(self.inbound.iter().flat_map(InboundPorts::descriptors));
+        keep.extend(self.allowed_peer.as_ref().map(|allowed| allowed.peers.as_fd()));
+        keep
+    }
+}
+
+/// Serves a run, and returns the exit code. A failure and a panic are sent over `notices`: only the run's own process speaks to the person.
+pub(crate) fn ended(serve: impl FnOnce() -> Result<(), Error>, notices: BorrowedFd<'_>) -> i32 {
+    egress::tell_panics(notices);
+    match serve() {
         Ok(()) => 0,
         Err(error) => {
             egress::send_failure(notices, &error.to_string(), error.remedy().as_deref());
@@ -184,7 +191,7 @@ fn open_confined(config: &SidecarConfig) -> Result<Rc<Gate>, Error> {
     if let Some(bundle) = &config.other_bundle {
         files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
     }
-    let audit = duplicate_audit(&config.audit, &config.key)?;
+    let audit = signed_audit(&config.audit, &config.key)?;
     let authority = match config.policy.may_open() {
         true => {
             let authority = RunAuthority::make().map_err(GateError::Authority)?;

@@ -14,10 +14,21 @@ use crate::error::Error;
 /// How long a sidecar on this machine may take to begin.
 const LONGEST_START: Duration = Duration::from_secs(60);
 /// How long a sidecar that was told to end may take over its last message.
-const LONGEST_END: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(5);
+/// The same where a run that ended well would fail without that message: its audit may be on a slow disk.
+pub(crate) const LONGEST_GOOD_END: Duration = Duration::from_secs(60);
+/// How long one is waited for that is stopped, or whose end a person asks for.
+const LONGEST_STOP: Duration = Duration::from_secs(2);
+/// How often it is looked whether it is stopped.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// The longest message, in octets.
 pub(crate) const LONGEST_MESSAGE: usize = 8192;
+
+/// Returns what a person is told of a panic of the sidecar. The connection it was at is cut, and the others go on.
+pub(crate) fn panicked(what: &str) -> String {
+    format!("a fault of the sidecar's own cut a connection; please report it: {what}")
+}
 
 /// Returns the next message that has come, or none if there will be no more. What is no message is passed over.
 ///
@@ -54,16 +65,17 @@ pub(crate) fn told_failure(notices: BorrowedFd<'_>) -> Option<Error> {
     None
 }
 
-/// Returns the summary of a sidecar whose sandbox is gone. What it still tells before that goes to `hear`.
+/// Returns the summary of a sidecar whose sandbox is gone. What it still tells before that goes to `hear`. Its end closes its socket.
+/// `is_given_up` is asked every half second, with how long it has been waited for.
 pub(crate) fn await_summary(
     notices: BorrowedFd<'_>,
+    is_given_up: impl Fn(Duration) -> bool,
     hear: &mut dyn FnMut(SidecarMessage),
 ) -> Option<Summary> {
-    let deadline = Instant::now() + LONGEST_END;
-    while Instant::now() < deadline {
+    let begin = Instant::now();
+    while !is_given_up(begin.elapsed()) {
         let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
-        let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
-        let _ = rustix::event::poll(&mut fds, left.as_ref());
+        let _ = rustix::event::poll(&mut fds, Some(&LOOK));
         match next(notices) {
             Ok(Some(SidecarMessage::Summary(summary))) => return Some(summary),
             Ok(Some(message)) => hear(message),
@@ -72,4 +84,37 @@ pub(crate) fn await_summary(
         }
     }
     None
+}
+
+/// Whether a sidecar has been waited for too long. `is_in_vain` tells that it is stopped, or that the person wants the end.
+pub(crate) fn is_too_late(waited: Duration, longest: Duration, is_in_vain: impl FnOnce() -> bool) -> bool {
+    waited >= longest || (waited >= LONGEST_STOP && is_in_vain())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_sidecar_that_is_late_is_waited_for_and_none_that_is_stopped_or_gone() {
+        let waited = |is_stopped: bool, late: Option<Duration>| {
+            let (ours, theirs) = sandbox::message_pair().unwrap();
+            let sidecar = std::thread::spawn(move || {
+                std::thread::sleep(late.unwrap_or_default());
+                late.is_none().then_some(theirs)
+            });
+            let begin = Instant::now();
+            let is_given_up = |waited| is_too_late(waited, LONGEST_END, || is_stopped);
+            assert!(await_summary(ours.as_fd(), is_given_up, &mut |_| {}).is_none());
+            let waited = begin.elapsed();
+            drop(sidecar.join().unwrap());
+            waited
+        };
+        let late = LONGEST_STOP + Duration::from_millis(500);
+        assert!((late..LONGEST_END).contains(&waited(false, Some(late))));
+        assert!((LONGEST_STOP..LONGEST_END).contains(&waited(true, None)));
+        assert!(waited(false, Some(Duration::ZERO)) < LONGEST_STOP);
+    }
 }

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credential::Secret;
@@ -25,9 +26,10 @@ use self::bind::{Bound, bind};
 use self::ending::Ending;
 use self::inside::Inside;
 use self::provide::{Provided, provide};
+use crate::end_signals::end_asked;
 use crate::error::{Error, plumbing};
 use crate::platform::Platform;
-use crate::sidecar_messages::{self, LONGEST_MESSAGE};
+use crate::sidecar_messages::{self, LONGEST_GOOD_END, LONGEST_MESSAGE, is_too_late, panicked};
 
 /// A sidecar without a run of this program's.
 #[derive(Debug)]
@@ -66,7 +68,7 @@ pub struct AuditFile {
     /// Its path.
     pub path: PathBuf,
     /// The file, opened for appending.
-    pub file: File,
+    pub file: Arc<File>,
     /// The key that signs them.
     pub key: Secret,
 }
@@ -113,6 +115,7 @@ pub fn serve_standalone(
     let Bound { listeners, addresses, socket_name } = bind(&sidecar)?;
     let Provided { credentials, route, outlets, platform } = provide(&sidecar, caller)?;
     let ending = Ending::with(sidecar.grace);
+    let summary = if sidecar.audit.is_some() { SummaryState::Awaited } else { SummaryState::Unneeded };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
@@ -126,23 +129,27 @@ pub fn serve_standalone(
         link: link_inside,
         notices: notices_inside,
     };
-    let child = sandbox::start_sidecar(&inside.descriptors(), || inside.live())?;
-    drop(inside);
-    let mut parent = Parent { child, link, notices, stop, platform, addresses, ending };
+    let child = sandbox::start_sidecar(inside, Inside::live)?;
+    let mut parent = Parent { child, link, notices, stop, platform, addresses, ending, summary };
     let served = parent.attend(&mut on_event);
     parent.platform = None;
     // Removed while the sidecar still has the socket: meanwhile no other socket can have its inode, by which it is known.
     drop(socket_name);
     let served = served.and_then(|()| parent.await_end(&mut on_event));
     parent.report_notices(&mut on_event);
-    let Parent { child, link, notices, .. } = parent;
+    let Parent { child, link, notices, summary, .. } = parent;
     drop((link, notices));
     child.end();
-    served
+    match summary {
+        SummaryState::Awaited => served.and(Err(Error::SidecarUntold { after: String::new() })),
+        SummaryState::Unneeded | SummaryState::Told => served,
+    }
 }
 
-/// How long the sidecar may take to close its audit, once told to end: less than `Sidecar::end` waits for its process.
+/// How long a sidecar without an audit may take, once told to end: less than `Sidecar::end` waits for its process.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How often it is looked whether it is waited for in vain.
+const LOOK: Duration = Duration::from_millis(500);
 /// How often orphans are reaped.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -155,6 +162,16 @@ struct Parent<'a> {
     platform: Option<Platform>,
     addresses: BoundAddresses,
     ending: Ending,
+    summary: SummaryState,
+}
+
+/// The last message of a sidecar, which says that its audit is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SummaryState {
+    /// There is no audit.
+    Unneeded,
+    Awaited,
+    Told,
 }
 
 /// What that process waits for.
@@ -231,38 +248,48 @@ impl Parent<'_> {
     ///
     /// # Errors
     /// When records could not be written.
-    fn await_end(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) -> Result<(), Error> {
+    fn await_end(&mut self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) -> Result<(), Error> {
         // This direction only: on the other one comes its last status.
         let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
-        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        let begin = Instant::now();
+        let longest = match self.summary {
+            SummaryState::Unneeded => CLOSE_TIMEOUT,
+            SummaryState::Awaited | SummaryState::Told => LONGEST_GOOD_END,
+        };
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let is_in_vain = || self.child.is_stopped() || end_asked(self.stop).is_some();
+            if is_too_late(begin.elapsed(), longest, is_in_vain) {
+                return Ok(());
+            }
             let sources = [
                 (Source::Link, self.link.as_fd(), PollFlags::IN),
                 (Source::Notices, self.notices.as_fd(), PollFlags::IN),
             ];
-            let ready = wait_for(&sources, Some(left)).map_err(plumbing("wait for the sidecar"))?;
+            let ready = wait_for(&sources, Some(LOOK)).map_err(plumbing("wait for the sidecar"))?;
             // It waits until its summary is read, and gives its status only then.
             self.report_notices(on_event);
-            match ready.contains(&Source::Link).then(|| receive_status(&self.link)) {
-                Some(Status::Failed { why, remedy }) => return Err(Error::SidecarFailed { why, remedy }),
-                Some(Status::None) => return Ok(()),
-                None if left.is_zero() => return Ok(()),
-                Some(Status::Ready) | None => {}
+            if ready.contains(&Source::Link) {
+                match receive_status(&self.link) {
+                    Status::Failed { why, remedy } => return Err(Error::SidecarFailed { why, remedy }),
+                    Status::None => return Ok(()),
+                    Status::Ready => {}
+                }
             }
         }
     }
 
     /// Reports denials since the last call, and records that are missing from the audit.
-    fn report_notices(&self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
+    fn report_notices(&mut self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
         while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
             match message {
                 SidecarMessage::Denied(notice) => on_event(SidecarEvent::Denied(&notice)),
                 SidecarMessage::Summary(summary) => {
+                    self.summary = SummaryState::Told;
                     // Records that could not be written are the error that the sidecar ends with.
                     let omitted = Summary { unwritten: None, ..summary };
                     omitted.missing_records().for_each(|missing| on_event(SidecarEvent::Fault(&missing)));
                 }
+                SidecarMessage::Panicked(what) => on_event(SidecarEvent::Fault(&panicked(&what))),
                 SidecarMessage::Authority(_) | SidecarMessage::Failed { .. } => {}
             }
         }

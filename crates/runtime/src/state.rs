@@ -15,6 +15,7 @@
 //! ```
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -23,15 +24,31 @@ use std::path::{Path, PathBuf};
 use policy::{Hostname, OrganisationName, RunId};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use sandbox::{Caller, PathIdentity};
+use sandbox::{Caller, Reaper};
 
+use crate::companion_audits::companion_audits_beside;
 use crate::error::Error;
+use crate::without_waiting::{IRREGULAR, open_regular};
 
-/// The directories of what runs wrote in their workspaces, and of what they write over their images.
+const RUNS: &str = "runs";
+const AUDIT: &str = "audit";
 const CHANGES: &str = "changes";
 const WRITTEN: &str = "written";
-/// The directory of the vaults that are not the person's own.
+const TRUSTED: &str = "trusted";
+const LIVE: &str = "live";
+const STOCK: &str = "stock";
+const TURNS: &str = "turns";
+const KEYS: &str = "keys";
+const VAULT: &str = "vault";
 const ORGANISATIONS: &str = "organisations";
+const APPROVED: &str = "approved";
+
+/// Every directory in it.
+const PARTS: [&str; 12] =
+    [RUNS, AUDIT, CHANGES, WRITTEN, TRUSTED, LIVE, STOCK, TURNS, KEYS, VAULT, ORGANISATIONS, APPROVED];
+
+/// What helps where another user's place would be used.
+const WHOSE: &str = "use a HOME of your own (`sudo -H`), or name another place with XDG_STATE_HOME";
 
 /// The state directory.
 #[derive(Clone, Debug)]
@@ -45,23 +62,34 @@ impl StateDirectory {
     pub fn of(caller: &Caller) -> Result<Self, Error> {
         let named =
             caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
-        let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/state")));
-        let base = base.ok_or(Error::NoStateDirectory)?;
-        let directory = Self(base.join("lockgate"));
-        directory.refuse_others(rustix::process::geteuid().as_raw())?;
+        let own = rustix::process::geteuid().as_raw();
+        let directory = match (named, &caller.home) {
+            // As in a volume of another user's: whoever names it means it.
+            (Some(named), _) => Self(named.join("lockgate")),
+            (None, Some(home)) => {
+                let directory = Self(home.join(".local/state/lockgate"));
+                directory.refuse_to_take_over(own)?;
+                directory
+            }
+            (None, None) => return Err(Error::NoStateDirectory),
+        };
+        directory.refuse_others(own)?;
         Ok(directory)
     }
 
-    /// Refuses directories that others may write to: their files are obeyed. An undo log says what is taken away behind a run, and an
-    /// approval what a project's file may do.
+    /// Refuses directories that others may write to: their files are obeyed. An undo log says what is taken away behind a run, an
+    /// approval what a project's file may do, and what is kept of a run's changes what is applied.
     fn refuse_others(&self, own: u32) -> Result<(), Error> {
-        for path in [self.0.clone(), self.live(), self.runs(), self.approved()] {
-            // A directory that does not exist will be made, and one that cannot be examined cannot be read either.
-            let Ok(about) = std::fs::metadata(&path) else { continue };
+        for path in std::iter::once(self.0.clone()).chain(PARTS.map(|part| self.0.join(part))) {
+            let about = match std::fs::metadata(&path) {
+                Ok(about) => about,
+                // One that does not exist will be made, and one that may not be examined cannot be read either.
+                Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => continue,
+                Err(source) => return Err(state(&path, source)),
+            };
             let (owner, mode) = (about.uid(), about.mode() & 0o7777);
             let (why, remedy) = if owner != own && owner != 0 {
-                let whose = "use a HOME of your own (`sudo -H`), or name another place with XDG_STATE_HOME";
-                (format!("it belongs to user {owner}, and neither to you nor to root"), whose.into())
+                (format!("it belongs to user {owner}, and neither to you nor to root"), WHOSE.into())
             } else if mode & 0o022 != 0 {
                 let shut = format!("see what is in it, then chmod go-w {}", path.display());
                 (format!("others may write to it (mode {mode:04o})"), shut)
@@ -73,8 +101,31 @@ impl StateDirectory {
         Ok(())
     }
 
+    /// Refuses to make root's directories in another user's home: `~/.local` would be shut to its owner from then on. Others can make
+    /// directories only where they are let.
+    fn refuse_to_take_over(&self, own: u32) -> Result<(), Error> {
+        if own != 0 || self.0.exists() {
+            return Ok(());
+        }
+        let above = self.0.ancestors().skip(1).find_map(|path| Some((path, std::fs::metadata(path).ok()?)));
+        match above {
+            Some((path, about)) if about.uid() != 0 => Err(Error::StateOfOthers {
+                path: self.0.clone(),
+                why: format!("it would be made in {}, which belongs to user {}", path.display(), about.uid()),
+                remedy: WHOSE.into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.0
+    }
+
+    /// Returns this directory, and those in it that are links: what they lead to is obeyed as well.
+    pub(crate) fn places(&self) -> impl Iterator<Item = PathBuf> {
+        let parts = PARTS.map(|part| self.0.join(part)).into_iter();
+        std::iter::once(self.0.clone()).chain(parts.filter(|part| part.is_symlink()))
     }
 
     pub(crate) fn record(&self, run: &RunId) -> PathBuf {
@@ -82,7 +133,7 @@ impl StateDirectory {
     }
 
     pub(crate) fn runs(&self) -> PathBuf {
-        self.0.join("runs")
+        self.0.join(RUNS)
     }
 
     /// Returns the directory of what all runs wrote in workspaces that are kept apart.
@@ -111,31 +162,36 @@ impl StateDirectory {
 
     /// Returns the directory in which the authority of a run's sidecar is written for its command. It is not made.
     pub(crate) fn trusted(&self, run: &RunId) -> PathBuf {
-        self.0.join("trusted").join(run.as_str())
+        self.0.join(TRUSTED).join(run.as_str())
+    }
+
+    /// Returns what takes away behind runs that are over.
+    pub(crate) fn reaper(&self) -> Reaper {
+        Reaper::of(self.0.join(WRITTEN), self.0.join(TRUSTED))
     }
 
     /// Returns the directory in which the runs of one person take slots at engines. It is made when it is needed.
     pub(crate) fn engine_slots(&self) -> PathBuf {
-        self.0.join("turns")
+        self.0.join(TURNS)
     }
 
     pub(crate) fn live(&self) -> PathBuf {
-        self.0.join("live")
+        self.0.join(LIVE)
     }
 
     /// Returns the directory of the placeholders that hold names in workspaces, while none is held.
     pub(crate) fn stock(&self) -> PathBuf {
-        self.0.join("stock")
+        self.0.join(STOCK)
     }
 
     pub(crate) fn keys(&self) -> PathBuf {
-        self.0.join("keys")
+        self.0.join(KEYS)
     }
 
     /// Returns the directory of the person's own vault, or of an organisation's. S1.27
     pub(crate) fn vault(&self, organisation: Option<&OrganisationName>) -> PathBuf {
         let of = organisation.map(|name| self.0.join(ORGANISATIONS).join(name.as_str()));
-        of.as_ref().unwrap_or(&self.0).join("vault")
+        of.as_ref().unwrap_or(&self.0).join(VAULT)
     }
 
     /// Returns the organisations that have a directory here, sorted.
@@ -156,18 +212,18 @@ impl StateDirectory {
     }
 
     pub(crate) fn approved(&self) -> PathBuf {
-        self.0.join("approved")
+        self.0.join(APPROVED)
     }
 
     /// Returns the audit file of a run.
     #[must_use]
     pub fn audit(&self, run: &RunId) -> PathBuf {
-        self.0.join("audit").join(format!("{run}{RECORD}"))
+        self.0.join(AUDIT).join(format!("{run}{RECORD}"))
     }
 
     /// Returns the audit file of a run's companion.
     pub(crate) fn audit_of(&self, run: &RunId, companion: &Hostname) -> PathBuf {
-        self.0.join("audit").join(format!("{run}.{companion}{RECORD}"))
+        self.0.join(AUDIT).join(format!("{run}.{companion}{RECORD}"))
     }
 
     /// Returns the audit files of a run's companions, each with the companion's name.
@@ -175,23 +231,6 @@ impl StateDirectory {
     pub fn companion_audits(&self, run: &RunId) -> Vec<(String, PathBuf)> {
         companion_audits_beside(&self.audit(run))
     }
-}
-
-/// Returns the files beside an audit that have the names of its companions' audits, each with the companion's name.
-#[must_use]
-pub fn companion_audits_beside(audit: &Path) -> Vec<(String, PathBuf)> {
-    let Some(stem) = audit.file_stem().and_then(|stem| stem.to_str()) else { return Vec::new() };
-    let begins = format!("{stem}.");
-    let named = |entry: std::fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        let companion = name.strip_prefix(&begins)?.strip_suffix(RECORD)?;
-        Some((companion.to_owned(), entry.path()))
-    };
-    let folder = audit.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = std::fs::read_dir(folder);
-    let mut found: Vec<_> = entries.into_iter().flatten().flatten().filter_map(named).collect();
-    found.sort();
-    found
 }
 
 /// The extension of record and audit files.
@@ -204,7 +243,24 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
 
 /// Opens a file for appending, making it and its directory if they do not exist, for the owner only.
 pub(crate) fn append(path: &Path) -> Result<File, Error> {
-    in_directory(path, || OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path))
+    in_directory(path, || open_to_append(OpenOptions::new().append(true), path))
+}
+
+/// The same for a file whose end is looked at before it is appended to.
+pub(crate) fn append_after_a_look(path: &Path) -> Result<File, Error> {
+    in_directory(path, || open_to_append(OpenOptions::new().read(true).append(true), path))
+}
+
+/// A pipe in its place is not waited for.
+fn open_to_append(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let opened = options.create(true).mode(0o600).custom_flags(flags).open(path);
+    // Of a pipe without a reader, the kernel says that there is no such device.
+    let is_file = opened.as_ref().map_or_else(
+        |error| Errno::from_io_error(error) != Some(Errno::NXIO),
+        |file| file.metadata().is_ok_and(|about| about.is_file()),
+    );
+    if is_file { opened } else { Err(io::Error::new(io::ErrorKind::InvalidData, IRREGULAR)) }
 }
 
 /// Makes a file, and its directory if that does not exist. The files of all runs are in one directory: one for each run would be the
@@ -220,21 +276,6 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
     made.map_err(|source| state(path, source))
 }
 
-/// Returns the first path that contains one of the directories or is inside one, so that whoever sees the path sees some of the
-/// directory.
-pub(crate) fn overlapped<'a>(
-    directories: &[PathBuf],
-    mut paths: impl Iterator<Item = &'a Path>,
-) -> Option<&'a Path> {
-    let own: Vec<PathIdentity> = directories.iter().map(|directory| PathIdentity::of(directory)).collect();
-    paths.find(|path| {
-        let other = sandbox::resolved(path);
-        own.iter().any(|own| other.starts_with(own.path()))
-            || PathIdentity::any_in(&own, &other)
-            || directories.iter().any(|directory| directory.starts_with(path))
-    })
-}
-
 /// Returns the error for a key whose name exists and leads nowhere.
 pub(crate) fn links_to_nothing(path: &Path) -> Error {
     Error::KeyFile { path: path.into(), source: io::Error::other("it is a link to nothing") }
@@ -245,18 +286,14 @@ const LARGEST_KEY: u64 = 64 * 1024;
 
 /// Reads a key file, if it exists. It must be a regular file of this person's alone; a pipe in its place is not waited for.
 pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
-    let file = match opened {
+    let unreadable = |source| Error::KeyFile { path: path.into(), source };
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(unreadable(error)),
         Err(source) => return Err(state(path, source)),
     };
-    let unreadable = |source| Error::KeyFile { path: path.into(), source };
     let metadata = file.metadata().map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(unreadable(io::Error::other("it is no regular file")));
-    }
     refuse_shared(path, metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw())?;
     let read = || {
         let mut content = Vec::new();
@@ -307,7 +344,7 @@ pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
 
 /// Makes the file under another name, then links it.
 fn make_beside(path: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension(format!("new.{}", rustix::process::getpid().as_raw_nonzero()));
+    let beside = path.with_extension(format!("{NEW}.{}", rustix::process::getpid().as_raw_nonzero()));
     // A file that is there is of a killed process that had the same number.
     let _ = std::fs::remove_file(&beside);
     let made = OpenOptions::new()
@@ -321,16 +358,34 @@ fn make_beside(path: &Path, content: &[u8]) -> io::Result<()> {
     made
 }
 
-/// Replaces a file atomically: readers see the old content or the new.
+/// Replaces a file atomically: readers see the old content or the new. Nothing that lies beside it is followed or written to.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let beside = path.with_extension("new");
-    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let written =
-        written.and_then(|mut file| file.write_all(content)).and_then(|()| std::fs::rename(&beside, path));
-    written.map_err(|source| {
+    let beside = path.with_extension(NEW);
+    // One that is there is of a killed process.
+    let _ = std::fs::remove_file(&beside);
+    if !make_once(&beside, content)? {
+        return Err(state(&beside, io::ErrorKind::AlreadyExists.into()));
+    }
+    std::fs::rename(&beside, path).map_err(|source| {
         let _ = std::fs::remove_file(&beside);
         state(path, source)
     })
+}
+
+/// The extension of a file that takes another's place in a moment.
+const NEW: &str = "new";
+
+/// Removes the files that killed processes left beside those they were to replace, while nobody else replaces any in this directory.
+pub(crate) fn remove_left_beside(directory: &Path) {
+    let is_left = |path: &PathBuf| {
+        let mut parts =
+            path.file_name().map_or(&[][..], |name| name.as_encoded_bytes()).split(|it| *it == b'.');
+        parts.any(|part| part == NEW.as_bytes())
+    };
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for path in entries.flatten().map(|entry| entry.path()).filter(is_left) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 pub(crate) fn state(path: &Path, source: io::Error) -> Error {
@@ -362,16 +417,46 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_beside_a_file_that_is_replaced_is_neither_followed_nor_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("audit.pub"), folder.path().join("victim"));
+        std::fs::write(&victim, "theirs").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join("audit.new")).unwrap();
+        replace(&path, b"key").unwrap();
+        replace(&path, b"another").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"another");
+        assert_eq!(std::fs::read(&victim).unwrap(), b"theirs");
+        assert!(!path.is_symlink() && !folder.path().join("audit.new").exists());
+        for left in ["ab.new", "ab.new.17"] {
+            std::fs::write(folder.path().join(left), "half").unwrap();
+        }
+        remove_left_beside(folder.path());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
     fn a_directory_that_others_may_write_to_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let directory = StateDirectory(folder.path().join("lockgate"));
         let own = rustix::process::geteuid().as_raw();
         directory.refuse_others(own).unwrap(); // it is not there yet
-        for part in [directory.live(), directory.runs(), directory.approved()] {
-            make_directory(&part).unwrap();
+        if own == 0 {
+            // Where it is not there yet, what is made would be root's, in another user's home.
+            let home = folder.path().join("home");
+            std::fs::create_dir(&home).unwrap();
+            std::os::unix::fs::chown(&home, Some(65_534), None).unwrap();
+            let of = |caller: Caller| StateDirectory::of(&caller);
+            let caller = Caller::new(0, 0, "/").with_home(&home);
+            let refused = of(caller.clone()).unwrap_err();
+            let volume = home.to_str().unwrap();
+            assert!(of(caller.with_env([("XDG_STATE_HOME", volume)])).is_ok(), "it is named");
+            assert!(refused.to_string().contains("home, which belongs to user 65534"), "{refused}");
+            assert!(refused.remedy().unwrap().contains("sudo -H") && !home.join(".local").exists());
         }
+        let parts = PARTS.map(|part| directory.0.join(part));
+        parts.iter().for_each(|part| make_directory(part).unwrap());
         directory.refuse_others(own).unwrap();
-        for part in [directory.live(), directory.runs(), directory.approved(), directory.0.clone()] {
+        for part in parts.into_iter().chain([directory.0.clone()]) {
             for mode in [0o720, 0o702, 0o1777] {
                 std::fs::set_permissions(&part, std::fs::Permissions::from_mode(mode)).unwrap();
                 let refused = directory.refuse_others(own).unwrap_err();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use policy::RunId;
 
 use crate::error::Error;
+use crate::lock_file;
 use crate::record::{RunRecord, RunState};
 use crate::state::StateDirectory;
 
@@ -18,11 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn stop(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     let failed = |why| Error::Stop { run: run.to_string(), why };
     let record = RunRecord::read(directory, run)?;
-    if record.state != RunState::Running || !directory.live().join(run.as_str()).exists() {
+    let lock = directory.live().join(run.as_str());
+    if record.state != RunState::Running {
         return Err(Error::AlreadyEnded { run: run.to_string() });
     }
     let process = record.process.ok_or_else(|| failed("its record does not say which process it is"))?;
-    if !process.ask_to_end(PATIENCE) {
+    // Only the process of the run holds its lock while the record says that it runs.
+    let is_alive = || lock.exists() && !lock_file::is_abandoned(&lock);
+    if !process.ask_to_end(PATIENCE, is_alive) {
         return Err(failed("it was asked to end, and goes on still"));
     }
     match RunRecord::read(directory, run)?.state {

@@ -16,8 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use policy::Terminal;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+
 use rustix::pipe::PipeFlags;
-use sandbox::Stdio;
+use sandbox::{Stdio, TerminalSize};
 
 pub(crate) use self::copier::{Copiers, PATIENCE, RunningCopiers};
 use self::input::Input;
@@ -25,11 +26,16 @@ use self::output::Output;
 pub(crate) use self::output::Unwritten;
 use crate::locality::Locality;
 
-/// The device number of `/dev/null`, major and minor.
+pub(crate) const NULL_DEVICE: &str = "/dev/null";
+/// Its device number, major and minor.
 const NULL: (u32, u32) = (1, 3);
 
 /// Returns the streams of a run, and the copiers to start once it has begun.
 pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Copiers)> {
+    // The sidecar has it in place of these, and could tell nobody why it does not.
+    if !is_null(&rustix::fs::fstat(null(OFlags::RDWR)?)?) {
+        return Err(io::Error::other(format!("{NULL_DEVICE}: it is no null device")));
+    }
     let both = io::stdin().is_terminal() && io::stdout().is_terminal();
     let own = match wanted {
         Terminal::Always => true,
@@ -39,7 +45,8 @@ pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Cop
     };
     let mut copiers = Copiers::default();
     if own {
-        return Ok((Stdio::Terminal, copiers));
+        let errors = errors_apart(place, &mut copiers)?;
+        return Ok((Stdio::Terminal { size: size_of_terminal(), errors }, copiers));
     }
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let all = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
@@ -54,6 +61,12 @@ pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Cop
     };
     let [output, errors] = given_outs([all[1], all[2]], &mut copiers)?;
     Ok((Stdio::Descriptors([input, output, errors]), copiers))
+}
+
+/// Returns the size of the person's terminal; output that is no terminal has none.
+fn size_of_terminal() -> TerminalSize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.map(|it| TerminalSize { rows: it.ws_row, columns: it.ws_col }).unwrap_or_default()
 }
 
 fn given_in(stdin: BorrowedFd<'_>, copiers: &mut Copiers) -> io::Result<OwnedFd> {
@@ -89,10 +102,29 @@ fn given_outs([stdout, stderr]: [BorrowedFd<'_>; 2], copiers: &mut Copiers) -> i
         true => output.try_clone()?,
         false => given_out(stderr, "standard error", copiers)?,
     };
+    tell_to(stderr, copiers);
+    Ok([output, errors])
+}
+
+/// Returns the standard error of a command with a terminal of its own, if the person led it elsewhere than that. At an engine the terminal
+/// carries all.
+fn errors_apart(place: Locality, copiers: &mut Copiers) -> io::Result<Option<OwnedFd>> {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
+    // Streams that lead to one place stay in the order in which they were written.
+    if matches!(place, Locality::AtEngine) || stderr.is_terminal() || is_same(stdout, stderr)? {
+        return Ok(None);
+    }
+    let errors = given_out(stderr, "standard error", copiers)?;
+    tell_to(stderr, copiers);
+    Ok(Some(errors))
+}
+
+/// Has what this process tells wait for what the command has written, if that goes the same way.
+fn tell_to(stderr: BorrowedFd<'_>, copiers: &mut Copiers) {
     if let Some(carried) = copiers.outputs.last_mut().filter(|output| output.leads_to(stderr)) {
         carried.is_told_to = true;
     }
-    Ok([output, errors])
 }
 
 fn given_out(fd: BorrowedFd<'_>, name: &'static str, copiers: &mut Copiers) -> io::Result<OwnedFd> {
@@ -143,12 +175,14 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
+/// Why `/dev/null` cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("/dev/null: {0}")]
+struct NoNull(#[source] io::Error);
+
 fn null(direction: OFlags) -> io::Result<OwnedFd> {
-    let named = |errno: rustix::io::Errno| {
-        let error = io::Error::from(errno);
-        io::Error::new(error.kind(), format!("/dev/null: {error}"))
-    };
-    rustix::fs::open("/dev/null", direction | OFlags::CLOEXEC, Mode::empty()).map_err(named)
+    let named = |errno: rustix::io::Errno| io::Error::new(errno.kind(), NoNull(errno.into()));
+    rustix::fs::open(NULL_DEVICE, direction | OFlags::CLOEXEC, Mode::empty()).map_err(named)
 }
 
 fn is_null(stat: &Stat) -> bool {

@@ -56,10 +56,17 @@ impl TakenImage {
     }
 
     /// Returns the image's own health check; that of an engine's image is not taken.
-    pub(crate) fn health(&self) -> Option<&HealthCheck> {
+    pub(crate) fn health(&self) -> Result<Option<&HealthCheck>, Error> {
         match self {
-            Self::Stored(kept) => kept.image.record.command.service.health.as_ref(),
-            Self::AtEngine(_) => None,
+            Self::Stored(kept) if kept.image.record.command.service.health_is_malformed => {
+                Err(sandbox::Error::Refused {
+                    what: "the image's own health check is no command".into(),
+                    remedy: Some("declare `health.command` in that [[companion]]".into()),
+                }
+                .into())
+            }
+            Self::Stored(kept) => Ok(kept.image.record.command.service.health.as_ref()),
+            Self::AtEngine(_) => Ok(None),
         }
     }
 }
@@ -172,7 +179,9 @@ fn whole_command(
     (entrypoint, own, directory): (&[String], &[String], &str),
 ) -> Result<Vec<OsString>, Error> {
     let words = |list: &[String]| list.iter().map(OsString::from).collect::<Vec<_>>();
-    let mut whole = words(entrypoint);
+    // One empty word is how an entry point of a base image is taken away.
+    let is_none = matches!(entrypoint, [only] if only.is_empty());
+    let mut whole = if is_none { Vec::new() } else { words(entrypoint) };
     if command.is_empty() {
         whole.extend(words(own));
         if !directory.is_empty() && spec.directory.is_none() {
@@ -203,7 +212,28 @@ fn root_of(held: &Held) -> RootImage {
         volumes: record.command.service.volumes.iter().map(PathBuf::from).collect(),
         uid: record.account.uid,
         gid: record.account.gid,
+        groups: record.account.groups.clone(),
         user: record.account.name.clone(),
         home: record.account.home.as_ref().map(PathBuf::from),
+        directory: Some(&record.command.directory).filter(|path| !path.is_empty()).map(PathBuf::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_empty_word_is_no_entry_point() {
+        let whole = |entrypoint: &[&str], own: &[&str]| {
+            let mut spec = policy::Layers::default().compile().unwrap();
+            let [entrypoint, own] =
+                [entrypoint, own].map(|words| words.iter().map(|w| (*w).to_owned()).collect());
+            let (entrypoint, own): (Vec<String>, Vec<String>) = (entrypoint, own);
+            whole_command(&mut spec, Vec::new(), CommandOrigin::Line, (&entrypoint, &own, ""))
+        };
+        assert_eq!(whole(&[""], &["/start", "x"]).unwrap(), ["/start", "x"]);
+        assert_eq!(whole(&["/e", ""], &[]).unwrap(), ["/e", ""]);
+        assert!(whole(&[""], &[]).is_err());
     }
 }

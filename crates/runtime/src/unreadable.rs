@@ -4,23 +4,56 @@
 #[must_use]
 pub fn why_unreadable(error: &toml::de::Error) -> String {
     let told = cut(error.to_string().trim_end());
-    match policy::did_it_mean(error.message()).or_else(|| should_be(error.message()).map(str::to_owned)) {
+    match policy::did_it_mean(error.message()).or_else(|| should_be(error.message(), key_of(&told))) {
         Some(meant) => format!("{told}\n{meant}"),
         None => told,
     }
 }
 
+/// The keys whose values are lists of tables.
+const TABLES: [&str; 7] = ["companion", "copy", "inbound", "mount", "provider", "proxy", "setup"];
+
+/// Returns the key on the line that the parser's words quote: `1 | mount = "x"`.
+fn key_of(told: &str) -> &str {
+    let quoted = told.lines().filter_map(|line| line.split_once(" | "));
+    let quoted = quoted.filter(|(number, _)| number.trim().parse::<u64>().is_ok());
+    quoted.filter_map(|(_, line)| line.split_once('=')).map(|(key, _)| key.trim()).next().unwrap_or_default()
+}
+
 /// Returns how a value of the wrong type is written, where the parser's words are a programmer's.
-fn should_be(message: &str) -> Option<&'static str> {
+fn should_be(message: &str, key: &str) -> Option<String> {
+    if message.contains("expected a sequence") && TABLES.contains(&key) {
+        return Some(format!("each stands under double brackets of its own: [[{key}]]"));
+    }
+    if message.contains("expected a map") && key == "env" {
+        return Some("variables stand in `env.set`, as in env.set = { NAME = \"value\" }".into());
+    }
+    // The first of which all words are in the message.
+    let [list, number] = [
+        "a list of words stands in brackets, as in [\"github\"]; a rule under double ones, as in [[egress.allow]]",
+        "it is a whole number, without quotes, as in 100",
+    ];
     [
-        ("unknown field `allow`", "rules stand in `egress`, each under [[egress.allow]]"),
-        ("unknown field `deny`", "rules stand in `egress`, each under [[egress.deny]]"),
-        ("expected a sequence", "a list of words stands in brackets, as in [\"github\"]; a rule under double ones, as in [[egress.allow]]"),
-        ("expected a string", "it stands in quotes, as in \"90s\" or \"2GiB\""),
-        ("expected u16", "a port is a number from 1 to 65535, without quotes"),
+        (&["unknown field `allow`"][..], "rules stand in `egress`, each under [[egress.allow]]"),
+        (&["unknown field `deny`"], "rules stand in `egress`, each under [[egress.deny]]"),
+        (
+            &["invalid type: integer", "expected a sequence"],
+            "a list of numbers stands in brackets, as in [443]",
+        ),
+        (&["expected a sequence"], list),
+        (&["expected a map"], "a table of names and values stands in braces, as in { NAME = \"value\" }"),
+        (&["invalid type: sequence", "string"], "it is one word in quotes, without brackets"),
+        (&["expected a string"], "it stands in quotes, as in \"90s\" or \"2GiB\""),
+        (&["invalid value", "expected u16"], "it is a whole number, from 1 to 65535"),
+        (&["expected u16"], "it is a number without quotes, as in 443"),
+        (&["invalid value", "expected u32"], "it is a whole number from 1 to 4294967295"),
+        (&["invalid value", "expected u64"], "it is a whole number, and not below zero"),
+        (&["expected u32"], number),
+        (&["expected u64"], number),
+        (&["expected a boolean"], "it is true or false, without quotes"),
     ]
     .into_iter()
-    .find_map(|(words, meant)| message.contains(words).then_some(meant))
+    .find_map(|(words, meant)| words.iter().all(|it| message.contains(it)).then(|| meant.to_owned()))
 }
 
 /// Shortens every line of a parser's message to what a person reads.
@@ -31,4 +64,37 @@ fn cut(text: &str) -> String {
         None => line.to_owned(),
     };
     text.lines().map(short).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_a_wrong_type_is_told_how_it_is_written() {
+        for (text, meant) in [
+            ("egress.allow = [{ host = \"a.example.com\", ports = 443 }]", "as in [443]"),
+            ("presets = \"github\"", "as in [\"github\"]"),
+            ("limits.pids = \"100\"", "without quotes, as in 100"),
+            ("labels = [\"x\"]", "as in { NAME = \"value\" }"),
+            ("web_search = \"yes\"", "it is true or false"),
+            ("env = [\"A=1\"]", "env.set = { NAME = \"value\" }"),
+            ("egress.denied_status = \"451\"", "without quotes, as in 443"),
+            ("egress.allow = [{ host = \"a.example.com\", ports = [70000] }]", "from 1 to 65535"),
+            ("limits.pids = -1", "from 1 to 4294967295"),
+            ("limits.pids = 99999999999", "from 1 to 4294967295"),
+            ("image = [\"x\"]", "without brackets"),
+            ("timeout = [\"90s\"]", "without brackets"),
+            ("mount = \"x\"", "[[mount]]"),
+            ("provider = \"x\"", "[[provider]]"),
+            ("setup = \"x\"", "[[setup]]"),
+            ("proxy = \"x\"", "[[proxy]]"),
+            ("timeout = 90", "as in \"90s\""),
+            ("terminal = true", "`auto`, `always`, `never`, in quotes"),
+        ] {
+            let why = why_unreadable(&toml::from_str::<policy::RunConfig>(text).unwrap_err());
+            let last = why.lines().last().unwrap_or_default();
+            assert!(last.contains(meant), "{text}: {why}");
+        }
+    }
 }

@@ -4,8 +4,8 @@
 //! All vaults have the same keys: those of `CONNECTION_ENCRYPTION_KEY`, the first of which encrypts; if it is not set, one that is made
 //! at first use and kept beside the audit's key, readable by its owner only.
 
-use credential::{Credential, FieldName, Keyring, Listing, Rotation, Secret, Value, Vault};
-use policy::{OrganisationName, ProviderId, RunSpec};
+use credential::{Credential, FieldName, Keyring, Listing, Rotation, Secret, Stored, Value, Vault};
+use policy::{OrganisationName, ProviderId, RunSpec, shell_word};
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -62,7 +62,12 @@ impl Credentials {
     ///
     /// # Errors
     /// When the value cannot be read, is not fit for a credential, or cannot be stored.
-    pub fn set(&self, provider: &ProviderId, field: Option<&str>, source: &ValueSource) -> Result<(), Error> {
+    pub fn set(
+        &self,
+        provider: &ProviderId,
+        field: Option<&str>,
+        source: &ValueSource,
+    ) -> Result<Stored, Error> {
         let field = match field {
             Some(name) => name.parse().map_err(|e| Error::Value { why: format!("{e}") })?,
             None => FieldName::access_token(),
@@ -74,7 +79,7 @@ impl Credentials {
     ///
     /// # Errors
     /// When it cannot be stored.
-    pub fn put(&self, provider: &ProviderId, value: Value) -> Result<(), Error> {
+    pub fn put(&self, provider: &ProviderId, value: Value) -> Result<Stored, Error> {
         Ok(self.vault.set_field(provider.as_str(), FieldName::access_token(), value)?)
     }
 
@@ -82,16 +87,31 @@ impl Credentials {
     ///
     /// # Errors
     /// When it cannot be stored.
-    pub fn keep(&self, key: &SystemKey) -> Result<(), Error> {
+    pub fn keep(&self, key: &SystemKey) -> Result<Stored, Error> {
         Ok(self.vault.set_field(key.provider().as_str(), FieldName::access_token(), key.value().clone())?)
     }
 
-    /// Removes a provider's credential. Returns whether there was one.
+    /// Returns whose credentials an organisation's vault holds, or the person's own. Needs no key.
+    ///
+    /// # Errors
+    /// When the vault cannot be listed.
+    pub fn stored(
+        directory: &StateDirectory,
+        organisation: Option<&OrganisationName>,
+    ) -> Result<Vec<String>, Error> {
+        Ok(Vault::ids(&directory.vault(organisation))?)
+    }
+
+    /// Removes a provider's credential. Returns whether there was one. Needs no key: it may be lost.
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn remove(&self, provider: &ProviderId) -> Result<bool, Error> {
-        Ok(self.vault.remove(provider.as_str())?)
+    pub fn remove(
+        directory: &StateDirectory,
+        organisation: Option<&OrganisationName>,
+        provider: &ProviderId,
+    ) -> Result<bool, Error> {
+        Ok(Vault::remove(&directory.vault(organisation), provider.as_str())?)
     }
 
     /// Returns a credential, for a task of this process itself.
@@ -207,13 +227,15 @@ fn keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Keyring, Er
 /// Makes the key if every vault is empty: a new key in the place of a lost one would decrypt nothing that is stored.
 fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
     let path = directory.keys().join(KEY);
-    let sealed = sealed(directory)?;
+    let vaults = sealed(directory)?;
+    let sealed = vaults.iter().map(|vault| vault.ids.len()).sum();
     if sealed > 0 && path.exists() {
         // Another process has just made it, and used it.
         return keyring(None, directory);
     }
     if sealed > 0 {
-        return Err(Error::VaultKeyGone { path, sealed, vault: directory.vault(None) });
+        let removals = vaults.iter().map(Sealed::removal).collect();
+        return Err(Error::VaultKeyGone { path, sealed, removals });
     }
     make_directory(&directory.keys())?;
     let (ring, text) = Keyring::generate()
@@ -227,9 +249,56 @@ fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
     }
 }
 
-/// Counts the credentials in all vaults.
-fn sealed(directory: &StateDirectory) -> Result<usize, Error> {
-    let organisations = directory.organisations()?;
-    let all = std::iter::once(None).chain(organisations.iter().map(Some));
-    all.map(|whose| Ok(Vault::ids(&directory.vault(whose))?.len())).sum()
+/// What a vault holds, by whose credentials they are.
+struct Sealed {
+    organisation: Option<OrganisationName>,
+    ids: Vec<String>,
+}
+
+impl Sealed {
+    /// Returns the command that removes it all.
+    fn removal(&self) -> String {
+        let ids: Vec<_> = self.ids.iter().map(|id| shell_word(id)).collect();
+        format!("lockgate creds rm {}{}", ids.join(" "), OrganisationName::flag(self.organisation.as_ref()))
+    }
+}
+
+/// Returns what is in the vaults that are not empty.
+fn sealed(directory: &StateDirectory) -> Result<Vec<Sealed>, Error> {
+    let mut found = Vec::new();
+    for organisation in std::iter::once(None).chain(directory.organisations()?.into_iter().map(Some)) {
+        let ids = Vault::ids(&directory.vault(organisation.as_ref()))?;
+        if !ids.is_empty() {
+            found.push(Sealed { organisation, ids });
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_key_is_gone_the_commands_are_named_that_remove_what_it_sealed() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller::new(0, 0, "/").with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
+        let state = StateDirectory::of(&caller).unwrap();
+        let acme: OrganisationName = "acme".parse().unwrap();
+        let store = |organisation: Option<&OrganisationName>, provider: &str| {
+            let vault = Credentials::open(&caller, &state, organisation.cloned()).unwrap();
+            vault
+                .put(&provider.parse().unwrap(), Value::new(Secret::new(b"secret".to_vec())).unwrap())
+                .unwrap();
+        };
+        store(None, "one");
+        store(None, "two");
+        store(Some(&acme), "three");
+        std::fs::remove_file(state.keys().join(KEY)).unwrap();
+        let gone = Credentials::open(&caller, &state, None).unwrap_err();
+        assert!(gone.to_string().contains("a key that is not here (records: 3)"), "{gone}");
+        let remedy = gone.remedy().unwrap();
+        let named = "`lockgate creds rm one two`, `lockgate creds rm three --org acme`";
+        assert!(remedy.contains(named), "{remedy}");
+    }
 }

@@ -17,7 +17,7 @@ use crate::platform::Platform;
 use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
 use crate::set_up_log::SetUpLog;
-use crate::sidecar_messages;
+use crate::sidecar_messages::{self, panicked};
 use crate::streams::{RunningCopiers, Unwritten};
 use crate::terminal_relay::Relay;
 
@@ -296,8 +296,11 @@ impl Watch<'_> {
             Some(Event::Ended(ended)) => Ok(Some(End::Ended(ended))),
             None if state.timed_out => Ok(Some(End::TimedOut)),
             None => match state.asked {
-                Some(EndRequest { signal, .. }) => Ok(Some(End::Killed(signal))),
-                None => Err(self.lost(state)),
+                // Whatever ended a command that had answered Ctrl-C by going on, it was not that.
+                Some(asked) if asked.kill_at.is_some() || !state.started => {
+                    Ok(Some(End::Killed(asked.signal)))
+                }
+                _ => Err(self.lost(state)),
             },
         }
     }
@@ -316,6 +319,7 @@ impl Watch<'_> {
                     (self.report)(Report::Denied(&notice));
                 }
                 SidecarMessage::Summary(found) => state.summary = Some(found),
+                SidecarMessage::Panicked(what) => (self.report)(Report::Notice(&panicked(&what))),
                 SidecarMessage::Failed { why, remedy } => {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
                 }
@@ -345,7 +349,10 @@ impl Watch<'_> {
                     self.sandbox.signal(SIGCONT);
                 }
                 SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.asked {
-                    Some(EndRequest { signal: before, .. }) if before == signal => self.sandbox.kill(),
+                    Some(EndRequest { signal: before, .. }) if before == signal => {
+                        self.sandbox.kill();
+                        state.asked = Some(EndRequest { signal, kill_at: Some(Instant::now() + GRACE) });
+                    }
                     _ => {
                         self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
                         let kill_at = (signal != SIGINT).then(|| Instant::now() + GRACE);

@@ -51,12 +51,12 @@ impl Caller {
     /// Reads identity, directory and environment of this process.
     ///
     /// # Errors
-    /// When the current directory cannot be read.
+    /// When the current directory cannot be read, or root's user namespace.
     pub fn current() -> io::Result<Self> {
         Ok(Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            superuser: rustix::process::geteuid().is_root() && maps_every_id(),
+            superuser: rustix::process::geteuid().is_root() && maps_every_id(sys::kernel_file::read(ID_MAP))?,
             home: std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(real),
             directory: std::env::current_dir()?,
             environment: std::env::vars_os().collect(),
@@ -91,8 +91,27 @@ fn real(path: PathBuf) -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
+/// The id map of this process's user namespace, user_namespaces(7).
+const ID_MAP: &str = "/proc/self/uid_map";
+
 /// Whether this user namespace is the machine's own, in which every id is mapped to itself.
-fn maps_every_id() -> bool {
-    let map = sys::kernel_file::read("/proc/self/uid_map").unwrap_or_default();
-    map.split_whitespace().eq(["0", "0", "4294967295"])
+fn maps_every_id(map: io::Result<String>) -> io::Result<bool> {
+    let untold = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot tell which root this is: {ID_MAP}: {error}"))
+    };
+    Ok(map.map_err(untold)?.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_taken_for_another_where_its_map_cannot_be_read() {
+        let told = |map: &str| maps_every_id(Ok(map.into())).unwrap();
+        assert!(told("         0          0 4294967295\n"));
+        assert!(!told("         0       1000          1\n") && !told(""));
+        let error = maps_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err().to_string();
+        assert!(error.contains("cannot tell") && error.contains(ID_MAP), "{error}");
+    }
 }

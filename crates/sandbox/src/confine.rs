@@ -9,13 +9,13 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
+use sys::landlock::{self, Enforced, Right};
+use sys::privilege;
 use sys::process::{self, Child, Exit};
-use sys::{landlock, privilege};
 
 use crate::error::Error;
-use crate::orphans;
 use crate::plan::ids::Identity;
-use crate::seccomp;
+use crate::{descent, null_streams, orphans, seccomp};
 
 /// The most descriptors of a sidecar: two per connection and a pipe for the busy ones.
 const DESCRIPTORS: u64 = 8192;
@@ -38,6 +38,12 @@ impl Sidecar {
     #[must_use]
     pub fn gone(&self) -> BorrowedFd<'_> {
         self.0.pidfd()
+    }
+
+    /// Whether the sidecar is stopped, by a signal or a tracer, as far as this machine tells.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        descent::is_held_up(self.0.pid())
     }
 
     /// Reaps the orphans that this process inherited as the first of its namespace, pid_namespaces(7). Not the sidecar, whose status its
@@ -66,17 +72,32 @@ impl Sidecar {
     }
 }
 
-/// Starts a sidecar: a fork of this process that keeps only the given descriptors and runs `serve`.
+/// What a sidecar takes over from the process that starts it.
+pub trait Inherited {
+    /// Returns the descriptors that stay open.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
+}
+
+impl<T: Inherited> Inherited for &T {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        T::descriptors(self)
+    }
+}
+
+/// Starts a sidecar: a fork of this process that keeps only the descriptors of what it inherits, and runs `serve` with that. Of the
+/// caller's streams it keeps none: they may be files, which one that was taken over could overwrite.
 ///
 /// # Errors
 /// When the fork fails.
-pub fn start_sidecar(keep: &[BorrowedFd<'_>], serve: impl FnOnce() -> i32) -> Result<Sidecar, Error> {
+pub fn start_sidecar<T: Inherited>(inherited: T, serve: impl FnOnce(T) -> i32) -> Result<Sidecar, Error> {
     let child = process::fork(|forked| {
-        let tied = process::die_with_parent().and_then(|()| forked.close_all_but(keep));
+        let tied = process::die_with_parent()
+            .and_then(|()| forked.close_all_but(&inherited.descriptors()))
+            .and_then(|()| null_streams::take());
         // A process group of its own, so that a terminal's signals do not reach it. A session would cost a scheduler group.
         let _ = rustix::process::setpgid(None, None);
         match tied {
-            Ok(()) => serve(),
+            Ok(()) => serve(inherited),
             Err(_) => 1,
         }
     });
@@ -99,6 +120,89 @@ pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
     privilege::drop_capabilities()?;
     privilege::no_new_privileges()?;
     privilege::undumpable()?;
-    landlock::restrict(&[]).map_err(io::Error::other)?;
+    restrict_files(&[]).map_err(io::Error::other)?;
     sys::seccomp::install(&seccomp::SIDECAR)
+}
+
+/// Restricts this process to the given trees by Landlock, where the kernel has it.
+///
+/// # Errors
+/// When the kernel has it and refuses, or enforces nothing.
+pub(crate) fn restrict_files(trees: &[(BorrowedFd<'_>, Right)]) -> Result<(), String> {
+    let enforced = landlock::restrict(trees).map_err(|error| error.to_string())?;
+    refuse_unenforced(enforced, landlock::version()).map_err(str::to_owned)
+}
+
+fn refuse_unenforced(enforced: Enforced, version: Option<u32>) -> Result<(), &'static str> {
+    match (enforced, version) {
+        (Enforced::Not, Some(_)) => Err("the kernel has Landlock, and enforces nothing of it"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socketpair};
+
+    use super::*;
+
+    /// Returns what `attempts` returns in a thread that has the sidecar's filter. A filter is a thread's own, seccomp(2).
+    fn under_the_filter<T: Send>(attempts: impl Fn() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                privilege::no_new_privileges().unwrap();
+                sys::seccomp::install(&seccomp::SIDECAR).unwrap();
+                attempts()
+            });
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn no_unix_socket_of_the_machine_is_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let [bus, log] = ["bus", "log"].map(|name| folder.path().join(name));
+        let _listens = (UnixListener::bind(&bus).unwrap(), UnixDatagram::bind(&log).unwrap());
+        let attempts = || {
+            let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map(drop);
+            [
+                UnixStream::connect(&bus).map(drop),
+                UnixDatagram::unbound().and_then(|socket| socket.connect(&log)),
+                pair(SocketType::DGRAM).map_err(io::Error::from),
+            ]
+            .map(|attempt| attempt.map_err(|error| error.kind()))
+        };
+        assert_eq!(attempts(), [Ok(()); 3]);
+        assert_eq!(under_the_filter(attempts), [Err(io::ErrorKind::PermissionDenied); 3]);
+        let reconnected = under_the_filter(|| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            drop(theirs);
+            connect(&ours, &SocketAddrUnix::new(&bus).unwrap())
+        });
+        assert!(reconnected.is_err());
+    }
+
+    #[test]
+    fn a_file_for_appending_stays_one() {
+        use rustix::fs::{OFlags, fcntl_setfl, ftruncate};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        let attempts = || [fcntl_setfl(&file, OFlags::empty()), ftruncate(&file, 0)];
+        assert_eq!(attempts(), [Ok(()); 2]);
+        let confined = under_the_filter(attempts);
+        assert_eq!(confined, [Err(rustix::io::Errno::PERM); 2]);
+    }
+
+    #[test]
+    fn a_kernel_that_has_landlock_must_enforce_it() {
+        assert!(refuse_unenforced(Enforced::Not, Some(1)).is_err());
+        for (enforced, version) in
+            [(Enforced::Not, None), (Enforced::Partly, Some(1)), (Enforced::Fully, Some(6))]
+        {
+            assert_eq!(refuse_unenforced(enforced, version), Ok(()), "{enforced:?}");
+        }
+    }
 }

@@ -2,23 +2,30 @@
 //! renames or removes that file, as `git config` and many editors do, the kernel drops the cover and the agent can take the name.
 //!
 //! Nobody inside can do this to a covered name, so any change was made outside.
+//!
+//! The kernel tells of changes that this machine makes. Where a file system's server, or another machine, may make some, the names are also
+//! looked at from time to time.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use sys::notify;
 use sys::signal::Signals;
 
-use crate::file_id::FileId;
+use crate::file_system::is_of_this_machine;
+use crate::open_file::is_at;
 
-/// The covered names of one workspace, with their identities at the start.
+/// The covered names of one workspace, with the files that they led to at the start.
 #[derive(Debug)]
 pub(crate) struct CoverWatch {
     changes: Signals,
+    rounds: Option<Rounds>,
     directories: Vec<OwnedFd>,
     names: Vec<Name>,
 }
@@ -30,7 +37,9 @@ struct Name {
     directory: usize,
     name: OsString,
     path: PathBuf,
-    was: FileId,
+    /// Kept open: overlayfs gives a file of a lower layer another identity when it is first written to, and no other file gets the inode
+    /// number of an open one.
+    was: OwnedFd,
 }
 
 impl CoverWatch {
@@ -40,13 +49,16 @@ impl CoverWatch {
         paths: impl IntoIterator<Item = &'a Path>,
     ) -> io::Result<Self> {
         let changes = notify::changes()?;
-        let mut it = Self { changes, directories: Vec::new(), names: Vec::new() };
+        let mut it = Self { changes, rounds: None, directories: Vec::new(), names: Vec::new() };
         let mut known: Vec<PathBuf> = Vec::new();
         for path in paths {
             let above = path.ancestors().collect::<Vec<_>>();
             for path in above.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
                 it.add(workspace, &mut known, path)?;
             }
+        }
+        if it.directories.iter().any(|directory| !is_of_this_machine(directory)) {
+            it.rounds = Some(Rounds::beside(&it.changes)?);
         }
         Ok(it)
     }
@@ -74,57 +86,105 @@ impl CoverWatch {
             }
         };
         // After the watch has begun, so that no change is missed.
-        if let Some(was) = being(self.directories[directory].as_fd(), name)? {
+        if let Some(was) = opened(&self.directories[directory], name)? {
             self.names.push(Name { directory, name: name.into(), path: path.into(), was });
         }
         Ok(())
     }
 
-    /// Returns the path of the first name whose identity has changed.
-    pub(crate) fn broken(&self) -> Option<&Path> {
+    /// Whether a path led to something when the watch began.
+    pub(crate) fn knows(&self, path: &Path) -> bool {
+        self.names.iter().any(|known| known.path == path)
+    }
+
+    /// Returns the paths of all names that lead to another file, or to none.
+    pub(crate) fn broken(&self) -> Vec<&Path> {
         while let Ok(Some(_)) = self.changes.next() {}
+        self.rounds.iter().for_each(Rounds::begin_next);
         let is_other = |it: &&Name| {
-            being(self.directories[it.directory].as_fd(), &it.name).ok().flatten() != Some(it.was)
+            let directory = &self.directories[it.directory];
+            let is_still = || through(directory, || is_at(directory, &it.name, &it.was)).unwrap_or(false);
+            // Its identity may have changed between the two halves of the first comparison.
+            !is_still() && !is_still()
         };
-        self.names.iter().find(is_other).map(|it| it.path.as_path())
+        self.names.iter().filter(is_other).map(|it| it.path.as_path()).collect()
     }
 }
 
 impl AsFd for CoverWatch {
-    /// Becomes readable when a watched directory has changed.
+    /// Becomes readable when a watched directory has changed, or the names are to be looked at.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.changes.as_fd()
+        self.rounds.as_ref().map_or(self.changes.as_fd(), |rounds| rounds.either.as_fd())
+    }
+}
+
+/// The time between two looks at names of which the kernel may not tell.
+const ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A clock beside the kernel's own notice.
+#[derive(Debug)]
+struct Rounds {
+    clock: OwnedFd,
+    /// Becomes readable with either of the two.
+    either: OwnedFd,
+}
+
+impl Rounds {
+    fn beside(changes: &Signals) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let rounds = Itimerspec { it_interval: ROUND, it_value: ROUND };
+        rustix::time::timerfd_settime(&clock, TimerfdTimerFlags::empty(), &rounds)?;
+        let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (number, source) in [(0, clock.as_fd()), (1, changes.as_fd())] {
+            epoll::add(&either, source, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { clock, either })
+    }
+
+    fn begin_next(&self) {
+        let _ = rustix::io::read(&self.clock, &mut [0; 8]);
     }
 }
 
 /// How often a directory's mode is changed back before the look fails.
 const TRIES: usize = 100;
 
-/// Returns the identity of a name, if it exists. Works through the open directory. The command may change its mode, and again as soon as
-/// it was changed back: that hides nothing, and is no reason to end the run.
-fn being(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileId>> {
+/// Opens what a name leads to, if it exists.
+fn opened(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match through(directory, || rustix::fs::openat(directory, name, flags, Mode::empty())) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Looks through an open directory. The command may change its mode, and again as soon as it was changed back: that hides nothing, and is
+/// no reason to end the run.
+fn through<T>(directory: &OwnedFd, look: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     for _ in 0..TRIES {
-        match FileId::at(directory, name) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+        match look() {
+            Err(Errno::ACCESS) => {
                 let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode & 0o7777);
                 rustix::fs::fchmod(directory, mode | Mode::RWXU)?;
             }
-            found => return found,
+            seen => return seen,
         }
     }
-    FileId::at(directory, name)
+    look()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use rustix::event::{PollFd, PollFlags, Timespec};
+    use rustix::event::{PollFd, PollFlags};
 
     use super::*;
 
     fn stirred(cover_watch: &CoverWatch) -> bool {
-        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let second = Timespec { tv_sec: 2, tv_nsec: 0 };
         matches!(rustix::event::poll(&mut [PollFd::new(cover_watch, PollFlags::IN)], Some(&second)), Ok(1))
     }
 
@@ -155,10 +215,30 @@ mod tests {
                 CoverWatch::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
             fs::write(at("other"), "x").unwrap();
             fs::write(at(".envrc"), "y").unwrap();
-            assert!(cover_watch.broken().is_none() || !at(".envrc").exists(), "before {name}");
+            assert!(cover_watch.broken().is_empty() || !at(".envrc").exists(), "before {name}");
             act();
             assert!(stirred(&cover_watch), "{name}");
-            assert_eq!(cover_watch.broken(), Some(Path::new(name)));
+            assert_eq!(cover_watch.broken(), [Path::new(name)]);
         }
+    }
+
+    #[test]
+    fn all_names_are_told_and_where_the_kernel_may_not_tell_they_are_looked_at_each_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = [".envrc", "lockgate.toml", ".vscode"].map(Path::new);
+        names.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
+        let mut cover_watch =
+            CoverWatch::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
+        assert!(cover_watch.rounds.is_none(), "this test's own folder is on a local file system");
+        cover_watch.rounds = Some(Rounds::beside(&cover_watch.changes).unwrap());
+        for round in 0..2 {
+            assert!(stirred(&cover_watch), "{round}");
+            assert!(cover_watch.broken().is_empty());
+        }
+        for name in &names[..2] {
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+        assert!(stirred(&cover_watch));
+        assert_eq!(cover_watch.broken(), names[..2]);
     }
 }

@@ -23,6 +23,16 @@ pub(crate) fn is_stopped_below(top: Pid) -> bool {
     true
 }
 
+/// Whether every thread of a process has ended: it is at most not reaped yet.
+pub(crate) fn has_ended(process: Pid) -> bool {
+    threads(process).iter().all(|thread| state(thread).is_none_or(|state| b"ZXx".contains(&state)))
+}
+
+/// Whether a process is stopped, by a signal or a tracer.
+pub(crate) fn is_held_up(process: Pid) -> bool {
+    state(&format!("/proc/{}", process.as_raw_pid())).is_some_and(|state| b"Tt".contains(&state))
+}
+
 /// Returns the folders of a process's threads.
 fn threads(of: Pid) -> Vec<String> {
     let entries =
@@ -30,12 +40,16 @@ fn threads(of: Pid) -> Vec<String> {
     entries.filter_map(|entry| entry.path().into_os_string().into_string().ok()).collect()
 }
 
-/// Whether a thread is stopped, by a signal or a tracer, or has ended: the third field of proc_pid_stat(5), behind the name, which can be
-/// any octets.
+/// Whether a thread is stopped, by a signal or a tracer, or has ended.
 fn is_stopped(thread: &str) -> bool {
-    let stat = std::fs::read(format!("{thread}/stat")).unwrap_or_default();
-    let state = stat.iter().rposition(|octet| *octet == b')').and_then(|name| stat.get(name + 2));
-    state.is_none_or(|state| b"TtZXx".contains(state))
+    state(thread).is_none_or(|state| b"TtZXx".contains(&state))
+}
+
+/// Returns the state of a thread or process: the third field of proc_pid_stat(5), behind the name, which can be any octets.
+fn state(folder: &str) -> Option<u8> {
+    let stat = std::fs::read(format!("{folder}/stat")).ok()?;
+    let name = stat.iter().rposition(|octet| *octet == b')')?;
+    stat.get(name + 2).copied()
 }
 
 #[cfg(test)]
@@ -72,6 +86,7 @@ mod tests {
         assert!(!is_stopped_below(pid));
         kill_process(child, Signal::STOP).unwrap();
         assert!(soon(|| is_stopped(&threads(child)[0])) && !is_stopped_below(pid));
+        assert!(is_held_up(child) && !is_held_up(grandchild));
         kill_process(grandchild, Signal::STOP).unwrap();
         let all = soon(|| is_stopped_below(pid));
         for each in [grandchild, child] {

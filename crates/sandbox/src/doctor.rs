@@ -1,11 +1,12 @@
 //! Examines what this machine offers a sandbox. Features are tried, and never derived from a version number.
 
+use std::io;
+
 use sys::probe::{Feature, try_feature};
 
 use crate::caller::Caller;
-use crate::error::{ENOSYS, NONE_INSIDE};
 use crate::failure::Need;
-use crate::host::Host;
+use crate::host::{Authorities, Host};
 use crate::linux::within_subordinate_ids;
 use crate::subordinate::SubordinateIds;
 
@@ -53,16 +54,23 @@ impl Check {
     ) -> Self {
         Self { group, what: what.into(), verdict, detail, remedy }
     }
+
+    /// Whether a default run is refused for it. Not every backend has to work for that.
+    #[must_use]
+    pub fn prevents_a_run(&self) -> bool {
+        self.verdict == Verdict::Missing && self.group != "backends"
+    }
 }
 
 /// Examines the kernel, the network and the backends.
 #[must_use]
 pub fn examine(caller: &Caller) -> Vec<Check> {
-    let host = Host::detect();
+    let host = Host::detect(caller);
     let mut checks: Vec<Check> = Vec::new();
-    let (mut all_work, mut overlay) = (true, true);
+    let (mut all_work, mut overlay, mut is_based) = (true, true, true);
     for feature in Feature::ALL {
-        let check = feature_check(feature);
+        let check = if is_based { feature_check(feature, try_feature(feature)) } else { not_tried(feature) };
+        is_based &= !feature.is_basic() || check.verdict == Verdict::Works;
         match check.verdict {
             Verdict::Works => {}
             Verdict::Weaker => overlay = false,
@@ -77,6 +85,7 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
     checks.push(Check::works("kernel", "system-call filter", "seccomp, an allowlist"));
     checks.push(landlock_check(&host));
     checks.push(limits_check(&host));
+    checks.extend(Authorities::detect(caller).hidden.map(hidden_authorities_check));
     checks.push(linux_check(all_work));
     checks.push(container_check(all_work, overlay));
     checks.push(Check::works(
@@ -87,36 +96,51 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
     checks
 }
 
-/// Tries a feature. Without overlays only images cannot be run, so that verdict is [`Verdict::Weaker`].
-fn feature_check(feature: Feature) -> Check {
+/// Judges the trial of a feature. Without overlays only images cannot be run, so that verdict is [`Verdict::Weaker`].
+fn feature_check(feature: Feature, tried: io::Result<()>) -> Check {
     let (group, what) = describe(feature);
-    match try_feature(feature) {
-        Ok(()) => Check::works(group, what, "works"),
-        Err(error) if feature == Feature::Overlay => {
-            let remedy = "have `overlay` loaded; in memory it takes a kernel of 6.6 or later".to_owned();
-            Check::lacks(group, what, Verdict::Weaker, error.to_string(), Some(remedy))
+    let Err(error) = tried else { return Check::works(group, what, "works") };
+    let lacks = |verdict, remedy| Check::lacks(group, what, verdict, error.to_string(), remedy);
+    let means = |need: Need| need.means().into_owned();
+    match feature {
+        Feature::Overlay => {
+            let remedy = "have `overlay` loaded; in memory it takes a kernel of 6.6 or later";
+            lacks(Verdict::Weaker, Some(remedy.to_owned()))
         }
-        Err(error) => {
-            let remedy = match error.raw_os_error() {
-                Some(ENOSYS) => NONE_INSIDE.to_owned(),
-                _ => need(feature).means().into_owned(),
+        Feature::UserNamespace | Feature::OtherNamespaces => {
+            lacks(Verdict::Missing, Need::of_namespaces(&error).map(means))
+        }
+        Feature::Mounts => lacks(Verdict::Missing, Need::of_mounts(&error).map(means)),
+        Feature::Proc => lacks(Verdict::Missing, Some(means(Need::UncoveredProc))),
+        Feature::Redirect => lacks(Verdict::Missing, Some(means(Need::Redirect))),
+    }
+}
+
+/// The check of a feature that needs one that is missing.
+fn not_tried(feature: Feature) -> Check {
+    let (group, what) = describe(feature);
+    let verdict = if feature == Feature::Overlay { Verdict::Weaker } else { Verdict::Missing };
+    Check::lacks(group, what, verdict, "not tried, for it needs what is missing above".into(), None)
+}
+
+fn landlock_check(host: &Host) -> Check {
+    match host.landlock_for_command() {
+        Ok(version) => Check::works("kernel", "Landlock", format!("version {version}")),
+        Err(why) => {
+            let remedy = match host.landlock {
+                None => "boot with `lsm=landlock,…`, on Linux 5.19 or later",
+                Some(_) => "Linux 5.19 or later",
             };
-            Check::lacks(group, what, Verdict::Missing, error.to_string(), Some(remedy))
+            let detail = format!("{why}; mounts alone keep files apart");
+            Check::lacks("kernel", "Landlock", Verdict::Weaker, detail, Some(remedy.into()))
         }
     }
 }
 
-fn landlock_check(host: &Host) -> Check {
-    match host.landlock {
-        Some(version) => Check::works("kernel", "Landlock", format!("version {version}")),
-        None => Check::lacks(
-            "kernel",
-            "Landlock",
-            Verdict::Weaker,
-            "the kernel has none; mounts alone keep files apart".into(),
-            Some("boot with `lsm=landlock,…`, on a kernel of 5.13 or later".into()),
-        ),
-    }
+fn hidden_authorities_check(why: String) -> Check {
+    let remedy = "have it, and every folder and link on the way, be root's and writable by root alone";
+    let detail = format!("{why}; programs inside trust no authority but the run's own");
+    Check::lacks("certificates", "authorities inside", Verdict::Weaker, detail, Some(remedy.into()))
 }
 
 fn limits_check(host: &Host) -> Check {
@@ -150,7 +174,7 @@ fn container_check(all_work: bool, overlay: bool) -> Check {
     match (all_work, overlay) {
         (true, true) => Check::works("backends", "container", "rootless; on the files of an image"),
         (true, false) => lacks(
-            "overlays cannot be mounted without root, so images cannot be run",
+            "overlays cannot be mounted in a user namespace, so images cannot be run",
             Some("a kernel of 6.6 or later"),
         ),
         (false, _) => lacks("something it is made of is missing, see above", None),
@@ -168,6 +192,12 @@ pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
         let detail = format!("{why}; every file of an image belongs to its command's own user");
         Check::lacks("backends", WHAT, Verdict::Weaker, detail, remedy)
     };
+    // The programs that map them have their rights by a set-user-id bit.
+    if rustix::thread::no_new_privs().unwrap_or_default() {
+        let why = "no program may gain rights here (`no_new_privs`), and those that map them must".to_owned();
+        let remedy = "start outside what set that: `bwrap`, a service with `NoNewPrivileges=`";
+        return Some(lacks(why, Some(remedy.to_owned())));
+    }
     Some(match SubordinateIds::of(caller) {
         Err(none) => lacks(none.why, Some(none.remedy)),
         Ok(ids) => match within_subordinate_ids(ids, || 0) {
@@ -180,22 +210,36 @@ pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
     })
 }
 
-/// Returns the requirement of a missing feature.
-fn need(feature: Feature) -> Need {
-    match feature {
-        Feature::UserNamespace | Feature::OtherNamespaces => Need::UserNamespaces,
-        Feature::Proc => Need::UncoveredProc,
-        Feature::Overlay => Need::Overlay,
-        Feature::Redirect => Need::Redirect,
-    }
-}
-
 fn describe(feature: Feature) -> (&'static str, &'static str) {
     match feature {
         Feature::UserNamespace => ("kernel", "user namespace"),
         Feature::OtherNamespaces => ("kernel", "other namespaces"),
+        Feature::Mounts => ("kernel", "mounts of its own"),
         Feature::Proc => ("kernel", "a /proc of its own"),
         Feature::Overlay => ("kernel", "overlay in a user namespace"),
         Feature::Redirect => ("network", "redirect of all network traffic"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_feature_has_the_remedy_of_a_run_that_lacks_it() {
+        for (feature, errno, says) in [
+            (Feature::UserNamespace, rustix::io::Errno::NOSPC, "user.max_"),
+            (Feature::UserNamespace, rustix::io::Errno::NOENT, "mount -t proc"),
+            (Feature::OtherNamespaces, rustix::io::Errno::INVAL, "CONFIG_NET_NS"),
+            (Feature::Mounts, rustix::io::Errno::ACCESS, "apparmor=unconfined"),
+            (Feature::Proc, rustix::io::Errno::PERM, "systempaths=unconfined"),
+        ] {
+            let check = feature_check(feature, Err(errno.into()));
+            let remedy = check.remedy.unwrap_or_default();
+            assert!(check.verdict == Verdict::Missing && remedy.contains(says), "{feature:?}: {remedy}");
+        }
+        assert!(feature_check(Feature::Mounts, Ok(())).verdict == Verdict::Works);
+        let not_tried = not_tried(Feature::Redirect);
+        assert!(not_tried.verdict == Verdict::Missing && not_tried.remedy.is_none(), "{}", not_tried.detail);
     }
 }

@@ -4,18 +4,24 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, plane_url};
-use policy::{RunId, RunSpec};
+use policy::{Backend, RunId, RunSpec};
 
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::host::Host;
+use crate::host_path::SystemPath;
 use crate::image::RootImage;
 use crate::plan::additions::Additions;
+use crate::terminal_name;
 use crate::tool::Brought;
 
 /// The default search path, appended to the system directories of the caller's own.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The directories below which entries of the caller's search path exist inside.
-const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix", "/gnu"];
+const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store"];
+/// The stores of the systems whose search path consists of links, and on which alone links are followed: an entry may be on a file system
+/// that answers late or never.
+const STORES: &[&str] = &["/nix/store", "/gnu/store"];
 
 /// The files inside that hold the run's certificate authority: alone, and together with the host's authorities.
 pub(crate) const AUTHORITY: &str = "/.lockgate-etc/authority.pem";
@@ -77,6 +83,7 @@ impl Planes {
 pub(crate) struct EnvironmentInputs<'a> {
     pub(crate) spec: &'a RunSpec,
     pub(crate) caller: &'a Caller,
+    pub(crate) host: &'a Host,
     pub(crate) run: &'a RunId,
     pub(crate) home: &'a Path,
     pub(crate) planes: &'a Planes,
@@ -114,13 +121,44 @@ impl EnvironmentInputs<'_> {
         env.set("LANG", "C.UTF-8");
         env.set("TMPDIR", "/tmp");
         // The abilities of the caller's terminal. A command without a terminal does not read them.
-        for name in ["TERM", "COLORTERM"] {
-            if let Some(value) = self.caller.variable(name).filter(|value| is_terminal_name(value)) {
-                env.set(name, value);
+        let named = |name| self.caller.variable(name).filter(|value| terminal_name::is_one(value));
+        if let Some(name) = named("TERM") {
+            let is_here = self.image().is_none() && self.spec.backend == Backend::Linux;
+            env.set("TERM", if is_here { terminal_name::on_this_machine(name, self.caller) } else { name });
+        }
+        if let Some(abilities) = named("COLORTERM") {
+            env.set("COLORTERM", abilities);
+        }
+        env.set("PATH", self.search_path());
+        UNASKED.iter().for_each(|(name, value)| env.set(name, *value));
+    }
+
+    /// Returns the search path: tools, then the image's path or the caller's system directories, then the default ones, then the home's
+    /// programs.
+    fn search_path(&self) -> String {
+        let own = match self.image() {
+            Some(image) => {
+                image.environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str())
+            }
+            None => self.caller.variable("PATH"),
+        };
+        let links = Links::of(self.host);
+        // A relative entry would depend on the command's directory.
+        let own = own.unwrap_or_default().split(':').filter(|entry| entry.starts_with('/'));
+        let own = own.filter_map(|entry| match self.image() {
+            Some(_) => Some(entry.to_owned()),
+            None => inside(entry, links),
+        });
+        let mut entries: Vec<String> = Vec::new();
+        let programs = programs_of(self.home).display().to_string();
+        let tools = self.tools.search.iter().map(|p| p.display().to_string());
+        let usual = own.chain(SEARCH.split(':').map(str::to_owned));
+        for entry in tools.chain(usual).chain([programs]) {
+            if !entries.contains(&entry) {
+                entries.push(entry);
             }
         }
-        env.set("PATH", search_path(self.caller, &self.tools.search, self.image(), self.home));
-        UNASKED.iter().for_each(|(name, value)| env.set(name, *value));
+        entries.join(":")
     }
 
     /// Sets the image's own variables, except its search path, which is merged, and its home: files that are brought in for the
@@ -207,37 +245,83 @@ pub fn programs_of(home: &Path) -> PathBuf {
     home.join(".local/bin")
 }
 
-/// Returns the search path: tools, then the image's path or the caller's system directories, then the default ones, then the home's
-/// programs.
-fn search_path(caller: &Caller, tools: &[PathBuf], image: Option<&RootImage>, home: &Path) -> String {
-    let own = match image {
-        Some(image) => {
-            image.environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str())
-        }
-        None => caller.variable("PATH"),
-    };
-    let own = own.unwrap_or_default().split(':');
-    // A relative entry would depend on the command's directory.
-    let own = own.filter(|entry| entry.starts_with('/'));
-    let own = own.filter(|entry| image.is_some() || SYSTEM.iter().any(|s| Path::new(entry).starts_with(s)));
-    let mut entries: Vec<String> = Vec::new();
-    let programs = programs_of(home).display().to_string();
-    let tools = tools.iter().map(|p| p.display().to_string());
-    let usual = own.chain(SEARCH.split(':')).map(str::to_owned);
-    for entry in tools.chain(usual).chain([programs]) {
-        if !entries.contains(&entry) {
-            entries.push(entry);
-        }
-    }
-    entries.join(":")
+/// Whether entries of the caller's search path that are links are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Links {
+    Followed,
+    Unread,
 }
 
-/// Whether a text has the form of a terminal's name, so that a variable of that name passes nothing else of the caller's.
-fn is_terminal_name(text: &str) -> bool {
-    (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+".contains(&b))
+impl Links {
+    fn of(host: &Host) -> Self {
+        let is_store = |path: &SystemPath| match path {
+            SystemPath::Tree(path) | SystemPath::Link(path, _) => {
+                STORES.iter().any(|store| path == Path::new(store))
+            }
+        };
+        if host.system.iter().any(is_store) { Self::Followed } else { Self::Unread }
+    }
+}
+
+/// Returns the place inside of an entry of the caller's search path: its own, or the one that it is a link to, as
+/// `/run/current-system/sw/bin` is on NixOS.
+fn inside(entry: &str, links: Links) -> Option<String> {
+    let is_shown = |path: &Path| SYSTEM.iter().any(|shown| path.starts_with(shown));
+    if is_shown(Path::new(entry)) {
+        return Some(entry.to_owned());
+    }
+    if links == Links::Unread {
+        return None;
+    }
+    let target = Path::new(entry).canonicalize().ok().filter(|target| is_shown(target))?;
+    // An entry with a colon would be two.
+    target.into_os_string().into_string().ok().filter(|target| !target.contains(':'))
 }
 
 /// Returns the Java runtime that an environment names.
 pub(crate) fn java_home(environment: &[(String, String)]) -> Option<&Path> {
     environment.iter().find(|(name, _)| name == "JAVA_HOME").map(|(_, home)| Path::new(home))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_search_path_that_is_a_link_is_taken_for_what_it_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = |name: &str, target: &str| {
+            let path = folder.path().join(name);
+            std::os::unix::fs::symlink(target, &path).unwrap();
+            path.display().to_string()
+        };
+        let usr = std::fs::canonicalize("/usr/bin").unwrap().display().to_string();
+        assert_eq!(inside(&link("system", "/usr"), Links::Followed).as_deref(), Some("/usr"));
+        assert_eq!(inside(&format!("{}/bin", link("current", "/usr")), Links::Followed), Some(usr));
+        // On other systems nothing is read.
+        assert_eq!(inside(&link("unread", "/usr"), Links::Unread), None);
+        assert_eq!(inside("/usr/none", Links::Unread).as_deref(), Some("/usr/none"));
+        assert_eq!(inside(&link("state", "/var"), Links::Followed), None);
+        assert_eq!(inside(&link("nowhere", "/usr/none"), Links::Followed), None);
+        assert_eq!(inside(&folder.path().display().to_string(), Links::Followed), None);
+        // As it is, whatever it leads to.
+        assert_eq!(inside("/usr/none", Links::Followed).as_deref(), Some("/usr/none"));
+        assert_eq!(inside("/nix/var/nix/profiles/default/none", Links::Followed), None);
+    }
+
+    #[test]
+    fn links_are_followed_where_there_is_a_store() {
+        let host = |system: &[&str]| Host {
+            system: system.iter().map(|path| SystemPath::Tree(path.into())).collect(),
+            limits: Err(crate::host::LimitsUnavailable { why: String::new(), remedy: String::new() }),
+            landlock: None,
+            memory_attributes: false,
+            makes_links: false,
+            root_lacks: Vec::new(),
+            bundle: None,
+        };
+        assert_eq!(Links::of(&host(&["/usr", "/nix/store"])), Links::Followed);
+        assert_eq!(Links::of(&host(&["/gnu/store"])), Links::Followed);
+        assert_eq!(Links::of(&host(&["/usr", "/opt"])), Links::Unread);
+    }
 }

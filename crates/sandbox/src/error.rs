@@ -1,9 +1,7 @@
 //! The errors of this crate, one variant for each failed operation.
 
 use std::io;
-use std::path::PathBuf;
-
-use rustix::io::Errno;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Need};
 
@@ -33,6 +31,22 @@ pub enum Error {
         path: PathBuf,
         /// The reason.
         why: String,
+    },
+    /// A host path cannot be opened now.
+    #[error("use `{path}` of the host: {source}")]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A file system does not map owners, mount_setattr(2), so root's runs, which have a user of their own, could not write there.
+    #[error("use `{}` of the host: its file system{} cannot map owners to the run's own user", path.display(), or_below(below.as_deref()))]
+    Unmappable {
+        /// The path as it was resolved.
+        path: PathBuf,
+        /// The first mount below it, whose file system it may be.
+        below: Option<PathBuf>,
     },
     /// A step of the plan failed in the sandbox's own process.
     #[error("{}: {}", .0.step, .0.cause)]
@@ -86,14 +100,15 @@ impl Error {
             Self::Step(Failure { need, .. }) => return need.map(Need::remedy),
             Self::Unknown { remedy, .. } => Some(remedy.as_str()),
             Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("a run needs the process file system: `mount -t proc proc /proc`")
+                return Some(Need::ProcessFiles.remedy());
             }
-            Self::Start { what: THE_SANDBOX, source } => match source.raw_os_error()? {
-                ENOSYS => Some(NONE_INSIDE),
-                EPERM | EACCES => return Some(Need::UserNamespaces.remedy()),
-                ENOSPC | EUSERS => Some("allow more user namespaces: `sysctl user.max_user_namespaces`"),
-                _ => None,
-            },
+            Self::Start { what: THE_SANDBOX, source } => {
+                return Need::of_namespaces(source).map(Need::remedy);
+            }
+            Self::Unmappable { .. } => Some(
+                "use a folder on ext4, xfs or btrfs, in a container a volume that is on one; or show it read-only (the workspace by \
+                 --workspace-mode ro); or have another user than root own it (chown), and start as that user",
+            ),
             Self::Link { .. } => Some(
                 "the kernel needs veth, nf_tables with nft_redir, nft_ct and nft_connlimit; or use --wiring redirect",
             ),
@@ -103,16 +118,9 @@ impl Error {
     }
 }
 
+fn or_below(place: Option<&Path>) -> String {
+    place.map(|place| format!(", or that of `{}` below it,", place.display())).unwrap_or_default()
+}
+
 /// The text for the start of a sandbox's init.
 pub(crate) const THE_SANDBOX: &str = "the sandbox";
-
-/// The remedy if a system-call filter forbids namespaces.
-pub(crate) const NONE_INSIDE: &str = "inside a sandbox, Lockgate's or a container's, no other can be made: run the command as it is, for it \
-                                      is shut in there already; or run this outside";
-
-/// `ENOSYS` of clone(2): a system-call filter forbids new namespaces.
-pub(crate) const ENOSYS: i32 = Errno::NOSYS.raw_os_error();
-const EPERM: i32 = Errno::PERM.raw_os_error();
-const EACCES: i32 = Errno::ACCESS.raw_os_error();
-const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
-const EUSERS: i32 = Errno::USERS.raw_os_error();

@@ -1,12 +1,18 @@
 //! A failed step, as init reports it to its parent, and its remedy.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::plan::inside::HOME;
+use crate::plan::inside::{HOME, OURS};
 use crate::step::{Step, Visible};
+
+/// What a remedy ends with that is one of several.
+pub const DOCTOR_TELLS: &str = "; `lockgate doctor` tells what is missing";
+/// What a notice ends with whose remedy is told elsewhere.
+pub const SEE_DOCTOR: &str = " (lockgate doctor)";
 
 /// A failed step, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +30,30 @@ pub struct Failure {
 pub enum Need {
     /// Another directory to start in.
     OtherDirectory,
+    /// The caller's own further groups, in place of the image's.
+    OwnGroups,
     /// A `/proc` without mounts over it.
     UncoveredProc,
     /// Unprivileged user namespaces.
     UserNamespaces,
+    /// More namespaces than this machine allows.
+    MoreNamespaces,
+    /// A root that is no chroot's: user_namespaces(7).
+    RootOfAMount,
+    /// More processes than this user may have.
+    MoreProcesses,
+    /// A `/proc` to which the maps of ids can be written.
+    WritableProc,
+    /// More pseudo-terminals than this machine allows.
+    MoreTerminals,
+    /// A kernel that was built with namespaces.
+    KernelWithNamespaces,
+    /// A system call that the kernel, or a filter of system calls, does not have.
+    NewerKernel,
+    /// Mounts in namespaces of a run's own.
+    Mounts,
+    /// The process file system.
+    ProcessFiles,
     /// Overlays in a user namespace, with extended attributes on tmpfs files.
     Overlay,
     /// The modules that redirect packets.
@@ -38,6 +64,8 @@ pub enum Need {
     FreePlace,
     /// A place inside that no symbolic link leads to.
     PlaceWithoutLinks,
+    /// A workspace at a path on which an image has no symbolic link.
+    WorkspaceWithoutLinks,
     /// More room for the run's own files.
     MoreRoom,
 }
@@ -54,13 +82,26 @@ impl Failure {
         move |cause| Self::new(step, cause)
     }
 
+    /// Returns what makes the failure of this step from the kernel's error. `need` tells what the error says that it needs.
+    pub(crate) fn of_kernel(
+        step: &'static str,
+        need: fn(&io::Error) -> Option<Need>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self { need: need(&error), ..Self::new(step, error) }
+    }
+
     /// Returns the failure of a step of a plan. `errno` is the kernel's, if it was the kernel that refused.
     pub(crate) fn of_step(step: &Step, all: &[Step], cause: String, errno: Option<i32>) -> Self {
         let is = |known: Errno| errno == Some(known.raw_os_error());
         let need = match step {
+            _ if is(Errno::NOSYS) => Some(Need::NewerKernel),
             Step::Show(_) | Step::Copy { .. } if is(Errno::LOOP) => Some(Need::PlaceWithoutLinks),
+            Step::ShowWorkspace(..) | Step::OverlayWorkspace { .. } if is(Errno::LOOP) => {
+                Some(Need::WorkspaceWithoutLinks)
+            }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
             Step::Copy { .. } if is(Errno::NOSPC) => Some(Need::MoreRoom),
+            Step::MakeDevices if is(Errno::NOSPC) => Some(Need::MoreTerminals),
             Step::Show(Visible { target, .. }) | Step::Copy { target, .. }
                 if is_of_this_machine(target, all) =>
             {
@@ -90,28 +131,89 @@ fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
 }
 
 impl Need {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 20] = [
         Self::OtherDirectory,
+        Self::OwnGroups,
         Self::UncoveredProc,
         Self::UserNamespaces,
+        Self::MoreNamespaces,
+        Self::RootOfAMount,
+        Self::MoreProcesses,
+        Self::WritableProc,
+        Self::MoreTerminals,
+        Self::KernelWithNamespaces,
+        Self::NewerKernel,
+        Self::Mounts,
+        Self::ProcessFiles,
         Self::Overlay,
         Self::Redirect,
         Self::PlaceOfItsOwn,
         Self::FreePlace,
         Self::PlaceWithoutLinks,
+        Self::WorkspaceWithoutLinks,
         Self::MoreRoom,
     ];
+
+    /// Returns what the kernel's refusal to make namespaces says that they need.
+    pub(crate) fn of_namespaces(error: &io::Error) -> Option<Self> {
+        Some(match Errno::from_io_error(error)? {
+            Errno::NOSYS => Self::NewerKernel,
+            Errno::INVAL => Self::KernelWithNamespaces,
+            Errno::NOSPC | Errno::USERS => Self::MoreNamespaces,
+            Errno::PERM if is_in_a_chroot() => Self::RootOfAMount,
+            Errno::PERM | Errno::ACCESS => Self::UserNamespaces,
+            // clone(2)
+            Errno::AGAIN => Self::MoreProcesses,
+            Errno::ROFS => Self::WritableProc,
+            Errno::NOENT => Self::ProcessFiles,
+            _ => return None,
+        })
+    }
+
+    /// Returns what the kernel's refusal to map ids says that they need, where a namespace of users could be made. What it says of the maps
+    /// themselves, as `EINVAL`, says nothing of that: user_namespaces(7).
+    pub(crate) fn of_maps(error: &io::Error) -> Option<Self> {
+        match Errno::from_io_error(error)? {
+            Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::NOENT | Errno::ROFS => {
+                Self::of_namespaces(error)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what the kernel's refusal of a mount says that it needs, where namespaces could be made.
+    pub(crate) fn of_mounts(error: &io::Error) -> Option<Self> {
+        match Errno::from_io_error(error)? {
+            Errno::NOSYS => Some(Self::NewerKernel),
+            Errno::PERM | Errno::ACCESS => Some(Self::Mounts),
+            _ => None,
+        }
+    }
 
     /// Returns the remedy, for who has not asked `lockgate doctor` yet.
     pub(crate) fn remedy(self) -> String {
         match self {
             Self::OtherDirectory
+            | Self::OwnGroups
             | Self::PlaceOfItsOwn
             | Self::FreePlace
             | Self::PlaceWithoutLinks
-            | Self::MoreRoom => self.means().into_owned(),
-            Self::UncoveredProc | Self::UserNamespaces | Self::Overlay | Self::Redirect => {
-                format!("{}; `lockgate doctor` tells what is missing", self.means())
+            | Self::WorkspaceWithoutLinks
+            | Self::MoreRoom
+            | Self::RootOfAMount
+            | Self::MoreProcesses
+            | Self::WritableProc
+            | Self::MoreTerminals
+            | Self::KernelWithNamespaces
+            | Self::NewerKernel
+            | Self::ProcessFiles => self.means().into_owned(),
+            Self::UncoveredProc
+            | Self::UserNamespaces
+            | Self::MoreNamespaces
+            | Self::Mounts
+            | Self::Overlay
+            | Self::Redirect => {
+                format!("{}{DOCTOR_TELLS}", self.means())
             }
         }
     }
@@ -120,6 +222,10 @@ impl Need {
     pub(crate) fn means(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::OtherDirectory => "name another: --workdir DIR, or `workdir` in the policy file",
+            Self::OwnGroups => {
+                "the image's further groups took the place of yours: name a group in the image's `User` (`app:app`), and yours \
+                 stay; or start in a folder that you can enter without them"
+            }
             Self::PlaceOfItsOwn => {
                 return Cow::Owned(format!(
                     "there it is this machine's own: choose a place below {HOME}, or one that nothing has"
@@ -132,6 +238,10 @@ impl Need {
             Self::PlaceWithoutLinks => {
                 "a part of that path is a symbolic link, and none is followed: name a place without one"
             }
+            Self::WorkspaceWithoutLinks => {
+                "the workspace is shown at its own path, and there the image has a symbolic link: start in a folder at a path that \
+                 has none there, or use another image"
+            }
             Self::MoreRoom => {
                 "what a run has of its own is in memory, within `limits.disk` and half of `limits.memory`: raise them, or use \
                  --mount, which copies nothing"
@@ -141,8 +251,45 @@ impl Need {
             }
             Self::UserNamespaces => {
                 "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 \
-                 kernel.apparmor_restrict_unprivileged_userns=0`"
+                 kernel.apparmor_restrict_unprivileged_userns=0`; a container's filter of system calls may forbid them \
+                 (`--security-opt seccomp=unconfined`)"
             }
+            Self::MoreNamespaces => {
+                "allow more namespaces: `sysctl -a --pattern user.max_.*_namespaces` lists the limits, and none may be 0; or leave \
+                 some of the namespaces that this is nested in"
+            }
+            Self::RootOfAMount => {
+                "the kernel gives a process in a chroot no user namespace: give it the root of a mount in place of that, by \
+                 pivot_root(8) in `unshare --mount`, or with `bwrap` or `systemd-nspawn`"
+            }
+            Self::MoreProcesses => {
+                "allow this user more processes (`ulimit -u`, and `pids.max` of its control groups), or end some"
+            }
+            Self::WritableProc => {
+                "ids are mapped by files of /proc, and that is mounted read-only here: `mount -o remount,rw /proc`; a container \
+                 has it writable that starts with `--security-opt systempaths=unconfined`"
+            }
+            Self::MoreTerminals => {
+                "allow more terminals: `sysctl kernel.pty.max`; or have none inside: `terminal = \"never\"` in the policy"
+            }
+            Self::KernelWithNamespaces => {
+                "it takes Linux 5.12 or later, with namespaces of every kind: CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, \
+                 CONFIG_IPC_NS, CONFIG_UTS_NS, CONFIG_CGROUPS"
+            }
+            Self::NewerKernel if sys::seccomp::is_installed() && is_in_a_run() => {
+                "inside a sandbox of Lockgate's no other can be made: run the command as it is, for it is shut in there already; \
+                 or run this outside"
+            }
+            Self::NewerKernel if sys::seccomp::is_installed() => {
+                "a filter of system calls is in force here, a container's or a service's, and forbids what a sandbox is made of: \
+                 start outside it, or have it allow namespaces and mounts (in a container, `--security-opt seccomp=unconfined`)"
+            }
+            Self::NewerKernel => "this kernel is too old: Linux 5.12 or later",
+            Self::Mounts => {
+                "in a container, start it with `--security-opt apparmor=unconfined`; elsewhere, see what forbids mounts in a user \
+                 namespace: AppArmor, SELinux"
+            }
+            Self::ProcessFiles => "a run needs the process file system: `mount -t proc proc /proc`",
             Self::Overlay => {
                 "images need overlayfs in user namespaces, with attributes on files in memory: `modprobe overlay`, \
                  on Linux 6.6 or later"
@@ -158,14 +305,25 @@ impl Need {
         match need {
             None => '-',
             Some(Self::OtherDirectory) => 'd',
+            Some(Self::OwnGroups) => 'g',
             Some(Self::UncoveredProc) => 'p',
             Some(Self::UserNamespaces) => 'u',
+            Some(Self::MoreNamespaces) => 'n',
+            Some(Self::KernelWithNamespaces) => 'c',
+            Some(Self::NewerKernel) => 'k',
+            Some(Self::Mounts) => 'a',
+            Some(Self::ProcessFiles) => 's',
             Some(Self::Overlay) => 'o',
             Some(Self::Redirect) => 'r',
             Some(Self::PlaceOfItsOwn) => 'h',
             Some(Self::FreePlace) => 'f',
             Some(Self::PlaceWithoutLinks) => 'l',
+            Some(Self::WorkspaceWithoutLinks) => 'i',
             Some(Self::MoreRoom) => 'm',
+            Some(Self::RootOfAMount) => 't',
+            Some(Self::MoreProcesses) => 'e',
+            Some(Self::WritableProc) => 'w',
+            Some(Self::MoreTerminals) => 'y',
         }
     }
 
@@ -173,6 +331,21 @@ impl Need {
     pub(crate) fn of_sign(sign: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|need| sign.chars().eq([Self::sign(Some(*need))]))
     }
+}
+
+/// Whether this is inside a run. `LOCKGATE` is set as well where a run shuts nothing in, with `process`.
+fn is_in_a_run() -> bool {
+    Path::new(OURS).exists()
+}
+
+/// Whether the root of this process is known to be a chroot's: no mount has it for its place.
+fn is_in_a_chroot() -> bool {
+    sys::kernel_file::read("/proc/self/mountinfo").is_ok_and(|mounts| !has_a_mount_at_its_root(&mounts))
+}
+
+/// Whether one of these mounts is at `/`: proc_pid_mountinfo(5), where the fifth field is relative to the process's own root.
+fn has_a_mount_at_its_root(mounts: &str) -> bool {
+    mounts.lines().any(|line| line.split(' ').nth(4) == Some("/"))
 }
 
 #[cfg(test)]
@@ -201,6 +374,9 @@ mod tests {
             assert_eq!(failure.need, need, "{target}");
         }
         let copy = Step::Copy { source: "/srv/x".into(), target: "/home/agent/x".into() };
+        let no_terminal = Some(Errno::NOSPC.raw_os_error());
+        let devices = Failure::of_step(&Step::MakeDevices, &all, String::new(), no_terminal);
+        assert_eq!(devices.need, Some(Need::MoreTerminals));
         for (errno, need) in [
             (Errno::EXIST, Some(Need::FreePlace)),
             (Errno::NOSPC, Some(Need::MoreRoom)),
@@ -210,6 +386,60 @@ mod tests {
             let failure = Failure::of_step(&copy, &all, String::new(), Some(errno.raw_os_error()));
             assert_eq!(failure.need, need, "{errno}");
         }
+    }
+
+    #[test]
+    fn a_link_of_an_image_on_the_way_to_the_workspace_needs_another_folder() {
+        let (workspace, changes) = ("/tmp/w".into(), "/state/w".into());
+        for step in [
+            Step::ShowWorkspace("/tmp/w".into(), policy::WorkspaceMode::ReadWrite),
+            Step::OverlayWorkspace { workspace, changes },
+        ] {
+            let failure = Failure::of_step(&step, &[], String::new(), Some(Errno::LOOP.raw_os_error()));
+            assert_eq!(failure.need, Some(Need::WorkspaceWithoutLinks));
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_told_by_what_would_help() {
+        let error = |errno: Errno| io::Error::from(errno);
+        for (errno, need, says) in [
+            (Errno::INVAL, Need::KernelWithNamespaces, "CONFIG_USER_NS"),
+            (Errno::NOSPC, Need::MoreNamespaces, "user.max_"),
+            (Errno::USERS, Need::MoreNamespaces, "user.max_"),
+            (Errno::PERM, Need::UserNamespaces, "unprivileged_userns_clone"),
+            (Errno::ACCESS, Need::UserNamespaces, "apparmor_restrict_unprivileged_userns"),
+            (Errno::NOENT, Need::ProcessFiles, "mount -t proc"),
+            (Errno::AGAIN, Need::MoreProcesses, "ulimit -u"),
+            (Errno::ROFS, Need::WritableProc, "remount,rw"),
+        ] {
+            assert_eq!(Need::of_namespaces(&error(errno)), Some(need), "{errno}");
+            assert!(need.remedy().contains(says), "{}", need.remedy());
+        }
+        assert_eq!(Need::of_mounts(&error(Errno::ACCESS)), Some(Need::Mounts));
+        assert!(Need::Mounts.remedy().contains("apparmor=unconfined"));
+        assert_eq!(Need::of_mounts(&error(Errno::INVAL)), None);
+        assert_eq!(Need::of_maps(&error(Errno::INVAL)), None);
+        assert_eq!(Need::of_maps(&error(Errno::ACCESS)), Some(Need::UserNamespaces));
+        let lacks = Failure::of_step(&Step::ShowEtc, &[], String::new(), Some(Errno::NOSYS.raw_os_error()));
+        for need in
+            [Need::of_namespaces(&error(Errno::NOSYS)), Need::of_mounts(&error(Errno::NOSYS)), lacks.need]
+        {
+            assert_eq!(need, Some(Need::NewerKernel));
+        }
+        // A filter alone shuts nothing in: only a run of Lockgate's is a sandbox that is known to.
+        let (is_filtered, is_within) = (sys::seccomp::is_installed(), is_in_a_run());
+        let remedy = Need::NewerKernel.remedy();
+        assert_eq!(remedy.contains("shut in"), is_filtered && is_within, "{remedy}");
+        assert_eq!(remedy.contains("start outside it"), is_filtered && !is_within, "{remedy}");
+    }
+
+    #[test]
+    fn a_chroot_has_no_mount_at_its_root() {
+        let proc = "40 39 0:37 / /proc rw,relatime - proc proc rw\n";
+        assert!(!has_a_mount_at_its_root(proc) && !has_a_mount_at_its_root(""));
+        let root = "29 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n";
+        assert!(has_a_mount_at_its_root(&format!("{root}{proc}")));
     }
 
     #[test]

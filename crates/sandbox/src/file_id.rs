@@ -1,15 +1,17 @@
-//! The identity of a file, independent of its name: it also tells a file from a later one that got the same inode number.
+//! The identity of a folder, independent of its name: it also tells a folder from a later one that got the same inode number.
+//!
+//! Overlayfs numbers folders anew whenever it has forgotten them, if its layers are on several file systems, so only the birth time tells
+//! there. That is the lower layer's until the folder first changes: then it is copied to the upper layer, and born again.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, Statx, StatxFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, StatxFlags};
 
-/// A file's inode number, birth time and device.
+/// A folder's inode number, birth time and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
+    /// Zero on overlayfs.
     inode: u64,
     /// Zeros if the file system has no birth times.
     born: (i64, u32),
@@ -18,37 +20,37 @@ pub(crate) struct FileId {
 
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
+/// `OVERLAYFS_SUPER_MAGIC`, statfs(2).
+const OVERLAYFS: i64 = 0x794c_7630;
+
 impl FileId {
-    /// Returns the identity of a name in a directory, if it exists.
-    pub(crate) fn at(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Self>> {
-        match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, WANTED) {
-            Ok(stat) => Ok(Some(Self::told(&stat))),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    /// Returns the identity of an open file.
+    /// Returns the identity of an open folder.
     pub(crate) fn of(opened: BorrowedFd<'_>) -> io::Result<Self> {
-        Ok(Self::told(&rustix::fs::statx(opened, c"", AtFlags::EMPTY_PATH, WANTED)?))
+        let stat = rustix::fs::statx(opened, c"", AtFlags::EMPTY_PATH, WANTED)?;
+        let born = (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
+        let is_by_birth = born != (0, 0) && is_on_overlayfs(opened)?;
+        let inode = if is_by_birth { 0 } else { stat.stx_ino };
+        Ok(Self { inode, born, device: (stat.stx_dev_major, stat.stx_dev_minor) })
     }
 
-    fn told(stat: &Statx) -> Self {
-        Self {
-            inode: stat.stx_ino,
-            born: (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
-            device: (stat.stx_dev_major, stat.stx_dev_minor),
+    /// Returns the identity that an open folder has from now on. On overlayfs it is copied to the upper layer for that, by a change of
+    /// owner that changes none, and needs no rights.
+    pub(crate) fn lasting(opened: BorrowedFd<'_>) -> io::Result<Self> {
+        if is_on_overlayfs(opened)? {
+            // Where it cannot be copied, as in a read-only mount, nobody changes it either.
+            let _ = rustix::fs::chownat(opened, c"", None, None, AtFlags::EMPTY_PATH);
         }
+        Self::of(opened)
     }
 
-    /// Whether this is the file that was recorded, possibly before a reboot, which may change device numbers.
+    /// Whether this is the folder that was recorded, possibly before a reboot, which may change device numbers.
     pub(crate) fn is_still(self, noted: Self) -> bool {
         let is_known_by_birth = self.born != (0, 0);
         (self.inode, self.born) == (noted.inode, noted.born)
             && (is_known_by_birth || self.device == noted.device)
     }
 
-    /// Whether this may be the file that was recorded. Without birth times another one of a file system that was mounted in its place may
+    /// Whether this may be the folder that was recorded. Without birth times another one of a file system that was mounted in its place may
     /// be taken for it.
     pub(crate) fn may_still_be(self, noted: Self) -> bool {
         (self.inode, self.born) == (noted.inode, noted.born)
@@ -69,6 +71,10 @@ impl FileId {
     }
 }
 
+fn is_on_overlayfs(opened: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fstatfs(opened)?.f_type == OVERLAYFS)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -78,20 +84,18 @@ mod tests {
     #[test]
     fn a_folder_is_itself_by_any_name_and_not_another_by_its_own() {
         let folder = tempfile::tempdir().unwrap();
-        let top = std::fs::File::open(folder.path()).unwrap();
-        let at = |name: &str| FileId::at(top.as_fd(), OsStr::new(name)).unwrap();
+        let at =
+            |name: &str| FileId::of(std::fs::File::open(folder.path().join(name)).unwrap().as_fd()).unwrap();
         std::fs::create_dir(folder.path().join("one")).unwrap();
-        let one = at("one").unwrap();
-        let opened = std::fs::File::open(folder.path().join("one")).unwrap();
-        assert!(one == FileId::of(opened.as_fd()).unwrap() && FileId::read(&one.written()) == Some(one));
+        let one = at("one");
+        assert_eq!(FileId::read(&one.written()), Some(one));
         std::fs::rename(folder.path().join("one"), folder.path().join("other")).unwrap();
         std::fs::create_dir(folder.path().join("one")).unwrap();
-        assert!(at("other").unwrap().is_still(one) && !at("one").unwrap().is_still(one));
+        assert!(at("other").is_still(one) && !at("one").is_still(one));
         let elsewhere = FileId { device: (one.device.0 + 1, 0), ..one };
         assert_eq!(one.is_still(elsewhere), one.born != (0, 0));
         assert!(!FileId { born: (0, 0), ..one }.is_still(FileId { born: (0, 0), ..elsewhere }));
-        assert!(one.may_still_be(elsewhere) && !at("one").unwrap().may_still_be(one));
-        assert!(at("none").is_none());
+        assert!(one.may_still_be(elsewhere) && !at("one").may_still_be(one));
         for text in ["", "1", "1:2:3:4", "1:2:3:4:5:6", "1:2:3:4:x", "1:2:3:4:5%"] {
             assert_eq!(FileId::read(text), None, "{text}");
         }

@@ -1,31 +1,29 @@
 //! Detects what this host offers a sandbox, before planning, so that planning is a pure function.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::agreed::CA_BUNDLES;
 use sys::cgroup::Host as Cgroups;
 pub(crate) use sys::cgroup::Unavailable as LimitsUnavailable;
+use sys::landlock::MOVES_FILES;
+
+use crate::caller::Caller;
+use crate::host_path::{Seen, SystemPath};
 
 /// The control groups that can enforce limits, or the reason why none can.
 pub type LimitsHere = Result<Cgroups, LimitsUnavailable>;
-
-/// A directory of the host that every sandbox sees read-only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SystemPath {
-    /// A directory.
-    Directory(PathBuf),
-    /// A link, such as `/bin` on a merged-usr host, and its target.
-    Link(PathBuf, PathBuf),
-}
 
 /// The directories of programs and libraries. `/etc` is handled separately, because some of its files are replaced.
 const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"];
 
+/// OpenSSL's directory of authorities, indexed by a hash of their names.
+pub(crate) const DIRECTORY: &str = "/etc/ssl/certs";
+
 /// What planning needs to know of the host.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The system directories that exist here.
+    /// The system directories that exist here, and the places outside them that the names of the host's authorities lead to.
     pub system: Vec<SystemPath>,
     /// Whether limits can be enforced.
     pub limits: LimitsHere,
@@ -37,7 +35,7 @@ pub struct Host {
     pub makes_links: bool,
     /// The capabilities that root lacks here to give a run private ids.
     pub root_lacks: Vec<&'static str>,
-    /// The CA bundle of the host's programs, if there is one.
+    /// The CA bundle of the host's programs, if there is one that can be seen inside.
     pub bundle: Option<PathBuf>,
 }
 
@@ -51,9 +49,20 @@ impl Host {
         ))
     }
 
-    /// Examines the running host.
+    /// Returns the Landlock version that restricts a command, or the reason why none does.
+    pub(crate) fn landlock_for_command(&self) -> Result<u32, &'static str> {
+        match self.landlock {
+            None => Err("this kernel has no Landlock"),
+            Some(version) if version < MOVES_FILES => Err(
+                "this kernel's Landlock, version 1, would let no file be moved to another folder, so it is not used",
+            ),
+            Some(version) => Ok(version),
+        }
+    }
+
+    /// Examines the running host, of which a caller's home is shown to no run.
     #[must_use]
-    pub fn detect() -> Self {
+    pub fn detect(caller: &Caller) -> Self {
         let system = SYSTEM.iter().filter_map(|path| {
             let path = PathBuf::from(path);
             let kind = std::fs::symlink_metadata(&path).ok()?.file_type();
@@ -61,17 +70,48 @@ impl Host {
                 let target = std::fs::read_link(&path).ok()?;
                 Some(SystemPath::Link(path, target))
             } else {
-                kind.is_dir().then_some(SystemPath::Directory(path))
+                kind.is_dir().then_some(SystemPath::Tree(path))
             }
         });
+        let Authorities { bundle, places, .. } = Authorities::detect(caller);
         Self {
-            system: system.collect(),
+            system: system.chain(places).collect(),
             limits: Cgroups::detect(),
             landlock: sys::landlock::version(),
             memory_attributes: sys::probe::memory_has_attributes(),
             makes_links: sys::privilege::may_configure_network(),
             root_lacks: sys::privilege::lacking_for_own_ids(),
-            bundle: CA_BUNDLES.iter().map(PathBuf::from).find(|path| path.exists()),
+            bundle,
         }
+    }
+}
+
+/// The authorities of the host's programs.
+pub(crate) struct Authorities {
+    /// The first of the usual bundles that can be seen inside.
+    bundle: Option<PathBuf>,
+    /// What must be shown for that, besides the system directories and `/etc`.
+    places: Vec<SystemPath>,
+    /// Why there is one that cannot be seen inside.
+    pub(crate) hidden: Option<String>,
+}
+
+impl Authorities {
+    pub(crate) fn detect(caller: &Caller) -> Self {
+        let shown = SYSTEM.iter().chain(&["/etc"]).map(PathBuf::from).collect();
+        let mut seen = Seen::new(shown, caller.home.clone());
+        // Where it cannot be added, the bundle remains.
+        let _ = seen.add(Path::new(DIRECTORY));
+        let (mut bundle, mut hidden) = (None, None);
+        for path in CA_BUNDLES.iter().map(PathBuf::from).filter(|path| path.exists()) {
+            match seen.add(&path) {
+                Ok(()) => {
+                    bundle = Some(path);
+                    break;
+                }
+                Err(why) => hidden = Some(format!("{} cannot be seen inside: {why}", path.display())),
+            }
+        }
+        Self { hidden: hidden.filter(|_| bundle.is_none()), bundle, places: seen.added() }
     }
 }

@@ -15,12 +15,16 @@ pub struct RootImage {
     pub uid: u32,
     /// The id of its group.
     pub gid: u32,
+    /// The ids of the further groups of its user.
+    pub groups: Vec<u32>,
     /// Its user's name.
     pub user: Option<String>,
     /// Whether its files keep their owners, in subordinate ids of the caller.
     pub owners_kept: bool,
     /// Its user's home.
     pub home: Option<PathBuf>,
+    /// The directory that its own command starts in.
+    pub directory: Option<PathBuf>,
 }
 
 impl RootImage {

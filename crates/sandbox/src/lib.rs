@@ -4,6 +4,7 @@
 //! egress side in a few bound sockets, handed over before the command starts; at an engine, in multiplexed streams of frames; for
 //! companions, in a broker that hands out sockets during the run.
 
+mod alias;
 mod apart;
 mod caller;
 mod changes;
@@ -17,17 +18,21 @@ mod error;
 mod event;
 mod failure;
 mod file_id;
+mod file_system;
 mod handshake;
 mod host;
+mod host_path;
 mod image;
 mod launch;
 mod linux;
 mod mounted;
+mod null_streams;
 mod open_file;
 mod orphans;
 mod over;
 mod path_identity;
 mod plan;
+mod priority;
 mod process;
 mod process_stamp;
 mod protect;
@@ -45,6 +50,7 @@ mod started;
 mod step;
 mod subordinate;
 mod supervise;
+mod terminal_name;
 mod tool;
 mod undo;
 mod unwind;
@@ -53,23 +59,24 @@ mod watch;
 pub use apart::apart;
 pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
-pub use confine::{Sidecar, confine_sidecar, start_sidecar};
+pub use confine::{Inherited, Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
     Accounts, Channel, Frames, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME, LONGEST_SLOT_WAIT, Outward,
-    POOL_MAX_IDLE, examine_engine, find_engine, frame, is_beside_sidecars, is_of_sidecars, outward,
-    probe_ports, read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent,
+    POOL_MAX_IDLE, examine_engine, find_engine, follow_volumes, frame, is_beside_sidecars, is_of_sidecars,
+    outward, probe_ports, read_accounts, refuse_hidden_sources, refuse_unreachable, run_engine_agent,
     wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use environment::programs_of;
 pub use error::Error;
 pub use event::{Event, SetUpEnd};
-pub use failure::{Failure, Need};
+pub use failure::{DOCTOR_TELLS, Failure, Need, SEE_DOCTOR};
 pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;
-pub use launch::Stdio;
-pub use linux::{Ahead, within_subordinate_ids};
+pub use launch::{Stdio, TerminalSize};
+pub use linux::{Ahead, refuse_unmappable, within_subordinate_ids};
+pub use mounted::first_by_another_name;
 pub use path_identity::{PathIdentity, resolved};
 pub use plan::additions::Additions;
 pub use plan::companion::plan_companion;
@@ -80,7 +87,7 @@ pub use plan::limits::LimitsPlan;
 pub use plan::{Plan, plan};
 pub use process_stamp::ProcessStamp;
 pub use protect::is_protected;
-pub use reap::{Unwound, reap};
+pub use reap::{Reaper, Unwound};
 pub use regular::{is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
 pub use socket_broker::{HealthLine, Probed, SocketBroker, ask_for_socket, take_socket};
@@ -91,12 +98,13 @@ pub use subordinate::{NoSubordinateIds, SubordinateIds};
 pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;
+pub use sys::listener::refuse_descriptors;
 pub use sys::memory::{Watched, give_back as trim_heap};
 pub use sys::notify::Writes;
 pub use sys::peer::Peers;
 pub use sys::poll::wait as wait_for;
-pub use sys::privilege::undumpable;
+pub use sys::privilege::{dumpable, undumpable};
 pub use sys::process::{Exit, own_group};
-pub use sys::signal::{Signals, ignore_sigxfsz, reset_sigchld, stop_as_the_terminal_does};
+pub use sys::signal::{Signals, TerminalStop, ignore_sigxfsz, reset_sigchld};
 pub use tool::{tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

@@ -1,20 +1,123 @@
-//! Finds mounts below a folder in the kernel's list, proc_pid_mountinfo(5).
+//! The kernel's list of mounts, proc_pid_mountinfo(5).
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
 /// Returns the first mount below a folder, which may itself be a mount point.
 pub(crate) fn first_below(folder: &Path) -> io::Result<Option<PathBuf>> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    Ok(find(&std::fs::read("/proc/self/mountinfo")?, &folder))
+    Ok(Mounts::read()?.below(&folder).next().map(|mount| mount.at.clone()))
 }
 
-fn find(list: &[u8], folder: &Path) -> Option<PathBuf> {
-    let places =
-        list.split(|octet| *octet == b'\n').filter_map(|line| line.split(|octet| *octet == b' ').nth(4));
-    places.map(unescaped).find(|place| place.starts_with(folder) && place != folder)
+/// Returns which of the folders that are shown contains one of the others, or is in one, by another name of its place, such as that of a
+/// bind mount. All are resolved.
+///
+/// # Errors
+/// When the kernel's list of mounts cannot be read.
+pub fn first_by_another_name(others: &[PathBuf], shown: &[PathBuf]) -> io::Result<Option<usize>> {
+    // What is not there yet will be made where its folder is.
+    let mount_of_any = |other: &PathBuf| other.ancestors().find_map(mount_of);
+    let others: Vec<_> = others.iter().filter_map(|other| Some((mount_of_any(other)?, other))).collect();
+    let mut read = None;
+    for (at, path) in shown.iter().enumerate() {
+        let Some(mount) = mount_of(path) else { continue };
+        // Within one mount their paths tell.
+        for (its_mount, other) in others.iter().filter(|(its_mount, _)| *its_mount != mount) {
+            let mounts = match &read {
+                Some(mounts) => mounts,
+                None => read.insert(Mounts::read()?),
+            };
+            if let (Some(shown), Some(other)) = (mounts.place(mount, path), mounts.place(*its_mount, other))
+                && (shown.is_in(&other) || other.is_in(&shown))
+            {
+                return Ok(Some(at));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The mounts of this mount namespace.
+pub(crate) struct Mounts(Vec<Mount>);
+
+/// One mount of the list.
+pub(crate) struct Mount {
+    pub(crate) id: u64,
+    /// Its mount point.
+    pub(crate) at: PathBuf,
+    pub(crate) is_read_only: bool,
+    /// What of its file system is mounted, if the file system tells.
+    root: Option<Place>,
+}
+
+/// A place in a file system, wherever that is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file system, as the list writes its device.
+    pub(crate) device: String,
+    pub(crate) path: PathBuf,
+}
+
+impl Mounts {
+    pub(crate) fn read() -> io::Result<Self> {
+        Ok(Self::parse(&std::fs::read("/proc/self/mountinfo")?))
+    }
+
+    pub(crate) fn parse(list: &[u8]) -> Self {
+        Self(list.split(|octet| *octet == b'\n').filter_map(Mount::parse).collect())
+    }
+
+    /// Returns the mounts below a folder, but none at the folder itself.
+    pub(crate) fn below(&self, folder: &Path) -> impl Iterator<Item = &Mount> {
+        self.0.iter().filter(move |mount| mount.at.starts_with(folder) && mount.at != folder)
+    }
+
+    /// Returns the place of what a path leads to.
+    pub(crate) fn place_of(&self, path: &Path) -> Option<Place> {
+        self.place(mount_of(path)?, path)
+    }
+
+    /// Returns the place of a path that leads into a mount.
+    pub(crate) fn place(&self, mount: u64, path: &Path) -> Option<Place> {
+        let mount = self.0.iter().find(|it| it.id == mount)?;
+        let root = mount.root.as_ref()?;
+        let within = path.strip_prefix(&mount.at).ok()?;
+        let path = root.path.components().chain(within.components()).collect();
+        Some(Place { device: root.device.clone(), path })
+    }
+}
+
+impl Place {
+    /// Whether it is another place, or in it.
+    pub(crate) fn is_in(&self, other: &Self) -> bool {
+        self.device == other.device && self.path.starts_with(&other.path)
+    }
+}
+
+/// Returns the mount that a path leads into, if the kernel tells. Nothing is mounted for the question.
+pub(crate) fn mount_of(path: &Path) -> Option<u64> {
+    let found = rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+impl Mount {
+    fn parse(line: &[u8]) -> Option<Self> {
+        let text = |field: &[u8]| std::str::from_utf8(field).ok().map(str::to_owned);
+        let mut fields = line.split(|octet| *octet == b' ');
+        let id = text(fields.next()?)?.parse().ok()?;
+        let device = text(fields.nth(1)?)?;
+        let path = unescaped(fields.next()?);
+        let at = unescaped(fields.next()?);
+        let is_read_only = fields.next()?.split(|octet| *octet == b',').any(|option| option == b"ro");
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        // NFS writes `/` for whatever is mounted.
+        let root = (!kind.starts_with(b"nfs")).then_some(Place { device, path });
+        Some(Self { id, at, is_read_only, root })
+    }
 }
 
 /// Decodes a path of the list, in which the kernel writes blanks, line ends and backslashes as three octal digits.
@@ -40,10 +143,11 @@ mod tests {
             23 22 0:22 / /srv/work rw - tmpfs none rw\n\
             24 22 0:23 / /srv/work-2/a rw - tmpfs none rw\n\
             25 23 0:24 / /srv/work/a\\040b\\134 rw - tmpfs none rw\n";
-        assert_eq!(find(list, Path::new("/srv/work")), Some("/srv/work/a b\\".into()));
-        assert_eq!(find(list, Path::new("/srv/work/a b\\")), None);
-        assert_eq!(find(list, Path::new("/srv/wor")), None);
-        assert!(find(list, Path::new("/srv")).is_some());
+        let find = |folder: &str| Mounts::parse(list).below(Path::new(folder)).next().map(|it| it.at.clone());
+        assert_eq!(find("/srv/work"), Some("/srv/work/a b\\".into()));
+        assert_eq!(find("/srv/work/a b\\"), None);
+        assert_eq!(find("/srv/wor"), None);
+        assert!(find("/srv").is_some());
         // This machine's own mounts.
         assert!(first_below(Path::new("/")).unwrap().is_some_and(|place| place != Path::new("/")));
     }

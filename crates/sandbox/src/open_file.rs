@@ -20,7 +20,7 @@ pub(crate) fn is_same(one: impl AsFd, other: impl AsFd) -> rustix::io::Result<bo
 }
 
 /// Whether a name leads to an open file.
-pub(crate) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix::io::Result<bool> {
+pub(crate) fn is_at(parent: impl AsFd, name: &OsStr, opened: impl AsFd) -> rustix::io::Result<bool> {
     let opened = rustix::fs::fstat(opened)?;
     match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)),
@@ -29,18 +29,36 @@ pub(crate) fn is_at(parent: impl AsFd, name: &OsStr, opened: &OwnedFd) -> rustix
     }
 }
 
-/// Whether a directory is empty.
-pub(crate) fn is_empty(directory: &OwnedFd) -> bool {
+/// Whether a directory is empty. One that was removed meanwhile is.
+pub(crate) fn is_empty(directory: &OwnedFd) -> rustix::io::Result<bool> {
     let mut buffer = [MaybeUninit::uninit(); 512];
-    if rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0)).is_err() {
-        return false;
-    }
+    rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(0))?;
     let mut entries = RawDir::new(directory, &mut buffer);
     while let Some(entry) = entries.next() {
         match entry {
             Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => {}
-            _ => return false,
+            Ok(_) => return Ok(false),
+            Err(Errno::NOENT) => return Ok(true),
+            Err(errno) => return Err(errno),
         }
     }
-    true
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_another_run_removes_is_empty_and_one_that_cannot_be_read_is_not_judged() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("a");
+        std::fs::create_dir(&at).unwrap();
+        let opened = OwnedFd::from(std::fs::File::open(&at).unwrap());
+        std::fs::write(at.join("b"), "").unwrap();
+        assert_eq!(is_empty(&opened), Ok(false));
+        std::fs::remove_dir_all(&at).unwrap();
+        assert_eq!(is_empty(&opened), Ok(true));
+        assert_eq!(is_empty(&crate::source::open(folder.path()).unwrap()), Err(Errno::BADF));
+    }
 }

@@ -4,13 +4,17 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid};
 use sys::process::session_of;
 
-use crate::descent::children;
+use crate::descent::{children, has_ended};
 
 /// The longest killing. Each round ends one generation, and a chain of processes may be as deep as there are process ids.
 const LONGEST: Duration = Duration::from_secs(10);
+/// The pauses while killed processes end.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// The processes that the parent inherits if the supervisor is killed, which the command can do, as the same user. Parent and supervisor
 /// see each other's end, and each ends what ran. L02
@@ -30,9 +34,26 @@ impl Orphans {
     /// Ends all of them, once the supervisor is gone. Children that this process started itself are in its own session, which a process
     /// cannot join again after leaving it: setsid(2).
     pub(crate) fn end(&self) {
+        end_children(self.of_the_run());
+    }
+
+    /// Returns a sentence for each process that could not be ended, once all have been tried. The supervisor's children are this process's
+    /// as soon as it is gone.
+    pub(crate) fn left(&self, supervisor: Pid) -> Vec<String> {
+        let mut left = children(supervisor);
+        left.retain(|child| !has_ended(*child));
+        let is_meant = self.of_the_run();
+        let own = children(getpid()).into_iter().filter(|child| *child != supervisor && is_meant(*child));
+        left.extend(own.filter(|child| !bury(*child)));
+        left.sort_by_key(|pid| pid.as_raw_pid());
+        left.dedup();
+        left.into_iter().map(told).collect()
+    }
+
+    fn of_the_run(&self) -> impl Fn(Pid) -> bool {
         let session = |pid: Option<Pid>| session_of(pid).ok();
         let own = session(None);
-        end_children(|child| !self.others.contains(&child) && session(Some(child)) != own);
+        move |child| !self.others.contains(&child) && session(Some(child)) != own
     }
 }
 
@@ -44,21 +65,75 @@ pub(crate) fn end_descendants() {
 /// Reaps every child that has ended, except `other`.
 pub(crate) fn bury_all_but(other: Pid) {
     for child in children(getpid()).into_iter().filter(|child| *child != other) {
-        let _ = rustix::process::waitpid(Some(child), WaitOptions::NOHANG);
+        bury(child);
     }
+}
+
+/// Reaps a child if it has ended. Returns whether nothing of it is left.
+fn bury(child: Pid) -> bool {
+    !matches!(rustix::process::waitpid(Some(child), WaitOptions::NOHANG), Ok(None))
 }
 
 fn end_children(is_meant: impl Fn(Pid) -> bool) {
     let end = Instant::now() + LONGEST;
+    let mut pause = SHORTEST_PAUSE;
     while Instant::now() < end {
         let mut found = children(getpid());
         found.retain(|child| is_meant(*child));
-        if found.is_empty() {
+        let all = found.len();
+        found.retain(|child| !bury(*child));
+        // What one that ended left behind is found in the next round.
+        let has_buried = found.len() < all;
+        // One that runs as another user by now, as a set-user-id program may, cannot be killed: kill(2). It can be reaped.
+        found.retain(|child| kill(*child) != Err(Errno::PERM));
+        if found.is_empty() && !has_buried {
             return;
         }
-        for child in found {
-            let _ = rustix::process::kill_process(child, Signal::KILL);
-            let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
+        found.retain(|child| !bury(*child));
+        if found.is_empty() {
+            pause = SHORTEST_PAUSE;
+        } else {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+}
+
+fn kill(child: Pid) -> rustix::io::Result<()> {
+    rustix::process::kill_process(child, Signal::KILL)
+}
+
+fn told(left: Pid) -> String {
+    let pid = left.as_raw_pid();
+    let why = match rustix::process::test_kill_process(left) {
+        Err(Errno::PERM) => "runs as another user by now, ",
+        _ => "",
+    };
+    let name = sys::kernel_file::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("process {pid} (`{}`) {why}could not be ended and goes on", name.trim_end().escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any process will do")]
+    fn one_that_has_ended_is_reaped_and_no_other_users() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(!bury(pid) && !has_ended(pid));
+        let told = told(pid);
+        assert!(told.ends_with("could not be ended and goes on") && !told.contains("user"), "{told}");
+        kill(pid).unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while !has_ended(pid) && Instant::now() < end {
+            std::thread::sleep(SHORTEST_PAUSE);
+        }
+        assert!(has_ended(pid) && bury(pid) && has_ended(pid));
+        assert!(bury(pid), "it is gone");
+        let _ = child.wait();
     }
 }

@@ -50,7 +50,8 @@ pub fn resolved(path: &Path) -> PathBuf {
         .map_or_else(|| path.to_path_buf(), |(there, rest)| there.join(rest))
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+/// Returns the device and inode number of what a path leads to.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 

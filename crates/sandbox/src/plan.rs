@@ -1,7 +1,8 @@
 //! Planning: turns a run's spec and the host's abilities into the ordered steps that make a sandbox.
 //!
-//! Planning changes nothing, and reads the caller's files only to refuse. The sandbox's init carries out the steps one by one, and an error names a step by its text. If the host lacks an
-//! isolation, the plan is refused; an isolation that the caller agreed to weaken is a notice in the plan.
+//! Planning changes nothing. It reads this machine only to refuse or to tell, and to follow links in the caller's search path. The sandbox's
+//! init carries out the steps one by one, and an error names a step by its text. If the host lacks an isolation, the plan is refused; an
+//! isolation that the caller agreed to weaken is a notice in the plan.
 
 pub(crate) mod additions;
 mod builtin;
@@ -25,6 +26,7 @@ use policy::{Backend, Label, MountMode, RunId, RunSpec, Setup, Wiring, Workspace
 
 use self::additions::Additions;
 use self::engine::EngineRun;
+use self::identity::further_groups;
 use self::ids::Identity;
 use self::inputs::PlanInputs;
 use self::inside::{GATEWAY_SOCKET, home};
@@ -50,6 +52,8 @@ pub struct Plan {
     pub engine: Option<EngineRun>,
     /// The ids of the command.
     pub identity: Identity,
+    /// The further groups of the command, inside.
+    pub groups: Vec<u32>,
     /// How limits are enforced.
     pub limits: LimitsPlan,
     /// The workspace, at the same path inside.
@@ -96,10 +100,12 @@ pub fn plan(
             format!("`{}` is not protected in this run: what it holds is run or trusted here", path.display())
         }));
     }
+    notices.extend(without_repository(spec, &workspace));
     let limits = plan_limits(spec, host, &mut notices)?;
     let tools = bring_tools(spec, caller, additions)?;
     let identity = Identity::of(spec, run, caller, additions)?;
-    let home = home(spec.backend, caller, additions.image.as_ref());
+    let image = additions.image.as_ref();
+    let home = home(spec.backend, caller, image);
     let inputs =
         PlanInputs { spec, caller, host, additions, workspace: &workspace, home: &home, tools: &tools };
     let mut steps = backend_steps(&inputs, &identity, &mut notices)?;
@@ -107,7 +113,7 @@ pub fn plan(
     let planes =
         Planes::inside(matches!(spec.backend, Backend::Linux | Backend::Container).then_some(GATEWAY_SOCKET));
     let environment =
-        EnvironmentInputs { spec, caller, run, home: &home, planes: &planes, tools: &tools, additions }
+        EnvironmentInputs { spec, caller, host, run, home: &home, planes: &planes, tools: &tools, additions }
             .build()?;
     linux::read_authorities_early(&mut steps, environment::java_home(&environment));
     let plan = Plan {
@@ -116,6 +122,7 @@ pub fn plan(
         wiring: spec.wiring,
         engine: additions.engine.clone(),
         identity,
+        groups: image.map(|image| further_groups(image, &identity)).unwrap_or_default(),
         limits,
         directory: spec.directory.clone().unwrap_or_else(|| workspace.clone()),
         open: spec.open.clone(),
@@ -184,6 +191,20 @@ fn backend_steps(
         trust_authority(&mut steps, bundle);
     }
     Ok(steps)
+}
+
+/// Returns what to say of a workspace whose repository is not shown with it: a linked worktree, a submodule.
+fn without_repository(spec: &RunSpec, workspace: &Path) -> Option<String> {
+    let there = protect::repository_outside(workspace).filter(|_| spec.backend != Backend::Process)?;
+    let is_shown = spec.mounts.iter().any(|mount| there.starts_with(&mount.source));
+    (!is_shown).then(|| {
+        let there = there.to_string_lossy();
+        format!(
+            "`.git` leads to {}, which is not shown: git finds no repository inside. Show the whole repository, or a clone of it, as the \
+             workspace",
+            there.escape_debug()
+        )
+    })
 }
 
 /// Returns the workspace as an absolute path. Refuses one that cannot be recorded and displayed, and one that may be none.
@@ -282,6 +303,10 @@ impl fmt::Display for Plan {
             "uid {} is {} outside, gid {} is {} outside",
             uid.inside, uid.outside, gid.inside, gid.outside
         )?;
+        if !self.groups.is_empty() {
+            let groups: Vec<String> = self.groups.iter().map(ToString::to_string).collect();
+            writeln!(f, "further groups inside: {}", groups.join(", "))?;
+        }
         match &self.limits {
             LimitsPlan::Group(l) | LimitsPlan::Engine(l) => {
                 writeln!(

@@ -24,7 +24,7 @@ use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
 use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::Step;
-use crate::supervise::{self, Ready};
+use crate::supervise::{self, FurtherGroups, Ready};
 use crate::undo::{Undo, UndoLog};
 use crate::watch::Supervised;
 use crate::{linux, spawn};
@@ -135,9 +135,7 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result
     let control_files = group.map(Group::control_files).unwrap_or_default();
     sys::cgroup::enter(control_files).map_err(Failure::at("enter the control group"))?;
     let mut keep = vec![it.control, it.sidecar];
-    if let Stdio::Descriptors(list) = it.stdio {
-        keep.extend(list.iter().map(AsFd::as_fd));
-    }
+    keep.extend(it.stdio.descriptors());
     forked.close_all_but(&keep).map_err(Failure::at("close inherited descriptors"))?;
     // No parent-death signal: it would end this process before it could end the others. The control socket shows the
     // parent's end.
@@ -146,8 +144,10 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(Failure::at("adopt orphans"))?;
     let terminal = match it.stdio {
-        Stdio::Terminal => Some(spawn::open_terminal().map_err(Failure::at("open a terminal"))?),
+        Stdio::Terminal { size, .. } => {
+            Some(spawn::open_terminal(*size).map_err(Failure::at("open a terminal"))?)
+        }
         Stdio::Descriptors(_) => None,
     };
-    Ok(Ready { notices: Vec::new(), terminal })
+    Ok(Ready { notices: Vec::new(), terminal, groups: FurtherGroups::Callers })
 }

@@ -1,6 +1,7 @@
 //! Identifies a process by its pid, its start time and the boot that both are of, so that it can be found again although pids are
 //! reused.
 
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -58,9 +59,32 @@ impl ProcessStamp {
     }
 
     /// Asks the process to end, and continues it if it is stopped, because it would not react otherwise. Returns whether it is gone then.
+    /// `/proc` may be mounted to hide it (`hidepid`, proc(5)): then `is_alive` tells whether it still has its pid.
     #[must_use]
-    pub fn ask_to_end(self, patience: Duration) -> bool {
-        self.send(&[Signal::TERM, Signal::CONT], patience)
+    pub fn ask_to_end(self, patience: Duration, is_alive: impl Fn() -> bool) -> bool {
+        let Some((opened, found)) = self.find() else { return true };
+        match found {
+            Found::Itself => {}
+            Found::Hidden if is_alive() => {}
+            Found::Hidden => return true,
+        }
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = rustix::process::pidfd_send_signal(&opened, signal);
+        }
+        is_gone(&opened, patience)
+    }
+
+    /// Whether the process still lives: one that has ended does not, though nobody has waited for it yet. One that `/proc` hides counts
+    /// as alive, unless it is another user's: that one has the pid by now.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        match self.find() {
+            None => false,
+            Some((_, Found::Hidden)) if rustix::process::test_kill_process(self.pid) == Err(Errno::PERM) => {
+                false
+            }
+            Some((opened, _)) => !is_gone(&opened, Duration::ZERO),
+        }
     }
 
     /// Returns the stamp of a running process. `None` if `/proc` does not show it.
@@ -83,9 +107,16 @@ impl ProcessStamp {
     }
 
     /// Kills the process if it still exists, and with it every other of its pid namespace if it is the first there. Returns whether it is
-    /// gone then.
+    /// gone then. One that `/proc` hides may be another with its pid, and is only waited for.
     pub(crate) fn end(self, patience: Duration) -> bool {
-        self.send(&[Signal::KILL], patience)
+        let Some((opened, found)) = self.find() else { return true };
+        match found {
+            Found::Itself => _ = rustix::process::pidfd_send_signal(&opened, Signal::KILL),
+            // Another user's, who has the pid by now: this user could signal the recorded one.
+            Found::Hidden if rustix::process::test_kill_process(self.pid) == Err(Errno::PERM) => return true,
+            Found::Hidden => {}
+        }
+        is_gone(&opened, patience)
     }
 
     /// Returns whether the process was of another boot: it is gone, whoever has its pid and its start time by now.
@@ -93,25 +124,38 @@ impl ProcessStamp {
         self.boot.zip(this_boot()).is_some_and(|(own, this)| own != this)
     }
 
-    fn send(self, signals: &[Signal], patience: Duration) -> bool {
+    /// Opens the process. Returns `None` if it is gone.
+    fn find(self) -> Option<(OwnedFd, Found)> {
         if self.is_of_another_boot() {
-            return true;
+            return None;
         }
-        let Ok(opened) = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) else { return true };
-        // Checked after the pidfd is open, when the pid cannot be reused any more.
-        if started_at(self.pid) != Some(self.at) {
-            return true;
+        let opened = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
+        // Looked at after the pidfd is open, when the pid cannot be reused any more.
+        match started_at(self.pid) {
+            Some(at) if at == self.at => Some((opened, Found::Itself)),
+            Some(_) => None,
+            None => Some((opened, Found::Hidden)),
         }
-        for signal in signals {
-            let _ = rustix::process::pidfd_send_signal(&opened, *signal);
-        }
-        let mut gone = [PollFd::new(&opened, PollFlags::IN)];
-        let patience = Timespec::try_from(patience).ok();
-        loop {
-            match rustix::event::poll(&mut gone, patience.as_ref()) {
-                Err(Errno::INTR) => {}
-                ended => return matches!(ended, Ok(1..)),
-            }
+    }
+}
+
+/// What has the pid of a stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The process with the recorded start time.
+    Itself,
+    /// One that `/proc` does not show, or not any more.
+    Hidden,
+}
+
+/// Waits for the end of a process. Returns whether it came.
+fn is_gone(opened: &OwnedFd, patience: Duration) -> bool {
+    let mut gone = [PollFd::new(opened, PollFlags::IN)];
+    let patience = Timespec::try_from(patience).ok();
+    loop {
+        match rustix::event::poll(&mut gone, patience.as_ref()) {
+            Err(Errno::INTR) => {}
+            ended => return matches!(ended, Ok(1..)),
         }
     }
 }
@@ -148,9 +192,9 @@ mod tests {
         assert_eq!(serde_json::from_str::<ProcessStamp>(&recorded).unwrap(), born);
         assert!(serde_json::from_str::<ProcessStamp>(r#"{"pid":0,"at":1}"#).is_err());
         let other = ProcessStamp { at: born.at + 1, ..born };
-        assert!(other.end(Duration::from_secs(5)) && other.ask_to_end(Duration::from_secs(5)));
+        assert!(other.end(Duration::from_secs(5)) && other.ask_to_end(Duration::from_secs(5), || false));
         let before = ProcessStamp { boot: Some(!this_boot().unwrap()), ..born };
-        assert!(before.end(Duration::from_secs(5)) && before.ask_to_end(Duration::from_secs(5)));
+        assert!(before.end(Duration::from_secs(5)) && before.ask_to_end(Duration::from_secs(5), || false));
         assert_eq!(ProcessStamp::read(&before.written()), Some(before));
         assert_eq!(sleeps.try_wait().unwrap(), None);
         // Stamps that were recorded before boots were.
@@ -162,12 +206,14 @@ mod tests {
         sleeps.wait().unwrap();
         assert!(born.end(Duration::ZERO));
         let mut heeds = Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(ProcessStamp::of(Pid::from_child(&heeds)).unwrap().ask_to_end(Duration::from_secs(5)));
+        assert!(
+            ProcessStamp::of(Pid::from_child(&heeds)).unwrap().ask_to_end(Duration::from_secs(5), || false)
+        );
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&heeds.wait().unwrap()), Some(15));
         let mut stopped = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&stopped);
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
-        let ended = ProcessStamp::of(pid).unwrap().ask_to_end(Duration::from_secs(5));
+        let ended = ProcessStamp::of(pid).unwrap().ask_to_end(Duration::from_secs(5), || false);
         stopped.kill().unwrap();
         stopped.wait().unwrap();
         assert!(ended, "it was stopped, and never heard of it");

@@ -68,11 +68,14 @@ fn from_keys(end: SetUpEnd, terminal: Option<&CStr>) -> Option<i32> {
     }
 }
 
-/// Returns the streams of a set-up command: the terminal if there is one; else an empty input, and the command's standard error for all
+/// Returns the streams of a set-up command: those of the command at a terminal; else an empty input, and the command's standard error for all
 /// output, because standard output is the command's alone.
 fn streams(stdio: &Stdio) -> io::Result<Stdio> {
     match stdio {
-        Stdio::Terminal => Ok(Stdio::Terminal),
+        Stdio::Terminal { size, errors } => {
+            let errors = errors.as_ref().map(OwnedFd::try_clone).transpose()?;
+            Ok(Stdio::Terminal { size: *size, errors })
+        }
         Stdio::Descriptors([_, _, errors]) => {
             let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
             Ok(Stdio::Descriptors([null, errors.try_clone()?, errors.try_clone()?]))

@@ -54,7 +54,7 @@ pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Opt
     }
 }
 
-fn refused(path: &Path, errno: Errno) -> Error {
+pub(crate) fn refused(path: &Path, errno: Errno) -> Error {
     refused_at(path, path, errno)
 }
 
@@ -68,6 +68,8 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
         }
         Errno::NOENT => "there is no such file or directory".into(),
         Errno::ACCESS => "you may not read it".into(),
+        // It says nothing of the path.
+        Errno::MFILE | Errno::NFILE => return Error::Open { path: path.into(), source: errno.into() },
         other => std::io::Error::from(other).to_string(),
     };
     Error::Source { path: path.into(), why }

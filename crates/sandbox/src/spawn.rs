@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use rustix::pty::OpenptFlags;
 use sys::spawn::{Command, Streams};
 
-use crate::launch::{Launch, Stdio};
+use crate::launch::{Launch, Stdio, TerminalSize};
 
 /// Starts a command, on a terminal if one was opened.
 pub(crate) fn spawn(launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {
@@ -28,8 +28,10 @@ pub(crate) fn spawn(launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> 
         (Stdio::Descriptors([input, output, error]), _) => {
             Streams::Descriptors([input.as_fd(), output.as_fd(), error.as_fd()])
         }
-        (Stdio::Terminal, Some(path)) => Streams::Terminal(path),
-        (Stdio::Terminal, None) => return Err(io::ErrorKind::NotFound.into()),
+        (Stdio::Terminal { errors, .. }, Some(path)) => {
+            Streams::Terminal { path, errors: errors.as_ref().map(AsFd::as_fd) }
+        }
+        (Stdio::Terminal { .. }, None) => return Err(io::ErrorKind::NotFound.into()),
     };
     Command { program: &program, arguments: &arguments, environment: &environment, streams }.start()
 }
@@ -59,10 +61,11 @@ fn is_program(file: &Path) -> Option<bool> {
     is_file.then(|| rustix::fs::access(file, Access::EXEC_OK).is_ok())
 }
 
-/// Opens a terminal. Returns its master side, and the path of its slave side.
-pub(crate) fn open_terminal() -> io::Result<(OwnedFd, CString)> {
+/// Opens a terminal of this size. Returns its master side, and the path of its slave side.
+pub(crate) fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, CString)> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&master)?;
+    size.set(&master)?;
     let name = rustix::pty::ptsname(&master, Vec::new())?;
     Ok((master, name))
 }

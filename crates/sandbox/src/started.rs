@@ -247,6 +247,12 @@ impl Started {
         }
     }
 
+    /// Returns sentences about processes of the run that go on, because nobody here may end them.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        self.orphans.as_ref().map(|orphans| orphans.left(self.init.pid())).unwrap_or_default()
+    }
+
     /// Gives up all that is held of the sandbox but its init.
     #[must_use]
     pub fn into_init(self) -> EndingInit {
@@ -265,10 +271,10 @@ impl Started {
         self.cover_watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns the path in the workspace that is not protected any more, because somebody on this machine replaced it.
+    /// Returns the paths in the workspace that are not protected any more, because somebody on this machine replaced them.
     #[must_use]
-    pub fn unprotected(&self) -> Option<&Path> {
-        self.cover_watch.as_ref().and_then(CoverWatch::broken)
+    pub fn unprotected(&self) -> Vec<&Path> {
+        self.cover_watch.as_ref().map(CoverWatch::broken).unwrap_or_default()
     }
 
     /// Stops watching protected paths, before the placeholders are removed.

@@ -59,9 +59,9 @@ pub enum Step {
         /// The directory on disk for writes, if memory cannot take them.
         written: Option<PathBuf>,
     },
-    /// Shows a system directory of the host, read-only.
+    /// Shows a system directory or file of the host, read-only.
     ShowSystem(PathBuf),
-    /// Repeats a link of the host's root.
+    /// Repeats a link of the host.
     Link {
         /// Its path.
         path: PathBuf,
@@ -72,6 +72,10 @@ pub enum Step {
     Directory(PathBuf, u32),
     /// Gives a directory of an image to the command, and makes it if it does not exist.
     Volume(PathBuf),
+    /// The same for the home of the command, unless the image has there what is no directory.
+    Home(PathBuf),
+    /// Makes a directory of an image writable for everybody, like `/tmp`.
+    Everybodys(PathBuf),
     /// Makes the network of the run at the engine.
     RunNetwork,
     /// Makes the sidecar's container, which is on that network and has access to the outside.
@@ -196,6 +200,8 @@ impl Step {
             | Self::Link { .. }
             | Self::Directory(..)
             | Self::Volume(_)
+            | Self::Home(_)
+            | Self::Everybodys(_)
             | Self::RunNetwork
             | Self::SidecarContainer
             | Self::AgentContainer(_)
@@ -257,6 +263,8 @@ impl fmt::Display for Step {
             Self::Link { path, to } => write!(f, "link {} to {}", path.display(), to.display()),
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
             Self::Volume(path) => write!(f, "give {} to the command", path.display()),
+            Self::Home(path) => write!(f, "give {} to the command as its home", path.display()),
+            Self::Everybodys(path) => write!(f, "make {} (mode 1777)", path.display()),
             Self::RunNetwork => f.write_str("make the run's network, which leads nowhere"),
             Self::SidecarContainer => f.write_str("make the sidecar's container"),
             Self::AgentContainer(image) => write!(f, "make the agent's container of {image}, read-only"),

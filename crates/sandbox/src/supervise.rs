@@ -3,8 +3,10 @@
 //! The report goes over a socket that the command does not have. Init ends when the parent or the sidecar is gone.
 
 use std::ffi::CString;
+use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use sys::descriptor;
 use sys::process::Exit;
 
@@ -19,6 +21,24 @@ pub(crate) struct Ready {
     pub(crate) notices: Vec<String>,
     /// The master side of a terminal, and the path of its slave side.
     pub(crate) terminal: Option<(OwnedFd, CString)>,
+    pub(crate) groups: FurtherGroups,
+}
+
+/// Whose further groups the command has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FurtherGroups {
+    Callers,
+    Images,
+}
+
+impl FurtherGroups {
+    /// Returns what it takes to start in a directory that the kernel refused.
+    fn need_of_directory(self, errno: Errno) -> Need {
+        match (self, errno) {
+            (Self::Images, Errno::ACCESS) => Need::OwnGroups,
+            _ => Need::OtherDirectory,
+        }
+    }
 }
 
 /// Runs init to its end. Returns the exit status of its process, which nobody reads.
@@ -49,9 +69,10 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
         Event::Terminal(master).send(control).map_err(Failure::at("hand the terminal over"))?;
     }
     let directory = &it.launch.directory;
-    rustix::process::chdir(directory)
-        .map_err(|e| Failure::new(format!("enter the working directory `{}`", directory.display()), e))
-        .map_err(|failure| failure.needing(Need::OtherDirectory))?;
+    rustix::process::chdir(directory).map_err(|errno| {
+        let step = format!("enter the working directory `{}`", directory.display());
+        Failure::new(step, errno).needing(ready.groups.need_of_directory(errno))
+    })?;
     descriptor::close_on_exec_from_3().map_err(Failure::at("close descriptors"))?;
     let mut started = Some(Event::Started { notices: ready.notices });
     let mut held = None;
@@ -74,6 +95,53 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
                 Seen::Late | Seen::Gone => Err(Over::Abandoned),
             }
         }
-        Err(error) => Err(Over::NotExecuted { errno: error.raw_os_error().unwrap_or(0) }),
+        Err(error) => Err(unstarted(&error)),
+    }
+}
+
+/// Tells a program that cannot be executed from a limit that no program could be started at.
+fn unstarted(error: &io::Error) -> Over {
+    let errno = error.raw_os_error().unwrap_or(0);
+    let limit = match Errno::from_raw_os_error(errno) {
+        Errno::AGAIN => "no more processes may be started (ulimit -u, or the limit of the run's processes)",
+        Errno::NOMEM => "there is no memory for it",
+        Errno::MFILE => "no more files may be opened (ulimit -n)",
+        Errno::NFILE => "this machine can open no more files (sysctl fs.file-max)",
+        _ => return Over::NotExecuted { errno },
+    };
+    Over::Failed(Failure::new("start the command", limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_no_program_that_cannot_be_executed() {
+        for (errno, named) in [
+            (Errno::AGAIN, "ulimit -u"),
+            (Errno::NOMEM, "memory"),
+            (Errno::MFILE, "ulimit -n"),
+            (Errno::NFILE, "file-max"),
+        ] {
+            let Over::Failed(failure) = unstarted(&errno.into()) else { panic!("{errno}") };
+            assert!(failure.step == "start the command" && failure.cause.contains(named), "{failure:?}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
+            let over = unstarted(&errno.into());
+            assert!(
+                matches!(over, Over::NotExecuted { errno: told } if told == errno.raw_os_error()),
+                "{errno}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_directory_that_the_groups_of_an_image_shut_is_told_by_them() {
+        let (images, callers) = (FurtherGroups::Images, FurtherGroups::Callers);
+        assert_eq!(images.need_of_directory(Errno::ACCESS), Need::OwnGroups);
+        assert_eq!(callers.need_of_directory(Errno::ACCESS), Need::OtherDirectory);
+        assert_eq!(images.need_of_directory(Errno::NOENT), Need::OtherDirectory);
+        assert!(Need::OwnGroups.remedy().contains("app:app"));
     }
 }

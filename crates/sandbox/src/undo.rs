@@ -12,7 +12,7 @@ use policy::RunId;
 
 use crate::file_id::FileId;
 use crate::process_stamp::ProcessStamp;
-use crate::protect::{HeldName, Layout, OpenRepository, PlaceholderCache, Repository};
+use crate::protect::{HeldName, Layout, OpenRepository, PlaceholderCache, Repository, Unheld};
 
 /// How to give back one acquired thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum Undo {
     Process(ProcessStamp),
     /// Remove a control group's directory, once its last process is gone.
     Group(PathBuf),
+    /// Tell which of the protected names that nothing held were made.
+    Unheld(Unheld),
     /// Remove a placeholder at a protected name.
     Placeholder(PathBuf),
     /// Remove the links in a repository, which had none.
@@ -42,6 +44,7 @@ impl Undo {
         match self {
             Self::Process(born) => format!("process {}\n", born.written()),
             Self::Group(path) => format!("group {}\n", written(path)),
+            Self::Unheld(unheld) => format!("unheld {} {}\n", unheld.word(), written(&unheld.workspace)),
             Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
             Self::PlantedLinks(Repository { path, being, layout }) => {
                 let kind = if *layout == Layout::Bare { "bare-links" } else { "links" };
@@ -68,6 +71,10 @@ impl Undo {
         match kind {
             "process" => ProcessStamp::read(rest).map(Self::Process),
             "group" => read(rest).map(Self::Group),
+            "unheld" => {
+                let (word, workspace) = rest.split_once(' ')?;
+                Some(Self::Unheld(Unheld::read(word, read(workspace)?)))
+            }
             "placeholder" => read(rest).map(Self::Placeholder),
             "links" => read_repository(rest, Layout::Whole).map(Self::PlantedLinks),
             "bare-links" => read_repository(rest, Layout::Bare).map(Self::PlantedLinks),
@@ -159,6 +166,8 @@ pub struct UndoLog {
     pub(crate) held: Vec<HeldName>,
     /// The repositories that the command may write into, opened before it ran.
     pub(crate) repositories: Vec<OpenRepository>,
+    /// The engines that did not answer. None is waited for twice.
+    pub(crate) silent: Vec<PathBuf>,
     /// Messages to the user about what was given back.
     pub(crate) told: Vec<String>,
 }
@@ -214,6 +223,11 @@ impl UndoLog {
         }
     }
 
+    /// Adds messages to the user.
+    pub fn tell(&mut self, messages: impl IntoIterator<Item = String>) {
+        self.told.extend(messages);
+    }
+
     /// Takes the messages to the user about what was given back.
     pub fn told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.told)
@@ -222,6 +236,19 @@ impl UndoLog {
     /// Drops the entry for a run at an engine, because its containers and network have been removed.
     pub fn engine_is_done(&mut self, run: &RunId) {
         self.entries.retain(|undo| !matches!(undo, Undo::Engine(_, whose) if whose == run));
+    }
+
+    /// Formats the things that may still be there, for users.
+    #[must_use]
+    pub fn may_be_left(&self) -> Vec<String> {
+        let may_be_there = |undo: &&Undo| match undo {
+            Undo::Process(_) | Undo::Unheld(_) => false,
+            Undo::Group(path) | Undo::Placeholder(path) | Undo::Written(path) | Undo::Trusted(path) => {
+                path.symlink_metadata().is_ok()
+            }
+            Undo::PlantedLinks(_) | Undo::Firewall(_) | Undo::Link(_) | Undo::Engine(..) => true,
+        };
+        self.entries.iter().filter(may_be_there).map(Undo::named).collect()
     }
 
     /// Reads the log of a dead run. Ignores a last line without its line end, because a truncated entry could be a valid other one.
@@ -316,7 +343,7 @@ mod tests {
 
         #[test]
         fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
-            text in "((process|group|placeholder|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+            text in "((process|group|placeholder|unheld .husky,.claude|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
@@ -324,6 +351,7 @@ mod tests {
                     Undo::Engine(path, _)
                     | Undo::Group(path)
                     | Undo::Placeholder(path)
+                    | Undo::Unheld(Unheld { workspace: path, .. })
                     | Undo::PlantedLinks(Repository { path, .. })
                     | Undo::Written(path)
                     | Undo::Trusted(path) => prop_assert!(path.is_absolute(), "{path:?}"),
@@ -346,7 +374,9 @@ mod tests {
         let links = Undo::PlantedLinks(repository);
         let others =
             [Undo::Group(group), Undo::Placeholder(placeholder), links, bare, Undo::Written(written), engine];
-        for undo in others.into_iter().chain(link) {
+        let unheld = Undo::Unheld(Unheld::read(".husky,nonsense,info/attributes", "/a b".into()));
+        assert_eq!(unheld.line(), "unheld .husky,info/attributes /a b\n");
+        for undo in others.into_iter().chain(link).chain([unheld]) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }
         // Whatever octets a path has, it is read back as the same one path; no relative path is read.

@@ -76,6 +76,10 @@ impl UndoLog {
             // A run waits for its own processes by itself.
             Undo::Process(_) => Ok(()),
             Undo::Group(path) => remove_group(path, PATIENCE),
+            Undo::Unheld(unheld) => {
+                self.told.extend(unheld.made());
+                Ok(())
+            }
             Undo::Placeholder(path) => {
                 let held = self.held.iter().position(|held| held.path == *path);
                 let held = held.map(|at| self.held.swap_remove(at));
@@ -93,14 +97,19 @@ impl UndoLog {
             Undo::Trusted(path) => process::remove_trusted(path),
             Undo::Firewall(run) => linux::link::remove_firewall(run),
             Undo::Link(run) => linux::link::remove_link(run),
-            Undo::Engine(socket, run) => docker::remove(socket, run),
+            Undo::Engine(socket, _) if self.silent.contains(socket) => Err(docker::silent(socket)),
+            Undo::Engine(socket, run) => docker::remove(socket, run).inspect_err(|error| {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    self.silent.push(socket.clone());
+                }
+            }),
         }
     }
 }
 
 /// Whether an entry is about names of a workspace.
 fn is_of_names(undo: &Undo) -> bool {
-    matches!(undo, Undo::Placeholder(_) | Undo::PlantedLinks(_))
+    matches!(undo, Undo::Placeholder(_) | Undo::PlantedLinks(_) | Undo::Unheld(_))
 }
 
 /// The longest wait for the last processes of a group after they were killed.

@@ -120,9 +120,9 @@ impl Held {
     ///
     /// # Errors
     /// When the maps cannot be written or the namespace cannot be opened.
-    pub fn open_user(&self, uid: IdMap, gid: IdMap) -> io::Result<OwnedFd> {
+    pub fn open_user(&self, uids: &[IdMap], gids: &[IdMap]) -> io::Result<OwnedFd> {
         let directory = format!("/proc/{}", self.pid);
-        privilege::write_foreign_id_maps(&directory, uid, gid)?;
+        privilege::write_foreign_id_maps(&directory, uids, gids)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(format!("{directory}/ns/user"), flags, Mode::empty())?;
         self.let_go();
@@ -185,7 +185,7 @@ mod tests {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let held = Held::begin(Namespaces::NONE, Vec::new()).unwrap();
         held.made().unwrap();
-        match held.open_user(IdMap::one(0, uid), IdMap::one(0, gid)) {
+        match held.open_user(&[IdMap::one(0, uid)], &[IdMap::one(0, gid)]) {
             Ok(namespace) => {
                 let pidfd = held.pidfd.try_clone().unwrap();
                 drop(held);

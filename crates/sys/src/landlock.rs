@@ -60,6 +60,10 @@ pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetEr
     })
 }
 
+/// The first version that can let a file be moved or linked to another directory. Version 1 forbids that in every ruleset.
+/// landlock(7), `LANDLOCK_ACCESS_FS_REFER`.
+pub const MOVES_FILES: u32 = 2;
+
 /// Returns the Landlock version of this kernel. `None` if it has none, or Landlock is switched off.
 #[must_use]
 pub fn version() -> Option<u32> {

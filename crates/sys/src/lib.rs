@@ -23,6 +23,7 @@ pub mod notify;
 pub mod peer;
 mod placement;
 pub mod poll;
+pub mod priority;
 pub mod privilege;
 pub mod probe;
 pub mod process;

@@ -14,6 +14,9 @@ use rustix::net::{
 /// The most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
+/// Whether descriptors can be sent to a Unix socket (asm-generic/socket.h). The libc crate does not carry it.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
 /// Makes a TCP listener on an address. On the IPv6 wildcard it serves both families.
 ///
 /// # Errors
@@ -38,16 +41,30 @@ pub fn tcp_for_any_address(port: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes a listener on a Unix socket at `path`.
+/// Makes a listener on a Unix socket at `path`, which takes no descriptors; see [`refuse_descriptors`].
 ///
 /// # Errors
-/// When `socket(2)`, `bind(2)` or `listen(2)` fails.
+/// When `socket(2)`, `setsockopt(2)`, `bind(2)` or `listen(2)` fails.
 pub fn unix(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    refuse_descriptors(&socket)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Has the kernel refuse to carry descriptors over a Unix listener's connections: sendmsg(2) fails with `EPERM`. Whoever reads from a
+/// connection closes what was sent over it, and with `SO_LINGER` a peer says how long that takes. Does nothing before Linux 6.16, which
+/// cannot refuse them.
+///
+/// # Errors
+/// When `setsockopt(2)` fails.
+pub fn refuse_descriptors(listener: &OwnedFd) -> io::Result<()> {
+    match set(listener, libc::SOL_SOCKET, SO_PASSRIGHTS, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        done => done,
+    }
 }
 
 /// Makes a UDP socket on `port` of every address of both families. An answer can be sent from the address that was asked.
@@ -102,14 +119,18 @@ fn switch_on(socket: &OwnedFd, v6: libc::c_int, v4: libc::c_int) -> io::Result<(
         AddressFamily::INET6 => (libc::IPPROTO_IPV6, v6),
         _ => (libc::IPPROTO_IP, v4),
     };
-    let on: libc::c_int = 1;
+    set(socket, level, option, 1)
+}
+
+/// Sets an integer option.
+fn set(socket: &OwnedFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     // SAFETY: the option takes an int, whose address and size are passed.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             level,
             option,
-            (&raw const on).cast(),
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
@@ -118,6 +139,12 @@ fn switch_on(socket: &OwnedFd, v6: libc::c_int, v4: libc::c_int) -> io::Result<(
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
     use super::*;
 
     /// Makes `socket(2)` in this thread fail for IPv6, as on a kernel without it.
@@ -142,6 +169,28 @@ mod tests {
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
         };
         assert!(done, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn no_descriptor_is_sent_over_a_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let late = std::os::unix::net::UnixListener::bind(path("late")).unwrap().into();
+        refuse_descriptors(&late).unwrap();
+        let _listeners = [unix(&path("ours")).unwrap(), late];
+        for name in ["ours", "late"] {
+            let client = std::os::unix::net::UnixStream::connect(path(name)).unwrap();
+            if set(&client.try_clone().unwrap().into(), libc::SOL_SOCKET, SO_PASSRIGHTS, 1).is_err() {
+                return; // a kernel before Linux 6.16
+            }
+            let own = [client.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&own)));
+            let sent = sendmsg(&client, &[IoSlice::new(b"{")], &mut control, SendFlags::empty());
+            assert_eq!(sent, Err(Errno::PERM), "{name}");
+            assert_eq!(rustix::net::send(&client, b"{", SendFlags::empty()), Ok(1));
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "the other side of a listener")]

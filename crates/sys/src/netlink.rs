@@ -86,7 +86,8 @@ impl Batch {
 
     /// Returns the batch, ready to be sent.
     pub(crate) fn to(self, protocol: Protocol) -> Messages {
-        Messages { protocol, bytes: self.bytes, is_acknowledged: self.acknowledged.is_some() }
+        let is_acknowledged = self.acknowledged.is_some();
+        Messages { protocol, bytes: self.bytes, is_acknowledged, needless: &[] }
     }
 }
 
@@ -95,15 +96,25 @@ pub struct Messages {
     protocol: Protocol,
     bytes: Vec<u8>,
     is_acknowledged: bool,
+    /// The errors of the kernel that say that there is nothing to do.
+    needless: &'static [libc::c_int],
 }
 
 impl Messages {
+    /// Takes errors of the kernel for the answer that there is nothing to do.
+    pub(crate) fn unless(self, needless: &'static [libc::c_int]) -> Self {
+        Self { needless, ..self }
+    }
+
     /// Sends the messages as one datagram and waits until the kernel has carried them out, if one asks for an acknowledgement.
     ///
     /// # Errors
-    /// The kernel's error for the first message that failed.
+    /// The kernel's error for the first message that failed, unless it says that there is nothing to do.
     pub fn send(&self) -> io::Result<()> {
-        self.send_and_keep().map(drop)
+        match self.send_and_keep() {
+            Err(error) if error.raw_os_error().is_some_and(|errno| self.needless.contains(&errno)) => Ok(()),
+            sent => sent.map(drop),
+        }
     }
 
     /// Sends the messages and returns the socket, which owns what it made if a message says so.
@@ -210,5 +221,24 @@ mod tests {
         let flags = batch.bytes().chunks(length).map(|message| u16::from_ne_bytes([message[6], message[7]]));
         assert_eq!(flags.collect::<Vec<_>>(), [REQUEST, REQUEST | CREATE, REQUEST | ACK, REQUEST]);
         assert!(batch.to(Protocol::Route).is_acknowledged);
+    }
+
+    #[test]
+    fn an_error_that_says_that_there_is_nothing_to_do_is_no_failure() {
+        const RTM_GETROUTE: u16 = 26;
+        let ask = |needless| {
+            let mut batch = Batch::default();
+            // A family of which no kernel has routes. It may be asked for without a right.
+            batch.message(
+                RTM_GETROUTE,
+                ACK,
+                &[libc::AF_NETLINK as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                |_| {},
+            );
+            batch.to(Protocol::Route).unless(needless).send()
+        };
+        assert_eq!(ask(&[]).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        assert!(ask(&[libc::EACCES]).is_err());
+        ask(&[libc::EACCES, libc::EOPNOTSUPP]).unwrap();
     }
 }

@@ -81,7 +81,7 @@ pub fn undumpable() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Makes this process dumpable again, for the moment in which another process writes its id maps: that takes access to `/proc/PID`.
+/// Makes this process dumpable: writing the id maps of one takes access to its `/proc/PID`, which one that is not does not give, proc(5).
 ///
 /// # Errors
 /// When `prctl(2)` fails.
@@ -99,6 +99,16 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
         [libc::setgroups(0, std::ptr::null()), libc::setresgid(gid, gid, gid), libc::setresuid(uid, uid, uid)]
     };
     if results.iter().all(|r| *r == 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets the supplementary groups of this thread. The kernel refuses an id that the user namespace does not map, so no group of the host's
+/// comes in by its number.
+///
+/// # Errors
+/// When `setgroups(2)` fails.
+pub fn set_groups(groups: &[u32]) -> io::Result<()> {
+    let groups: Vec<_> = groups.iter().map(|gid| rustix::fs::Gid::from_raw(*gid)).collect();
+    Ok(rustix::thread::set_thread_groups(&groups)?)
 }
 
 /// One line of an id map: consecutive ids of a user namespace, and the ids that they are outside.
@@ -120,7 +130,7 @@ impl IdMap {
     }
 
     fn line(self) -> String {
-        format!("{} {} {}", self.inside, self.outside, self.count)
+        format!("{} {} {}\n", self.inside, self.outside, self.count)
     }
 }
 
@@ -132,16 +142,17 @@ impl IdMap {
 /// Whatever opening or writing the three files gives.
 pub fn write_id_maps(proc_dir: &str, uid: IdMap, gid: IdMap) -> io::Result<()> {
     write(&format!("{proc_dir}/setgroups"), "deny")?;
-    write_foreign_id_maps(proc_dir, uid, gid)
+    write_foreign_id_maps(proc_dir, &[uid], &[gid])
 }
 
 /// Writes the id maps of a user namespace from outside, with the privilege to map any id.
 ///
 /// # Errors
 /// Whatever opening or writing the two files gives.
-pub fn write_foreign_id_maps(proc_dir: &str, uid: IdMap, gid: IdMap) -> io::Result<()> {
-    write(&format!("{proc_dir}/gid_map"), &gid.line())?;
-    write(&format!("{proc_dir}/uid_map"), &uid.line())
+pub fn write_foreign_id_maps(proc_dir: &str, uids: &[IdMap], gids: &[IdMap]) -> io::Result<()> {
+    let lines = |maps: &[IdMap]| maps.iter().map(|map| map.line()).collect::<String>();
+    write(&format!("{proc_dir}/gid_map"), &lines(gids))?;
+    write(&format!("{proc_dir}/uid_map"), &lines(uids))
 }
 
 /// Writes to an existing file by one `write(2)`: the kernel's files take a value whole or not at all.

@@ -16,6 +16,8 @@ pub enum Feature {
     UserNamespace,
     /// Mount, network, IPC, UTS and cgroup namespaces inside it.
     OtherNamespaces,
+    /// Mounts of its own, whose flags can be set. Linux 5.12 and later.
+    Mounts,
     /// A `/proc` of its own.
     Proc,
     /// Routes that make every address local, and an nftables redirect.
@@ -25,9 +27,15 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All features. Each needs those before it.
-    pub const ALL: [Self; 5] =
-        [Self::UserNamespace, Self::OtherNamespaces, Self::Proc, Self::Redirect, Self::Overlay];
+    /// All features. Each needs those before it that are [basic](Self::is_basic).
+    pub const ALL: [Self; 6] =
+        [Self::UserNamespace, Self::OtherNamespaces, Self::Mounts, Self::Proc, Self::Redirect, Self::Overlay];
+
+    /// Whether the features after it cannot be had without it.
+    #[must_use]
+    pub fn is_basic(self) -> bool {
+        matches!(self, Self::UserNamespace | Self::OtherNamespaces | Self::Mounts)
+    }
 }
 
 /// Tries a feature in a child.
@@ -64,12 +72,18 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     }
     process::unshare(Namespaces::REST)?;
     process::unshare(Namespaces::CGROUP)?;
+    if feature == Feature::OtherNamespaces {
+        return Ok(());
+    }
     mount::make_all_private()?;
     match feature {
         Feature::UserNamespace | Feature::OtherNamespaces => Ok(()),
+        Feature::Mounts => {
+            mount::set_flags(mount::make(c"tmpfs", &[], Flags::NO_DEV)?.as_fd(), Flags::NO_SUID)
+        }
         Feature::Proc => mount::make(c"proc", &[], Flags::NO_SUID).map(drop),
         Feature::Redirect => {
-            network::every_address_local().send()?;
+            network::every_address_local().iter().try_for_each(network::Messages::send)?;
             nftables::lead_all_to(9999)
         }
         Feature::Overlay => overlay(),

@@ -101,24 +101,50 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Stops this process as the terminal's Ctrl-Z does, whose signal is blocked: not at all in a process group that nobody would continue,
-/// an orphaned one of setpgid(2). Returns once it goes on.
-///
-/// # Errors
-/// When the signal cannot be sent or let through.
-pub fn stop_as_the_terminal_does() -> io::Result<()> {
-    rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP)?;
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` initialises the set before it is read. The signal has no handler that could run.
-    let errno = unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGTSTP);
-        match libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) {
-            0 => libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()),
-            errno => errno,
+/// A stop of this process as by the terminal's Ctrl-Z, whose signal is blocked: asked for, and not carried out yet. A SIGCONT takes it back
+/// meanwhile, signal(7).
+#[derive(Debug)]
+#[must_use = "the process goes on until it is carried out"]
+pub struct TerminalStop(());
+
+impl TerminalStop {
+    /// Asks for it. Returns `None` where this process has been told to go on since, which the stop would undo.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn ask() -> io::Result<Option<Self>> {
+        if is_pending(libc::SIGCONT) {
+            return Ok(None);
         }
-    };
-    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+        rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP)?;
+        Ok(Some(Self(())))
+    }
+
+    /// Stops this process, unless that has been taken back: not at all in a process group that nobody would continue, an orphaned one of
+    /// setpgid(2). Returns once it goes on.
+    ///
+    /// # Errors
+    /// When the signal cannot be let through.
+    pub fn carry_out(self) -> io::Result<()> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: `sigemptyset` initialises the set before it is read. The signal has no handler that could run.
+        let errno = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGTSTP);
+            match libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) {
+                0 => libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()),
+                errno => errno,
+            }
+        };
+        if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+    }
+}
+
+/// Whether a blocked signal waits for this process.
+fn is_pending(signal: i32) -> bool {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the set is read only if the kernel has written it.
+    unsafe { libc::sigpending(set.as_mut_ptr()) == 0 && libc::sigismember(set.as_ptr(), signal) == 1 }
 }
 
 /// Blocks every signal that can be blocked, in this thread.

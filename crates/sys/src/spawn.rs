@@ -26,8 +26,13 @@ pub struct Command<'a> {
 pub enum Streams<'a> {
     /// Input, output and error.
     Descriptors([BorrowedFd<'a>; 3]),
-    /// The terminal of this path for all three. It becomes the controlling terminal.
-    Terminal(&'a CStr),
+    /// A terminal, which becomes the controlling one.
+    Terminal {
+        /// The path of the terminal.
+        path: &'a CStr,
+        /// The standard error, if it is not the terminal as well.
+        errors: Option<BorrowedFd<'a>>,
+    },
 }
 
 /// glibc's `POSIX_SPAWN_SETSID`, spawn.h.
@@ -89,7 +94,7 @@ impl Command<'_> {
             check(libc::posix_spawnattr_setsigdefault(attributes, all.as_ptr()))?;
             check(libc::posix_spawnattr_setsigmask(attributes, none.as_ptr()))?;
             match &self.streams {
-                Streams::Terminal(path) => {
+                Streams::Terminal { path, errors } => {
                     // A session leader's first open of a terminal makes it the controlling one.
                     check(libc::posix_spawn_file_actions_addopen(
                         actions,
@@ -99,7 +104,8 @@ impl Command<'_> {
                         0,
                     ))?;
                     check(libc::posix_spawn_file_actions_adddup2(actions, 0, 1))?;
-                    check(libc::posix_spawn_file_actions_adddup2(actions, 0, 2))?;
+                    let errors = errors.map_or(0, |errors| errors.as_raw_fd());
+                    check(libc::posix_spawn_file_actions_adddup2(actions, errors, 2))?;
                 }
                 Streams::Descriptors(sources) => {
                     for (target, source) in (0..).zip(sources) {

@@ -40,6 +40,8 @@ impl Plane {
 pub struct Answer {
     /// The status of the first response; 0 if there was none.
     pub status: u16,
+    /// Whether the sidecar closed the connection before it had answered.
+    pub closed: bool,
     /// The duration in milliseconds.
     pub ms: u64,
     /// Everything received.
@@ -113,5 +115,6 @@ fn judged(site: &Site, answer: &Value) -> Answer {
     let seen = seen
         .filter(|record: &Value| !resolvers.contains(&record["server"].as_str().unwrap_or_default()))
         .collect();
-    Answer { status: status.unwrap_or(0), ms: answer["ms"].as_u64().unwrap_or(u64::MAX), received, seen }
+    let (closed, ms) = (answer["closed"] == true, answer["ms"].as_u64().unwrap_or(u64::MAX));
+    Answer { status: status.unwrap_or(0), closed, ms, received, seen }
 }

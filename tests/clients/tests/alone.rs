@@ -55,6 +55,26 @@ fn a_sidecar_that_is_told_to_end_lets_what_is_under_way_finish() {
 }
 
 #[test]
+fn a_sidecar_whose_serving_process_is_killed_at_its_end_does_not_end_well() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let beside = site.beside("[egress]\nallow = [{ host = \"allowed.example\" }]\n");
+    let left = beside.script(
+        r#"killed() {
+            name=$1; shift; "$PRODUCT" sidecar --policy "$OUT/policy.toml" --forward 127.0.0.1:8096 --grace 60s "$@" 2>"$OUT/$name.err" & ends=$!
+            await 'grep -q "proxy at" "$OUT/$name.err"'
+            serving=$(cat /proc/$ends/task/$ends/children); kill -s STOP $serving; kill $ends
+            await 'grep -q "no more connections" "$OUT/$name.err"'
+            kill -s KILL $serving; wait $ends; echo "$name=$?"; echo "$name-untold=$(grep -c "how the sidecar ended" "$OUT/$name.err")"
+        }
+        killed audited --audit "$OUT/killed.jsonl"; killed plain"#,
+    );
+    for (name, code, untold) in [("audited", "125", "1"), ("plain", "0", "0")] {
+        assert_eq!(left.said(name), code, "{name}: {}", left.ended);
+        assert_eq!(left.said(&format!("{name}-untold")), untold, "{name}: {}", left.ended);
+    }
+}
+
+#[test]
 fn whoever_looks_after_a_sidecar_hears_of_each_denial_once() {
     let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
     let beside = site.beside("[egress]\nallow = [{ host = \"allowed.example\" }]\n");

@@ -97,6 +97,61 @@ fn one_goes_to_its_own_host_alone() {
     assert_eq!((with("authorization", &canaries[0]), with("x-api-key", &canaries[1])), (1, 2));
 }
 
+/// Two providers that share a host, the wide one first.
+const SHARED: &str = r#"
+[[provider]]
+id = "one"
+authorized_uris = ["https://protocols.example/*"]
+env = "ONE_TOKEN"
+inject = { header = "authorization", value = "Bearer {{access_token}}" }
+[[provider]]
+id = "two"
+authorized_uris = ["https://protocols.example/two/*"]
+env = "TWO_TOKEN"
+inject = { header = "x-api-key", value = "{{access_token}}" }
+"#;
+
+#[test]
+fn where_two_are_good_the_one_is_used_that_is_named() {
+    // S0.46: on every plane that shows requests, over both versions.
+    let Some((site, canaries)) = site() else { return };
+    for version in ["--http1.1", "--http2"] {
+        let before = site.requests().len();
+        let left = site.beside(SHARED).script(&format!(
+            r#"v() {{ key=$1; shift; code $key via {version} "$@"; }}
+            at=https://protocols.example
+            v one -H "Authorization: Bearer $ONE_TOKEN" $at/two/one
+            v two -H "X-Api-Key: $TWO_TOKEN" $at/two/two
+            v basic -u "me:$ONE_TOKEN" $at/two/basic
+            v narrow $at/two/narrow
+            v wide $at/wide
+            v both -H "Authorization: Bearer $ONE_TOKEN" -H "X-Api-Key: $TWO_TOKEN" $at/two/both
+            v outside -H "X-Api-Key: $TWO_TOKEN" $at/outside
+            v own -H "Authorization: Bearer $ONE_TOKEN" -H "X-Api-Key: own" $at/two/own
+            code gateone proxy $at/two/gateone one
+            code gatetwo proxy $at/two/gatetwo two"#
+        ));
+        all_refused(&left, &["both", "outside", "own"]);
+        let keys = |name: &str| {
+            let requests = &site.requests()[before..];
+            let found = requests.iter().find(|record| record.text("path").ends_with(&format!("/{name}")));
+            let found = found.unwrap_or_else(|| panic!("{name} is not there: {}", left.ended));
+            ["authorization", "x-api-key"].map(|field| found.header(field).map(str::to_owned))
+        };
+        let [one, two] = [format!("Bearer {}", canaries[0].text()), canaries[1].text().to_owned()];
+        for name in ["one", "wide", "gateone"] {
+            assert_eq!(keys(name), [Some(one.clone()), None], "{name}");
+        }
+        for name in ["two", "narrow", "gatetwo"] {
+            assert_eq!(keys(name), [None, Some(two.clone())], "{name}");
+        }
+        assert!(canaries[0].found_in(keys("basic")[0].clone().unwrap_or_default()).is_some());
+        assert_eq!(site.requests().len() - before, 7, "{}", left.ended);
+        let reasons = format!("{:?}", left.audit());
+        assert!(reasons.contains("placeholders of `one` and of `two`"), "{reasons}");
+    }
+}
+
 #[test]
 fn the_placeholder_as_ordinary_text_bricks_nothing() {
     // C19: a chat history is forwarded; where it must not be, the answer says why.

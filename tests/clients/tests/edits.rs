@@ -215,7 +215,7 @@ fn a_rule_joins_others_in_brackets() {
     let inline = |part: &str| {
         ended.stdout.lines().filter(|line| line.starts_with("inline: ") && line.contains(part)).count()
     };
-    assert_eq!((inline("allow  c.example.com"), inline("deny   c.example.com:80")), (2, 2), "{ended}");
+    assert_eq!((inline("allow     c.example.com"), inline("deny      c.example.com:80")), (2, 2), "{ended}");
     assert_eq!(
         (inline("x.example.com"), ended.stderr.matches("what is denied stays so").count()),
         (1, 0),

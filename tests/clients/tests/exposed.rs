@@ -92,7 +92,7 @@ fn the_command_has_it_in_one_variable_and_nothing_writes_it_down() {
         assert!(left.contains(r#""exposed":["ONE_TOKEN"]"#), "{left}");
         assert!(left.contains("exposed    ONE_TOKEN: the credential itself"), "{left}");
         assert!(left.contains("exposed ONE_TOKEN  the command holds the credential of one itself"), "{left}");
-        assert!(left.contains("expose ONE_TOKEN"), "{left}");
+        assert!(left.contains("expose    ONE_TOKEN"), "{left}");
         assert!(left.contains("its credential is put in, and is exposed to the command as well"), "{left}");
         let audit = site.lockgate(&["audit", "show", "latest", "--json"]).stdout;
         let second = audit.lines().nth(1).unwrap_or_default();
@@ -182,16 +182,18 @@ fn elsewhere_it_is_a_key_like_any_other() {
         ask other -H "X-Api-Key: $ONE_TOKEN" https://api.example.com/v1/other
         ask bearer -H "Authorization: Bearer $ONE_TOKEN" https://api.example.com/v1/bearer
         ask query "https://api.example.com/v1/query?key=$ONE_TOKEN"
+        ask cookie -b "a=$ONE_TOKEN" https://protocols.example/cookie
         ask nowhere -H "Authorization: Bearer $ONE_TOKEN" https://web.example/nowhere"#
     );
     let ended = site.run().policy(POLICY).flags(EXPOSE).script(&script);
-    for key in ["longer", "two", "foreign", "other", "bearer", "query"] {
+    for key in ["longer", "two", "foreign", "other", "bearer", "query", "cookie"] {
         assert_eq!(ended.said(key), "403", "{key}: {ended}");
     }
     assert_ne!(ended.said("nowhere"), "200", "{ended}");
     assert!(site.requests().is_empty(), "{:?}", site.requests());
     let audit = site.lockgate(&["audit", "show", "latest", "--json"]).stdout;
     assert_eq!(audit.matches(r#""guard":"pinned""#).count(), 6, "{audit}");
+    assert_eq!(audit.matches(r#""guard":"credential_endpoint_mismatch""#).count(), 1, "{audit}");
     // The refusal is recorded and reported, without the value in its query.
     canaries[0].is_not_in("stderr", &ended.stderr);
     canaries[0].is_not_in("what the run leaves", left(&site));

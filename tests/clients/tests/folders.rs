@@ -68,6 +68,20 @@ fn what_was_kept_apart_is_decided_on_in_its_own_folder() {
 }
 
 #[test]
+fn what_is_taken_over_in_parts_leaves_nothing_in_the_end() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = in_a_new_folder(
+        &site,
+        r#"lockgate run --workspace-mode overlay -- touch a b
+        lockgate apply --path a --path b; ls; lockgate runs rm latest; echo "removed=$?"
+        lockgate run --workspace-mode overlay -- touch c d
+        lockgate apply --path c; lockgate runs rm latest; echo "kept=$?""#,
+    );
+    assert_eq!(ended.stdout, "a\nb\nremoved=0\nkept=2\n", "{ended}");
+    assert_eq!(ended.stderr.matches("the rest is kept").count(), 1, "{ended}");
+}
+
+#[test]
 fn an_audit_that_ends_before_its_run_does_not_hold() {
     let Some(site) = Site::for_test(&[]) else { return };
     let ended = in_a_new_folder(
@@ -193,6 +207,51 @@ fn what_is_protected_is_not_shown_for_writing_by_another_name() {
 }
 
 #[test]
+fn what_is_protected_is_not_shown_for_writing_where_it_is_mounted_once_more() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("unshare")]) else { return };
+    let ended = in_a_new_folder(
+        &site,
+        r#"mkdir -p top/w/.git/hooks top/w/.git/modules/a top/w/sub top/w/in alias git above out/in one
+        cat > script <<'END'
+        mount --bind top/w alias; mount --bind top/w/.git git; mount --bind top above; cd top/w
+        try() { what=$1; shift; "$PRODUCT" run "$@" -- true 2>> "$HERE/told"; echo "$what $?"; }
+        for source in alias alias/.git git git/hooks above alias/sub above/w/sub; do
+            try "$source" --mount "$HERE/$source:/mnt:rw"
+        done
+        try read-only --mount "$HERE/git:/mnt"
+        mount --bind .git/hooks "$HERE/out/in"; try below --mount "$HERE/out:/mnt:rw"
+        for source in .git .git/modules/a .. sub; do
+            mount --bind $source in; try "in=$source"; umount in
+        done
+        mount --bind .git in; mount -o remount,bind,ro in; try in-read-only; umount in
+        mount --bind .git .git; try itself
+END
+        unshare -m sh script; cat told >&2"#,
+    );
+    let refused =
+        ["alias", "alias/.git", "git", "git/hooks", "above"].map(|it| format!("{it} 125\n")).concat();
+    let shown = "alias/sub 0\nabove/w/sub 0\nread-only 0\n";
+    let below =
+        "below 125\nin=.git 125\nin=.git/modules/a 125\nin=.. 125\nin=sub 0\nin-read-only 0\nitself 0\n";
+    assert_eq!(ended.stdout, refused + shown + below, "{ended}");
+    assert_eq!(ended.stderr.matches("cannot be shown for writing").count(), 9, "{ended}");
+}
+
+#[test]
+fn a_folder_of_a_mount_without_programs_has_none_where_it_is_kept_apart() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("unshare")]) else { return };
+    let ended = in_a_new_folder(
+        &site,
+        r#"mkdir w; cat > script <<'END'
+        mount -t tmpfs -o noexec none w; cd w; printf '#!/bin/sh\necho ran\n' > x; chmod 755 x
+        for mode in rw overlay; do "$PRODUCT" run --workspace-mode $mode -- sh -c ./x; echo $?; done
+END
+        unshare -m sh script"#,
+    );
+    assert_eq!(ended.stdout, "126\n126\n", "{ended}");
+}
+
+#[test]
 fn no_link_stays_in_a_repository_however_it_was_hidden() {
     for site in Site::for_everyone(&[Need::Program("git")]) {
         let ended = in_a_new_folder(
@@ -240,7 +299,9 @@ fn of_a_killed_run_links_go_from_the_repository_it_had_and_from_no_other() {
             [ $name = other ] && rm -rf .git && mkdir .git && ln -s ../../store/objects .git/objects
             cd ../elsewhere; lockgate run -- true 2> told; grep -c "^lockgate: note: of run .*took away .*$name/.git/FETCH_HEAD" told; cd ..
             find $name/.git -type l
-        done"#,
+        done
+        git init -q again; cd again; kill_one; lockgate run -- true 2> told; echo "here=$?"; grep -c 'start it again' told
+        lockgate run -- true; echo "again=$?""#,
     );
-    assert_eq!(ended.stdout, "1\n0\nother/.git/objects\n", "{ended}");
+    assert_eq!(ended.stdout, "1\n0\nother/.git/objects\nhere=125\n1\nagain=0\n", "{ended}");
 }

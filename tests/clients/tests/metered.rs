@@ -70,6 +70,17 @@ fn a_stream_that_reports_no_usage_ends_a_budget() {
 }
 
 #[test]
+fn an_answer_that_reports_no_usage_is_not_recorded_as_nothing() {
+    let script = r#"ask 1 chat/completions "\"stream\":true,$chat"; ask 2 chat/completions "$chat""#;
+    let Some((site, ended)) = run("", script) else { return };
+    assert!(ended.stdout.ends_with("1=200\n2=200\n"), "{ended}");
+    assert!(ended.stderr.contains("1 answer did not tell its use"), "{ended}");
+    let models = models(&site);
+    assert_eq!((&models["requests"], &models["unmetered"]), (&2.into(), &1.into()), "{models}");
+    assert_eq!(models["output_tokens"], OUTPUT_TOKENS, "{models}");
+}
+
+#[test]
 fn an_answer_that_is_cut_for_the_agent_is_counted_whole() {
     let short = r#"printf 'short=%s\n' "$(curl -sS -m 20 -H 'x-provider: openai' -H 'x-max-response-size: 9' \
         -H 'x-target: https://api.openai.com/v1/chat/completions' -H 'content-type: application/json' \

@@ -80,6 +80,76 @@ fn it_is_redeemed_where_programs_put_their_keys() {
 }
 
 #[test]
+fn a_cookie_with_a_placeholder_is_a_place_like_any_header() {
+    // C08, C18: replaced or refused, never left out in silence; other cookies are left out.
+    let Some((site, canary)) = site() else { return };
+    let text = canary.text();
+    let own = POLICY
+        .replace("header = \"authorization\", value = \"Bearer ", "header = \"cookie\", value = \"sid=");
+    let sent = |policy: &str, script: &str| {
+        let before = site.requests().len();
+        let left = site.beside(policy).script(script);
+        safe(&canary, &left);
+        let cookies = |record: &Record| record.header("cookie").map(str::to_owned);
+        (left, site.requests()[before..].iter().map(cookies).collect::<Vec<_>>())
+    };
+    for version in ["--http1.1", "--http2"] {
+        let script = format!(
+            r#"v() {{ key=$1; shift; code $key via {version} "$@" {AT}/at-$key; }}
+            v alone -H "Cookie: sid=$ONE_TOKEN"
+            v beside -H "Cookie: theme=dark; sid=$ONE_TOKEN; session=own"
+            v without -H "Cookie: session=own"
+            v mixed -H "Cookie: sid=OWNKEY$ONE_TOKEN""#
+        );
+        let (left, cookies) = sent(FREE, &script);
+        assert_eq!(
+            cookies,
+            [Some(format!("sid={text}")), Some(format!("sid={text}")), None],
+            "{}",
+            left.ended
+        );
+        assert_eq!((left.said("mixed"), left.denials("pinned")), ("403", 1), "{}", left.ended);
+        // The provider's own place, and that of one whose place is another.
+        let (left, cookies) = sent(&own, &script);
+        let filled = || Some(format!("sid={text}"));
+        assert_eq!(cookies, [filled(), filled()], "{}", left.ended);
+        assert_eq!(left.denials("pinned"), 2, "{}", left.ended);
+        let (left, cookies) = sent(POLICY, &script);
+        assert_eq!(cookies, [None], "{}", left.ended);
+        assert_eq!(left.denials("credential_endpoint_mismatch"), 2, "{}", left.ended);
+    }
+    let (left, cookies) =
+        sent(FREE, &format!("code gate proxy {AT}/at-gate one -H 'Cookie: sid={{{{access_token}}}}'"));
+    assert_eq!(cookies, [Some(format!("sid={text}"))], "{}", left.ended);
+}
+
+#[test]
+fn it_is_redeemed_in_the_form_that_the_provider_says() {
+    // S0.49
+    let Some((site, canary)) = site() else { return };
+    for form in ["DeepL-Auth-Key M", "Token token=M", "Key id:M", "token=\"M\"", "Bearer  M"] {
+        let template = form.replace('M', "{{access_token}}");
+        let policy = POLICY.replace("\"Bearer {{access_token}}\"", &format!("'{template}'"));
+        let before = site.requests().len();
+        let value = form.replace('M', "'\"$ONE_TOKEN\"'");
+        let left = site.beside(&policy).script(&format!(
+            r#"code proxy via -H 'Authorization: {value}' {AT}/at-proxy
+            code gate proxy {AT}/at-gate one -H 'Authorization: {template}'
+            code own via -H 'Authorization: {value}, own' {AT}/at-own"#
+        ));
+        safe(&canary, &left);
+        assert_eq!(
+            [left.said("proxy"), left.said("gate"), left.said("own")],
+            ["200", "200", "403"],
+            "{form}"
+        );
+        for record in &site.requests()[before..] {
+            assert_eq!(record.header("authorization"), Some(&*form.replace('M', canary.text())), "{form}");
+        }
+    }
+}
+
+#[test]
 fn it_is_put_where_the_provider_says_once() {
     // C08: where it authenticates it is replaced; in what a service stores and shows it is refused.
     let Some((site, canary)) = site() else { return };
@@ -275,15 +345,27 @@ fn an_own_key_is_seen_in_what_servers_read_as_its_place() {
         code under via -H 'X_Original_Authorization: own' {AT}/at-under
         code protocol via {socket} -H 'Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.sk-own' {AT}/ws/at-protocol
         code ours via {socket} -H "Sec-WebSocket-Protocol: openai-insecure-api-key.$ONE_TOKEN" {AT}/ws/at-ours
+        code beside via {socket} -H "Sec-WebSocket-Protocol: api-key.$ONE_TOKEN, chat.$ONE_TOKEN" {AT}/ws/at-beside
+        code plain via -H "Sec-WebSocket-Protocol: api-key.$ONE_TOKEN" -H 'X-Own: own' \
+            -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' {AT}/at-plain
+        code behind via {socket} -H "Sec-WebSocket-Protocol: token.sk-own.token.$ONE_TOKEN" {AT}/ws/at-behind
         code page via '{AT}/at-page?page%5Bsize%5D=2'"#
     ));
-    for own in ["list", "brackets", "cut", "dot", "open", "forwarded", "under", "protocol"] {
+    for own in ["list", "brackets", "cut", "dot", "open", "forwarded", "under", "protocol", "behind"] {
         assert_eq!(left.said(own), "403", "{own}: {}", left.ended);
         nothing(&site.requests(), own);
     }
-    assert_eq!(left.denials("pinned"), 8, "{:?}", left.audit());
-    // A placeholder is no key of the agent's own, and is refused there too.
-    assert_eq!((left.said("ours"), left.said("page")), ("403", "200"), "{}", left.ended);
-    nothing(&site.requests(), "ours");
+    assert_eq!(left.denials("pinned"), 9, "{:?}", left.audit());
+    // Where no WebSocket is asked for no server looks among sub-protocols, and the credential bound there would be left out.
+    assert_eq!(left.said("plain"), "403", "{}", left.ended);
+    nothing(&site.requests(), "plain");
+    // A placeholder is no key of the agent's own, and is replaced where the key is alone.
+    assert_eq!((left.said("beside"), left.said("page")), ("403", "200"), "{}", left.ended);
+    nothing(&site.requests(), "beside");
+    let requests = site.requests();
+    let ours = request(&requests, "ours");
+    let protocol = format!("openai-insecure-api-key.{}", canary.text());
+    assert_eq!(ours.header("sec-websocket-protocol"), Some(&*protocol), "{ours:?}");
+    assert_eq!(ours.header("authorization"), None, "{ours:?}");
     safe(&canary, &left);
 }

@@ -166,6 +166,7 @@ fn what_other_programs_call_a_flag_is_answered_by_what_does_it_here() {
         2,
         &["addresses = [\"127.0.0.1\"]", "[11434]"],
     );
+    told(&site, "lockgate policy allow localhost:3000", 2, &["ports = [3000], addresses = [\"127.0.0.1\"]"]);
 }
 
 #[test]
@@ -325,6 +326,9 @@ fn of_several_names_all_are_removed_or_none() {
     told(&site, "lockgate creds rm github nope", 2, &["no credential for `nope`"]);
     told(&site, "lockgate creds ls -q | grep -qx github", 0, &[]);
     told(&site, "lockgate creds rm github github", 0, &["removed github"]);
+    // What cannot be decrypted any more can be removed.
+    told(&site, "rm \"$XDG_STATE_HOME/lockgate/keys/vault.key\"", 0, &[]);
+    told(&site, "lockgate creds show openai", 125, &["key"]);
     told(&site, "lockgate creds rm openai", 0, &["removed openai"]);
     told(&site, "test -z \"$(lockgate creds ls)\"", 0, &[]);
     told(&site, "lockgate run -- true && lockgate run -- true", 0, &[]);
@@ -374,12 +378,25 @@ fn what_a_run_would_refuse_is_shown_and_said() {
     told(&site, "lockgate policy approve < /dev/null", 0, &["approved"]);
     let ended = site.shell().run(show);
     assert!(ended.code == 0 && ended.stderr.is_empty(), "{ended}");
+    told(&site, "lockgate config show --timeout 2h", 0, &["note: timeout 2h is longer than the ceiling"]);
+}
+
+#[test]
+fn help_that_nobody_gets_and_a_variable_that_is_empty_are_no_success_and_no_failure() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    for asked in ["--help", "--version", "run --help"] {
+        told(&site, &format!("lockgate {asked} > /dev/full"), 125, &["failed to write to standard output"]);
+        told(&site, &format!("lockgate {asked} > /dev/null"), 0, &[]);
+    }
+    told(&site, "TMPDIR= lockgate demo > /dev/null", 0, &[]);
 }
 
 #[test]
 fn the_doctor_says_what_a_run_in_this_folder_would() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     told(&site, "lockgate doctor > ../healthy", 0, &[]);
+    // The latest run stays one of the person's own.
+    told(&site, "test -z \"$(lockgate runs ls)\"", 0, &[]);
     let project = site.workspace().join("lockgate.toml");
     fs::write(&project, "nonsense").expect("a broken policy");
     told(&site, "lockgate doctor > ../broken", 1, &[]);
@@ -443,6 +460,12 @@ fn a_value_that_is_none_is_told_and_nothing_is_stored() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let keys = "GITHUB_TOKEN=ok12345678 NOTION_TOKEN=' blank' LINEAR_API_KEY=lin12345";
     told(&site, &format!("{keys} $PRODUCT creds import-env"), 2, &["NOTION_TOKEN: the value has a blank"]);
+    told(
+        &site,
+        "lockgate creds set @lockgate/proxy-url --from-command echo x",
+        2,
+        &["@lockgate/proxy-url", "this program's own"],
+    );
     told(&site, "[ -z \"$(lockgate creds ls -q)\" ]", 0, &[]);
     told(
         &site,
@@ -475,4 +498,41 @@ fn half_of_a_platform_is_none() {
     told(&site, &format!("RUN_TOKEN=x {sidecar}"), 125, &["RUN_TOKEN is set", "PLATFORM_API_URL is not"]);
     let alone = format!("PLATFORM_API_URL=http://127.0.0.1:1 {sidecar}");
     told(&site, &alone, 125, &["PLATFORM_API_URL is set", "RUN_TOKEN is not"]);
+}
+
+#[test]
+fn a_reader_that_has_gone_changes_no_verdict() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    // A pipe that nobody reads.
+    let unread = |command: &str| {
+        format!(
+            "rm -f pipe; mkfifo pipe; exec 3<>pipe 4>pipe 3<&-; {command} >&4 2>said; code=$?; cat said >&2; exit $code"
+        )
+    };
+    for (command, code) in [
+        ("lockgate policy check https://shut.example/", 1),
+        ("lockgate policy check --json https://shut.example/", 1),
+        ("lockgate policy explain https://shut.example/", 1),
+        ("lockgate policy explain --json https://shut.example/", 1),
+        ("echo '{}' | lockgate policy check --jsonl", 2),
+        ("echo '{\"id\": 1}' | lockgate policy check --jsonl", 2),
+        // The control: what has no verdict ends as well as ever.
+        ("lockgate policy schema", 0),
+        ("lockgate policy explain --allow 10.0.0.5 http://10.0.0.5/", 0),
+    ] {
+        told(&site, &unread(command), code, &[]);
+    }
+    let vault = "GITHUB_TOKEN=ok12345678 $PRODUCT creds import-env >said 2>&1; \
+                 echo damaged >$XDG_STATE_HOME/lockgate/vault/github.json; ";
+    for command in ["keys rotate", "creds ls"] {
+        told(&site, &format!("{vault}$PRODUCT {command}"), 1, &["github: failed to "]);
+        told(&site, &format!("{vault}{}", unread(&format!("$PRODUCT {command}"))), 1, &["github"]);
+    }
+    told(&site, &format!("{vault}{}", unread("lockgate keys rotate --json")), 1, &[]);
+    let cut =
+        "lockgate run -- true && sed -i '$d' $XDG_STATE_HOME/lockgate/audit/$(lockgate runs ls -q).jsonl";
+    told(&site, cut, 0, &[]);
+    for command in ["audit verify", "audit verify --json"] {
+        told(&site, &unread(&format!("lockgate {command} $(lockgate runs ls -q)")), 1, &[]);
+    }
 }

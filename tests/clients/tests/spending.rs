@@ -232,3 +232,19 @@ fn a_rate_is_held() {
         "{requests:?}"
     );
 }
+
+#[test]
+fn another_providers_placeholder_avoids_no_budget() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("beside", "access_token", "canary-of-one-beside");
+    let policy = format!(
+        "{}[[provider]]\nid = \"beside\"\nauthorized_uris = [\"https://protocols.example/*\"]\nenv = [\"BESIDE\"]\n\
+         inject = {{ header = \"authorization\", value = \"Bearer {{{{access_token}}}}\" }}\n",
+        model_beside(&site, "requests = 1")
+    );
+    let left = site.beside(&policy).script(
+        "for n in 1 2; do code asked$n via -X POST -H \"Authorization: Bearer $BESIDE\" https://protocols.example/echo; done",
+    );
+    assert_eq!([left.said("asked1"), left.said("asked2")], ["200", "429"], "{}", left.ended);
+    assert_eq!(left.denials("budget_exhausted"), 1, "{:?}", left.audit());
+}

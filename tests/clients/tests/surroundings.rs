@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockgate_clients::{Need, Site, product};
+use lockgate_clients::{AWAIT, Need, Site, product};
 
 #[test]
 fn what_another_user_wrote_down_is_not_obeyed() {
@@ -11,8 +11,9 @@ fn what_another_user_wrote_down_is_not_obeyed() {
     let script = r#"
         live=$XDG_STATE_HOME/lockgate/live; mkdir -p $live; chmod 700 $live/.. $live
         mkdir "$OUTSIDE/victim"; sleep 300 & process=$!
-        echo "written $OUTSIDE/victim" >$live/abcdefghjkmn
-        echo "process $process $(sed 's/.*) //' /proc/$process/stat | cut -d' ' -f20)" >$live/abcdefghjkmp
+        for log in $live/abcdefghjkmn $live/abcdefghjkmp; do : >$log; echo "lock $(stat -c %i $log)" >$log; done
+        echo "written $OUTSIDE/victim" >>$live/abcdefghjkmn
+        echo "process $process $(sed 's/.*) //' /proc/$process/stat | cut -d' ' -f20)" >>$live/abcdefghjkmp
         chown -R 65534:65534 $live/..
         for words in "runs ls" "audit ls" "run -- true" "policy ls"; do
             timeout 20 "$PRODUCT" $words; echo "code=$?"
@@ -80,6 +81,47 @@ fn mounts_stay_apart_where_the_machine_shares_its_own() {
 }
 
 #[test]
+fn a_workspace_on_overlayfs_stays_what_it_was_when_it_first_changes() {
+    // Its files are born again when they are copied up, and with layers on several file systems they also get other numbers.
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("setpriv")]) else { return };
+    for lower in ["upper/lower", "lower"] {
+        // Root makes no sandbox over a file system that maps no owners.
+        let script = format!(
+            r#"chmod 711 "$OUTSIDE/.."; chmod 755 "$OUTSIDE"; cd "$(mktemp -d "$OUTSIDE/layers-XXXXXX")"; chmod 755 .
+        export HOME="$PWD/home" XDG_STATE_HOME="$PWD/home/state"
+        exec unshare --mount sh -uc '
+            mkdir upper lower all home; mount -t tmpfs none upper; mount -t tmpfs none lower
+            mkdir -p upper/files upper/work "$2/w/.git/refs" "$2/w/.git/objects"; cd "$2/w"
+            echo "ref: refs/heads/main" >.git/HEAD; echo old >.envrc; echo old >file; cd - >/dev/null
+            chown -R 65534:65534 upper/files "$2" home
+            mount -t overlay -o "lowerdir=$2,upperdir=upper/files,workdir=upper/work" none all; cd all/w
+            exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -uc "$1"' - '{AWAIT}
+            "$PRODUCT" run -- sh -c ": >begun; until [ -e written ]; do sleep 0.05; done; sleep 0.3" & run=$!
+            await "[ -e begun ]" 20; echo new >>.envrc; : >written; wait $run; echo "written=$?"; rm begun written
+            "$PRODUCT" run --workspace-mode overlay -- sh -c "echo new >file"; : >beside
+            "$PRODUCT" apply; echo "apply=$?"; cat file
+            "$PRODUCT" run -- sh -c "ln -s /nowhere .git/planted; : >begun; exec sleep 60" & run=$!
+            await "[ -e begun ]" 20; kill -9 $run
+            "$PRODUCT" run -- true; "$PRODUCT" run -- true; echo "next=$?"; [ -L .git/planted ] || echo gone' {lower}"#,
+        );
+        let ended = site.shell().run(&script);
+        assert_eq!(ended.stdout, "written=0\napply=0\nnew\nnext=0\ngone\n", "{lower}: {ended}");
+    }
+}
+
+#[test]
+fn a_program_that_its_user_may_execute_alone_works() {
+    // Its process is not dumpable, proc_pid(5), and its ids could not be mapped. Who has every right over files reads it all the same.
+    for site in Site::for_everyone(&[]) {
+        let script = r#"
+            cp "$PRODUCT" "$OUTSIDE/product"; chmod 111 "$OUTSIDE/product"
+            "$OUTSIDE/product" run -- sh -c 'echo works'; "$OUTSIDE/product" doctor >/dev/null; echo "doctor=$?""#;
+        let ended = site.shell().run(script);
+        assert_eq!(ended.stdout, "works\ndoctor=0\n", "{ended}");
+    }
+}
+
+#[test]
 fn a_run_that_was_stopped_can_be_ended() {
     for site in Site::for_everyone(&[]) {
         let script = r#"
@@ -89,6 +131,45 @@ fn a_run_that_was_stopped_can_be_ended() {
             timeout 20 "$PRODUCT" runs stop "$("$PRODUCT" runs ls -q)"; echo "stop=$?"; wait $process; echo "code=$?""#;
         let ended = site.shell().run(script);
         assert!(ended.stdout.contains("stop=0\ncode=143\n"), "{ended}");
+    }
+}
+
+#[test]
+fn a_run_that_proc_hides_from_its_own_user_can_be_ended() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("setpriv")]) else { return };
+    let script = format!(
+        r#"chown -R 65534:65534 . "$XDG_STATE_HOME" "$OUTSIDE"; chmod 711 "$OUTSIDE/.."
+        exec unshare --mount sh -uc '
+            mount -t proc -o hidepid=2 none /proc
+            HOME=$OUTSIDE exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -uc "$1"' - '{AWAIT}
+            "$PRODUCT" run -- sh -c "touch begun; exec sleep 300" & run=$!
+            await "[ -e begun ]" 20
+            timeout 20 "$PRODUCT" runs stop "$("$PRODUCT" runs ls -q)"; echo "stop=$?"; wait $run; echo "code=$?"'"#
+    );
+    let ended = site.shell().run(&script);
+    assert!(ended.stdout.contains("stop=0\ncode=143\n"), "{ended}");
+}
+
+#[test]
+fn what_became_another_user_without_a_sandbox_holds_no_end_up() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    let Some(site) = Site::for_unprivileged_test(&[Need::Root, Need::Program("setpriv")]) else { return };
+    let found = site.shell().run("command -v setpriv");
+    let become_root = site.program("setpriv", found.stdout.trim());
+    chown(&become_root, Some(0), Some(0)).unwrap();
+    std::fs::set_permissions(&become_root, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let as_root = "./setpriv --reuid 0 --regid 0 --clear-groups";
+    if site.shell().run(&format!("{as_root} id -u")).stdout != "0\n" {
+        return; // a mount without set-user-id programs
+    }
+    for (words, code) in [("--timeout 2s -- sh -c 'exec", 124), ("-- sh -c 'exec 2>/dev/null; (", 0)] {
+        let end = if code == 0 { ") & sleep 0.5'" } else { "'" };
+        let ended = site
+            .shell()
+            .run(&format!(r#""$PRODUCT" run --backend process {words} {as_root} sleep 40 {end}"#));
+        assert!(ended.code == code && ended.took < Duration::from_secs(25), "{ended}");
+        assert!(ended.stderr.contains("(`sleep`) runs as another user by now"), "{ended}");
     }
 }
 
@@ -127,6 +208,20 @@ fn a_mask_that_shuts_everything_leaves_nothing_behind() {
         find . >"$OUTSIDE/after"; diff "$OUTSIDE/before" "$OUTSIDE/after" && echo same"#;
     let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "code=0\nsame\n", "{ended}");
+}
+
+#[test]
+fn a_mask_that_shuts_out_the_owner_shuts_no_later_run_out() {
+    let Some(site) = Site::for_unprivileged_test(&[]) else { return };
+    for mask in ["777", "277", "111", "222"] {
+        let script = format!(
+            r#"export XDG_STATE_HOME="$OUTSIDE/state-{mask}/below"
+            (umask {mask}; "$PRODUCT" run -- sh -c umask); "$PRODUCT" run -- true; echo "code=$?"
+            find "$OUTSIDE/state-{mask}" ! -perm -u+rw; rm -r "$OUTSIDE/state-{mask}""#
+        );
+        let ended = site.shell().run(&script);
+        assert_eq!(ended.stdout, format!("00{}\ncode=0\n", &mask[1..]), "{mask}: {ended}");
+    }
 }
 
 #[test]
@@ -173,16 +268,44 @@ fn what_is_not_there_is_named() {
         without_null.code == 125 && without_null.stderr.contains("/dev/null: No such file"),
         "{without_null}"
     );
+    let regular = ended(r#"mount -t tmpfs none /dev; : >/dev/null; exec "$PRODUCT" run -- true"#);
+    assert!(regular.code == 125 && regular.stderr.contains("/dev/null: it is no null device"), "{regular}");
+    assert!(regular.stderr.contains("mknod -m 666 /dev/null c 1 3"), "{regular}");
     let nodes = ended(
         r#"mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec "$PRODUCT" run -- true </dev/null"#,
     );
     assert!(nodes.code == 125 && nodes.stderr.contains("/dev/zero: No such file"), "{nodes}");
+    // No check looks at that; the run that the doctor tries meets it.
+    let doctor =
+        ended(r#"mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3; exec "$PRODUCT" doctor </dev/null"#);
+    assert!(doctor.code == 1 && doctor.stdout.contains("/dev/zero: No such file"), "{doctor}");
+    // Nobody but root could map the ids of a second run: the doctor tells what the first one met, once, and sends nobody to itself.
+    let plain = ended(
+        r#"mount -t tmpfs -o mode=755 none /dev; mknod -m 666 /dev/null c 1 3
+            mount -t tmpfs -o mode=755 none /mnt; mkdir -m 777 /mnt/work /mnt/state; cd /mnt/work; export HOME=/mnt XDG_STATE_HOME=/mnt/state
+            exec setpriv --reuid=65534 --regid=65534 --clear-groups "$PRODUCT" doctor </dev/null"#,
+    );
+    assert!(plain.code == 1 && plain.stdout.contains("/dev/zero: No such file"), "{plain}");
+    assert!(!plain.stdout.contains("doctor") && !plain.stdout.contains("map the identity"), "{plain}");
+    let notes: Vec<&str> = plain.stdout.lines().filter(|line| line.contains("note:")).collect();
+    assert!(notes.iter().all(|note| notes.iter().filter(|it| it == &note).count() == 1), "{plain}");
     let without_proc = ended(r#"mount -t tmpfs none /proc; exec "$PRODUCT" run -- true"#);
     assert!(
-        without_proc.code == 125 && without_proc.stderr.contains("/proc/self/task: No such file"),
+        without_proc.code == 125 && without_proc.stderr.contains("/proc/self/uid_map: No such file"),
         "{without_proc}"
     );
     assert!(without_proc.stderr.contains("mount -t proc"), "{without_proc}");
+}
+
+#[test]
+fn a_limit_of_the_callers_that_is_too_low_is_named() {
+    for site in Site::for_everyone(&[]) {
+        for (limit, named) in [("-s 64", "ulimit -s 8192"), ("-n 12", "ulimit -n 1024")] {
+            let ended =
+                site.shell().run(&format!("ulimit {limit}; exec \"$PRODUCT\" run -- true </dev/null"));
+            assert!(ended.code == 125 && ended.stderr.contains(named), "{limit}: {ended}");
+        }
+    }
 }
 
 #[test]

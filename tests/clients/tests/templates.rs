@@ -112,15 +112,19 @@ fn what_cannot_be_filled_is_not_sent() {
 }
 
 #[test]
-fn a_disguised_one_stays_what_it_is() {
-    // C08: escaped in JSON, compressed, spaced, cut across chunks it is text; as a name, a method or a host it is refused.
+fn a_disguised_one_is_refused_or_stays_what_it_is() {
+    // C08: spaced or cut across chunks it is text; escaped, in a packed body, as a name, a method or a host it is refused.
     let Some(site) = Site::for_test(NEEDS) else { return };
     let canary = Canary::draw();
     site.keep("one", "access_token", canary.text());
     let left = site.beside(POLICY).script(&format!(
         r#"p() {{ key=$1; t=$2; shift 2; code $key proxy "$t" one "$@"; }}
         s='X-Substitute-Body: true'
-        p escaped {AT}/escaped -H "$s" -H 'Content-Type: application/json' --data-binary '{{"a":"\u007b\u007baccess_token\u007d\u007d"}}'
+        p escaped {AT}/escaped -H "$s" -H 'Content-Type: application/json' --data-binary '{{"a":"\u007b{{access_token}}}}","b":"{{{{access_token}}}}"}}'
+        p percent '{AT}/percent/%7B%7Baccess_token%7D%7D'
+        p field {AT}/field -H 'X-Key: %7B%7Baccess_token%7D%7D'
+        p form {AT}/form -H "$s" --data 'a=%7B%7Baccess_token%7D%7D&b={{{{access_token}}}}'
+        p other '{AT}/other?q=%7B%7Bname%7D%7D'
         printf 'a={{{{access_token}}}}' | gzip -n > packed
         p packed {AT}/packed -H "$s" -H 'Content-Encoding: gzip' --data-binary @packed
         p spaced {AT}/spaced -H "$s" --data 'a={{{{ access_token }}}}{{access_token}}'
@@ -141,14 +145,16 @@ fn a_disguised_one_stays_what_it_is() {
         let found = requests.iter().find(|record| record.text("path") == format!("/at/{name}"));
         found.unwrap_or_else(|| panic!("{name} is not there: {requests:?}")).text("body").to_owned()
     };
-    assert_eq!(body("escaped"), r#"{"a":"\u007b\u007baccess_token\u007d\u007d"}"#);
-    assert!(body("packed").starts_with("\u{1f}\u{8b}"), "{:?}", body("packed"));
+    for key in ["escaped", "packed", "percent", "field", "form"] {
+        assert_eq!(left.said(key), "400", "{key}: {}", left.ended);
+    }
+    assert_eq!(body("other?q=%7B%7Bname%7D%7D"), "");
     assert_eq!(body("spaced"), "a={{ access_token }}{access_token}");
     assert_eq!(body("chunked"), format!("a={}", canary.text()));
     for key in ["host", "subdomain", "port", "scheme", "user", "method", "name"] {
         assert!(["400", "403"].contains(&left.said(key)), "{key}: {}", left.ended);
     }
-    assert_eq!(requests.len(), 4 + usize::from(left.said("provider") == "200"), "{requests:?}");
+    assert_eq!(requests.len(), 3 + usize::from(left.said("provider") == "200"), "{requests:?}");
     let names = site.world().records_of("resolver");
     canary.is_not_in("a question", format!("{names:?}"));
 }

@@ -65,10 +65,34 @@ fn at_terminal<'a>(site: &Site, words: impl IntoIterator<Item = &'a OsStr>, step
 #[test]
 fn the_size_of_the_window_and_its_changes_reach_the_command() {
     for site in Site::for_everyone(NEEDS) {
-        let script = "trap 'stty size; exit 0' WINCH; stty size; echo set; while :; do sleep 0.1; done";
+        // The command has it from its beginning, and is told of a change alone.
+        let script = "stty size; trap 'stty size; exit 0' WINCH; echo set; while :; do sleep 0.1; done";
         let steps = ["wait 37 91", "wait set", "size 21 133", "wait 21 133"];
         let ended = person(&site, &["bash", "-c", script], &steps);
         assert!(ended.stdout.ends_with("\nended=0 \n"), "{ended}");
+    }
+}
+
+#[test]
+fn what_the_shell_led_elsewhere_is_not_shown_at_the_terminal() {
+    for site in Site::for_everyone(NEEDS) {
+        let product = product().expect("`Site` asked first");
+        let line = "\"$0\" run -- sh -c 'test -t 0 && test -t 1 && ! test -t 2 && echo shown; echo apart >&2; ls /nowhere' 2> log
+            echo \"log: $(cat log)\"";
+        let words = [OsStr::new("/bin/sh"), OsStr::new("-c"), OsStr::new(line), product.as_os_str()];
+        let ended = at_terminal(&site, words, &["wait shown", "wait log: ", "wait apart"]);
+        assert!(ended.stdout.contains("cannot access '/nowhere'"), "{ended}");
+        assert!(
+            ended.stdout.ends_with("\nended=0 \n") && ended.stdout.matches("apart").count() == 1,
+            "{ended}"
+        );
+        // What leads to one place stays in its order, which only one way keeps.
+        let line = "\"$0\" run -t -- sh -c 'test -t 1 && test -t 2 && for it in 1 2 3 4; do echo o$it; echo e$it >&2; done' > log 2>&1
+            echo \"log:\" $(cat log)";
+        let words = [OsStr::new("/bin/sh"), OsStr::new("-c"), OsStr::new(line), product.as_os_str()];
+        let ended = at_terminal(&site, words, &["wait log: "]);
+        let shown = ended.stdout.replace('\r', "");
+        assert!(shown.contains("o1 e1 o2 e2 o3 e3 o4 e4"), "{ended}");
     }
 }
 
@@ -188,6 +212,35 @@ fn a_run_is_stopped_when_what_is_inside_is() {
         command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
         let ended = run_to_end(&mut command, Duration::from_secs(60));
         assert_eq!(ended.stdout, "stopped T\nended 143\n", "{ended}");
+    }
+}
+
+/// Runs the product, asks it to stop and at once to go on, eight times, and prints its states after each.
+const RESUMER: &str = r#"
+import os, signal, subprocess, sys, time
+run = subprocess.Popen([sys.argv[1], "run", "--", "sh", "-c", "echo runs; exec sleep 50"], process_group=0,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+run.stdout.readline()
+states = ""
+for _ in range(8):
+    os.kill(run.pid, signal.SIGTSTP)
+    os.kill(run.pid, signal.SIGCONT)
+    time.sleep(0.3)
+    states += open("/proc/%d/stat" % run.pid).read().rsplit(")")[1].split()[0]
+    os.kill(run.pid, signal.SIGCONT)
+print(states)
+run.terminate()
+print("ended", os.waitstatus_to_exitcode(os.waitpid(run.pid, 0)[1]))
+"#;
+
+#[test]
+fn a_run_that_is_continued_while_it_stops_goes_on() {
+    for site in Site::for_everyone(NEEDS) {
+        let mut command = site.world().command("python3");
+        command.args(["-c", RESUMER]).arg(product().expect("`Site` asked first"));
+        command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
+        let ended = run_to_end(&mut command, Duration::from_secs(60));
+        assert!(!ended.stdout.contains('T') && ended.stdout.ends_with("\nended 143\n"), "{ended}");
     }
 }
 

@@ -26,10 +26,11 @@ fn a_key_that_is_gone_is_told_of_and_no_other_takes_its_place() {
     fs::remove_file(&key).expect("ours");
     for words in [&["creds", "ls"][..], &["creds", "show", "one"], &["keys", "rotate"]] {
         let ended = site.lockgate(words);
-        assert!(ended.code != 0 && ended.stderr.contains("vault.key is gone"), "{words:?}: {ended}");
+        assert!(ended.code != 0 && ended.stderr.contains("vault.key is not there"), "{words:?}: {ended}");
     }
     let ended = site.store("two", "access_token", Canary::draw().text());
     assert!(ended.code != 0 && ended.stderr.contains("CONNECTION_ENCRYPTION_KEY"), "{ended}");
+    assert!(ended.stderr.contains("creds rm"), "{ended}");
     assert!(!key.exists(), "a new key took its place");
     // A run without credentials still works.
     let ended = site.run().script("echo on");
@@ -43,6 +44,44 @@ fn a_key_that_is_gone_is_told_of_and_no_other_takes_its_place() {
     assert!(ended.code != 0 && says("mode 0644") && says("chmod 600") && says("vault.key"), "{ended}");
     may(0o600);
     assert_eq!(site.lockgate(&["creds", "show", "one"]).code, 0);
+}
+
+#[test]
+fn what_another_key_sealed_is_told_and_can_be_replaced() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let sealed =
+        "export CONNECTION_ENCRYPTION_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    let set = |name: &str| format!("echo value-{name} | \"$PRODUCT\" creds set {name} --stdin");
+    let told = |script: String, code: i32, words: &[&str]| {
+        let ended = site.shell().run(&script);
+        assert_eq!(ended.code, code, "{script}: {ended}");
+        words.iter().for_each(|word| assert!(ended.stderr.contains(word), "`{word}` of {script}: {ended}"));
+    };
+    told(format!("{sealed}; {}; {}", set("one"), set("two")), 0, &["stored"]);
+    // There never was a key in the file.
+    told(set("one"), 125, &["sealed with a key that is not here", "CONNECTION_ENCRYPTION_KEY", "creds rm"]);
+    // Another key, which opens nothing here, replaces nothing.
+    let other = sealed.replace("0011", "ff11");
+    told(format!("{other}; {}", set("one")), 125, &["no key ", "lockgate creds rm PROVIDER"]);
+    told(format!("{other}; {}", set("three")), 0, &["stored"]);
+    told(format!("{other}; {}", set("one")), 0, &["stored", "could not be decrypted", "was replaced"]);
+    told(format!("{other}; \"$PRODUCT\" creds show one"), 0, &[]);
+    told(format!("{other}; \"$PRODUCT\" creds show two"), 125, &["no key "]);
+}
+
+#[test]
+fn of_two_variables_the_one_that_is_left_is_named() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let import = |variables: &str| site.shell().run(&format!("{variables} \"$PRODUCT\" creds import-env"));
+    let ended = import("GITHUB_TOKEN=first-12345 GH_TOKEN=second-12345");
+    assert!(ended.code == 0 && !format!("{ended}").contains("-12345"), "{ended}");
+    let told = &ended.stderr;
+    assert!(told.contains("github: taken from GITHUB_TOKEN; another value is in GH_TOKEN"), "{ended}");
+    let ended = import("GITHUB_TOKEN=first-12345 GH_TOKEN=first-12345");
+    assert!(ended.code == 0 && !ended.stderr.contains("GH_TOKEN"), "{ended}");
+    // A placeholder, as a run has it in its environment, is nobody's key.
+    let ended = import(&format!("GITHUB_TOKEN=lgph_{}", "a".repeat(32)));
+    assert!(ended.code == 2 && ended.stderr.contains("GITHUB_TOKEN: the value is a placeholder"), "{ended}");
 }
 
 #[test]

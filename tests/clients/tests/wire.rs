@@ -31,8 +31,11 @@ fn decoded(text: &str) -> String {
 }
 
 fn refused(id: &str, answer: &Answer, wrong: &mut Vec<String>) {
-    if answer.status != 0 && !(400..600).contains(&answer.status) {
-        wrong.push(format!("{id}: status {}", answer.status));
+    match answer.status {
+        0 if answer.closed => {}
+        0 => wrong.push(format!("{id}: neither answered nor closed within {} ms", answer.ms)),
+        400..600 => {}
+        other => wrong.push(format!("{id}: status {other}")),
     }
     // A server that was dialled and received nothing is no harm; an octet of the message is.
     if let Some(record) = answer.seen.iter().find(|record| ARRIVED.contains(&event(record))) {

@@ -1,16 +1,19 @@
 //! The engines of the backend `docker`, started by the `engine` program of `tests/world`: one in the small internet for each run there, and
-//! one in an empty network for all other runs of this program. The machine's own engine is never asked.
+//! one in an empty network for all other runs. `cargo xtask test` starts that one for all tests, which come to it one after the other. A
+//! test that needs it to itself, or has not been given one, starts its own. The machine's own engine is never asked.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::bench::Backend;
+use crate::host::is_root;
 use crate::image;
 
 /// Prints the engine's address, and stays until its standard input is closed.
@@ -20,21 +23,39 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The API listings of everything a run may leave in an engine.
 const LISTS: [&str; 4] = ["/containers/json?all=1", "/networks", "/volumes", "/images/json?all=1"];
 
-/// The engine's address, and the process that ends when its input is closed.
-static SHARED: OnceLock<(String, Child)> = OnceLock::new();
+/// The address of an engine that this program started, and the process that ends when its input is closed.
+static OWN: OnceLock<(String, Child)> = OnceLock::new();
+/// Whether the test must not meet what others have left at an engine.
+static APART: AtomicBool = AtomicBool::new(false);
 
 /// Returns the prefix of a command in the small internet that needs an engine there.
 pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
     program(&["--here"])
 }
 
-/// Returns the `DOCKER_HOST` of the engine that all runs outside the small internet share. It ends with this process, even a killed one,
-/// because its input is then closed.
+/// Returns the `DOCKER_HOST` of the engine that all runs outside the small internet share. One that this program started ends with it,
+/// even if it is killed, because its input is then closed.
 pub(crate) fn shared() -> &'static str {
-    if let Some(given) = given() {
+    if let Some(given) = given().or_else(of_all_tests) {
         return given;
     }
-    &SHARED.get_or_init(|| start().expect("an engine")).0
+    &OWN.get_or_init(|| start().expect("an engine")).0
+}
+
+/// Has this program start an engine of its own.
+pub(crate) fn keep_apart() {
+    APART.store(true, Ordering::Relaxed);
+}
+
+/// Returns the engine that all tests of root's share.
+fn of_all_tests() -> Option<&'static str> {
+    static OF_ALL: OnceLock<Option<String>> = OnceLock::new();
+    let variable = match Backend::isolated() {
+        Backend::Podman => "LOCKGATE_TEST_PODMAN",
+        _ => "LOCKGATE_TEST_DOCKER",
+    };
+    let host = OF_ALL.get_or_init(|| std::env::var(variable).ok()).as_deref();
+    host.filter(|_| is_root() && !APART.load(Ordering::Relaxed))
 }
 
 /// Returns the engine that this program was started beside by a user who is not root and starts none here.
@@ -55,9 +76,10 @@ pub fn makes_user_root() -> bool {
     is_engine_without_root() && Backend::isolated() == Backend::Docker
 }
 
-/// Returns the shared engine if it has been started, or else an address that leads nowhere, so that no default finds the machine's own.
+/// Returns the shared engine if there is one already, or else an address that leads nowhere, so that no default finds the machine's own.
 pub(crate) fn started() -> &'static str {
-    given().or(SHARED.get().map(|(host, _)| host.as_str())).unwrap_or("unix:///nonexistent/docker.sock")
+    let own = || OWN.get().map(|(host, _)| host.as_str());
+    given().or_else(of_all_tests).or_else(own).unwrap_or("unix:///nonexistent/docker.sock")
 }
 
 /// Checks by files whether an engine can be started.

@@ -24,8 +24,8 @@ pub enum Needs {
     Images,
     /// A Docker engine of the test's own, which only root can start.
     Engine,
-    /// An engine of root's, if an engine makes the runs: Podman without root has no declared ports and no pool, and they are not tried at
-    /// Docker without root.
+    /// An engine of root's that no other test has, if an engine makes the runs: Podman without root has no declared ports and no pool, and
+    /// they are not tried at Docker without root.
     RootsEngine,
     /// Room for the processes of many runs at once: at Docker's engine without root they all count as one run's.
     ManyRuns,
@@ -69,7 +69,10 @@ fn have(need: Needs) -> Result<(), String> {
         }
         Needs::World => WORLD.get_or_init(world).clone(),
         Needs::Engine if engine::given().is_some() => Ok(()),
-        Needs::RootsEngine if engine::given().is_none() => Ok(()),
+        Needs::RootsEngine if engine::given().is_none() => {
+            engine::keep_apart();
+            Ok(())
+        }
         Needs::RootsEngine if engine::makes_user_root() => {
             Err("declared ports and the pool are not tried at Docker's engine without root".to_owned())
         }

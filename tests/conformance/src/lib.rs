@@ -11,7 +11,9 @@ mod flip;
 mod host;
 mod image;
 mod inventory;
+mod made_image;
 mod network;
+mod processes;
 mod program;
 mod promises;
 mod run;
@@ -31,7 +33,9 @@ pub use host::{Needs, is_root, ready};
 pub use inventory::{
     command_lines, control_groups, files_under, mount_points, processes_named, vanishes, within,
 };
+pub use made_image::make_image;
 pub use network::Network;
+pub use processes::{descendants, innermost, sidecar};
 pub use program::{Ended, Live, run};
 pub use promises::{PROMISES, Promise, promised};
 pub use run::Run;

@@ -25,6 +25,7 @@ mod exit_codes;
 mod exposed;
 mod host_files;
 mod host_processes;
+mod image_links;
 mod image_name;
 mod image_user;
 mod inbound;

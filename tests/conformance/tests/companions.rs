@@ -260,7 +260,7 @@ fn nothing_of_the_run_or_of_this_machine_is_in_it() {
     );
     let run = run_with(&bench, &policy).caller("TOKEN", canary.text());
     let told = said(&run.flags(["--env", &format!("GIVEN={}", canary.text())]));
-    let init = if at_engine() { "/.lockgate/lockgate" } else { "lockgate-init" };
+    let init = if at_engine() { "/lockgate engine-agent" } else { "lockgate-init" };
     assert!(told.contains(init), "{told}");
     assert!(!told.contains(canary.text()) && !told.contains("reached"), "{told}");
     assert!(told.contains("CapEff:\t0000000000000000") && told.contains("NoNewPrivs:\t1"), "{told}");
@@ -329,6 +329,28 @@ fn one_that_ends_is_told_of_and_the_run_goes_on() {
         "{ended}"
     );
     assert!(!ended.stdout.contains("PONG"), "{ended}");
+}
+
+#[test]
+fn one_that_ends_while_another_is_waited_for_is_told_of_and_the_run_goes_on() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let one = |name: &str, command: &str, health: &str| {
+        format!(
+            "[[companion]]\nname = \"{name}\"\nimage = \"debian\"\nports = [1234]\ncommand = [\"sh\", \"-c\", \"{command}\"]\n\
+             health = {{ command = [\"sh\", \"-c\", \"{health}\"] }}\n"
+        )
+    };
+    // In this order no other sidecar is in the network that goes with the early one at an engine.
+    let policy = [
+        one("late", "sleep 30; touch /tmp/up; exec sleep 600", "test -e /tmp/up"),
+        one("early", "until test -e /tmp/seen; do sleep 0.1; done; sleep 10", "touch /tmp/seen"),
+    ];
+    let ended = run_with(&bench, &policy.concat()).shell("echo began");
+    assert!(ended.code == 0 && ended.stdout == "began\n", "{ended}");
+    assert!(ended.stderr.contains("companion `early` has ended: it exited with 0"), "{ended}");
 }
 
 #[test]

@@ -37,3 +37,16 @@ fn no_devices() {
         assert!(HARMLESS.contains(&name.as_str().unwrap()), "/dev/{name} is in the sandbox: {listed}");
     }
 }
+
+#[test]
+fn message_queues_work_and_are_the_runs_own() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let control = bench.control(&["queue", "/probe"]);
+    let inside = bench.run(Backend::isolated()).probe(&["queue", "/probe"]);
+    // A kernel may be built without them.
+    assert!(control.done() || control.absent(), "the control did not work: {control}");
+    assert_eq!(inside.done(), control.done(), "{inside}; outside {control}");
+}

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use lockgate_conformance::{Bench, Ended, Needs, files_under, is_root, ready, run};
@@ -14,6 +15,11 @@ fn here() -> bool {
 
 /// Imports a small image whose `/data` and `/other` contain files of a user other than the command's.
 fn import(bench: &Bench, config: &str) {
+    import_changed(bench, config, |_| {});
+}
+
+/// Imports the same image after a change of its files.
+fn import_changed(bench: &Bench, config: &str, change: impl FnOnce(&Path)) {
     let root = bench.outside().join("image");
     fs::create_dir_all(&root).unwrap();
     let busybox = made_by_setup("images/busybox.tar").unwrap();
@@ -32,6 +38,7 @@ fn import(bench: &Bench, config: &str) {
     }
     std::os::unix::fs::symlink("/srv/real", root.join("linked")).unwrap();
     fs::create_dir_all(root.join("srv/real")).unwrap();
+    change(&root);
     let archive = bench.outside().join("image.tar");
     tar(&["-cf", archive.to_str().unwrap(), "-C", root.to_str().unwrap(), "."]);
     let config = bench.file("outside/config.json", config);
@@ -65,13 +72,14 @@ fn a_directory_that_is_not_there_is_told_with_what_names_another() {
         return;
     }
     let bench = Bench::new();
-    import(&bench, r#"{"WorkingDir":"/nope/deep","Cmd":["/bin/sh","-c","pwd"]}"#);
-    let refused = own_command(&bench, &[]);
-    assert!(
-        refused.code == 125 && refused.stderr.contains("the working directory `/nope/deep`"),
-        "{refused}"
-    );
-    assert!(refused.stderr.contains("--workdir DIR"), "{refused}");
+    import(&bench, r#"{"WorkingDir":"/data/seed","Cmd":["/bin/sh","-c","pwd"]}"#);
+    let flags: [(&str, &[&str]); 2] = [("/data/seed", &[]), ("/nope/deep", &["--workdir", "/nope/deep"])];
+    for (directory, flags) in flags {
+        let refused = own_command(&bench, flags);
+        let told = format!("the working directory `{directory}`");
+        assert!(refused.code == 125 && refused.stderr.contains(&told), "{refused}");
+        assert!(refused.stderr.contains("--workdir DIR"), "{refused}");
+    }
     let control = own_command(&bench, &["--workdir", "/srv"]);
     assert!(control.code == 0 && control.stdout == "/srv\n", "{control}");
 }
@@ -113,7 +121,10 @@ fn a_volume_is_the_commands_own() {
         return;
     }
     let bench = Bench::new();
-    import(&bench, r#"{"Volumes":{"/data":{},"/made/here":{},"/linked/deep":{},"/run/app/db":{}}}"#);
+    import(
+        &bench,
+        r#"{"Volumes":{"/data":{},"/made/here":{},"/linked/deep":{},"/run/app/db":{},"/tmp":{}}}"#,
+    );
     let line = "cat /data/seed; echo x > /data/new && echo y > /made/here/f && echo z > /linked/deep/f && echo w > /run/app/db/f; \
         cat /data/new /made/here/f /srv/real/deep/f; stat -c %u /data /made/here /run/app/db; id -u";
     let ended = in_image(&bench, &[], line);
@@ -121,6 +132,8 @@ fn a_volume_is_the_commands_own() {
     assert!(ended.code == 0 && told.len() == 8, "{ended}");
     assert_eq!(told[..4], ["seed", "x", "y", "z"], "{ended}");
     assert!(told[4..7].iter().all(|owner| *owner == told[7]), "{ended}");
+    let ended = in_image(&bench, &[], "stat -c %a /tmp");
+    assert!(ended.stdout == "1777\n", "{ended}");
     // The next run begins with the image's contents.
     let ended = in_image(&bench, &[], "cat /data/seed; test ! -e /data/new");
     assert!(ended.code == 0 && ended.stdout == "seed\n", "{ended}");
@@ -183,4 +196,54 @@ fn a_companion_is_well_and_ends_as_its_image_says() {
     let file = bench.file("outside/never.toml", &never);
     let ended = in_image(&bench, &["--policy", file.to_str().unwrap()], "true");
     assert!(ended.code == 125 && ended.stderr.contains("its health command does not exit with 0"), "{ended}");
+}
+
+/// Gives the image a user `app` in two further groups, and directories that nobody but root may write to.
+fn with_user(root: &Path) {
+    for part in ["tmp", "var/tmp", "home/app", "etc"] {
+        let directory = root.join(part);
+        fs::create_dir_all(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        if is_root() {
+            chown(&directory, Some(1234), Some(1234)).unwrap();
+        }
+    }
+    fs::write(root.join("etc/passwd"), "app:x:4242:4343::/home/app:/bin/sh\n").unwrap();
+    fs::write(
+        root.join("etc/group"),
+        "app:x:4343:\nextra:x:3456:app\nmore:x:50:other,app\nless:x:51:other\n",
+    )
+    .unwrap();
+}
+
+#[test]
+fn the_usual_places_can_be_written_and_the_working_directory_is_there() {
+    if !here() {
+        return;
+    }
+    let bench = Bench::new();
+    let line = "pwd; touch x; for d in /tmp /var/tmp $HOME; do touch $d/x; done; stat -c %a /tmp; echo $HOME";
+    let config = format!(r#"{{"User":"app","WorkingDir":"/not/there","Cmd":["/bin/sh","-ec","{line}"]}}"#);
+    import_changed(&bench, &config, with_user);
+    let ended = own_command(&bench, &[]);
+    assert!(ended.code == 0 && ended.stdout == "/not/there\n1777\n/home/app\n", "{ended}");
+}
+
+#[test]
+fn the_user_has_the_groups_that_the_image_gives_it() {
+    if !here() || !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    import_changed(
+        &bench,
+        r#"{"User":"app","Cmd":["/bin/sh","-c","id -G; grep Groups /proc/self/status"]}"#,
+        with_user,
+    );
+    let ended = own_command(&bench, &[]);
+    assert!(ended.code == 0 && ended.stdout.starts_with("4343 50 3456\n"), "{ended}");
+    let bench = Bench::new();
+    import_changed(&bench, r#"{"User":"app:less","Cmd":["/bin/sh","-c","id -G"]}"#, with_user);
+    let ended = own_command(&bench, &[]);
+    assert!(ended.code == 0 && ended.stdout == "51\n", "{ended}");
 }

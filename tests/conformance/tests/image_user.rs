@@ -2,11 +2,9 @@
 //! is nobody's to write. S3.13.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use lockgate_conformance::{Backend, Bench, Ended, ask_engine, is_root, objects, promised, run, within};
+use lockgate_conformance::{Backend, Bench, Ended, is_root, make_image, objects, promised, run};
 use lockgate_needs::program;
-use serde_json::json;
 
 /// A PostgreSQL as its packager made it: its user must have a name and own its data.
 const DATABASE: &str = r#"
@@ -35,30 +33,6 @@ fn here() -> bool {
     promised("image_user")
 }
 
-/// Makes an image from the tests' image: a line of shell changes its files, and `changes` its configuration.
-fn image(name: &str, line: &str, changes: &[&str]) {
-    let ask = |path: &str, body| {
-        let (status, answer) = ask_engine("POST", path, &body);
-        assert!((200..300).contains(&status), "{path}: {status} {answer}");
-        answer
-    };
-    let body = json!({"Image": "debian", "Cmd": ["sh", "-ec", line], "HostConfig": {"NetworkMode": "none"}});
-    let made = ask("/containers/create", body);
-    let id = made["Id"].as_str().unwrap();
-    ask(&format!("/containers/{id}/start"), json!(null));
-    // Podman answers a wait for an ended container only after twenty seconds; `stopped` is Podman's word.
-    let state = || ask_engine("GET", &format!("/containers/{id}/json"), &json!(null)).1["State"].clone();
-    let ended = within(Duration::from_secs(30), || {
-        ["exited", "stopped"].contains(&state()["Status"].as_str().unwrap())
-    });
-    assert!(ended && state()["ExitCode"] == 0, "{line}: {}", state());
-    let changes: String =
-        changes.iter().map(|change| format!("&changes={}", change.replace(' ', "%20"))).collect();
-    ask(&format!("/commit?container={id}&repo={name}{changes}"), json!({}));
-    let (status, answer) = ask_engine("DELETE", &format!("/containers/{id}"), &json!(null));
-    assert_eq!(status, 204, "{answer}");
-}
-
 /// Runs a line of shell beside the companions of a policy.
 fn beside_companions(bench: &Bench, policy: &str, line: &str) -> Ended {
     let file = bench.file("outside/policy.toml", policy);
@@ -82,8 +56,8 @@ fn a_database_and_a_cache_are_who_their_packagers_made_them() {
     if !here() {
         return;
     }
-    image("test-db", "true", &["USER postgres", "VOLUME /var/lib/postgresql/data"]);
-    image("test-cache", "true", &["USER redis:redis", "VOLUME /data"]);
+    make_image("test-db", "true", &["USER postgres", "VOLUME /var/lib/postgresql/data"]);
+    make_image("test-cache", "true", &["USER redis:redis", "VOLUME /data"]);
     let bench = Bench::new();
     let ended = beside_companions(
         &bench,
@@ -129,7 +103,7 @@ fn a_name_is_looked_up_in_the_image_alone_and_is_never_root() {
     let mut policy = String::new();
     std::thread::scope(|scope| {
         for (name, line, user, _) in &rows {
-            scope.spawn(move || image(&format!("test-{name}"), line, &[&format!("USER {user}")]));
+            scope.spawn(move || make_image(&format!("test-{name}"), line, &[&format!("USER {user}")]));
         }
     });
     for (name, ..) in &rows {
@@ -143,7 +117,7 @@ fn a_name_is_looked_up_in_the_image_alone_and_is_never_root() {
     let expected = rows.map(|(name, _, _, is)| format!("{name} {is}\n")).concat();
     assert!(ended.code == 0 && ended.stdout == expected, "{ended}");
 
-    image("test-none", "true", &["USER nobody-here"]);
+    make_image("test-none", "true", &["USER nobody-here"]);
     let none = policy.split("[[companion]]").nth(1).unwrap().replace("test-name", "test-none");
     let bench = Bench::new();
     let ended = beside_companions(&bench, &format!("[[companion]]{none}"), "touch began");
@@ -157,7 +131,7 @@ fn a_command_is_whom_its_workspace_belongs_to_and_else_whom_its_image_names() {
     if !here() || !is_root() {
         return;
     }
-    image("test-app", "echo app:x:4242:4343::/:/bin/sh >> /etc/passwd", &["USER app"]);
+    make_image("test-app", "echo app:x:4242:4343::/:/bin/sh >> /etc/passwd", &["USER app"]);
     let bench = Bench::new();
     let who = |flags: &[&str], variables: &[(&str, &str)]| {
         let mut command = Command::new(program("lockgate").unwrap());

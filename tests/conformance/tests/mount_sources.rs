@@ -1,6 +1,8 @@
 //! Promise: only what is declared enters, as it was declared; a link or `..` as a source is refused.
 //! S3.7, S3.12; THREATS X "mounts".
 
+use std::os::unix::fs::MetadataExt;
+
 use lockgate_conformance::{Backend, Bench, Needs, ready};
 
 #[test]
@@ -77,4 +79,20 @@ fn kernel_directories_are_refused_as_targets() {
         let ended = bench.run(Backend::isolated()).flags(["--mount", &mount]).command(["true"]);
         assert!(matches!(ended.code, 2 | 125), "{mount} was accepted: {ended}");
     }
+}
+
+#[test]
+fn the_way_to_a_mount_in_the_workspace_is_its_owners() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let data = bench.file("outside/data/file", "x");
+    let data = data.parent().unwrap().display();
+    let at = |path: &str| bench.workspace().join(path);
+    let mount = format!("{data}:{}", at("in/x/y").display());
+    let ended = bench.run(Backend::isolated()).flags(["--mount", &mount]).shell("cat in/x/y/file");
+    assert!(ended.code == 0 && ended.stdout == "x", "{ended}");
+    let owner = |path: &str| std::fs::metadata(at(path)).map(|it| (it.uid(), it.gid())).unwrap();
+    assert_eq!(["in", "in/x", "in/x/y"].map(owner), [owner("."); 3]);
 }

@@ -73,6 +73,47 @@ fn what_is_written_reaches_the_workspace_by_apply_alone() {
 }
 
 #[test]
+fn what_a_run_removed_and_moved_is_taken_over_whatever_else_was_done_there() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.prepare("mkdir -p dist/assets; echo old > dist/assets/old.js; echo i > dist/index; echo m > moved; echo e > e");
+    let line =
+        "rm -rf dist; mkdir -p dist/assets; echo n > dist/assets/new.js; mv moved to; mv e f; echo 1 >> f";
+    assert!(overlay(&bench, line).code == 0);
+    // Each run's changes are its own, also where another's in the same folder were taken over before.
+    assert!(overlay(&bench, "echo 2 > second").code == 0);
+    assert!(bench.lockgate(&["apply"]).code == 0);
+    let stat = bench.lockgate(&["diff", "--stat"]);
+    for expected in ["D dist/assets/old.js", "D dist/index", "A dist/assets/new.js", "D moved", "A to"] {
+        assert!(stat.stdout.lines().any(|line| line == expected), "{expected}: {stat}");
+    }
+    let conflicts: Vec<_> = stat.stderr.lines().filter(|line| line.contains("conflict")).collect();
+    // At a file that was written as well it cannot be known.
+    assert!(conflicts.len() == 1 && conflicts[0].contains("conflict: f: it was removed"), "{stat}");
+    let applied = bench.lockgate(&["apply", "--path", "dist", "--path", "moved", "--path", "to"]);
+    assert!(applied.code == 0, "{applied}");
+    let there = |path: &str| bench.workspace().join(path).exists();
+    assert!(there("dist/assets/new.js") && there("to"), "{applied}");
+    assert!(!there("dist/assets/old.js") && !there("dist/index") && !there("moved"), "{applied}");
+}
+
+#[test]
+fn a_run_that_writes_in_its_workspace_itself_keeps_nothing_apart() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    // Nothing can be read below it.
+    let changes = bench.file("state/lockgate/changes", "");
+    std::fs::set_permissions(changes, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let ended = bench.run(Backend::isolated()).shell("echo x > made");
+    assert!(ended.code == 0 && !ended.stderr.contains("kept apart"), "{ended}");
+    assert!(bench.workspace().join("made").exists());
+}
+
+#[test]
 fn what_changed_underneath_is_not_taken_over() {
     if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
         return;
@@ -93,6 +134,44 @@ fn what_changed_underneath_is_not_taken_over() {
     let some = bench.lockgate(&["apply", "--path", "fine"]);
     assert!(some.code == 0 && read("fine") == "4\nc\n", "{some}");
     assert!(!bench.workspace().join("removed").exists());
+}
+
+#[test]
+fn what_ends_half_way_is_finished_by_the_next_apply() {
+    if !promised("overlay_workspace") || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let apply = program("lockgate").expect("`ready` was asked first");
+    for (how, code, told) in [
+        // The largest file that may be written: such as a disk that is full.
+        ("ulimit -f 100; exec \"$1\" apply", 1, "take over sub/big: "),
+        // The signal waits for the first who hears it.
+        (
+            "exec env --block-signal=INT sh -c 'kill -INT $$; exec \"$1\" apply' - \"$1\"",
+            130,
+            "signal 2 (SIGINT) asked for the end",
+        ),
+    ] {
+        let bench = Bench::new();
+        bench.prepare("mkdir sub; echo precious > sub/e; echo gone > sub/gone; echo old > sub/old");
+        let moved = "mv sub/e sub/e2; mv sub/old sub/new; echo more >> sub/new; rm sub/gone; echo it > sub/a";
+        let big = "head -c 3000000 /dev/zero | tr '\\0' x > sub/big";
+        let ended = overlay(&bench, &format!("{moved}; {big}"));
+        assert!(ended.code == 0, "{ended}");
+        let mut command = Command::new("sh");
+        command.args(["-c", how, "-"]).arg(&apply).current_dir(bench.workspace());
+        let ended = lockgate_conformance::run(command.env("XDG_STATE_HOME", bench.state()));
+        assert!(ended.code == code && ended.stderr.contains(told), "{ended}");
+        let files = bench.workspace().join("sub");
+        assert_eq!(std::fs::read_to_string(files.join("e")).unwrap(), "precious\n", "{how}");
+        assert!(!tree(&bench.workspace()).contains(".lockgate-apply-"), "{how}");
+        let applied = bench.lockgate(&["apply"]);
+        assert!(applied.code == 0, "{how}: {applied}");
+        let mut names: Vec<_> =
+            std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a", "big", "e2", "new"], "{how}");
+    }
 }
 
 #[test]
@@ -152,6 +231,16 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
                 echo x > .vscode/tasks.json; echo x > sub/.git/hooks/y; echo x > lockgate.toml; echo x > plain; \
                 ln -s /etc outside";
     assert!(overlay(&bench, line).code == 0);
+    // Nor does git take it from the patch.
+    let patch = bench.lockgate(&["diff"]);
+    assert!(patch.stdout.contains("\n# +++ b/.vscode/tasks.json\n"), "{patch}");
+    assert!(
+        patch.stderr.contains("only comments in the patch") && patch.stderr.contains(".vscode"),
+        "{patch}"
+    );
+    let patch = bench.lockgate(&["diff", "--path", "./.vscode"]);
+    assert!(patch.stdout.contains("\n+++ b/.vscode/tasks.json\n"), "{patch}");
+    assert!(!patch.stdout.contains("plain") && !patch.stderr.contains("only comments"), "{patch}");
     let applied = bench.lockgate(&["apply"]);
     assert!(applied.code == 0, "{applied}");
     let there = |path: &str| bench.workspace().join(path).exists();
@@ -163,8 +252,10 @@ fn what_this_machine_would_execute_is_taken_only_by_name() {
     let line = "left out: .envrc: this machine would execute or trust it; `--path PATH` takes it over";
     assert!(applied.stderr.contains(line), "{applied}");
     assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "old\n");
-    assert!(bench.lockgate(&["apply", "--path", ".envrc"]).code == 0);
+    let absolute = bench.workspace().join(".envrc").display().to_string();
+    assert!(bench.lockgate(&["apply", "--path", &absolute, "--path", ".vscode"]).code == 0);
     assert_eq!(std::fs::read_to_string(bench.workspace().join(".envrc")).unwrap(), "new\n");
+    assert!(there(".vscode/tasks.json"));
 }
 
 #[test]

@@ -85,6 +85,43 @@ fn trusted_files_cannot_be_made_when_absent() {
 }
 
 #[test]
+fn what_nothing_held_is_told_once_it_was_made() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    std::fs::create_dir(bench.workspace().join(".claude")).unwrap();
+    let make =
+        "mkdir .husky .devcontainer sub; echo x > .husky/pre-commit; echo x > .bashrc; echo x > sub/.zshrc";
+    let ended = bench.run(Backend::isolated()).shell(make);
+    let told = "meanwhile: `.devcontainer`, `.husky`, `.bashrc`. This machine would execute or trust that";
+    assert!(ended.code == 0 && ended.stderr.contains(told), "{ended}");
+    // What was there, is covered now, and nothing is told of it.
+    let ended = bench.run(Backend::isolated()).shell("echo y > .husky/pre-commit; echo y > new");
+    assert!(!ended.stderr.contains("meanwhile"), "{ended}");
+    assert_eq!(std::fs::read_to_string(bench.workspace().join(".husky/pre-commit")).unwrap(), "x\n");
+}
+
+#[test]
+fn checkouts_in_a_protected_folder_can_be_written_and_the_rest_of_it_cannot() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    // A package manager's link, of which there is another name.
+    bench.prepare("mkdir -p .claude/worktrees/one; echo x > .claude/settings.json; echo x > kept; ln kept .claude/worktrees/one/linked");
+    let line = "cd .claude; echo y > worktrees/one/made && mkdir worktrees/two && echo y > worktrees/one/linked || exit 7; \
+                echo y > settings.json; echo y > made; mv worktrees moved; rm -r worktrees; true";
+    let ended = bench.run(Backend::isolated()).shell(line);
+    assert!(ended.code == 0, "{ended}");
+    let at = |path: &str| bench.workspace().join(".claude").join(path);
+    assert_eq!(std::fs::read_to_string(at("settings.json")).unwrap(), "x\n", "{ended}");
+    assert!(at("worktrees").is_dir() && !at("made").exists() && !at("moved").exists(), "{ended}");
+    let ended = bench.run(Backend::isolated()).shell("echo z > .claude/worktrees/three");
+    assert!(ended.code == 0 && at("worktrees/three").exists(), "{ended}");
+}
+
+#[test]
 fn ordinary_git_work_still_works() {
     if !ready(&[Needs::Linux, Needs::Program("/usr/bin/git")]) {
         return;
@@ -118,8 +155,11 @@ fn no_bare_repository_is_left_behind() {
             std::fs::create_dir(bench.workspace().join(name)).unwrap();
         }
         let line = "mkdir -p refs objects; rmdir HEAD refs objects 2>/dev/null; mkdir -p refs objects; \
-                    echo ref: refs/heads/main > HEAD; echo x > refs/x; echo x > objects/x; ls";
+                    echo ref: refs/heads/main > HEAD; echo x > refs/x; echo x > objects/x; \
+                    mkdir -p x/objects x/refs; echo x > commondir; ls";
         let ended = bench.run(Backend::isolated()).shell(line);
+        // With such a file git looks for the two in `x`.
+        assert!(!bench.workspace().join("commondir").exists(), "{there:?}: {ended}");
         let left = ["HEAD", "objects", "refs"].map(|name| bench.workspace().join(name).exists());
         assert!(left.contains(&false), "{there:?}: {ended}");
         let writable = there.iter().filter(|name| bench.workspace().join(name).join("x").exists()).count();

@@ -22,6 +22,7 @@ const SKIPPED: &[(&[&str], &str, &[&str])] = &[
         KERNELS,
         "this test needs to be root",
         &[
+            "descriptors::of_files_the_sidecar_can_append_to_its_audit_alone",
             "leftovers::a_file_system_that_was_shown_can_be_unmounted_afterwards",
             "setuid::setuid_has_no_effect",
         ],
@@ -189,14 +190,12 @@ fn hold_without_root(promises: &str) {
     let start = |share: &[String]| {
         let mut command = Command::new(if at_engine { program("engine").unwrap() } else { "setpriv".into() });
         if let Some(of) = engine {
-            // All tests of a share have one engine, while otherwise each has its own: what they count there must be theirs.
+            // All tests of a share have one engine: what they count there must be theirs.
             let archive = folder.path().join("images/debian.tar");
-            command.args([of, &account, "--archive"]).arg(archive).args(["--", "setpriv"]);
+            command.args([of, &account, "--archive"]).arg(archive);
+            command.args(["--as", "LOCKGATE_TEST_ENGINE", "--", "setpriv"]);
         }
         command.args(["--reuid", user, "--regid", group, "--clear-groups", "--"]);
-        if at_engine {
-            command.args(["/bin/sh", "-c", r#"LOCKGATE_TEST_ENGINE=$DOCKER_HOST exec "$0" "$@""#]);
-        }
         command
             .arg(&tests)
             .args(["--test-threads", if at_engine { "1" } else { "2" }, "--exact", "--show-output"])

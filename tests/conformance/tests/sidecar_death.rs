@@ -4,29 +4,9 @@
 use std::time::Instant;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Live, Needs, kill_containers, processes_named, ready, vanishes, within,
+    Backend, Bench, Canary, Live, Needs, descendants, innermost, kill_containers, processes_named, ready,
+    sidecar, vanishes, within,
 };
-
-/// Returns the process ids beneath `parent`, at any depth.
-fn descendants(parent: u32) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| {
-            let id = entry.file_name().to_string_lossy().parse().ok()?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            Some((id, stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?))
-        })
-        .collect();
-    let mut found = vec![parent];
-    let mut at = 0;
-    while at < found.len() {
-        let next = found[at];
-        found.extend(parents.iter().filter(|(_, above)| *above == next).map(|(id, _)| *id));
-        at += 1;
-    }
-    found.split_off(1)
-}
 
 #[test]
 fn a_run_ends_with_its_sidecar() {
@@ -45,6 +25,29 @@ fn a_run_ends_with_its_sidecar() {
 }
 
 #[test]
+fn a_sidecar_that_tells_nothing_at_its_end_is_no_success() {
+    // How an engine stops a process of a container is its own matter.
+    if Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (begun, go_on) = (bench.workspace().join("begun"), bench.workspace().join("go-on"));
+    let line = "echo > begun; until test -e go-on; do sleep 0.1; done";
+    let live = bench.run(Backend::isolated()).flags(["--json"]).start(["sh", "-c", line]);
+    assert!(within(Backend::patience(10), || begun.exists()), "the command did not start");
+    signal("STOP", sidecar(live.id()));
+    std::fs::write(go_on, "").unwrap();
+    let ended = live.wait();
+    assert_eq!(ended.code, 125, "{ended}");
+    let report = ended.stderr.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    let report: serde_json::Value = report.expect("a report");
+    assert!(report["error"].as_str().unwrap_or_default().contains("how the sidecar ended"), "{ended}");
+    assert!(report["exit_code"] == 125 && report["allowed"].is_null(), "{ended}");
+    let shown = bench.lockgate(&["runs", "ls"]).stdout;
+    assert!(shown.contains("failed"), "{shown}");
+}
+
+#[test]
 fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
     // An engine ends containers by name, and tells itself what became of them.
     if Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
@@ -58,9 +61,30 @@ fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
     assert!(inits.len() == 1, "which of {inits:?} is the init?");
     kill(inits[0]);
     let ended = live.wait();
-    assert!(ended.code == 125 && ended.stderr.contains("its first process was ended"), "{ended}");
+    // The command begins a moment before its init can tell.
+    let causes =
+        ["its first process was ended", "the sandbox ended before it told that the command had begun"];
+    assert!(ended.code == 125 && causes.iter().any(|it| ended.stderr.contains(it)), "{ended}");
     assert!(!ended.stderr.contains("sidecar"), "{ended}");
     assert!(vanishes(mark.text(), Backend::patience(2)), "the command outlived its init");
+}
+
+#[test]
+fn a_signal_that_the_command_survived_is_not_blamed_for_what_comes_after() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (begun, asked) = (bench.workspace().join("begun"), bench.workspace().join("asked"));
+    let line = "trap 'echo > asked' INT; echo > begun; while :; do sleep 0.1; done";
+    let live = bench.run(Backend::isolated()).start(["sh", "-c", line]);
+    assert!(within(Backend::patience(10), || begun.exists()), "the command did not start");
+    live.signal("INT");
+    assert!(within(Backend::patience(10), || asked.exists()), "the command was not asked");
+    kill_sidecar(&bench, live.id());
+    let ended = live.wait();
+    assert!(ended.code == 125 && ended.stderr.contains("sidecar"), "{ended}");
+    assert!(!ended.stderr.contains("signal 2"), "{ended}");
 }
 
 /// Starts a run, and waits until its command has begun.
@@ -81,41 +105,14 @@ fn kill_sidecar(bench: &Bench, id: u32) {
         assert!(killed == 1, "{killed} containers are the sidecar of {run}");
         return;
     }
-    // The sidecar is the process beneath the command line that is in no PID namespace of its own.
-    let candidates = || -> Vec<u32> {
-        descendants(id).into_iter().filter(|id| depth(*id) == depth(std::process::id())).collect()
-    };
-    let mut sidecars = candidates();
-    // The command may have begun before the helpers of its start were gone.
-    for _ in 0..100 {
-        if sidecars.len() == 1 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        sidecars = candidates();
-    }
-    assert!(sidecars.len() == 1, "which of {sidecars:?} is the sidecar?");
-    kill(sidecars[0]);
+    kill(sidecar(id));
 }
 
 fn kill(id: u32) {
-    let killed = std::process::Command::new("kill").args(["-s", "KILL", &id.to_string()]).status();
-    assert!(killed.is_ok_and(|status| status.success()));
+    signal("KILL", id);
 }
 
-/// Returns how many PID namespaces, seen from here, contain a process; none when it has ended.
-fn depth(id: u32) -> usize {
-    ids(id).len()
-}
-
-/// Returns the id of a process in its innermost PID namespace.
-fn innermost(id: u32) -> Option<u32> {
-    ids(id).last().copied()
-}
-
-/// Returns the ids of a process, from the outermost seen from here to the innermost.
-fn ids(id: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    line.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+fn signal(name: &str, id: u32) {
+    let sent = std::process::Command::new("kill").args(["-s", name, &id.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()));
 }

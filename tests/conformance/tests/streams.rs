@@ -75,6 +75,34 @@ fn no_more_is_taken_than_was_read() {
 }
 
 #[test]
+fn another_reader_of_the_same_pipe_loses_nothing() {
+    let Some((bench, backends)) = benches() else { return };
+    let each = "perl -e 'while (sysread STDIN, $line, 8) { select undef, undef, undef, 0.0001; syswrite STDOUT, $line }'";
+    let line = format!(
+        "seq -f %07g 4000 | {{ exec 3<&0; {each} <&3 >b & \"$@\" <&3 >a; wait; }}; sort -u a b | wc -l; sort a b | wc -l"
+    );
+    // At an engine input is read ahead.
+    for backend in backends.into_iter().filter(|backend| !backend.has_own_image()) {
+        let ended = bench.run(backend).around(&line, each);
+        let counts: Vec<u32> = ended.stdout.lines().filter_map(|count| count.parse().ok()).collect();
+        assert!(counts.len() == 2 && counts[0] == 4000, "{} {ended}", backend.name());
+        // A page is 512 of them.
+        assert!(counts[1] <= 4512, "{} {ended}", backend.name());
+        // A run ends with its command, although the other reader takes all that comes and the writer stays.
+        let line = format!(
+            "{{ seq -f %07g 4000; sleep 9; }} | {{ exec 3<&0; {each} <&3 >b & now=$(date +%s); \"$@\" <&3 >a; echo $(($(date +%s) - now)); }}"
+        );
+        let command = format!("{each} | head -c 8000 >/dev/null");
+        let ended = bench.run(backend).around(&line, &command);
+        assert!(
+            ended.stdout.trim().parse().is_ok_and(|seconds: u32| seconds < 7),
+            "{} {ended}",
+            backend.name()
+        );
+    }
+}
+
+#[test]
 fn input_comes_once_into_a_pipe_that_the_command_made_larger() {
     let Some((bench, backends)) = benches() else { return };
     let command =

@@ -241,7 +241,9 @@ fn what_belongs_to_them_can_be_taken_away() {
         chown(left.join(path), Some(first), Some(first)).unwrap();
     }
     let log = person.at("state/lockgate/live/abcdefghjkmn");
-    fs::write(&log, format!("written {}\n", left.display())).unwrap();
+    // It begins with its own inode: a copy of it would not be obeyed.
+    let own = fs::File::create(&log).and_then(|log| log.metadata()).unwrap().ino();
+    fs::write(&log, format!("lock {own}\nwritten {}\n", left.display())).unwrap();
     person.give(&log);
     let next = person.shell(&[], "app", "true");
     assert!(next.code == 0 && !left.exists() && !log.exists(), "{next}");

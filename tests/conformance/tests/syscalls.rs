@@ -86,3 +86,48 @@ fn clone3_is_absent_and_foreign_tables_kill() {
         );
     }
 }
+
+/// What a command may not do with calls that it needs.
+const REFUSED_ARGUMENTS: &[&str] = &[
+    "fcntl F_SETLEASE",
+    "fcntl F_NOTIFY",
+    "fcntl F_SETDELEG",
+    "fcntl of a later kernel",
+    "renameat2 RENAME_WHITEOUT",
+    "renameat2 RENAME_WHITEOUT, above an int",
+];
+
+#[test]
+fn an_argument_that_reaches_outside_is_one_that_the_kernel_does_not_know() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let free = bench.control(&["arguments"]);
+    let inside = bench.run(Backend::isolated()).probe(&["arguments"]);
+    let rows = inside.detail().as_object().expect("a table of calls");
+    assert!(REFUSED_ARGUMENTS.iter().all(|name| rows.contains_key(*name)), "{inside}");
+    for (name, errno) in rows {
+        let control = &free.detail()[name];
+        assert!(control == "EBADF" || control == "EFAULT", "the control for {name} did not work: {control}");
+        if REFUSED_ARGUMENTS.contains(&name.as_str()) {
+            assert_eq!(errno, "EINVAL", "{name} got past the filter");
+        } else {
+            assert_eq!(errno, control, "{name} did not get past the filter");
+        }
+    }
+}
+
+#[test]
+fn closing_a_socket_makes_nobody_wait() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let free = bench.control(&["linger"]);
+    assert_eq!(free.detail()["is_set"], true, "the control did not work: {free}");
+    let inside = bench.run(Backend::isolated()).probe(&["linger"]);
+    assert_eq!(inside.detail()["is_set"], false, "{inside}");
+    // Programs that set it go on.
+    assert_eq!(inside.detail()["answers"], serde_json::json!([0, 0]), "{inside}");
+}

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::mpsc;
 
 use egress::{Answers, CredentialConfig, Files, Gate, GateOptions, Listeners, SigningKey};
@@ -126,7 +127,7 @@ fn options(rules: &str) -> GateOptions {
         run: RunId::from_random([0; 12]),
         files: Files::default(),
         answers: Some(Answers::Given(Vec::new())), // no name is ever asked for outside
-        audit: Some((audit, key)),
+        audit: Some((Arc::new(audit), key)),
         notices: None,
         authority: None,
         credential_config: CredentialConfig::default(),

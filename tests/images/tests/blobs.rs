@@ -64,7 +64,7 @@ fn a_blob_that_is_shorter_than_its_descriptor_says_is_refused() {
     let bench = Bench::new();
     let ended = bench.pull(&name);
     refused(&bench, &ended, "");
-    assert!(ended.took.as_secs() < 60 && server.heads().len() <= 10, "{ended}");
+    assert!(ended.took.as_secs() < 60 && server.heads().len() <= 20, "{ended}");
 }
 
 #[test]
@@ -91,7 +91,8 @@ fn a_part_that_was_not_asked_for_is_refused() {
         let bench = Bench::new();
         let ended = bench.pull(&name);
         refused(&bench, &ended, "");
-        assert!(ended.stderr.contains("another part"), "{ended}");
+        // It is asked once more, for all of it, and answers with a part again.
+        assert!(ended.stderr.contains("it answered 206"), "{ended}");
     }
 }
 

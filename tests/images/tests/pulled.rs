@@ -76,6 +76,7 @@ fn an_index_gives_the_image_for_this_machine() {
         let ended = bench.pull(&name);
         assert_eq!(ended.code, 0, "{ended}");
         assert_eq!(bench.list()[0]["digest"], here.config.digest.as_str());
+        assert_eq!(bench.list()[0]["name"], name.as_str(), "a digest alone claims no tag");
         let foreign = [&elsewhere.manifest, &elsewhere.config, &elsewhere.layers[0].blob];
         let asked = relay.heads();
         let asked = |digest: &str| asked.iter().any(|head| head.target().contains(digest));

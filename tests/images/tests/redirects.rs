@@ -44,7 +44,11 @@ fn a_layer_whose_redirect_is_refused_is_not_asked_for_again() {
     let image = small("x");
     let layer = image.layers[0].blob.digest.clone();
     let server = Hostile::start(move |head, _| {
-        if head.path().ends_with(&layer) { Reply::redirect("junk") } else { Reply::honest(head, &image) }
+        if head.path().ends_with(&layer) {
+            Reply::redirect("ftp://127.0.0.1/")
+        } else {
+            Reply::honest(head, &image)
+        }
     });
     let bench = Bench::new();
     let ended = bench.pull(&format!("{}/app", server.address()));
@@ -130,7 +134,6 @@ fn a_location_that_is_no_address_is_not_followed() {
     let long = format!("/{}", "x".repeat(20_000));
     for location in [
         "",
-        "x",
         "//elsewhere.test/",
         "file:///etc/passwd",
         "ftp://127.0.0.1/",
@@ -144,7 +147,6 @@ fn a_location_that_is_no_address_is_not_followed() {
         "/\u{1b}[2J",
         "/\u{e9}",
         "unix:/run/docker.sock",
-        "?sig=x",
         &long,
     ] {
         let reply = Reply::redirect(location);

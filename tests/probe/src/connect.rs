@@ -4,12 +4,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::Probe;
+use crate::child;
+use crate::families::open;
 use crate::report::Report;
 
 /// How long a connect or an answer may take.
@@ -23,6 +26,11 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "tcp", usage: "HOST PORT [TEXT] (with \\r \\n \\0 in TEXT)", run: tcp },
     Probe { name: "tcp-line", usage: "HOST PORT TEXT (for an answer of one line)", run: tcp_line },
     Probe { name: "udp", usage: "HOST PORT TEXT", run: udp },
+    Probe {
+        name: "linger",
+        usage: "(has close(2) wait for a minute, SO_LINGER)",
+        run: |_| Some(linger().into()),
+    },
     Probe {
         name: "hear",
         usage: "GROUP PORT CMD ARGS… (joins the multicast group while CMD runs)",
@@ -57,6 +65,29 @@ fn tcp(arguments: &[String]) -> Option<Report> {
 fn tcp_line(arguments: &[String]) -> Option<Report> {
     let [_, _, _] = arguments else { return None };
     exchange(arguments, |answer| answer.contains(&b'\n'))
+}
+
+/// Sets the option in two ways, the second time with more than an int in each argument that is one, and shows whether it is set.
+fn linger() -> io::Result<Value> {
+    let socket = open(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+    let fd = i64::from(socket.as_raw_fd());
+    let value = libc::linger { l_onoff: 1, l_linger: 60 };
+    let mut length = size_of::<libc::linger>() as libc::socklen_t;
+    let ways = [0, 1 << 40].map(|above| {
+        let (level, option) = (i64::from(libc::SOL_SOCKET) | above, i64::from(libc::SO_LINGER) | above);
+        let at = (&raw const value).addr() as i64;
+        child::syscall(libc::SYS_setsockopt, [fd, level, option, at, i64::from(length), 0])
+    });
+    let mut is = libc::linger { l_onoff: 0, l_linger: 0 };
+    // SAFETY: the option gives a linger of this size.
+    let told = unsafe {
+        let (is, length) = ((&raw mut is).cast(), &raw mut length);
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, is, length)
+    };
+    if told < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(json!({ "answers": ways, "is_set": is.l_onoff != 0 }))
 }
 
 fn exchange(arguments: &[String], enough: impl Fn(&[u8]) -> bool) -> Option<Report> {

@@ -58,6 +58,11 @@ pub(crate) const PROBES: &[Probe] = &[
         usage: "TARGET LINK",
         run: |a| two(a, |to, link| fs::hard_link(to, link).map(|()| Value::Null)),
     },
+    Probe {
+        name: "queue",
+        usage: "NAME (makes a message queue, sends and receives)",
+        run: |a| one(a, queue),
+    },
     Probe { name: "device", usage: "PATH (makes and opens a copy of /dev/zero)", run: |a| one(a, device) },
 ];
 
@@ -130,6 +135,27 @@ fn symlink_write(target: &str, link: &str) -> io::Result<Value> {
     let seen = write(link, "written through a link\n");
     fs::remove_file(link)?;
     seen
+}
+
+fn queue(name: &str) -> io::Result<Value> {
+    let name = std::ffi::CString::new(name)?;
+    let check = |value: i64| if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) };
+    let mut received = [0u8; 64];
+    // SAFETY: name, attributes and buffers outlive the calls that take them; the attributes are of the size that mq_open(3) wants.
+    unsafe {
+        let mut attributes: libc::mq_attr = std::mem::zeroed();
+        (attributes.mq_maxmsg, attributes.mq_msgsize) = (1, 64);
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_NONBLOCK;
+        let queue = libc::mq_open(name.as_ptr(), flags, 0o600, &raw mut attributes);
+        check(queue.into())?;
+        let passed = check(libc::mq_send(queue, b"message".as_ptr().cast(), 7, 0).into()).and_then(|_| {
+            let (to, length) = (received.as_mut_ptr().cast(), received.len());
+            check(libc::mq_receive(queue, to, length, std::ptr::null_mut()) as i64)
+        });
+        libc::mq_close(queue);
+        check(libc::mq_unlink(name.as_ptr()).into())?;
+        passed.map(|length| json!({ "received": length }))
+    }
 }
 
 fn device(path: &str) -> io::Result<Value> {

@@ -13,6 +13,7 @@ use crate::report::{Outcome, Report, errno_name};
 pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "syscall", usage: "NAME (one row of the escape table)", run: one },
     Probe { name: "syscalls", usage: "(the whole escape table)", run: |_| Some(all()) },
+    Probe { name: "arguments", usage: "(calls that depend on an argument)", run: |_| Some(arguments()) },
 ];
 
 /// Which processes pass the kernel's own permission check, and can serve as the positive control.
@@ -113,6 +114,31 @@ const TABLE: &[Row] = {
         ("setpriority-init", libc::SYS_setpriority, Machine, [0, INIT, 0, 0, 0, 0]),
     ]
 };
+
+/// Calls that are allowed with some arguments, with descriptors and paths that the kernel's own code finds fault with first (`EBADF`,
+/// `EFAULT`). So an `EINVAL` is a filter's.
+const ARGUMENTS: &[(&str, i64, [i64; 6])] = &[
+    ("fcntl F_GETFD", libc::SYS_fcntl, [NO, libc::F_GETFD as i64, 0, 0, 0, 0]),
+    ("fcntl F_DUPFD_QUERY", libc::SYS_fcntl, [NO, 1027, 0, 0, 0, 0]),
+    ("fcntl F_GETDELEG", libc::SYS_fcntl, [NO, 1039, BAD, 0, 0, 0]),
+    ("fcntl F_SETLEASE", libc::SYS_fcntl, [NO, libc::F_SETLEASE as i64, 0, 0, 0, 0]),
+    ("fcntl F_NOTIFY", libc::SYS_fcntl, [NO, libc::F_NOTIFY as i64, 0, 0, 0, 0]),
+    ("fcntl F_SETDELEG", libc::SYS_fcntl, [NO, 1040, BAD, 0, 0, 0]),
+    ("fcntl of a later kernel", libc::SYS_fcntl, [NO, 1041, BAD, 0, 0, 0]),
+    ("renameat2 RENAME_EXCHANGE", libc::SYS_renameat2, [NO, BAD, NO, BAD, 2, 0]),
+    ("renameat2 RENAME_WHITEOUT", libc::SYS_renameat2, [NO, BAD, NO, BAD, 4, 0]),
+    ("renameat2 RENAME_WHITEOUT, above an int", libc::SYS_renameat2, [NO, BAD, NO, BAD, 1 << 40 | 4, 0]),
+];
+
+/// Reports one object: name → errno.
+fn arguments() -> Report {
+    let errno = |number, arguments| {
+        let value = child::syscall(number, arguments);
+        errno_name(i32::try_from(-value).unwrap_or(0))
+    };
+    let table = ARGUMENTS.iter().map(|&(name, number, arguments)| (name, errno(number, arguments).into()));
+    Report::done(table.map(|(name, errno): (_, Value)| (name.to_owned(), errno)).collect::<Map<_, _>>())
+}
 
 fn one(arguments: &[String]) -> Option<Report> {
     let [name] = arguments else { return None };

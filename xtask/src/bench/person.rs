@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::setup;
+
 /// The unprivileged account that `cargo xtask setup` makes.
 const ACCOUNT: &str = "lockgate-test";
 /// The `PATH` of a program.
@@ -29,7 +31,7 @@ pub(crate) struct Person {
 impl Person {
     /// Returns the user who runs the bench; and the unprivileged account, if that user is root and the account exists.
     pub(crate) fn all(folder: &Path) -> Result<Vec<Self>> {
-        let root = is_root();
+        let root = setup::is_root();
         let mut all = vec![Self::settle(if root { "root" } else { "unprivileged" }, None, folder)?];
         if root && let Some(ids) = account(&fs::read_to_string("/etc/passwd").unwrap_or_default()) {
             all.push(Self::settle("unprivileged", Some(ids), folder)?);
@@ -96,12 +98,6 @@ pub(crate) fn owned(args: &[&str]) -> Vec<String> {
 /// Returns a path as an argument.
 pub(crate) fn shown(path: &Path) -> Result<&str> {
     path.to_str().context("a path is no UTF-8")
-}
-
-/// Whether the bench itself runs as root.
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
 fn account(passwd: &str) -> Option<(u32, u32)> {

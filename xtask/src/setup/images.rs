@@ -17,6 +17,8 @@ use crate::bounded::Bounded;
 
 /// The folder, beneath the target directory.
 const IMAGES: &str = "images";
+/// The image that the tests at an engine need, from the target directory on.
+pub(crate) const OF_ENGINES: &str = "images/debian.tar";
 /// The folder in it for an image that is not complete: the system's own `/tmp` may be small, or refuse devices.
 const WORKSHOP: &str = "workshop";
 const LIMIT: Duration = Duration::from_secs(20 * 60);

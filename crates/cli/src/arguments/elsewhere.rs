@@ -1,6 +1,8 @@
 //! Words that people know from other programs and type here, and their equivalents. The tables are data; what is left of clap's own
 //! advice is what fits.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags of `docker run`, of sandboxes and of shells, after `lockgate run`.
@@ -37,6 +39,12 @@ const FLAGS: [(&[&str], &str); 19] = [
     (&["--entrypoint"], "the entry point is the image's own, and what comes after `--` are its arguments"),
     (&["--privileged"], "no run has rights over this machine; see --mount, --open and --allow"),
 ];
+
+/// The flags by which other programs go on showing what comes, and what does it here.
+const FOLLOW: [&str; 2] = ["-f", "--follow"];
+/// The commands that show what has come so far.
+const SHOWING: [[&str; 2]; 3] = [["runs", "logs"], ["runs", "show"], ["audit", "show"]];
+const FOLLOWING: &str = "`lockgate audit follow RUN` shows the requests of a run as they are decided";
 
 /// Commands of `docker`, and slips: the command they were typed after, themselves, and what was meant.
 const COMMANDS: [(&str, &[&str], &str); 19] = [
@@ -82,7 +90,7 @@ fn meant(after: &str, word: &str) -> Option<&'static str> {
 /// Replaces clap's advice on what is unknown. `words` are those of the command line, without the program's name.
 pub(super) fn point_to(error: &mut clap::Error, words: &[String]) {
     match error.kind() {
-        ErrorKind::UnknownArgument => point_to_flag(error, words.first().is_some_and(|word| word == "run")),
+        ErrorKind::UnknownArgument => point_to_flag(error, words),
         ErrorKind::InvalidSubcommand => point_to_command(error, words),
         _ => {}
     }
@@ -90,10 +98,12 @@ pub(super) fn point_to(error: &mut clap::Error, words: &[String]) {
 
 /// Returns advice for an unknown flag. Everybody once forgets the `--` before the command. A hyphen and a digit were meant as a
 /// limit, which behind `--` would become the command. For other unknown flags only a similar one is suggested.
-fn point_to_flag(error: &mut clap::Error, of_a_run: bool) {
+fn point_to_flag(error: &mut clap::Error, words: &[String]) {
+    let of_a_run = words.first().is_some_and(|word| word == "run");
+    let shows = SHOWING.iter().any(|[one, two]| words.starts_with(&[(*one).into(), (*two).into()]));
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg).cloned() else { return };
     let said = match word.strip_prefix('-') {
-        _ if !of_a_run => None,
+        _ if !of_a_run => (shows && FOLLOW.contains(&word.as_str())).then(|| FOLLOWING.to_owned()),
         None => Some(format!("the command comes after `--`: lockgate run -- {word} …")),
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit()) => {
             Some("a limit is more than nothing, as in --disk 4GiB".to_owned())
@@ -122,7 +132,40 @@ fn point_to_command(error: &mut clap::Error, words: &[String]) {
     if let Some(meant) = meant(&after, &word) {
         error.remove(ContextKind::SuggestedSubcommand);
         say(error, meant.to_owned());
+    } else if after.is_empty() && !policy::did_you_mean(&word, [RUN]).is_empty() {
+        // To clap `rn` is like `runs` alone, for it weighs a word by its beginning.
+        let others = match error.get(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::Strings(all)) => all.clone(),
+            Some(ContextValue::String(one)) => vec![one.clone()],
+            _ => Vec::new(),
+        };
+        let others = others.into_iter().filter(|name| name != RUN);
+        let all = std::iter::once(RUN.to_owned()).chain(others).collect();
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(all));
     }
+}
+
+/// The command that is typed most.
+const RUN: &str = "run";
+
+/// Names the word of the command line that is not UTF-8, which clap does not. What comes behind `--` may be anything.
+pub(super) fn point_to_octets(words: impl Iterator<Item = OsString>) -> Option<clap::Error> {
+    let mut before = String::new();
+    for word in words.take_while(|word| word != "--") {
+        match word.into_string() {
+            Ok(word) => before = word,
+            Err(word) => {
+                let flag = if before.starts_with("--") { format!("{before} ") } else { String::new() };
+                let word = word.as_encoded_bytes().escape_ascii();
+                let what = format!(
+                    "`{flag}{word}` is not UTF-8, as a policy and its flags are\n\n  tip: give a path another name or a link, \
+                     and set a variable inside, where it may be any octets"
+                );
+                return Some(clap::Error::raw(ErrorKind::InvalidUtf8, what));
+            }
+        }
+    }
+    None
 }
 
 fn say(error: &mut clap::Error, said: String) {
@@ -192,6 +235,12 @@ mod tests {
             let text = told(Arguments::command(), words);
             assert!(text.contains("unexpected argument") && !text.contains("to pass"), "{text}");
         }
+        for flag in ["-f", "--follow"] {
+            let text = told(Arguments::command(), &["runs", "logs", flag, "latest"]);
+            assert!(text.contains("lockgate audit follow"), "{text}");
+            // It was meant as `--force`.
+            assert!(!told(Arguments::command(), &["creds", "rm", flag, "x"]).contains("follow RUN"));
+        }
     }
 
     #[test]
@@ -204,5 +253,25 @@ mod tests {
             }
         }
         assert!(told(Arguments::command(), &["runs", "sotp"]).contains("'stop'"));
+        for word in ["rn", "rnu", "runn"] {
+            let text = told(Arguments::command(), &[word]);
+            assert!(text.contains("'run'") && text.contains("'runs'"), "{word}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_not_utf_8_is_named() {
+        use std::ffi::OsString;
+        use std::os::unix::ffi::OsStringExt;
+
+        let words = |last: &[&[u8]]| {
+            let all = [&b"run"[..], b"--env"].into_iter().chain(last.iter().copied());
+            super::point_to_octets(
+                all.map(|word| OsString::from_vec(word.to_vec())).collect::<Vec<_>>().into_iter(),
+            )
+        };
+        let text = words(&[b"K=\xff\x1b"]).unwrap().to_string();
+        assert!(text.contains("`--env K=\\xff\\x1b` is not UTF-8"), "{text}");
+        assert!(words(&[b"K=1", b"--", b"\xff"]).is_none());
     }
 }

@@ -1,7 +1,6 @@
 //! `lockgate audit`: shows, follows and verifies the audit of a run.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use egress::{Entry, GateAction, Outcome, VerifyError, VerifyReport, Word};
 use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
 
+use super::audit_lines::{copy_lines, lines, open, read_line};
 use super::run_name::find;
 use crate::arguments::Audit;
 use crate::exit::{Done, Usage};
@@ -27,13 +27,11 @@ pub(crate) fn audit(command: Audit) -> Done {
                 return Ok(0);
             }
             match Form::of(json) {
-                Form::Json => {
-                    copy_lines(&state.audit(&run))?;
-                    for (_, path) in state.companion_audits(&run) {
-                        copy_lines(&path)?;
-                    }
+                Form::Json => show_json(&state, &run)?,
+                Form::Text if show_text(&state, &run)? == 0 => {
+                    output::tell(&format!("run {run}: no request was recorded"));
                 }
-                Form::Text => show_text(&state, &run)?,
+                Form::Text => {}
             }
             Ok(0)
         }
@@ -57,8 +55,10 @@ pub(crate) fn audit(command: Audit) -> Done {
 /// removed the audit, and that stays an error.
 pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'static str> {
     let became = RunRecord::read(state, run).ok().map(|record| record.state);
-    // A start that failed, as on a full disk, may have left the file without a record.
-    let is_begun = |about: std::fs::Metadata| about.len() > 0 || became != Some(RunState::Failed);
+    // A start that failed, as on a full disk, or was killed may have left the file without a record.
+    let is_begun = |about: std::fs::Metadata| {
+        about.len() > 0 || !matches!(became, Some(RunState::Failed | RunState::Lost))
+    };
     if std::fs::metadata(state.audit(run)).is_ok_and(is_begun) {
         return None;
     }
@@ -70,47 +70,51 @@ pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'stati
     }
 }
 
-fn open(path: &Path) -> Result<BufReader<File>, anyhow::Error> {
-    let file =
-        File::open(path).map_err(|e| anyhow::anyhow!("failed to open the audit {}: {e}", path.display()))?;
-    Ok(BufReader::new(file))
-}
+/// Why an audit is missing whose run came to its end.
+const REMOVED: &str = "its run ended, and it was removed";
 
-/// Returns the lines of an audit. Octets that are no text are replaced: the line is damaged, and those behind it are shown.
-fn lines(path: &Path) -> Result<impl Iterator<Item = io::Result<String>>, anyhow::Error> {
-    let text = |octets: Vec<u8>| String::from_utf8_lossy(&octets).into_owned();
-    Ok(open(path)?.split(b'\n').map(move |line| line.map(text)))
-}
-
-fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
-    for line in lines(path)? {
-        output::data(&line?)?;
+/// Returns the audit of a run that began one.
+fn kept(state: &StateDirectory, run: &RunId) -> Result<PathBuf, anyhow::Error> {
+    let path = state.audit(run);
+    match path.exists() {
+        true => Ok(path),
+        false => {
+            let why = RunRecord::read(state, run).map_or("its record cannot be read either", |_| REMOVED);
+            Err(Usage::no(format!("there is no audit of run {run}: {why}")))
+        }
     }
-    Ok(())
 }
 
-/// Prints the requests of a run, one a line.
-pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
-    for line in lines(&state.audit(run))? {
-        show_line(&line?)?;
+/// Prints the records of a run, and those of its companions, as they are.
+pub(super) fn show_json(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
+    copy_lines(&kept(state, run)?)?;
+    state.companion_audits(run).into_iter().try_for_each(|(_, path)| copy_lines(&path))
+}
+
+/// Prints the requests of a run, one a line. Returns how many lines there were.
+pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<usize, anyhow::Error> {
+    let mut shown = 0;
+    for line in lines(&kept(state, run)?)? {
+        shown += show_line(&line?)?;
     }
     for (companion, path) in state.companion_audits(run) {
         output::data(&format!("companion {companion}:"))?;
         for line in lines(&path)? {
-            show_line(&line?)?;
+            shown += show_line(&line?)?;
         }
     }
-    Ok(())
+    Ok(shown)
 }
 
-fn show_line(line: &str) -> Result<(), anyhow::Error> {
-    let Ok(entry) = serde_json::from_str::<Entry>(line) else {
-        return Ok(output::data("(a record that is damaged: lockgate audit verify)")?);
+/// Prints a record, if it is one for people. Returns the number of lines.
+fn show_line(line: &str) -> Result<usize, anyhow::Error> {
+    let shown = match serde_json::from_str::<Entry>(line).as_ref().map(told) {
+        Err(_) => "(a record that is damaged: lockgate audit verify)".to_owned(),
+        Ok(Some(told)) => output::plain(&told),
+        Ok(None) => return Ok(0),
     };
-    match told(&entry) {
-        Some(told) => Ok(output::data(&output::plain(&told))?),
-        None => Ok(()),
-    }
+    output::data(&shown)?;
+    Ok(1)
 }
 
 /// Describes a record in words; `None` if it serves the hash chain only.
@@ -150,13 +154,13 @@ fn told(entry: &Entry) -> Option<String> {
 
 /// Follows until the run has ended. A killed run has written no closing record.
 fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
-    let mut reader = open(&state.audit(run))?;
+    let mut reader = open(&kept(state, run)?)?;
     let mut octets = Vec::new();
     let mut at = 0;
     let mut over = None;
     loop {
         octets.clear();
-        let read = reader.read_until(b'\n', &mut octets)?;
+        let read = read_line(&mut reader, &mut octets)?;
         if read == 0 || !octets.ends_with(b"\n") {
             if let Some(state) = over {
                 let how = if state == RunState::Lost { "was lost" } else { "is over" };
@@ -174,7 +178,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
         let line = String::from_utf8_lossy(&octets);
         match form {
             Form::Json => output::data(line.trim_end())?,
-            Form::Text => show_line(&line)?,
+            Form::Text => drop(show_line(&line)?),
         }
         let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
         if entry.closes() {
@@ -218,7 +222,11 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
         if let Some(why) = never_asked(state, &run) {
             return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
         }
-        (Chain::of_run(state.audit(&run)), Subject::Run(run))
+        let chain = Chain::of_run(state.audit(&run));
+        if !chain.path.exists() {
+            return Err(broken(&chain, REMOVED, form)?);
+        }
+        (chain, Subject::Run(run))
     } else if Path::new(run).is_file() {
         (Chain::of_run(run.into()), Subject::File)
     } else {
@@ -304,8 +312,11 @@ fn refuse_unnamed(
 /// Refuses a valid chain that belongs to another run.
 fn refuse_others(chain: &Chain, run: &RunId, form: Form) -> Result<(), anyhow::Error> {
     let path = &chain.path;
-    let Some(first) = lines(path)?.next().transpose()? else {
-        return Err(broken(chain, "it is empty", form)?);
+    let first = match lines(path)?.next() {
+        Some(Ok(first)) => first,
+        Some(Err(error)) if error.is::<Usage>() => return Err(broken(chain, &error.to_string(), form)?),
+        Some(Err(error)) => return Err(error),
+        None => return Err(broken(chain, "it is empty", form)?),
     };
     let why = match serde_json::from_str::<Entry>(&first) {
         Ok(entry) if entry.run == run.as_str() => return Ok(()),
@@ -318,7 +329,7 @@ fn refuse_others(chain: &Chain, run: &RunId, form: Form) -> Result<(), anyhow::E
 /// Builds the error for an invalid audit, after reporting it as JSON if asked to.
 fn broken(chain: &Chain, why: &str, form: Form) -> Result<anyhow::Error, anyhow::Error> {
     if form == Form::Json {
-        output::data(&serde_json::json!({"holds": false, "why": why}).to_string())?;
+        output::answer(&serde_json::json!({"holds": false, "why": why}).to_string())?;
     }
     Ok(Usage::no(format!("{}the audit does not hold: {why}", chain.whose())))
 }
@@ -353,7 +364,7 @@ fn tell_chain(
             "unsigned_tail": report.unsigned_tail, "omitted": report.omitted, "closed": report.closed,
             "unchecked_companions": unchecked,
         });
-        return Ok(output::data(&json.to_string())?);
+        return Ok(output::answer(&json.to_string())?);
     }
     let end = match (report.closed, report.unsigned_tail) {
         (true, _) => "properly closed".to_owned(),
@@ -377,7 +388,7 @@ fn tell_chain(
         }
     };
     let found = format!("{}valid: {records}, {signatures}, {end}{omitted}{left}", chain.whose());
-    Ok(output::data(&found)?)
+    Ok(output::answer(&found)?)
 }
 
 fn many(count: u64, what: &str) -> String {
@@ -387,6 +398,7 @@ fn many(count: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use egress::LONGEST_RECORD;
     use sandbox::Caller;
 
     const RUN: &str = "abcdefghjkmn";
@@ -444,11 +456,66 @@ mod tests {
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), "").unwrap();
         assert!(never_asked(&state, &run).is_some(), "its start failed before the first record");
+        is("lost");
+        assert!(never_asked(&state, &run).is_some(), "it was killed before the first record");
+        is("failed");
         std::fs::write(state.audit(&run), "{}\n").unwrap();
         assert_eq!(never_asked(&state, &run), None);
         std::fs::write(state.audit(&run), "").unwrap();
         is("ended");
         assert_eq!(never_asked(&state, &run), None, "of one that ended it was cut");
+    }
+
+    #[test]
+    fn an_audit_that_was_removed_does_not_hold() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state(folder.path());
+        let record = serde_json::json!({
+            "id": RUN, "state": "ended", "started": "", "command": [], "workspace": "/", "backend": "linux",
+            "notices": [], "plan": [],
+        });
+        std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
+        std::fs::write(folder.path().join(format!("lockgate/runs/{RUN}.jsonl")), record.to_string()).unwrap();
+        let error = verify(&state, RUN, None, Form::Text).unwrap_err();
+        assert_eq!(error.to_string(), "the audit does not hold: its run ended, and it was removed");
+        assert_eq!(crate::exit::judge(&error).0, 1);
+        let run: RunId = RUN.parse().unwrap();
+        let shown = [
+            show_json(&state, &run).unwrap_err(),
+            show_text(&state, &run).unwrap_err(),
+            follow(&state, &run, Form::Text).unwrap_err(),
+        ];
+        for error in shown {
+            assert!(error.to_string().ends_with(REMOVED), "{error}");
+            assert_eq!(crate::exit::judge(&error).0, 1);
+        }
+    }
+
+    #[test]
+    fn no_line_is_read_without_end_and_no_pipe_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        let path = state.audit(&run);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let told = |of: Result<(), anyhow::Error>| of.unwrap_err().to_string();
+        for (length, fits) in [(LONGEST_RECORD - 1, true), (LONGEST_RECORD, false)] {
+            std::fs::write(&path, "x".repeat(length) + "\n").unwrap();
+            assert_eq!(lines(&path).unwrap().all(|line| line.is_ok()), fits, "{length}");
+        }
+        assert!(told(show_text(&state, &run).map(drop)).contains("more than 262144 octets"));
+        assert!(told(follow(&state, &run, Form::Json).map(drop)).contains("more than 262144 octets"));
+        let broken = told(verify(&state, RUN, None, Form::Text).map(drop));
+        assert!(broken.starts_with("the audit does not hold: a line"), "{broken}");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert!(told(show_text(&state, &run).map(drop)).contains("no regular file"));
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        for told in
+            [told(show_text(&state, &run).map(drop)), told(verify(&state, RUN, None, Form::Text).map(drop))]
+        {
+            assert!(told.contains("no regular file"), "{told}");
+        }
     }
 
     #[test]
@@ -459,7 +526,7 @@ mod tests {
         std::fs::write(state.audit(&run), b"\xff{}\n{\"seq\":1}\n").unwrap();
         let read: Vec<String> = lines(&state.audit(&run)).unwrap().map(Result::unwrap).collect();
         assert_eq!(read, ["\u{fffd}{}", "{\"seq\":1}"]);
-        show_text(&state, &run).unwrap();
+        assert_eq!(show_text(&state, &run).unwrap(), 2);
         let chain = Chain::of_run(state.audit(&run));
         let error = refuse_others(&chain, &run, Form::Text).unwrap_err().to_string();
         assert!(error.starts_with("the audit does not hold: the first record of "), "{error}");

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use policy::RunId;
@@ -70,7 +71,7 @@ pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<A
         let hint = "name a new file, or move that one away; in a directory each start has a file of its own";
         return Err(Usage::error(what, hint));
     }
-    Ok(AuditFile { path, file, key })
+    Ok(AuditFile { path, file: Arc::new(file), key })
 }
 
 #[cfg(test)]
@@ -82,15 +83,9 @@ mod tests {
     use super::*;
 
     fn state(folder: &Path) -> StateDirectory {
-        let caller = Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            superuser: false,
-            home: None,
-            directory: folder.into(),
-            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
-        };
-        StateDirectory::of(&caller).unwrap()
+        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let caller = Caller::new(own.0, own.1, folder);
+        StateDirectory::of(&caller.with_env([("XDG_STATE_HOME", folder.to_str().unwrap())])).unwrap()
     }
 
     #[test]

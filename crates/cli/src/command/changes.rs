@@ -1,7 +1,8 @@
 //! `lockgate diff|apply|discard`: what runs wrote in overlay workspaces.
 
+use std::collections::BTreeSet;
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use policy::RunId;
 use runtime::{KeptRun, RunRecord, StateDirectory};
@@ -11,21 +12,26 @@ use super::run_name;
 use crate::exit::{Done, Usage};
 use crate::output;
 
-pub(crate) fn diff(run: Option<&str>, stat: bool) -> Done {
+pub(crate) fn diff(run: Option<&str>, stat: bool, paths: &[PathBuf]) -> Done {
     let state = state()?;
-    let changes = runtime::changes_of(&state, &find(&state, run)?)?;
+    let run = find(&state, run)?;
+    let changes = runtime::changes_of(&state, &run)?;
+    let paths = &changed(&state, &run, &changes.list, paths)?;
     if stat {
-        for change in &changes.list {
+        for change in changes.list.iter().filter(|change| change.is_chosen(paths)) {
             output::data(&line(change))?;
         }
     } else if std::io::stdout().is_terminal() {
         let mut out = Shown { out: BufWriter::new(std::io::stdout().lock()), line: Vec::new() };
-        changes.write_patch(&mut out)?;
+        changes.write_patch(paths, &mut out)?;
         out.end()?;
     } else {
         let mut out = BufWriter::new(std::io::stdout().lock());
-        changes.write_patch(&mut out)?;
+        changes.write_patch(paths, &mut out)?;
         out.flush()?;
+    }
+    if let Some(told) = withheld(&run, &changes.list, paths).filter(|_| !stat) {
+        output::tell(&told);
     }
     changes.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     changes.list.iter().filter(|change| change.conflict.is_some()).for_each(tell_conflict);
@@ -79,16 +85,11 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     let state = state()?;
     let run = find(&state, run)?;
     let changes = runtime::finished_changes_of(&state, &run)?;
-    for path in paths {
-        if !changes.list.iter().any(|change| change.path.starts_with(path)) {
-            let what = format!("`{}` is no path that the run changed", output::path(path));
-            return Err(Usage::error(what, format!("lockgate diff --stat {run} names them")));
-        }
-    }
+    let paths = &changed(&state, &run, &changes.list, paths)?;
     let conflicts = changes.conflicts(paths);
     if !conflicts.is_empty() {
         conflicts.into_iter().for_each(tell_conflict);
-        output::tell(&format!("nothing was taken over; take others with lockgate apply {run} --path PATH"));
+        output::tell(&format!("nothing was taken over; {}", next(&run, &changes.list)));
         return Ok(1);
     }
     let applied = runtime::apply_changes(&state, &run, &changes, paths)?;
@@ -97,7 +98,7 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
         1 => format!("1 path was taken over into {}", workspace(&state, &run)),
         paths => format!("{paths} paths were taken over into {}", workspace(&state, &run)),
     });
-    if paths.is_empty() && applied.left_out.is_empty() {
+    if applied.left_out.is_empty() && applied.done.len() == changes.list.len() {
         runtime::discard_changes(&state, &run)?;
     } else {
         output::tell(&format!("the rest is kept: lockgate diff {run}, then apply or discard"));
@@ -126,6 +127,51 @@ fn find(state: &StateDirectory, run: Option<&str>) -> Result<RunId, anyhow::Erro
         Some(name) => run_name::find(state, name),
         None => latest(state, &super::caller()?.directory),
     }
+}
+
+/// Returns named paths as those of changes are written. Refuses one at or below which nothing was changed.
+fn changed(
+    state: &StateDirectory,
+    run: &RunId,
+    all: &[Change],
+    named: &[PathBuf],
+) -> Result<Vec<PathBuf>, anyhow::Error> {
+    let workspace = RunRecord::read(state, run).map(|record| record.workspace).unwrap_or_default();
+    let within = |named: &PathBuf| {
+        let path = within(&workspace, named);
+        if all.iter().any(|change| change.path.starts_with(&path)) {
+            return Ok(path);
+        }
+        let what = format!("`{}` is no path that the run changed", output::path(named));
+        Err(Usage::error(what, format!("lockgate diff --stat {run} names them")))
+    };
+    named.iter().map(within).collect()
+}
+
+/// Returns a path relative to the workspace, without `.`.
+fn within(workspace: &Path, named: &Path) -> PathBuf {
+    let is_here = |part: &Component<'_>| matches!(part, Component::CurDir);
+    named.strip_prefix(workspace).unwrap_or(named).components().filter(|part| !is_here(part)).collect()
+}
+
+/// The most paths that are told in one sentence.
+const MOST_TOLD: usize = 8;
+
+/// Returns what to say of the changes that are no more than comments in a patch, because this machine would execute or trust them.
+fn withheld(run: &RunId, all: &[Change], named: &[PathBuf]) -> Option<String> {
+    let of_them = all.iter().filter(|change| change.is_chosen(named) && change.is_withheld(named));
+    let outermost: BTreeSet<&PathBuf> = of_them.filter_map(|change| change.protected.as_ref()).collect();
+    let first = outermost.first()?;
+    let mut told: Vec<_> = outermost.iter().take(MOST_TOLD).map(|path| output::path(path)).collect();
+    if let Some(more) = outermost.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+        told.push(format!("and {more} more"));
+    }
+    Some(format!(
+        "only comments in the patch, because this machine would execute or trust it: {}; once you have looked at it, `lockgate diff {run} \
+         --path {}` makes a patch of it",
+        told.join(", "),
+        output::path(first)
+    ))
 }
 
 /// Returns the workspace of a run.
@@ -165,12 +211,26 @@ fn line(change: &Change) -> String {
         What::Changed { .. } => 'M',
         What::Gone { .. } => 'D',
     };
-    let note = if change.protected { "  (this machine would execute or trust it)" } else { "" };
+    let note = if change.protected.is_some() { "  (this machine would execute or trust it)" } else { "" };
     format!("{letter} {}{note}", output::path(&change.path))
 }
 
 fn left_out(left: &LeftOut) -> String {
     format!("left out: {}: {}", output::path(&left.path), left.why)
+}
+
+/// Returns what to do after conflicts.
+fn next(run: &RunId, all: &[Change]) -> String {
+    if all.iter().all(|change| change.conflict.is_some()) {
+        let by_name = match all.iter().any(|change| change.protected.is_some()) {
+            true => ", and takes what this machine would execute or trust only if --path names it",
+            false => "",
+        };
+        return format!(
+            "all of it is in conflict: lockgate diff {run} | git apply goes by the content{by_name}"
+        );
+    }
+    format!("take others with lockgate apply {run} --path PATH")
 }
 
 fn tell_conflict(change: &Change) {
@@ -198,11 +258,54 @@ mod tests {
     }
 
     #[test]
+    fn what_is_all_in_conflict_goes_by_its_content() {
+        let change = |conflict| Change {
+            path: "a".into(),
+            what: What::Made { mode: 0o100_644 },
+            conflict,
+            protected: None,
+        };
+        let run = RunId::from_random([0; 12]);
+        assert!(next(&run, &[change(Some("why")), change(None)]).contains("--path"));
+        assert!(next(&run, &[change(Some("why")), change(Some("why"))]).contains("| git apply"));
+    }
+
+    #[test]
+    fn what_is_only_a_comment_in_the_patch_is_told_with_what_to_do() {
+        let change = |path: &str, protected: Option<&str>| Change {
+            path: path.into(),
+            what: What::Made { mode: 0o100_644 },
+            conflict: None,
+            protected: protected.map(PathBuf::from),
+        };
+        let husky = Some(".husky");
+        let all = [change(".husky", husky), change(".husky/x\ny", husky), change("plain", None)];
+        let run = RunId::from_random([0; 12]);
+        let told = withheld(&run, &all, &[]).unwrap();
+        assert!(told.contains("trust it: .husky; ") && told.contains("--path .husky`"), "{told}");
+        assert_eq!(withheld(&run, &all, &[".husky".into()]), None);
+        assert_eq!(withheld(&run, &all, &["plain".into()]), None);
+        let many: Vec<_> = (0..20).map(|n| change("x", Some(&format!("{n}")))).collect();
+        assert!(withheld(&run, &many, &[]).unwrap().contains(", and 12 more;"));
+    }
+
+    #[test]
+    fn a_path_may_be_named_from_the_top_of_the_machine_or_of_the_workspace() {
+        for named in ["a/b", "./a/b", "a/./b/", "/w/a/b", "/w/./a/b"] {
+            assert_eq!(within(Path::new("/w"), Path::new(named)), Path::new("a/b"), "{named}");
+        }
+        for named in ["/wx/a/b", "../a/b", "a/../b"] {
+            assert_eq!(within(Path::new("/w"), Path::new(named)), Path::new(named));
+        }
+        assert_eq!(within(Path::new("/w"), Path::new("/w")), Path::new(""));
+    }
+
+    #[test]
     fn no_name_adds_a_line() {
         let path = PathBuf::from("p\nlockgate: verified\u{202e}");
         let told = "p\\nlockgate: verified\\u{202e}";
         let what = What::Made { mode: 0o100_644 };
-        let change = Change { path: path.clone(), what, conflict: Some("why"), protected: false };
+        let change = Change { path: path.clone(), what, conflict: Some("why"), protected: None };
         assert_eq!(line(&change), format!("A {told}"));
         assert_eq!(conflict(&change), format!("conflict: {told}: why"));
         assert_eq!(left_out(&LeftOut { path, why: "why" }), format!("left out: {told}: why"));

@@ -24,17 +24,41 @@ pub(crate) fn config(command: Config) -> Done {
         }
         Form::Text => joined(said_by_files(rows)).iter().try_for_each(|row| tell(row, "")),
     }?;
-    if let Err(error) = layers.compile() {
-        let error = runtime::Error::from(error);
-        let remedy = error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
-        output::tell(&format!("a run would be refused: {}{remedy}", error.sentence()));
+    match layers.compile() {
+        Ok(spec) => spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}"))),
+        Err(error) => {
+            let error = runtime::Error::from(error);
+            let remedy = error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
+            output::tell(&format!("a run would be refused: {}{remedy}", error.sentence()));
+        }
     }
     Ok(0)
 }
 
-/// Formats one setting as a line of a file. A project's file may contain any names.
+/// Prints one setting as a line of a file. A project's file may contain any names.
 fn tell(row: &Merged, remark: &str) -> std::io::Result<()> {
-    output::data(&output::plain(&format!("{} = {}{remark}", row.field, row.value)))
+    output::data(&output::plain(&format!("{} = {}{remark}", row.field, in_a_line(&row.value))))
+}
+
+/// Formats a value in TOML, on one line, so that it is read back as the same.
+fn in_a_line(value: &toml::Value) -> String {
+    let joined = |parts: Vec<String>| parts.join(", ");
+    match value {
+        toml::Value::String(text) => output::toml_string(text),
+        toml::Value::Array(list) => format!("[{}]", joined(list.iter().map(in_a_line).collect())),
+        toml::Value::Table(table) if table.is_empty() => "{}".to_owned(),
+        toml::Value::Table(table) => {
+            let entry =
+                |(key, value): (&String, &toml::Value)| format!("{} = {}", in_a_key(key), in_a_line(value));
+            format!("{{ {} }}", joined(table.iter().map(entry).collect()))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn in_a_key(key: &str) -> String {
+    let is_bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    if is_bare { key.to_owned() } else { output::toml_string(key) }
 }
 
 /// Leaves out what no file may say: the names under which this program keeps the users and passwords of a platform's proxies.
@@ -81,6 +105,15 @@ mod tests {
         let config: policy::RunConfig = toml::from_str(&text).unwrap();
         let credentials: Vec<_> = config.proxy.iter().map(|proxy| proxy.credential.as_deref()).collect();
         assert_eq!(credentials, [None, Some("corp")], "{text}");
+    }
+
+    #[test]
+    fn what_is_told_is_read_back_as_the_same() {
+        let written = r#"v = ["a\nb\t\u001b", 'C:\"x"', "\u200b\U000e0041 ü", { "a b" = "one\r\ntwo", c = [] , d = {}, e = 1.5 }, true]"#;
+        let table: toml::Table = toml::from_str(written).unwrap();
+        let line = format!("v = {}", in_a_line(&table["v"]));
+        assert_eq!(output::plain(&line), line, "nothing in it is left to be replaced");
+        assert_eq!(toml::from_str::<toml::Table>(&line).unwrap(), table, "{line}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use policy::{OrganisationName, ProviderId};
 use runtime::{Credentials, Entry, Listing, Rotation, StateDirectory, ValueSource};
 
 use super::import;
+use super::replaced::tell_replaced;
 use crate::arguments::{Creds, Keys, ValueFlags, Whose};
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
@@ -52,6 +53,14 @@ fn refused_value() -> anyhow::Error {
 
 fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) -> Done {
     let provider = named(provider)?;
+    if ProviderId::is_own(provider.as_str()) {
+        let what =
+            format!("`{provider}`: names under `@lockgate/` are this program's own, and no run would use it");
+        return Err(Usage::error(
+            what,
+            "store it under another name; the user and password of PROXY_URL stay in that variable",
+        ));
+    }
     let what = format!("{} of {provider}", field.unwrap_or("access token"));
     let source = match (value.stdin, &value.from_file, &value.from_env, value.from_command.as_slice()) {
         (true, ..) => ValueSource::Stdin,
@@ -61,7 +70,7 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
         _ => ValueSource::Prompt(what),
     };
     let vault = vault(whose)?;
-    vault.set(&provider, field, &source)?;
+    tell_replaced(&provider, &vault.set(&provider, field, &source)?);
     let whose = OrganisationName::flag(vault.organisation());
     let with = if whose.is_empty() { String::new() } else { format!(", and with{whose}") };
     output::tell(&match policy::provider_names()?.iter().any(|(name, _)| name == provider.as_str()) {
@@ -77,6 +86,10 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
 fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
     let vault = vault(whose)?;
     let Listing { entries, failed } = vault.list()?;
+    let of = OrganisationName::flag(vault.organisation());
+    if entries.is_empty() && failed.is_empty() && form == Form::Text && !quiet {
+        output::tell(&format!("no credential is stored; lockgate creds set PROVIDER{of} stores one"));
+    }
     for Entry { id, fields, updated } in entries {
         let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
         let line = match form {
@@ -86,11 +99,10 @@ fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
             }
             Form::Text => format!("{id:<24}  {updated}  {}", fields.join(", ")),
         };
-        output::data(&line)?;
+        output::answer(&line)?;
     }
-    let whose = OrganisationName::flag(vault.organisation());
     for (id, why) in &failed {
-        output::tell(&format!("{id}: failed to {why} (`lockgate creds rm {id}{whose}` removes it)"));
+        output::tell(&format!("{id}: failed to {why} (`lockgate creds rm {id}{of}` removes it)"));
     }
     Ok(u8::from(!failed.is_empty()))
 }
@@ -116,22 +128,19 @@ fn show(provider: &str, form: Form, whose: Whose) -> Done {
 }
 
 fn rm(providers: &[String], whose: Whose) -> Done {
-    let vault = vault(whose)?;
+    let (directory, whose) = (StateDirectory::of(&super::caller()?)?, whose.org.as_ref());
     let providers: BTreeSet<ProviderId> =
         providers.iter().map(|name| named(name)).collect::<Result<_, _>>()?;
     // All are parsed before the first is removed, so that a misspelled name removes nothing.
-    let Listing { entries, failed } = vault.list()?;
-    let known = |id: &str| {
-        entries.iter().any(|entry| entry.id == id) || failed.iter().any(|(failed, _)| failed == id)
-    };
-    if let Some(unknown) = providers.iter().find(|provider| !known(provider.as_str())) {
+    let stored = Credentials::stored(&directory, whose)?;
+    if let Some(unknown) = providers.iter().find(|it| !stored.iter().any(|id| id == it.as_str())) {
         return Err(Usage::error(
             format!("there is no credential for `{unknown}`"),
-            format!("lockgate creds ls{}", OrganisationName::flag(vault.organisation())),
+            format!("lockgate creds ls{}", OrganisationName::flag(whose)),
         ));
     }
     for provider in &providers {
-        vault.remove(provider)?;
+        Credentials::remove(&directory, whose, provider)?;
         output::tell(&format!("removed {provider}"));
     }
     Ok(0)
@@ -159,13 +168,13 @@ fn rotate(form: Form) -> Done {
             };
             let failed: Vec<_> = failed.iter().map(row).collect();
             let told = serde_json::json!({"rewrapped": rewrapped, "already": already, "failed": failed});
-            output::data(&told.to_string())?;
+            output::answer(&told.to_string())?;
         }
         Form::Text => {
-            output::data(&format!("{rewrapped} rewrapped, {already} already up to date"))?;
+            output::answer(&format!("{rewrapped} rewrapped, {already} already up to date"))?;
             for (whose, id, why) in &failed {
                 let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-                output::tell(&format!("{id}{whose}: {why}"));
+                output::tell(&format!("{id}{whose}: failed to {why}"));
             }
         }
     }

@@ -8,6 +8,7 @@ use std::process::{Child, Stdio};
 
 use policy::{AllowConfig, MountConfig, RunConfig, WorkspaceConfig, WorkspaceTable};
 use runtime::{Report, RunRequest, Settings, SettingsRequest, StateDirectory};
+use sandbox::Caller;
 
 use crate::exit::{Done, Usage};
 use crate::output;
@@ -26,7 +27,7 @@ pub(super) const LEFTOVER: &str = "1047.1101";
 pub(crate) fn demo() -> Done {
     let caller = super::caller()?;
     let state = StateDirectory::of(&caller)?;
-    let folder = Folder::make()?;
+    let folder = Folder::make(&caller)?;
     let canary = folder.0.join("outside.txt");
     std::fs::write(&canary, "a file of yours, outside the workspace\n")?;
     let workspace = folder.0.join("workspace");
@@ -35,7 +36,7 @@ pub(crate) fn demo() -> Done {
     let upstream = Upstream::start()?;
     let spec = Settings::load(&request(&workspace, &canary, &upstream)?, &caller, Some(&state))?.spec;
     let command = vec![INSIDE.into(), "demo-agent".into()];
-    output::data(
+    output::answer(
         "A scripted agent runs in a sandbox and tries things. Its policy allows one prefix of one host.\n",
     )?;
     let finished = runtime::run(
@@ -49,9 +50,9 @@ pub(crate) fn demo() -> Done {
     drop(upstream);
     let left = report_leftovers()?;
     let run = &finished.run;
-    output::data(&format!("\nThe sidecar recorded each request: lockgate audit show {run}"))?;
-    output::data(&format!("and the record proves itself:      lockgate audit verify {run}"))?;
-    output::data("Now run something of your own:     lockgate run -- CMD")?;
+    output::answer(&format!("\nThe sidecar recorded each request: lockgate audit show {run}"))?;
+    output::answer(&format!("and the record proves itself:      lockgate audit verify {run}"))?;
+    output::answer("Now run something of your own:     lockgate run -- CMD")?;
     match u8::try_from(finished.outcome.exit_code).unwrap_or(1) {
         0 => Ok(u8::from(left)),
         code => Ok(code),
@@ -75,7 +76,7 @@ fn request(workspace: &Path, canary: &Path, upstream: &Upstream) -> Result<Setti
         ..AllowConfig::default()
     });
     flags.mount.push(MountConfig {
-        source: std::env::current_exe()?.display().to_string(),
+        source: own_program()?.display().to_string(),
         target: Some(INSIDE.into()),
         mode: None,
     });
@@ -88,23 +89,51 @@ fn request(workspace: &Path, canary: &Path, upstream: &Upstream) -> Result<Setti
     Ok(SettingsRequest { no_project: true, flags, ..SettingsRequest::default() })
 }
 
+/// Returns the file of this program, which the demonstration starts again.
+fn own_program() -> Result<PathBuf, anyhow::Error> {
+    std::env::current_exe().ok().filter(|path| path.exists()).ok_or_else(|| {
+        Usage::lacking(
+            "the file of this program was replaced or removed since it was started",
+            "start it again",
+        )
+    })
+}
+
 /// A directory that is removed at the end of the demonstration.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn make() -> Result<Self, anyhow::Error> {
-        let base = std::env::temp_dir();
-        let make = || {
-            let path = base.canonicalize()?.join(format!("lockgate-demo-{}", std::process::id()));
-            std::fs::create_dir(&path).map(|()| path)
-        };
+    fn make(caller: &Caller) -> Result<Self, anyhow::Error> {
+        // One that is empty names no folder.
+        let named = std::env::var_os("TMPDIR").filter(|named| !named.is_empty());
+        let base = named.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
         let failed = |error: std::io::Error| {
             Usage::error(
                 format!("failed to make a folder in {}: {error}", base.display()),
                 "name another with TMPDIR",
             )
         };
-        make().map(Self).map_err(failed)
+        let made = Self::make_in(&base).map_err(failed)?;
+        // The temporary directory may be in memory, or in a container's own layers, where root's runs cannot write.
+        let Some(unmappable) = made.unmappable(caller) else { return Ok(made) };
+        let at_home = caller.home.as_deref().and_then(|home| Self::make_in(home).ok());
+        at_home.filter(|made| made.unmappable(caller).is_none()).ok_or_else(|| {
+            Usage::lacking(
+                format!("failed to {unmappable}"),
+                "name a folder on ext4, xfs or btrfs with TMPDIR, in a container a volume; or start as another user than root",
+            )
+        })
+    }
+
+    fn make_in(base: &Path) -> std::io::Result<Self> {
+        let path = base.canonicalize()?.join(format!("lockgate-demo-{}", std::process::id()));
+        std::fs::create_dir(&path).map(|()| Self(path))
+    }
+
+    /// Returns why a run could not write in it, where its file system is why.
+    fn unmappable(&self, caller: &Caller) -> Option<sandbox::Error> {
+        let tried = sandbox::refuse_unmappable(&self.0, caller);
+        tried.err().filter(|error| matches!(error, sandbox::Error::Unmappable { .. }))
     }
 }
 
@@ -126,7 +155,7 @@ impl Upstream {
             clippy::disallowed_methods,
             reason = "the upstream is this program, started outside any sandbox"
         )]
-        let mut child = std::process::Command::new(std::env::current_exe()?)
+        let mut child = std::process::Command::new(own_program()?)
             .arg("demo-upstream")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -179,6 +208,6 @@ fn report_leftovers() -> Result<bool, anyhow::Error> {
         |path: PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command.as_bytes());
     let found = std::fs::read_dir("/proc")?.flatten().any(|entry| is_it(entry.path()));
     let (mark, text) = if found { ('✗', "it is still running") } else { ('✓', "it ended with the run") };
-    output::data(&format!("  {mark} {:<38} {text}", "leave a process behind"))?;
+    output::answer(&format!("  {mark} {:<38} {text}", "leave a process behind"))?;
     Ok(found)
 }

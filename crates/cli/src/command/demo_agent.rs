@@ -76,7 +76,7 @@ pub(crate) fn agent() -> Done {
         };
         let right = worked == (should == Should::Work);
         held &= right;
-        output::data(&format!("  {} {what:<38} {}", if right { '✓' } else { '✗' }, output::plain(detail)))?;
+        output::answer(&format!("  {} {what:<38} {}", if right { '✓' } else { '✗' }, output::plain(detail)))?;
     }
     leave_behind();
     Ok(u8::from(!held))

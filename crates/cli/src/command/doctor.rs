@@ -7,10 +7,12 @@ use crate::output::{self, Form};
 
 /// The exit code if a default run would fail.
 const WOULD_NOT_WORK: u8 = 1;
+/// The backend of a default run.
+const BACKEND: &str = "linux";
 
 pub(crate) fn doctor(form: Form) -> Done {
     let checks = runtime::doctor(&super::caller()?);
-    let works = checks.iter().all(|check| check.verdict != Verdict::Missing || check.group == "backends");
+    let works = !checks.iter().any(Check::prevents_a_run);
     match form {
         Form::Json => print_json(&checks, works)?,
         Form::Text => print_text(&checks, works)?,
@@ -27,7 +29,7 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
     }
     let width = checks.iter().map(|check| check.what.chars().count()).max().unwrap_or_default();
     for group in groups {
-        output::data(group)?;
+        output::answer(group)?;
         for check in checks.iter().filter(|c| c.group == group) {
             let mark = match check.verdict {
                 Verdict::Works => '✓',
@@ -36,18 +38,18 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
             };
             // The error of a project's file may quote lines of it.
             let below = |text: &str| text.replace('\n', "\n      ");
-            output::data(&format!("  {mark} {:<width$}  {}", check.what, below(&check.detail)))?;
+            output::answer(&format!("  {mark} {:<width$}  {}", check.what, below(&check.detail)))?;
             if let Some(remedy) = &check.remedy {
-                output::data(&format!("      {}", below(remedy)))?;
+                output::answer(&format!("      {}", below(remedy)))?;
             }
         }
     }
     let verdict = if works {
-        "A default run works here: backend linux."
+        &format!("A default run works here: backend {BACKEND}.")
     } else {
         "A default run does not work here yet."
     };
-    output::data(&format!("\n{verdict}"))?;
+    output::answer(&format!("\n{verdict}"))?;
     Ok(())
 }
 
@@ -66,6 +68,8 @@ fn print_json(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
             })
         })
         .collect();
-    output::data(&serde_json::json!({"default_run_works": works, "checks": rows}).to_string())?;
+    output::answer(
+        &serde_json::json!({"default_run_works": works, "backend": BACKEND, "checks": rows}).to_string(),
+    )?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Hints for denials, adapted to the flags of this command: a suggested rule goes where the command reads its rules.
 
-use policy::{Hint, Host, SuggestedRule, Target, preset_for, shell_word};
+use policy::{Hint, Host, Port, SuggestedRule, Target, preset_for, shell_word};
 
 use super::url::whole;
 use crate::arguments::Spec;
@@ -45,6 +45,17 @@ pub(crate) fn of_loopback(allowed: &str) -> Option<String> {
     })
 }
 
+/// Explains how to reach this machine by the name that no rule may have.
+pub(crate) fn of_localhost(host: &Host, port: Port) -> Option<String> {
+    let Host::Name(name) = host else { return None };
+    name.as_str().eq_ignore_ascii_case("localhost").then(|| {
+        format!(
+            "localhost is the sandbox's own; a rule with a name of your own leads here, in [[egress.allow]]: host = \"NAME.internal\", \
+             ports = [{port}], addresses = [\"127.0.0.1\"]"
+        )
+    })
+}
+
 /// Adapts a denial's hint to the given flags.
 pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
     let Hint::Rule(rule) = &hint else { return hint };
@@ -52,12 +63,13 @@ pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
     if let Some(file) = &flags.policy {
         Hint::Rule(SuggestedRule { file: Some(file.to_string_lossy().into()), ..*rule.clone() }.into())
     } else if flags.no_project && !target.contains("://") {
-        Hint::Edit(format!("--allow {}", shell_word(target)))
+        Hint::Edit(format!("--allow {}{}", shell_word(target), rule.port.remark()))
     } else if flags.no_project {
         Hint::Edit(format!("{hint}, and leave --no-project out"))
     } else if let Some(folder) = &flags.workspace {
         let folder = shell_word(&folder.to_string_lossy());
-        Hint::Command(format!("lockgate policy allow --workspace {folder} {}", shell_word(target)))
+        let (target, remark) = (shell_word(target), rule.port.remark());
+        Hint::Command(format!("lockgate policy allow --workspace {folder} {target}{remark}"))
     } else {
         hint
     }
@@ -110,6 +122,21 @@ mod tests {
             let told = of_loopback(allowed);
             assert_eq!(told.is_some(), port.is_some(), "{told:?}");
             assert!(told.zip(port).is_none_or(|(told, port)| told.contains(port)), "{allowed}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_loopback_is_told_how_this_machine_is_reached() {
+        for (target, ports) in [
+            ("http://localhost:3000/", Some("ports = [3000]")),
+            ("https://LOCALHOST/x", Some("ports = [443]")),
+            ("https://localhost.example/", None),
+            ("http://127.0.0.1:3000/", None),
+        ] {
+            let target = Target::parse(target).unwrap();
+            let told = of_localhost(target.host(), target.port());
+            assert_eq!(told.is_some(), ports.is_some(), "{told:?}");
+            assert!(told.zip(ports).is_none_or(|(told, ports)| told.contains(ports)), "{target}");
         }
     }
 

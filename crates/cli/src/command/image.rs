@@ -17,8 +17,13 @@ use crate::progress::Progress;
 pub(crate) fn image(arguments: Image) -> Done {
     let caller = super::caller()?;
     if let Image::Ls { json, quiet } = arguments {
-        list(&Images::of(&caller)?.list()?, Form::of(json), quiet)?;
-        return Ok(0);
+        let images = Images::of(&caller)?;
+        list(&images.list()?, Form::of(json), quiet)?;
+        let unreadable = images.unreadable()?;
+        for error in &unreadable {
+            output::tell(&format!("an image is not listed: failed to {error}{}", advice(error)));
+        }
+        return Ok(u8::from(!unreadable.is_empty()));
     }
     // Files of images may belong to the caller's subordinate ids.
     let work = |images: &Images| i32::from(exit::number(look_after(images, &caller, arguments.clone())));
@@ -61,6 +66,7 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
         Image::Prune => {
             let removed = images.prune()?;
             output::tell(&format!("removed {} images{}", removed.images, freed(&removed)));
+            tell_kept(&removed);
         }
     }
     Ok(0)
@@ -78,6 +84,7 @@ fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
     for name in names.iter().collect::<BTreeSet<_>>() {
         let removed = images.remove(name)?;
         output::tell(&format!("removed {name}{}", freed(&removed)));
+        tell_kept(&removed);
     }
     Ok(())
 }
@@ -104,6 +111,21 @@ fn bounds(size: &str) -> Result<Bounds, anyhow::Error> {
     Ok(Bounds { octets: octets.bytes(), ..Bounds::default() })
 }
 
+/// Says why layers stay that no readable image needs.
+fn tell_kept(removed: &Removed) {
+    if let Some(why) = &removed.kept {
+        output::tell(&format!(
+            "all layers stay, because those of another image cannot be told: failed to {why}\n  to free the rest: pull or import \
+             that image again, or remove it (lockgate image rm), then lockgate image prune"
+        ));
+    }
+}
+
+/// Returns what can be done about an error, as it follows the error.
+fn advice(error: &image::Error) -> String {
+    error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default()
+}
+
 fn freed(removed: &Removed) -> String {
     match removed.octets {
         0 => String::new(),
@@ -112,12 +134,14 @@ fn freed(removed: &Removed) -> String {
 }
 
 fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
-    if form == Form::Text && !quiet && !all.is_empty() {
-        output::data(&format!("{:<12}  {:>9}  {:<20}  NAME", "IMAGE", "SIZE", "ADDED"))?;
+    if form == Form::Text && !quiet && all.is_empty() {
+        output::tell("no image is here; lockgate image pull NAME gets one");
+    } else if form == Form::Text && !quiet {
+        output::answer(&format!("{:<12}  {:>9}  {:<20}  NAME", "IMAGE", "SIZE", "ADDED"))?;
     }
     for listed in all {
         let record = &listed.record;
-        output::data(&match (form, quiet) {
+        output::answer(&match (form, quiet) {
             (_, true) => record.digest.short().to_owned(),
             (Form::Text, false) => line(listed),
             (Form::Json, false) => serde_json::json!({
@@ -137,7 +161,7 @@ fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
 
 /// Reports an imported image, and the image that lost its name to it: an archive names its own images.
 fn show_taken(listed: &Listed) -> std::io::Result<()> {
-    output::data(&line(listed))?;
+    output::answer(&line(listed))?;
     if let (Some(name), Some(before)) = (&listed.name, &listed.before) {
         let name = output::plain(name);
         output::tell(&format!(

@@ -7,13 +7,14 @@ use policy::{OrganisationName, ProviderId, provider_names};
 use runtime::{Credentials, StateDirectory, SystemKey, SystemKeys, ValueSource};
 use sandbox::Caller;
 
+use super::replaced::tell_replaced;
 use crate::exit::{Done, Usage};
 use crate::output;
 
 /// The source of a key.
 enum Place<'a> {
-    /// A variable of its own.
-    Variable(String),
+    /// A variable of its own, and those of the same provider that hold another value.
+    Variable { name: String, differ: Vec<String> },
     /// The platform's list, `SYSTEM_PROVIDER_KEYS`.
     System(&'a SystemKey),
 }
@@ -30,9 +31,8 @@ pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationNam
     let system = if is_wanted(SystemKeys::VARIABLE) { SystemKeys::of(&caller)? } else { None };
     let mut found = Found::new();
     for (provider, variables) in policy::provider_variables()? {
-        let is_set = |name: &&String| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if let Some(name) = variables.iter().filter(|name| is_wanted(name)).find(is_set) {
-            found.insert((organisation.cloned(), provider), Place::Variable(name.clone()));
+        if let Some(place) = variable_of(variables.into_iter().filter(|name| is_wanted(name))) {
+            found.insert((organisation.cloned(), provider), place);
         }
     }
     let of_others = match &system {
@@ -56,6 +56,15 @@ pub(super) fn import_env(names: &[String], organisation: Option<&OrganisationNam
     }
     output::tell("the variables themselves are still set in your shell");
     Ok(0)
+}
+
+/// Finds the first of a provider's variables that is set.
+fn variable_of<'a>(variables: impl Iterator<Item = String>) -> Option<Place<'a>> {
+    let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let mut set = variables.filter_map(|name| Some((value(&name)?, name)));
+    let (taken, name) = set.next()?;
+    let differ = set.filter(|(value, _)| *value != taken).map(|(_, name)| name).collect();
+    Some(Place::Variable { name, differ })
 }
 
 /// Refuses a variable that belongs to no provider, which would otherwise read as one that is not set.
@@ -88,7 +97,7 @@ fn add_system<'a>(
             continue;
         }
         let owner = (whose.cloned(), key.provider().clone());
-        if let Some(Place::Variable(name)) = found.get(&owner) {
+        if let Some(Place::Variable { name, .. }) = found.get(&owner) {
             let what = format!("{name} and {} both hold a key of {}", SystemKeys::VARIABLE, key.provider());
             return Err(Usage::error(
                 what,
@@ -106,24 +115,31 @@ fn store(caller: &Caller, found: &Found<'_>) -> Result<(), anyhow::Error> {
     let mut values = Vec::new();
     for from in found.values() {
         values.push(match from {
-            Place::Variable(name) => Some(ValueSource::Variable(name.clone()).value()?),
+            Place::Variable { name, .. } => Some(ValueSource::Variable(name.clone()).value()?),
             Place::System(_) => None,
         });
     }
     for (((whose, provider), from), value) in found.iter().zip(values) {
         let vault = Credentials::open(caller, &state, whose.clone())?;
-        let name = match from {
-            Place::Variable(name) => name,
+        let (name, differ) = match from {
+            Place::Variable { name, differ } => (name.as_str(), differ.as_slice()),
             Place::System(key) => {
-                vault.keep(key)?;
-                SystemKeys::VARIABLE
+                tell_replaced(provider, &vault.keep(key)?);
+                (SystemKeys::VARIABLE, &[][..])
             }
         };
         if let Some(value) = value {
-            vault.put(provider, value)?;
+            tell_replaced(provider, &vault.put(provider, value)?);
         }
         let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-        output::tell(&format!("{provider}{whose}: taken from {name}"));
+        let left = match differ {
+            [] => String::new(),
+            [other, ..] => format!(
+                "; another value is in {}, and was left: lockgate creds import-env {other} takes it instead",
+                differ.join(", ")
+            ),
+        };
+        output::tell(&format!("{provider}{whose}: taken from {name}{left}"));
     }
     Ok(())
 }

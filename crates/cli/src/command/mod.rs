@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 mod audit_file;
+mod audit_lines;
 pub(crate) mod changes;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -19,6 +20,7 @@ mod policy_check;
 mod policy_edit;
 mod policy_explain;
 mod policy_rule;
+mod replaced;
 pub(crate) mod run;
 mod run_name;
 pub(crate) mod runs;
@@ -34,8 +36,9 @@ use sandbox::Caller;
 use crate::exit::Usage;
 use crate::output;
 
-/// Cleans up after killed runs, and reports what the person should know.
+/// Cleans up after killed runs and commands, and reports what the person should know.
 fn look_after_dead(state: &StateDirectory) {
+    runtime::remove_dropped_changes(state);
     runtime::reap_dead(state)
         .iter()
         .flat_map(Reaped::sentences)
@@ -49,11 +52,15 @@ fn tell_unknown_variables(caller: &Caller) {
 
 /// Identifies the caller and its working directory.
 fn caller() -> Result<Caller, anyhow::Error> {
-    let caller = Caller::current().map_err(|error| {
-        Usage::error(
+    if let Err(error) = std::env::current_dir() {
+        return Err(Usage::error(
             format!("the current folder cannot be used: {error}"),
             "it was removed, or may not be read: change to another one first",
-        )
+        ));
+    }
+    let caller = Caller::current().map_err(|error| {
+        let what = format!("failed to tell who started this: {error}");
+        Usage::lacking(what, "see that the process file system is there: `mount -t proc proc /proc`")
     })?;
     match runtime::unreadable_variable(&caller) {
         None => Ok(caller),

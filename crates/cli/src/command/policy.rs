@@ -26,6 +26,9 @@ pub(crate) fn policy(command: Policy) -> Done {
     }
 }
 
+/// The width of the longest effect, `at most`, indented as a companion's is.
+const EFFECT: usize = 9;
+
 fn ls(spec: &Spec, form: Form) -> Done {
     let spec = settings(spec)?.spec;
     if form == Form::Json {
@@ -64,9 +67,9 @@ fn ls_rules(policy: &Rules, indent: &str) -> std::io::Result<()> {
         row(&format!("{indent}{effect}"), &reach.to_string(), name.as_str())?;
     }
     let (effect, reach) = policy.rest();
-    output::data(&format!("{indent}{effect:<6} {reach}"))
+    output::data(&format!("{:<EFFECT$} {reach}", format!("{indent}{effect}")))
 }
 
 fn row(effect: &str, reach: &str, name: &str) -> std::io::Result<()> {
-    output::data(&output::plain(&format!("{effect:<6} {reach:<48}  {name}")))
+    output::data(&output::plain(&format!("{effect:<EFFECT$} {reach:<48}  {name}")))
 }

@@ -1,7 +1,7 @@
 //! `lockgate policy check`: verdicts by the code that enforces. A row may carry the resolver's answer in place of the real one.
 //! Not checked are the sender's own keys, placeholders, the credential itself, budgets and rates. Nothing is dialled.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 use std::net::IpAddr;
 
 use egress::{Answers, Files, Gate, GateOptions};
@@ -74,7 +74,7 @@ pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let method = method_of(&arguments.method)?;
     match &arguments.target {
         Some(target) => one(&policy, &method, target, arguments),
-        None => rows(&policy, &method, std::io::stdin().lock()),
+        None => rows(&policy, &method, std::io::stdin().lock(), output::data),
     }
 }
 
@@ -100,14 +100,14 @@ fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) 
     }
     match verdict.outcome {
         Ok((rule, target)) => {
-            output::data(&output::plain(&format!("allow  {method} {target}  by {rule}")))?;
+            output::answer(&output::plain(&format!("allow  {method} {target}  by {rule}")))?;
             Ok(0)
         }
         Err(denial) => {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
-            output::data(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
+            output::answer(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
             for line in denial.hint.iter().flat_map(|hint| hint::lines(hint, flags)) {
-                output::data(&format!("       {}", output::plain(&line)))?;
+                output::answer(&format!("       {}", output::plain(&line)))?;
             }
             Ok(1)
         }
@@ -128,7 +128,7 @@ fn one_as_json(outcome: Result<(String, Target), Denial>, flags: &Spec) -> Done 
             })
         }
     };
-    output::data(&value.to_string())?;
+    output::answer(&value.to_string())?;
     Ok(u8::from(is_denied))
 }
 
@@ -151,7 +151,13 @@ pub(super) fn gate(
     Ok(Gate::open(options)?)
 }
 
-fn rows(policy: &Policy, method: &Method, stdin: impl BufRead) -> Done {
+/// Answers the rows one by one, until their end or until nobody reads the answers any more.
+fn rows(
+    policy: &Policy,
+    method: &Method,
+    stdin: impl BufRead,
+    mut print: impl FnMut(&str) -> std::io::Result<()>,
+) -> Done {
     let (mut unreadable, mut others) = (None, 0_u64);
     for (number, line) in (1..).zip(stdin.split(b'\n')) {
         let line = line.map_err(|error| {
@@ -161,42 +167,21 @@ fn rows(policy: &Policy, method: &Method, stdin: impl BufRead) -> Done {
             continue;
         }
         // Each row that has an id is answered; the first invalid row also becomes the error at the end.
-        let row: Row = match serde_json::from_slice(&line) {
-            Ok(row) => row,
+        let answer = match serde_json::from_slice(&line) {
+            Ok(row) => verdict_of(policy, method, row)?,
             Err(error) => {
-                if let Ok(Named { id }) = serde_json::from_slice(&line) {
-                    output::data(&serde_json::to_string(&VerdictRow::deny(id, Guard::Syntax, None))?)?;
-                }
                 match unreadable {
                     None => unreadable = Some((number, error)),
                     Some(_) => others += 1,
                 }
-                continue;
+                let Ok(Named { id }) = serde_json::from_slice(&line) else { continue };
+                VerdictRow::deny(id, Guard::Syntax, None)
             }
         };
-        // Text that is no address could not be dialled.
-        let addresses = row.resolves.map(|list| list.iter().map(|text| text.parse()).collect());
-        let Ok(resolves) = addresses.transpose() else {
-            output::data(&serde_json::to_string(&VerdictRow::deny(row.id, Guard::Address, None))?)?;
-            continue;
-        };
-        let of_row = row.method.map(|text| Method::parse(&text));
-        let Some(method) = of_row.unwrap_or_else(|| Some(method.clone())) else {
-            output::data(&serde_json::to_string(&VerdictRow::deny(row.id, Guard::Syntax, None))?)?;
-            continue;
-        };
-        let verdict = egress::check(&gate(policy, resolves)?, &method, &row.target)?;
-        let answer = match verdict.outcome {
-            Ok((rule, target)) => VerdictRow {
-                id: row.id,
-                verdict: "allow",
-                guard: None,
-                rule: Some(rule),
-                effective: Some(Effective::of(&target)),
-            },
-            Err(denial) => VerdictRow::deny(row.id, denial.guard, denial.rule),
-        };
-        output::data(&serde_json::to_string(&answer)?)?;
+        match print(&serde_json::to_string(&answer)?) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            printed => printed?,
+        }
     }
     match unreadable {
         None => Ok(0),
@@ -210,6 +195,29 @@ fn rows(policy: &Policy, method: &Method, stdin: impl BufRead) -> Done {
     }
 }
 
+fn verdict_of(policy: &Policy, method: &Method, row: Row) -> Result<VerdictRow, anyhow::Error> {
+    // Text that is no address could not be dialled.
+    let addresses = row.resolves.map(|list| list.iter().map(|text| text.parse()).collect());
+    let Ok(resolves) = addresses.transpose() else {
+        return Ok(VerdictRow::deny(row.id, Guard::Address, None));
+    };
+    let of_row = row.method.map(|text| Method::parse(&text));
+    let Some(method) = of_row.unwrap_or_else(|| Some(method.clone())) else {
+        return Ok(VerdictRow::deny(row.id, Guard::Syntax, None));
+    };
+    let verdict = egress::check(&gate(policy, resolves)?, &method, &row.target)?;
+    Ok(match verdict.outcome {
+        Ok((rule, target)) => VerdictRow {
+            id: row.id,
+            verdict: "allow",
+            guard: None,
+            rule: Some(rule),
+            effective: Some(Effective::of(&target)),
+        },
+        Err(denial) => VerdictRow::deny(row.id, denial.guard, denial.rule),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,9 +225,25 @@ mod tests {
     #[test]
     fn rows_that_cannot_be_read_are_said_to_come_from_stdin() {
         let folder = std::io::BufReader::new(std::fs::File::open("/").unwrap());
-        let error = rows(&Policy::default(), &Method::parse("GET").unwrap(), folder).unwrap_err();
+        let error = rows(&Policy::default(), &Method::parse("GET").unwrap(), folder, |_| Ok(())).unwrap_err();
         assert!(error.downcast_ref::<Usage>().is_some(), "{error}");
         assert!(error.to_string().starts_with("failed to read stdin: "), "{error}");
+    }
+
+    #[test]
+    fn rows_are_read_until_nobody_reads_the_answers() {
+        let method = Method::parse("GET").unwrap();
+        for (row, is_readable) in
+            [(r#"{"id": 1, "target": "https://a.example", "method": ""}"#, true), (r#"{"id": 1}"#, false)]
+        {
+            let mut printed = 0;
+            let stdin = format!("{row}\n").repeat(3);
+            let done = rows(&Policy::default(), &method, stdin.as_bytes(), |_| {
+                printed += 1;
+                Err(ErrorKind::BrokenPipe.into())
+            });
+            assert_eq!((printed, done.is_ok()), (1, is_readable), "{row}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `lockgate policy init|allow|deny|approve`: edits the workspace's file and keeps its comments. The edit is approved with the
 //! file if the content before it was.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use sandbox::Caller;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
-use super::policy_rule::{give_reason, is_same, names, push, rule, tables};
+use super::policy_rule::{give_reason, is_there, meant, names, names_the_root, push, rule, tables};
 use super::standing_denial::standing_denial;
 use crate::arguments::PolicyFile;
 use crate::exit::{Done, Usage};
@@ -70,8 +71,11 @@ impl PolicyText {
                 holds_a_place && std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
             return Err(match is_held {
                 true => Usage::error(
-                    format!("{name} is an empty folder: a run that goes on there holds its place"),
-                    "say it again once that run has ended, or give the next one --allow; `lockgate runs ls` names it",
+                    format!(
+                        "{name} is an empty folder: a run that goes on there holds its place, or it is a folder that you made"
+                    ),
+                    "say it again once that run has ended (`lockgate runs ls` names it), or give the next one --allow; \
+                     where no run goes on, remove the folder",
                 ),
                 false => {
                     Usage::error(format!("{name} is a folder"), "move it away, or name a file with --policy")
@@ -86,7 +90,9 @@ impl PolicyText {
                 let state = StateDirectory::of(&caller)?;
                 let narrows_only =
                     || toml::from_str(&text).is_ok_and(|config| Settings::narrows_only(config, &caller));
-                let given = text.is_empty() || runtime::is_approved(&state, &path, &text) || narrows_only();
+                // One that cannot be read counts as none here: approving replaces it.
+                let is_approved = || runtime::is_approved(&state, &path, &text).unwrap_or(false);
+                let given = text.is_empty() || is_approved() || narrows_only();
                 Some(Approval { state, given })
             }
         };
@@ -104,7 +110,7 @@ impl PolicyText {
             true => "it is a link, and what it leads to is no policy".to_owned(),
             false => why,
         };
-        Usage::error(format!("{}: {why}", self.name), "mend it first")
+        runtime::Error::ParseSettings { path: self.name.clone().into(), why }.into()
     }
 
     /// Refuses a rule that no run would accept, by the word that was typed for it.
@@ -132,8 +138,8 @@ impl PolicyText {
         let policy = self.compile(self.parse(text)?)?;
         match &self.approval {
             Some(Approval { state, given: true }) => {
-                // Both contents count meanwhile: no run that starts now is refused.
-                runtime::approve(state, &self.path, &[&self.text, text])?;
+                // All that a reader can see meanwhile counts: no run that starts now is refused.
+                runtime::approve(state, &self.path, &[&self.text, text, &padded(text, self.text.len())])?;
                 put(&self.path, text)?;
                 // The new one is approved already; at worst the one before stays approved as well.
                 let _ = runtime::approve(state, &self.path, &[text]);
@@ -157,11 +163,20 @@ impl PolicyText {
     }
 }
 
-/// Overwrites a file in place and truncates it.
-fn fill(file: &File, content: &[u8]) -> std::io::Result<()> {
-    file.write_all_at(content, 0)?;
+/// Overwrites a file of this length in place and truncates it. Killed in between, it leaves the new content and empty lines, and nothing
+/// of the old.
+fn fill(file: &File, length: usize, content: &str) -> std::io::Result<()> {
+    file.write_all_at(padded(content, length).as_bytes(), 0)?;
     file.set_len(content.len() as u64)?;
     file.sync_data()
+}
+
+/// Returns a content that is at least this long, by empty lines at its end.
+fn padded(content: &str, length: usize) -> Cow<'_, str> {
+    match length.checked_sub(content.len()) {
+        None | Some(0) => Cow::Borrowed(content),
+        Some(missing) => Cow::Owned(content.to_owned() + &"\n".repeat(missing)),
+    }
 }
 
 /// Writes the file. Refuses a link, which could lead to another file that only its owner may
@@ -180,19 +195,19 @@ fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     if !file.metadata()?.is_file() {
         return Err(refused("is no regular file"));
     }
-    if let Err(error) = fill(&file, text.as_bytes()) {
+    if let Err(error) = fill(&file, before.as_ref().map_or(0, String::len), text) {
         // The disk may be full. The previous content fits where it was.
-        let _ = put_back(path, before.as_deref());
+        let _ = put_back(path, text.len(), before.as_deref());
         return Err(anyhow::anyhow!("failed to write {}: {error}; it is as it was", path.display()));
     }
     Ok(())
 }
 
-/// Restores the previous content, or removes the file if there was none.
-fn put_back(path: &Path, before: Option<&str>) -> std::io::Result<()> {
+/// Restores the previous content of a file that may be this long by now, or removes the file if there was none.
+fn put_back(path: &Path, length: usize, before: Option<&str>) -> std::io::Result<()> {
     let Some(before) = before else { return std::fs::remove_file(path) };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    fill(&File::from(rustix::fs::open(path, flags, Mode::empty())?), before.as_bytes())
+    fill(&File::from(rustix::fs::open(path, flags, Mode::empty())?), length, before)
 }
 
 /// Waits for the lock on policy edits, which is held until the returned file is dropped. Without a state directory, a named file is
@@ -247,20 +262,21 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         .as_table_like_mut()
         .map(|egress| egress.entry(list).or_insert(none))
         .ok_or_else(|| Usage::error(format!("egress in {name} is no table"), "mend it first"))?;
+    let targets: Vec<Cow<'_, str>> = targets.iter().map(|target| meant(list, target)).collect();
     let mut added = Vec::new();
-    for target in targets {
+    for target in &targets {
         let rule = rule(list, target, reason);
         file.refuse_unfit(list, target, &rule)?;
-        if tables(rules).any(|there| is_same(&there, &rule)) {
+        if is_there(rules, &rule) {
             output::tell(&format!("{name}: {list} {target} is there already"));
         } else if reason.is_some_and(|reason| give_reason(rules, &rule, reason)) {
             // With two rules for one target only the first would be reported.
-            added.push(target.as_str());
+            added.push(&**target);
         } else {
             push(rules, rule).ok_or_else(|| {
                 Usage::error(format!("egress.{list} in {name} is no list of tables"), "mend it first")
             })?;
-            added.push(target.as_str());
+            added.push(&**target);
         }
     }
     let policy = if added.is_empty() {
@@ -273,12 +289,13 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         output::tell(&format!("{name}: {list} {}, for runs that begin from now on{once}", added.join(", ")));
         policy
     };
-    for exact in added.iter().filter(|target| list == "allow" && names_the_root(target)) {
+    for exact in added.iter().filter(|target| names_the_root(target)) {
         let all = exact.trim_end_matches('/');
         output::tell(&format!("note: that is `/` of it and nothing below; {all}/* is all of it"));
     }
     let denied = document.get("egress").and_then(|egress| egress.get("deny")).filter(|_| list == "allow");
     for target in targets.iter().filter(|_| list == "allow") {
+        let target: &str = target;
         let is_denied = |there: Table| ["host", "url"].iter().any(|key| names(&there, key, target));
         if let Some(denial) = standing_denial(&policy, target) {
             let by = denial.rule.map(|rule| format!(" by {rule}")).unwrap_or_default();
@@ -311,12 +328,6 @@ fn as_before(before: &str, text: String) -> String {
     if before.starts_with(MARK) && !text.starts_with(MARK) { format!("{MARK}{text}") } else { text }
 }
 
-/// Whether a URL names no path, so that it would allow the root page only.
-fn names_the_root(target: &str) -> bool {
-    let rest = target.split_once("://").map(|(_, rest)| rest);
-    rest.is_some_and(|rest| !rest.trim_end_matches('/').contains('/'))
-}
-
 pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let file = PolicyText::open(&PolicyFile { policy: None, workspace })?;
     let name = &file.name;
@@ -339,8 +350,14 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
             return Ok(1);
         }
     }
-    // It must not change while the person reads.
     let _turn = runtime::turn_to_approve(state)?;
+    // What is approved is what was shown, and it must be what stands there.
+    if runtime::read_policy_if_there(&file.path)?.as_ref() != Some(&file.text) {
+        return Err(Usage::nothing(
+            format!("{name} is not approved: it changed while you looked"),
+            "read it again: lockgate policy approve",
+        ));
+    }
     runtime::approve(state, &file.path, &[&file.text])?;
     output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
     Ok(0)
@@ -435,5 +452,8 @@ mod tests {
             put(&at("lockgate.toml"), text).unwrap();
             assert_eq!(std::fs::read_to_string(at("lockgate.toml")).unwrap(), text);
         }
+        // What a reader sees between the two steps, and what is left if the second is never made.
+        assert_eq!(padded("x = 1\n", 9), "x = 1\n\n\n\n");
+        assert_eq!(padded("x = 1\n", 3), "x = 1\n");
     }
 }

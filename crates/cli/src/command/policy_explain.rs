@@ -1,6 +1,11 @@
 //! `lockgate policy explain`: the decision on a target on each plane, by the same `decide` that enforces.
 
-use policy::{Asked, Authority, Carriage, Denial, Grant, Host, Method, Plane, Policy, Scheme, Target, View};
+use std::sync::Arc;
+
+use policy::{
+    Asked, Authority, Carriage, Denial, Grant, Host, Method, Plane, Policy, Port, Provider, Scheme, Target,
+    View,
+};
 use serde::Serialize;
 
 use super::spec::settings;
@@ -107,7 +112,10 @@ impl Explanation {
         let told = self.told.as_deref().map(output::plain);
         let told = told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default();
         let denied = if self.guard.is_none() || self.way == Way::Dns { "" } else { "denied: " };
-        format!("  {:<22}  {denied}{}{told}", self.way.name(), output::plain(&self.reason))
+        // What is allowed names its rule in the reason.
+        let rule = self.rule.as_ref().filter(|_| self.guard.is_some());
+        let rule = rule.map(|rule| format!(", by {}", output::plain(rule))).unwrap_or_default();
+        format!("  {:<22}  {denied}{}{rule}{told}", self.way.name(), output::plain(&self.reason))
     }
 }
 
@@ -131,6 +139,13 @@ impl Question {
             let (target, planes) = (format!("{host}:{port}"), vec![(Way::Connect, asked)]);
             return Ok(Self { method, target, host, request: None, planes });
         }
+        if let Some((host, port)) = other_service(&method, text) {
+            let method = Method::parse("CONNECT").unwrap_or(method);
+            let tunnel = |plane| Asked::connection(plane, host.clone(), port, View::Opaque);
+            let planes =
+                vec![(Way::Connect, tunnel(Plane::Forward)), (Way::Redirected, tunnel(Plane::Transparent))];
+            return Ok(Self { method, target: format!("{host}:{port}"), host, request: None, planes });
+        }
         let target = Target::parse(&whole(text))?;
         let (host, port) = (target.host().clone(), target.port());
         let request = |plane| Asked::request(plane, method.clone(), &target);
@@ -147,33 +162,54 @@ impl Question {
         Ok(Self { method, target: target.to_string(), host, request: Some(target), planes })
     }
 
+    /// Returns what is asked, in a line.
+    fn asked(&self) -> String {
+        match self.request {
+            Some(_) => format!("{} {}", self.method, self.target),
+            None => format!("CONNECT {}", self.target),
+        }
+    }
+
     /// Whether the requests in a granted tunnel are left to be decided when they come.
     fn leaves_open(&self, grant: &Grant) -> bool {
         self.request.is_none() && grant.carriage() == Carriage::Terminated
     }
 }
 
+/// Returns host and port of a target that is no page of the web: it names a port that is neither 80 nor 443, and nothing to ask for.
+fn other_service(method: &Method, text: &str) -> Option<(Host, Port)> {
+    let is_asked = method.as_str() == "GET" && !text.contains('/') && !text.contains('?');
+    let (host, port) = Authority::parse_tunnel(text).ok().filter(|_| is_asked)?;
+    let web = [Scheme::Http.default_port(), Scheme::Https.default_port()];
+    (!web.contains(&port)).then_some((host, port))
+}
+
 pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done {
     let policy = settings(spec)?.spec.policy;
     let method = policy_check::method_of(method)?;
     let (asked, explained) = match Question::parse(method.clone(), text) {
-        Ok(question) => (format!("{method} {}", question.target), explain_each(&policy, &question, spec)?),
+        Ok(question) => (question.asked(), explain_each(&policy, &question, spec)?),
         Err(denial) => {
             let on_all = Explanation::denied(Way::Everywhere, &denial, spec);
             (format!("{method} {}", output::plain(text)), vec![on_all])
         }
     };
     let verdict = verdict(&explained);
+    let here = Target::parse(&whole(text)).ok();
+    let here = here.and_then(|target| hint::of_localhost(target.host(), target.port()));
     match form {
         Form::Json => {
             let value = serde_json::json!({"asked": asked, "verdict": verdict, "ways": explained});
-            output::data(&value.to_string())?;
+            output::answer(&value.to_string())?;
         }
         Form::Text => {
-            output::data(&asked)?;
-            explained.iter().try_for_each(|one| output::data(&one.line()))?;
+            output::answer(&asked)?;
+            explained.iter().try_for_each(|one| output::answer(&one.line()))?;
             if let Some(group) = explained.iter().find_map(|one| one.group.as_deref()) {
-                output::data(&format!("{:26}{group}", ""))?;
+                output::answer(&format!("{:26}{group}", ""))?;
+            }
+            if let Some(here) = here.filter(|_| verdict == Verdict::Deny) {
+                output::answer(&format!("{:26}{here}", ""))?;
             }
         }
     }
@@ -202,13 +238,14 @@ fn explain_each(
         explained.push(Explanation::allowed(Way::Companion, None, BESIDE.into()));
         return Ok(explained);
     }
+    let upstream = explain_upstream(policy, grant);
     if !question.leaves_open(grant) {
         explained.push(match judge_address(policy, question)? {
             Some(denial) => Explanation::denied(Way::Addresses, &denial, spec),
             None => Explanation::allowed(Way::Addresses, None, fit_addresses(&question.host).into()),
         });
     }
-    explained.extend(explain_upstream(policy, &question.host));
+    explained.extend(upstream);
     Ok(explained)
 }
 
@@ -267,10 +304,10 @@ fn fit_addresses(host: &Host) -> &'static str {
     }
 }
 
-/// Explains the proxy on the way to a host, if there is one.
-fn explain_upstream(policy: &Policy, host: &Host) -> Option<Explanation> {
-    let proxy = policy.proxies().on_the_way_to(host)?;
-    let unresolved = match host {
+/// Explains the proxy on the way of a granted request, if there is one.
+fn explain_upstream(policy: &Policy, grant: &Grant) -> Option<Explanation> {
+    let proxy = policy.proxy_for(grant)?;
+    let unresolved = match grant.host() {
         Host::Name(_) => "; a name that does not resolve here goes to it by name",
         Host::Address(_) => "",
     };
@@ -278,8 +315,8 @@ fn explain_upstream(policy: &Policy, host: &Host) -> Option<Explanation> {
 }
 
 /// Describes how a granted connection is carried.
-fn how(policy: &Policy, grant: &Grant, asked: &Asked) -> &'static str {
-    match (grant.carriage(), grant.provider()) {
+fn how(policy: &Policy, grant: &Grant, asked: &Asked) -> String {
+    let carried = match (grant.carriage(), grant.provider()) {
         (Carriage::Terminated, _) if policy.binds(&asked.host, asked.port) => {
             "; TLS is opened, because a credential is bound there"
         }
@@ -301,7 +338,19 @@ fn how(policy: &Policy, grant: &Grant, asked: &Asked) -> &'static str {
         }
         (Carriage::Tls, _) => "; TLS is spliced, not opened",
         _ => "",
-    }
+    };
+    format!("{carried}{}", others(policy, grant, asked))
+}
+
+/// Names the other providers whose credential is good for a request, each of which it may name instead.
+fn others(policy: &Policy, grant: &Grant, asked: &Asked) -> String {
+    let Some(put_in) = grant.provider().filter(|_| asked.provider.is_none()) else { return String::new() };
+    let other = |provider: &&Arc<Provider>| {
+        let named = Asked { provider: Some(provider.id().clone()), ..asked.clone() };
+        provider.id() != put_in.id() && policy.decide(&named).is_ok()
+    };
+    let fitting = policy.providers_for(asked).into_iter().filter(other);
+    fitting.map(|other| format!(", or with the placeholder of `{0}` that of {0}", other.id())).collect()
 }
 
 /// Judges a host that is an address, for which no resolver is needed.
@@ -369,6 +418,32 @@ mod tests {
     }
 
     #[test]
+    fn another_service_at_an_address_is_judged_as_a_connection() {
+        let named = "egress.allow = [{ host = \"10.0.0.5\", ports = [5432] }, { host = \"[fd12::5]\", ports = [22] }]";
+        let open = "egress.default = \"open-internet\"";
+        for (rules, target, expected) in [
+            (named, "10.0.0.5:5432", Verdict::Allow),
+            (named, "[fd12::5]:22", Verdict::Allow),
+            (named, "10.0.0.6:5432", Verdict::Deny),
+            (open, "93.184.216.34:5432", Verdict::Allow),
+            (open, "10.0.0.5:5432", Verdict::Deny),
+        ] {
+            let explained = explained(&compiled(rules), "GET", target);
+            assert_eq!(verdict(&explained), expected, "{target}: {}", lines(&explained));
+            assert!(!lines(&explained).contains("target_syntax"), "{target}: {}", lines(&explained));
+        }
+    }
+
+    #[test]
+    fn what_denies_is_named_once() {
+        let policy = compiled(r#"egress.deny = [{ host = "ads.example.com", reason = "no ads" }]"#);
+        let lines = lines(&explained(&policy, "GET", "ads.example.com"));
+        let proxy = lines.lines().find(|line| line.contains("through the proxy")).unwrap();
+        assert!(proxy.contains("no ads, by egress.deny[0] in p.toml"), "{lines}");
+        assert_eq!(lines.matches("egress.deny[0]").count(), lines.matches("no ads").count(), "{lines}");
+    }
+
+    #[test]
     fn nothing_lies_on_the_way_to_a_companion() {
         let policy = compiled(
             r#"
@@ -384,6 +459,44 @@ mod tests {
         let lines = lines(&explained);
         assert!(lines.ends_with(&format!("{BESIDE}\n")), "{lines}");
         assert!(!lines.contains("upstream") && !lines.contains("public"), "{lines}");
+    }
+
+    #[test]
+    fn nothing_lies_on_the_way_to_what_the_policy_places() {
+        let policy = compiled(
+            r#"
+            proxy = [{ id = "corp", url = "http://proxy.example:3128" }]
+            [egress]
+            proxy = "corp"
+            allow = [{ host = "far.example" }, { host = "db.example", addresses = ["10.0.0.5"] }]
+            "#,
+        );
+        let upstream = |target: &str| lines(&explained(&policy, "GET", target)).contains("proxy.example");
+        assert!(upstream("http://far.example/") && !upstream("http://db.example/"));
+    }
+
+    #[test]
+    fn other_credentials_that_are_good_are_named() {
+        let policy = compiled(
+            r#"
+            providers = ["github"]
+            [[provider]]
+            id = "work"
+            authorized_uris = ["https://api.github.com/repos/work/*"]
+            [[provider]]
+            id = "read"
+            authorized_uris = ["https://api.github.com/*"]
+            methods = ["GET"]
+            "#,
+        );
+        let told = |method: &str, path: &str| {
+            lines(&explained(&policy, method, &format!("https://api.github.com/{path}")))
+        };
+        let work = told("GET", "repos/work/x");
+        let both = ", or with the placeholder of `github` that of github, or with the placeholder of `read` that of read";
+        assert!(work.contains("allowed by provider work") && work.contains(both), "{work}");
+        assert!(!told("POST", "user").contains("or with"), "{}", told("POST", "user"));
+        assert!(told("GET", "user").contains("with the placeholder of `read`"), "{}", told("GET", "user"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Finds, compares and adds rules in the text of a policy, in the style of the rules that are there. It knows a list of rules and
 //! nothing of the file around it.
 
+use std::borrow::Cow;
+
 use policy::{HostPattern, Port};
 use toml_edit::{Array, Item, Table, value};
 
@@ -44,11 +46,6 @@ pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
 
 /// Sets the reason of an equal rule; returns whether there is one.
 pub(super) fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool {
-    let bare = |rule: &Table| {
-        let mut bare = rule.clone();
-        bare.remove("reason");
-        bare
-    };
     let wanted = bare(rule);
     let is_it = |there: Table| is_same(&bare(&there), &wanted);
     if let Some(blocks) = rules.as_array_of_tables_mut() {
@@ -64,8 +61,21 @@ pub(super) fn give_reason(rules: &mut Item, rule: &Table, reason: &str) -> bool 
     found.map(|there| there.insert("reason", reason.into())).is_some()
 }
 
+/// Whether a rule is there already. One that gives no reason of its own is there with any.
+pub(super) fn is_there(rules: &Item, rule: &Table) -> bool {
+    let gives_none = !rule.contains_key("reason");
+    tables(rules).any(|there| is_same(&there, rule) || gives_none && is_same(&bare(&there), rule))
+}
+
+/// Returns a rule without its reason.
+fn bare(rule: &Table) -> Table {
+    let mut bare = rule.clone();
+    bare.remove("reason");
+    bare
+}
+
 /// Whether two rules are equal, however they are written.
-pub(super) fn is_same(one: &Table, other: &Table) -> bool {
+fn is_same(one: &Table, other: &Table) -> bool {
     let read = |rule: &Table| {
         let mut rule: toml::Table = toml::from_str(&rule.to_string()).ok()?;
         if let Some(toml::Value::String(host)) = rule.get_mut("host") {
@@ -79,6 +89,18 @@ pub(super) fn is_same(one: &Table, other: &Table) -> bool {
 /// Normalises a host: `API.example.com.` becomes `api.example.com`.
 fn plain_host(host: &str) -> String {
     HostPattern::parse(host).map_or_else(|_| host.to_owned(), |pattern| pattern.to_string())
+}
+
+/// Returns what a target means. Who denies a URL without a path means the host; what is allowed is as narrow as it is written.
+pub(super) fn meant<'a>(list: &str, target: &'a str) -> Cow<'a, str> {
+    let names_no_path = target.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?', '#']));
+    if list == "deny" && names_no_path { Cow::Owned(format!("{target}/*")) } else { Cow::Borrowed(target) }
+}
+
+/// Whether a URL names no path, so that it is a rule for the root page only.
+pub(super) fn names_the_root(target: &str) -> bool {
+    let rest = target.split_once("://").map(|(_, rest)| rest);
+    rest.is_some_and(|rest| !rest.trim_end_matches('/').contains('/'))
 }
 
 /// Builds the rule for a target of the command line.
@@ -129,8 +151,27 @@ mod tests {
                 );
             }
             assert!(!give_reason(rules, &rule("deny", "y.example", None), "none"), "{list}");
+            // Who gives no reason leaves the one that is there.
+            assert!(is_there(rules, &rule("deny", "x.example", None)), "{list}");
+            assert!(!is_there(rules, &rule("deny", "x.example", Some("third"))), "{list}");
+            assert!(!is_there(rules, &rule("deny", "x.example:443", None)), "{list}");
         }
     }
+
+    #[test]
+    fn who_denies_a_url_without_a_path_means_all_of_it() {
+        for (list, target, expected) in [
+            ("deny", "https://x.example", "https://x.example/*"),
+            ("deny", "http://*.x.example:8080", "http://*.x.example:8080/*"),
+            ("deny", "https://x.example/", "https://x.example/"),
+            ("deny", "https://x.example/a", "https://x.example/a"),
+            ("deny", "x.example:443", "x.example:443"),
+            ("allow", "https://x.example", "https://x.example"),
+        ] {
+            assert_eq!(meant(list, target), expected);
+        }
+    }
+
     #[test]
     fn other_spellings_of_a_host_are_the_same_rule() {
         for (one, other, same) in [

@@ -1,10 +1,10 @@
 //! `lockgate run`: one command in a sandbox.
 
-use egress::Notice;
+use egress::{Notice, NoticeOutcome};
 use policy::{TerminalConfig, shell_word};
 use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use rustix::process::Signal;
-use sandbox::Ahead;
+use sandbox::{Ahead, Caller};
 
 use super::json_file::JsonFile;
 use super::{hint, places, spec};
@@ -66,7 +66,12 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     for note in flags.allow.iter().filter_map(|allowed| hint::of_loopback(allowed)) {
         output::tell(&format!("note: {note}"));
     }
-    let mut telling = Telling { flags: &flags, denied: Vec::new() };
+    for name in unset(&flags, &caller) {
+        output::tell(&format!(
+            "note: --env {name}: it is not set here, so the command does not have it; --env {name}=VALUE sets it"
+        ));
+    }
+    let mut telling = Telling { flags: &flags, denied: Vec::new(), told: 0 };
     let request =
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
@@ -89,11 +94,19 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
 }
 
+/// Returns the variables that are to be passed on and are not set.
+fn unset<'a>(flags: &'a Spec, caller: &Caller) -> impl Iterator<Item = &'a str> {
+    let is_set = |name: &str| caller.environment.iter().any(|(set, _)| set == name);
+    flags.env.iter().map(String::as_str).filter(move |name| !name.contains('=') && !is_set(name))
+}
+
 /// Tells what happens in a run, as it happens.
 struct Telling<'a> {
     flags: &'a Spec,
     /// The targets that were denied.
     denied: Vec<String>,
+    /// How many notices came.
+    told: usize,
 }
 
 impl Telling<'_> {
@@ -108,16 +121,20 @@ impl Telling<'_> {
     }
 
     fn tell_denial(&mut self, notice: &Notice) {
-        self.denied.push(notice.target.clone());
-        if self.denied.len() > TOLD {
-            if self.denied.len() == TOLD + 1 {
+        if notice.outcome == NoticeOutcome::Denied {
+            self.denied.push(notice.target.clone());
+        }
+        self.told += 1;
+        if self.told > TOLD {
+            if self.told == TOLD + 1 {
                 output::tell("further denials are not shown here; lockgate audit follow shows them all");
             }
             return;
         }
         let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, self.flags));
         let hints: String = lines.map(|line| format!("\n  {line}")).collect();
-        output::tell(&format!("denied {} ({}): {}{hints}", notice.target, notice.guard, notice.reason));
+        let Notice { target, guard, reason, outcome, .. } = notice;
+        output::tell(&format!("{} {target} ({guard}): {reason}{hints}", outcome.as_str()));
     }
 }
 
@@ -134,16 +151,24 @@ fn sum_up(finished: &Finished, denied: &[String]) {
     if let Some(models) = &outcome.models {
         output::tell(&output::models(models));
     }
-    if outcome.denied > 0 {
-        let mut names = denied.iter().take(SUMMED_UP).cloned().collect::<Vec<_>>().join(", ");
-        if denied.len() > SUMMED_UP {
-            names.push_str(", …");
-        }
-        let plural = if outcome.denied == 1 { "request" } else { "requests" };
+    let requests_denied = outcome.requests.map_or(0, |requests| requests.denied);
+    if requests_denied > 0 {
+        let plural = if requests_denied == 1 { "request" } else { "requests" };
         output::tell(&format!(
-            "{} {plural} denied: {names} (lockgate audit show {})",
-            outcome.denied, finished.run
+            "{requests_denied} {plural} denied{} (lockgate audit show {})",
+            listed(denied),
+            finished.run
         ));
+    }
+}
+
+/// Returns the first of the denied targets for a sentence. A notice may have been lost, and its target with it.
+fn listed(denied: &[String]) -> String {
+    let names = denied.iter().take(SUMMED_UP).cloned().collect::<Vec<_>>().join(", ");
+    match denied.len() {
+        0 => String::new(),
+        1..=SUMMED_UP => format!(": {names}"),
+        _ => format!(": {names}, …"),
     }
 }
 
@@ -175,6 +200,23 @@ mod tests {
     use runtime::Shortage;
 
     use super::*;
+
+    #[test]
+    fn a_variable_that_is_to_be_passed_on_and_is_not_set_is_told() {
+        let flags = Spec { env: ["SET", "UNSET", "GIVEN=1"].map(String::from).into(), ..Spec::default() };
+        let caller = Caller::new(1000, 1000, "/").with_env([("SET", "")]);
+        assert_eq!(unset(&flags, &caller).collect::<Vec<_>>(), ["UNSET"]);
+    }
+
+    #[test]
+    fn denied_targets_are_listed_as_far_as_they_are_known() {
+        let of = |names: &[&str]| listed(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!((of(&[]), of(&["a"])), (String::new(), ": a".into()));
+        assert_eq!(
+            (of(&["a", "b", "c"]), of(&["a", "b", "c", "d"])),
+            (": a, b, c".into(), ": a, b, c, …".into())
+        );
+    }
 
     #[test]
     fn what_the_exit_code_says_alone_is_not_said_again() {

@@ -1,11 +1,12 @@
 //! Resolves the name of a run.
 
 use policy::RunId;
-use runtime::{RunRecord, StateDirectory};
+use runtime::{Error, RunList, RunRecord, StateDirectory, UnreadableRecord};
 
 use crate::exit::Usage;
+use crate::output;
 
-/// Resolves an identifier, a unique prefix of one, or `latest`.
+/// Resolves an identifier, a unique prefix of one, or `latest`. A run whose record cannot be read is named as any other.
 pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::Error> {
     if let Ok(run) = name.parse()
         && RunRecord::is_known(state, &run)
@@ -15,13 +16,18 @@ pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::
     if name.is_empty() {
         return Err(Usage::error("no run is named: its identifier is empty", "lockgate runs ls names them"));
     }
-    let all = RunRecord::list(state)?;
-    let found: Vec<&RunRecord> = match name {
-        "latest" => all.first().into_iter().collect(),
-        prefix => all.iter().filter(|record| record.id.starts_with(prefix)).collect(),
+    let all = RunList::read(state)?;
+    let unreadable = all.unreadable.iter().map(|record| record.run.as_str());
+    let ids = all.records.iter().map(|record| record.id.as_str());
+    let found: Vec<&str> = match name {
+        "latest" => {
+            refuse_maybe_later(&all)?;
+            ids.take(1).collect()
+        }
+        prefix => ids.chain(unreadable).filter(|id| id.starts_with(prefix)).collect(),
     };
     match found.as_slice() {
-        [one] => Ok(one.id.parse()?),
+        [one] => Ok(one.parse()?),
         [] if name == "latest" => {
             Err(Usage::error("there is no run on record yet", "lockgate run -- CMD makes one"))
         }
@@ -30,5 +36,80 @@ pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::
             format!("{} runs begin with `{name}`", many.len()),
             "give more of the identifier",
         )),
+    }
+}
+
+/// Refuses to call a run the latest where a record that cannot be read may be of a later one.
+fn refuse_maybe_later(all: &RunList) -> Result<(), anyhow::Error> {
+    let Some(record) = all.maybe_later() else { return Ok(()) };
+    Err(Usage::nothing(
+        format!("which run is the latest cannot be told: {}", unreadable(record)),
+        "name the run you mean, as lockgate runs ls does",
+    ))
+}
+
+/// Says what is wrong with a record that cannot be read, and what to do about it.
+pub(crate) fn unreadable(UnreadableRecord { run, path, error, .. }: &UnreadableRecord) -> String {
+    let (path, remedy) = (output::path(path), error.remedy());
+    match error {
+        Error::Record { why, .. } => {
+            format!(
+                "the record of run {run} cannot be read ({path}: {why}); lockgate runs rm {run} removes the run"
+            )
+        }
+        error => {
+            format!("failed to {error}{}", remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::Caller;
+
+    use super::*;
+
+    #[test]
+    fn latest_is_no_older_run_because_the_newest_record_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller::new(0, 0, "/").with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
+        let state = StateDirectory::of(&caller).unwrap();
+        let runs = folder.path().join("lockgate/runs");
+        std::fs::create_dir_all(&runs).unwrap();
+        let path = |run: &str| runs.join(format!("{run}.jsonl"));
+        for (run, started) in
+            [("abcdefghjkmn", "2026-01-01T00:00:00Z"), ("bcdefghjkmna", "2026-01-02T00:00:00Z")]
+        {
+            let record = serde_json::json!({
+                "id": run, "state": "ended", "started": started, "command": [], "workspace": "/",
+                "backend": "linux", "notices": [], "plan": [],
+            });
+            std::fs::write(path(run), record.to_string()).unwrap();
+        }
+        assert_eq!(find(&state, "latest").unwrap().as_str(), "bcdefghjkmna");
+        let octets = std::fs::metadata(path("bcdefghjkmna")).unwrap().len();
+        std::fs::write(path("bcdefghjkmna"), vec![0; usize::try_from(octets).unwrap()]).unwrap();
+        let refused = find(&state, "latest").unwrap_err().to_string();
+        assert!(
+            refused.contains("run bcdefghjkmna cannot be read") && refused.contains("runs rm bcdefghjkmna"),
+            "{refused}"
+        );
+        // It is named as any other, and once it is removed the other is the latest.
+        let damaged = find(&state, "bcd").unwrap();
+        RunRecord::remove(&state, &damaged).unwrap();
+        assert_eq!(find(&state, "latest").unwrap().as_str(), "abcdefghjkmn");
+        // A damaged record that is older than the latest stands in nobody's way.
+        std::fs::write(path("cdefghjkmnab"), "\0").unwrap();
+        let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        std::fs::File::options()
+            .write(true)
+            .open(path("cdefghjkmnab"))
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
+        assert_eq!(find(&state, "latest").unwrap().as_str(), "abcdefghjkmn");
+        // A pipe is not waited for.
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("defghjkmnabc"), rustix::fs::Mode::RWXU).unwrap();
+        assert!(find(&state, "latest").unwrap_err().to_string().contains("no regular file"));
     }
 }

@@ -1,16 +1,20 @@
 //! `lockgate runs`: lists, shows, stops and removes runs.
 
-use policy::{Label, RunId, Span};
-use runtime::{Permission, RunRecord, RunState, SetUpRecord, StateDirectory};
+use policy::{Label, RunId, Span, shell_word};
+use runtime::{
+    Permission, Requests, RunList, RunRecord, RunState, SetUpRecord, StateDirectory, UnreadableRecord,
+};
 
 use super::audit;
-use super::run_name::find;
+use super::run_name::{self, find};
 use crate::arguments::Runs;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
 
 /// How many characters of a command the list shows.
 const LONGEST: usize = 120;
+/// How many records that cannot be read are told one by one.
+const MOST_UNREADABLE: usize = 8;
 
 pub(crate) fn runs(command: Runs) -> Done {
     let state = StateDirectory::of(&super::caller()?)?;
@@ -20,7 +24,7 @@ pub(crate) fn runs(command: Runs) -> Done {
             ls(&state, Form::of(json), quiet, &labels, number.unwrap_or(usize::MAX))
         }
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
-        Runs::Logs { run } => logs(&state, &run),
+        Runs::Logs { run, json } => logs(&state, &run, Form::of(json)),
         Runs::Stop { runs } => stop(&state, &runs),
         Runs::Rm { runs, force } => remove(&state, &runs, force),
         Runs::Prune { older } => prune(&state, older),
@@ -32,7 +36,10 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
     let mut runs: Vec<RunId> = Vec::new();
     for name in names {
         let run = find(state, name)?;
-        RunRecord::check_removable(state, &run)?;
+        match force {
+            true => RunRecord::check_removable_by_force(state, &run)?,
+            false => RunRecord::check_removable(state, &run)?,
+        }
         if !force && runtime::keeps_changes(state, &run)? {
             return Err(Usage::error(
                 format!("run {run} keeps apart what it wrote, and that would go with it"),
@@ -44,6 +51,10 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
         }
     }
     for run in runs {
+        let rest = if force { RunRecord::give_up_rest(state, &run)? } else { Vec::new() };
+        if !rest.is_empty() {
+            output::tell(&format!("of what run {run} left, this may still be there: {}", rest.join("; ")));
+        }
         RunRecord::remove(state, &run)?;
         output::tell(&format!("removed run {run}"));
     }
@@ -66,12 +77,19 @@ fn stop(state: &StateDirectory, names: &[String]) -> Done {
 /// Removes old runs and reports them. One that cannot be removed keeps none of the others. S3.18
 fn prune(state: &StateDirectory, older: Span) -> Done {
     let mut failed = None;
-    for record in RunRecord::list(state)?.into_iter().filter(|it| it.is_over_for(older.duration())) {
+    let RunList { records, unreadable, .. } = RunList::read(state)?;
+    tell_unreadable(&unreadable);
+    for record in records.into_iter().filter(|it| it.is_over_for(older.duration())) {
         let run = record.id.parse()?;
         match remove_unless_kept(state, &run) {
-            Ok(true) => output::data(&record.id)?,
-            // Another `prune` may have removed it since.
-            Ok(false) | Err(runtime::Error::NoRun { .. }) => {}
+            Ok(true) => output::answer(&record.id)?,
+            // Another `prune` may have removed it since; and a killed run's lock may be held by who takes away what it left.
+            Ok(false) | Err(runtime::Error::NoRun { .. } | runtime::Error::GoesOn { .. }) => {}
+            // Its engine may be gone for good, and would fail each further `prune`.
+            Err(error @ runtime::Error::LeftBehind { .. }) => {
+                let remedy = error.remedy();
+                output::error(&error.into(), remedy.as_deref());
+            }
             Err(error) => fail_later(&mut failed, error),
         }
     }
@@ -98,7 +116,8 @@ fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: u
     let bears = |record: &RunRecord, label: &Label| {
         record.labels.get(label.name()).is_some_and(|value| value == label.value())
     };
-    let records = RunRecord::list(state)?;
+    let RunList { records, unreadable, .. } = RunList::read(state)?;
+    tell_unreadable(&unreadable);
     let wanted = records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label)));
     for record in wanted.take(most) {
         let line = match form {
@@ -112,6 +131,15 @@ fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: u
         output::data(&line)?;
     }
     Ok(0)
+}
+
+/// Tells which records are missing from a list, and how many more.
+fn tell_unreadable(records: &[UnreadableRecord]) {
+    let (told, rest) = records.split_at(records.len().min(MOST_UNREADABLE));
+    told.iter().for_each(|record| output::tell(&run_name::unreadable(record)));
+    if !rest.is_empty() {
+        output::tell(&format!("{} more records cannot be read", rest.len()));
+    }
 }
 
 fn became(record: &RunRecord) -> String {
@@ -132,8 +160,10 @@ fn came_to(record: &RunRecord) -> String {
     }
 }
 
+/// Returns the command as a shell would take it.
 fn command(record: &RunRecord) -> String {
-    output::plain(&record.command.join(" "))
+    let words: Vec<_> = record.command.iter().map(|word| shell_word(word)).collect();
+    output::plain(&words.join(" "))
 }
 
 /// Shortens a long command; `lockgate runs show` prints all of it.
@@ -184,16 +214,18 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     match &record.outcome {
         Some(outcome) => {
             output::data(&format!("outcome    {}", output::plain(&outcome.summary)))?;
-            if let Some(peak) = outcome.memory_peak {
-                output::data(&format!("memory     {} at most", policy::ByteSize::from_bytes(peak)))?;
-            }
+            show_memory(outcome.memory_peak)?;
             if let Some(models) = &outcome.models {
                 output::data(&format!("models     {}", output::models(models)))?;
             }
-            let (allowed, denied, failed) = (outcome.allowed, outcome.denied, outcome.failed);
-            output::data(&format!("requests   {allowed} allowed, {denied} denied, {failed} failed"))?;
+            if let Some(Requests { allowed, denied, failed }) = outcome.requests {
+                output::data(&format!("requests   {allowed} allowed, {denied} denied, {failed} failed"))?;
+            }
         }
-        None => output::data(&format!("outcome    {}", came_to(&record)))?,
+        None => {
+            output::data(&format!("outcome    {}", came_to(&record)))?;
+            show_memory(record.memory_peak)?;
+        }
     }
     for notice in notes(&record) {
         output::data(&format!("note       {}", output::plain(&notice)))?;
@@ -202,6 +234,19 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
         output::data(&format!("rule       {}", output::plain(&rule(permission))))?;
     }
     Ok(0)
+}
+
+fn show_memory(peak: Option<u64>) -> std::io::Result<()> {
+    match peak {
+        Some(peak) => output::data(&format!("memory     {} at most", rounded_up(peak))),
+        None => Ok(()),
+    }
+}
+
+/// Returns a number of octets in the unit that it is shown in, rounded up.
+fn rounded_up(octets: u64) -> policy::ByteSize {
+    let unit = if octets >= 1 << 20 { 1 << 20 } else { 1 << 10 };
+    policy::ByteSize::from_bytes(octets.checked_next_multiple_of(unit).unwrap_or(octets))
 }
 
 /// Returns what was weaker in a run than it could have been, and what could not be taken away at its end.
@@ -217,9 +262,16 @@ fn rule(permission: &Permission) -> String {
 }
 
 /// The story of a run: how its sandbox was made, each request, how it ended.
-fn logs(state: &StateDirectory, run: &str) -> Done {
+fn logs(state: &StateDirectory, run: &str, form: Form) -> Done {
     let run = find(state, run)?;
     let record = RunRecord::read(state, &run)?;
+    if form == Form::Json {
+        output::data(&serde_json::to_string(&record)?)?;
+        if audit::never_asked(state, &run).is_none() {
+            audit::show_json(state, &run)?;
+        }
+        return Ok(0);
+    }
     output::data(&format!("{}  began: {}", record.started, command(&record)))?;
     for (number, step) in (1..).zip(&record.plan) {
         output::data(&format!("    {number:2}. {}", output::plain(step)))?;
@@ -232,10 +284,96 @@ fn logs(state: &StateDirectory, run: &str) -> Done {
     }
     match audit::never_asked(state, &run) {
         Some(why) => output::data(&format!("    it {why}"))?,
-        None => audit::show_text(state, &run)?,
+        None => drop(audit::show_text(state, &run)?),
     }
     if let Some(ended) = &record.ended {
         output::data(&format!("{ended}  {}", came_to(&record)))?;
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::path::Path;
+
+    use sandbox::Caller;
+
+    use super::*;
+
+    fn state(folder: &Path) -> StateDirectory {
+        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let caller = Caller::new(own.0, own.1, folder);
+        StateDirectory::of(&caller.with_env([("XDG_STATE_HOME", folder.to_str().unwrap())])).unwrap()
+    }
+
+    /// Makes the record of a run that left something at an engine which is gone, and its lock file, which is returned.
+    fn left_behind(folder: &Path, id: &str, state: &str) -> std::fs::File {
+        let at = |name: &str| folder.join("lockgate").join(name);
+        for made in ["runs", "live"] {
+            std::fs::create_dir_all(at(made)).unwrap();
+        }
+        let record = serde_json::json!({
+            "id": id, "state": state, "started": "2020-01-01T00:00:00.000Z", "command": ["true"],
+            "workspace": "/", "backend": "docker", "notices": [], "plan": [],
+        });
+        std::fs::write(at(&format!("runs/{id}.jsonl")), format!("{record}\n")).unwrap();
+        let lock = at(&format!("live/{id}"));
+        let mut lock = std::fs::File::options().write(true).create_new(true).mode(0o600).open(lock).unwrap();
+        let inode = lock.metadata().unwrap().ino();
+        writeln!(lock, "lock {inode}\nengine {id} {}", folder.join("engine.sock").display()).unwrap();
+        lock
+    }
+
+    #[test]
+    fn nothing_is_given_up_of_one_run_where_another_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state(folder.path());
+        let [over, running] = ["abcdefghjkmn", "abcdefghjkmp"].map(str::to_owned);
+        let lock = folder.path().join("lockgate/live").join(&over);
+        drop(left_behind(folder.path(), &over, "lost"));
+        let live = left_behind(folder.path(), &running, "running");
+        live.lock().unwrap();
+        let refused = remove(&state, &[over.clone(), running], true).unwrap_err();
+        assert!(refused.to_string().contains("it is going on"), "{refused}");
+        assert!(lock.exists());
+        assert_eq!(remove(&state, std::slice::from_ref(&over), true).unwrap(), 0);
+        assert!(!lock.exists() && !RunRecord::is_known(&state, &over.parse().unwrap()));
+    }
+
+    #[test]
+    fn an_old_run_whose_rest_cannot_be_taken_away_is_no_failure_of_prune() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state(folder.path());
+        drop(left_behind(folder.path(), "abcdefghjkmn", "lost"));
+        assert_eq!(prune(&state, "1s".parse().unwrap()).unwrap(), 0);
+        assert!(RunRecord::is_known(&state, &"abcdefghjkmn".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_said_to_be_at_most_is_rounded_up() {
+        for (octets, shown) in [
+            (2_093_056, "2MiB"),
+            (1 << 21, "2MiB"),
+            (1_000, "1KiB"),
+            (1_048_575, "1MiB"),
+            (0, "0B"),
+            ((1 << 30) + 1, "1025MiB"),
+        ] {
+            assert_eq!(rounded_up(octets).to_string(), shown, "{octets}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_shown_as_a_shell_takes_it() {
+        let record = serde_json::json!({
+            "id": "abcdefghjkmn", "state": "ended", "started": "", "command": ["sh", "-c", "echo 'a b'\u{1b}", ""],
+            "workspace": "/", "backend": "linux", "notices": [], "plan": [],
+        });
+        let record: RunRecord = serde_json::from_value(record).unwrap();
+        let shown = command(&record);
+        assert!(shown.starts_with("sh -c '") && shown.ends_with(" ''"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use egress::Notice;
-use policy::{Guard, Layers, RunConfig, RunSpec};
+use policy::{Guard, Layers, Merged, RunConfig, RunSpec};
 use runtime::{BoundAddresses, Settings, SettingsRequest, SidecarEvent, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
@@ -108,7 +108,8 @@ fn tell_other_layers(layers: &Layers, file: &str) {
         _ => false,
     };
     let mut others: Vec<String> = Vec::new();
-    for row in layers.origins().into_iter().filter(|row| row.origin != file && adds(&row.field)) {
+    let is_beside = |row: &Merged| row.origin != file && !row.is_default() && adds(&row.field);
+    for row in layers.origins().into_iter().filter(is_beside) {
         let other = format!("{} ({})", row.origin, row.field);
         if !others.contains(&other) {
             others.push(other);
@@ -138,8 +139,9 @@ impl Denials {
         }
         // It names the file of `--policy` already.
         let hint = notice.hint.as_ref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
-        let Notice { target, guard, reason, .. } = notice;
-        output::tell(&format!("denied {target} ({guard}): {reason}{}", hint.unwrap_or_default()));
+        let Notice { target, guard, reason, outcome, .. } = notice;
+        let hint = hint.unwrap_or_default();
+        output::tell(&format!("{} {target} ({guard}): {reason}{hint}", outcome.as_str()));
         self.told += 1;
         if self.told == MOST_TOLD {
             output::tell("further denials are not shown here; --audit keeps them all");

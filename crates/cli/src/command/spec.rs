@@ -67,10 +67,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
         config.mount.push(parse_mount(mount)?);
     }
     for copy in &spec.copy {
-        let (source, target) = copy
-            .split_once(':')
-            .ok_or_else(|| Usage::error(format!("--copy `{copy}` names no target"), "write it as SRC:DST"))?;
-        config.copy.push(CopyConfig { source: source.into(), target: target.into() });
+        config.copy.push(parse_copy(copy)?);
     }
     for label in &spec.label {
         let (name, value) = label.split_once('=').ok_or_else(|| {
@@ -151,20 +148,46 @@ fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
     let parts: Vec<&str> = text.split(':').collect();
     let (source, target, mode) = match parts.as_slice() {
         [source, target] => (*source, *target, None),
-        [source, target, mode] => (*source, *target, Some((*mode).to_owned())),
+        [source, target, mode @ ("ro" | "rw")] => (*source, *target, Some((*mode).to_owned())),
         _ => {
             return Err(Usage::error(
                 format!("--mount `{text}` is not SRC:DST[:ro|rw]"),
-                "as in --mount ~/data:/data:ro",
+                "as in --mount ~/data:/data:ro; a path with a colon goes into a [[mount]] of a policy file",
             ));
         }
     };
     Ok(MountConfig { source: source.into(), target: Some(target.into()), mode })
 }
 
+fn parse_copy(text: &str) -> Result<CopyConfig, anyhow::Error> {
+    match text.split(':').collect::<Vec<_>>().as_slice() {
+        [source, target] => Ok(CopyConfig { source: (*source).into(), target: (*target).into() }),
+        _ => Err(Usage::error(
+            format!("--copy `{text}` is not SRC:DST"),
+            "as in --copy ~/data:/data, and without a mode, for a copy is the run's own; a path with a colon goes into a \
+             [[copy]] of a policy file",
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_colon_too_many_is_refused_with_the_form_that_takes_it() {
+        let hint = |read: Result<(), anyhow::Error>| crate::exit::judge(&read.unwrap_err()).1.unwrap();
+        for (mount, expected) in
+            [("/a:/x", true), ("/a:/x:rw", true), ("/a:b:/x", false), ("/a:/x:r", false), ("/a", false)]
+        {
+            let read = parse_mount(mount).map(drop);
+            assert!(read.is_ok() == expected && (expected || hint(read).contains("[[mount]]")), "{mount}");
+        }
+        for (copy, expected) in [("/a:/x", true), ("/a:/x:ro", false), ("/a", false)] {
+            let read = parse_copy(copy).map(drop);
+            assert!(read.is_ok() == expected && (expected || hint(read).contains("[[copy]]")), "{copy}");
+        }
+    }
 
     #[test]
     fn several_names_in_one_are_refused_and_a_comma_in_a_path_is_not() {

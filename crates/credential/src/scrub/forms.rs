@@ -1,13 +1,15 @@
 //! The forms of a secret in a server's response: plain and in base64, with punctuation escaped in any way; in hexadecimal; and with
-//! every octet escaped. Also the same forms of the encoding in which the sidecar wrote the secret into the request.
+//! every octet escaped. Also the same forms of the encoding in which the sidecar wrote the secret into the request, and of what a
+//! secret that is not ASCII becomes where a server takes its octets for Latin-1, or writes it so.
 //!
 //! Not covered, because they cannot be listed: two layers of a server's encodings, base64 broken into lines, a part of the secret,
-//! compressed text.
+//! other charsets, compressed text.
 
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding};
 use zeroize::Zeroizing;
 
 use super::needle::{Edges, Needle};
+use super::{latin1, spellings};
 use crate::escape::{HexCase, hex, is_unreserved, json, percent};
 
 /// The longest secret that is searched for in two layers: the length of the needles grows with its square.
@@ -20,6 +22,9 @@ pub(super) fn of(secret: &[u8]) -> Vec<Needle> {
     let bare = secret.trim_ascii();
     if bare != secret && !bare.is_empty() {
         all.extend(of(bare));
+    }
+    for taken in latin1::taken_for(secret) {
+        all.extend(one_layer(&taken));
     }
     if secret.len() > LONGEST_TWICE {
         return all;
@@ -43,6 +48,7 @@ fn one_layer(secret: &[u8]) -> Vec<Needle> {
             forms.push(Needle::exact(json(text, case, |_| true)));
         }
     }
+    forms.extend(spellings::by_names(secret).map(Needle::exact));
     forms.extend(base64s(secret));
     forms
 }
@@ -108,6 +114,92 @@ mod tests {
         ] {
             assert!(knows("k/\"é &'<", form), "{form}");
         }
+    }
+
+    #[test]
+    fn encoders_that_write_each_name_of_html_hide_nothing() {
+        for (secret, form) in [
+            ("ghp_0a.1b", "ghp&lowbar;0a&period;1b"),
+            ("s_k+/=$", "s&lowbar;k&plus;&sol;&equals;&dollar;"),
+            ("sk+/=$", "sk&plus;&sol;&equals;&dollar;"),
+            ("sk+/=$", "sk+&#0047;&#x003D;&dollar;"),
+        ] {
+            assert!(knows(secret, form), "{form}");
+        }
+    }
+
+    /// The characters of ASCII that have names (HTML §13.5): the name that npm's `entities` writes, and another that encoders write.
+    #[rustfmt::skip]
+    const NAMED: [(&str, &str); 32] = [
+        ("\t", "Tab"), ("\n", "NewLine"), ("!", "excl"), ("\"", "quot"), ("#", "num"), ("$", "dollar"),
+        ("%", "percnt"), ("&", "amp"), ("'", "apos"), ("(", "lpar"), (")", "rpar"), ("*", "ast"),
+        ("+", "plus"), (",", "comma"), (".", "period"), ("/", "sol"), (":", "colon"), (";", "semi"),
+        ("<", "lt"), ("=", "equals"), (">", "gt"), ("?", "quest"), ("@", "commat"), ("[", "lbrack lsqb"),
+        ("\\", "bsol"), ("]", "rbrack rsqb"), ("^", "Hat"), ("_", "lowbar"),
+        ("`", "DiacriticalGrave grave"), ("{", "lbrace lcub"), ("|", "verbar vert"), ("}", "rbrace rcub"),
+    ];
+
+    #[test]
+    fn all_punctuation_of_ascii_is_known_by_its_names() {
+        let secret: String = NAMED.iter().map(|(character, _)| *character).chain(["-~aZ0"]).collect();
+        let all = (b'!'..=b'~').map(char::from).filter(char::is_ascii_punctuation);
+        assert!(all.clone().all(|it| secret.contains(it)) && all.count() == 32);
+        let written = |choose: fn(&str) -> Option<&str>| -> String {
+            let names = NAMED.iter().map(|(_, names)| format!("&{};", choose(names).unwrap()));
+            names.chain(["-~aZ0".into()]).collect()
+        };
+        for form in [written(|names| names.split(' ').next()), written(|names| names.split(' ').next_back())]
+        {
+            assert!(knows(&secret, &form), "{form}");
+        }
+        // Alone, a character that is usual in keys is taken for no escaped one.
+        for (character, names) in NAMED.iter().filter(|(character, _)| !matches!(*character, "." | "_")) {
+            for name in names.split(' ') {
+                let form = secret.replace(character, &format!("&{name};"));
+                assert!(knows(&secret, &form), "{form}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_servers_make_of_other_charsets_hides_nothing() {
+        for (secret, forms) in [
+            (
+                "Küß/1",
+                [
+                    &b"K\xfc\xdf/1"[..], // read as UTF-8, written as Latin-1
+                    b"K%FC%DF%2f1",
+                    b"K\\xfc\\xdf/1",
+                    b"S/zfLz",                                // in base64
+                    "K\u{c3}\u{bc}\u{c3}\u{9f}/1".as_bytes(), // read as Latin-1, written as UTF-8
+                    b"K\\u00c3\\u00bc\\u00c3\\u009f\\/1",
+                    "KÃ¼ÃŸ/1".as_bytes(), // as windows-1252
+                    b"K\\xc3\\xbc\\xc3\\x9f/1",
+                    b"K%C3%83%C2%BC%C3%83%C5%B8%2F1",
+                ],
+            ),
+            (
+                "10€ 日",
+                [
+                    b"10\\u00e2\\u0082\\u00ac \\u00e6\\u0097\\u00a5",
+                    "10â‚¬ æ—¥".as_bytes(),
+                    "10&#226;&#8218;&#172; &#230;&#8212;&#165;".as_bytes(),
+                    "10€ 日".as_bytes(),
+                    b"10\\u20ac \\u65e5",
+                    b"10%E2%82%AC+%E6%97%A5",
+                    b"10%e2%82%ac%20%e6%97%a5",
+                    b"10\\xe2\\x82\\xac \\xe6\\x97\\xa5",
+                    b"MTDigqwg5pel",
+                ],
+            ),
+        ] {
+            for form in forms {
+                let needles = of(secret.as_bytes());
+                let is_known = needles.iter().any(|needle| needle.read(form) == Some(form.len()));
+                assert!(is_known, "{secret}: {}", form.escape_ascii());
+            }
+        }
+        assert!(of("5€ x".as_bytes()).iter().any(|needle| needle.read(b"5\x80 x") == Some(4)));
     }
 
     #[test]

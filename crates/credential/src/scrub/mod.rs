@@ -19,6 +19,7 @@
 
 mod forms;
 mod heads;
+mod latin1;
 mod needle;
 mod needles;
 mod samples;

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use zeroize::Zeroizing;
+
 use crate::escape::{HexCase, hex, json, percent};
 
 /// All spellings of a character, sorted. None is shorter than the character itself, which is one of them.
@@ -63,38 +65,103 @@ fn all(octets: &[u8]) -> Vec<Box<[u8]>> {
             all.push(json(text, case, |_| true).as_slice().into());
             all.push(json(text, case, |_| false).as_slice().into());
         }
-        if octets.is_ascii() {
-            // JavaScript strings (ECMA-262 §12.9.4), and logs.
-            all.push([b"\\x", hex(octets, case).as_slice()].concat().into());
-        }
+        // JavaScript strings (ECMA-262 §12.9.4), and logs, which escape each octet.
+        all.push(octets.chunks(1).flat_map(|it| [b"\\x", hex(it, case).as_slice()].concat()).collect());
     }
     let text = std::str::from_utf8(octets).unwrap_or_default();
     for character in text.chars() {
         let number = u32::from(character);
-        // HTML §13.1.4. PHP writes `&#039;`.
+        // HTML §13.1.4. PHP writes `&#039;`; others pad to four digits.
         let numbers = [
             format!("&#{number};"),
             format!("&#{number:03};"),
+            format!("&#{number:04};"),
             format!("&#x{number:x};"),
             format!("&#x{number:X};"),
+            format!("&#x{number:04x};"),
+            format!("&#x{number:04X};"),
         ];
         all.extend(numbers.map(|number| number.into_bytes().into()));
         let others: &[&[u8]] = match character {
-            // PHP and JavaScript; XML 1.0 §4.6; URL-encoded forms.
+            // PHP and JavaScript; URL-encoded forms.
             '/' => &[b"\\/"],
-            '\'' => &[b"\\'", b"&apos;"],
-            '"' => &[b"&quot;"],
-            '&' => &[b"&amp;"],
-            '<' => &[b"&lt;"],
-            '>' => &[b"&gt;"],
+            '\'' => &[b"\\'"],
             ' ' => &[b"+"],
             _ => &[],
         };
         all.extend(others.iter().map(|other| (*other).into()));
+        all.extend(names(character).iter().map(|name| format!("&{name};").into_bytes().into()));
     }
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Returns a text with all its punctuation written by the names of HTML, `.` and `_` too, as some encoders do: by the first name of each
+/// character, and by the last; none if it has neither of the two, and is a spelling so.
+pub(super) fn by_names(text: &[u8]) -> impl Iterator<Item = Zeroizing<Vec<u8>>> {
+    let is_spelling = !text.iter().any(|octet| matches!(octet, b'.' | b'_'));
+    let choices: [Choose; 2] = [|names| names.first().copied(), |names| names.last().copied()];
+    choices.into_iter().filter(move |_| !is_spelling).map(|choose| by_name(text, choose))
+}
+
+/// Which of the names of a character is written.
+type Choose = fn(&[&'static str]) -> Option<&'static str>;
+
+fn by_name(text: &[u8], choose: Choose) -> Zeroizing<Vec<u8>> {
+    let name = |octet: &u8| match octet {
+        b'.' => Some("period"),
+        b'_' => Some("lowbar"),
+        _ => choose(names(char::from(*octet))),
+    };
+    let length = text.iter().map(|octet| name(octet).map_or(1, |name| name.len() + 2)).sum();
+    // Allocated at full size: a buffer that grows leaves copies behind.
+    let mut written = Zeroizing::new(Vec::with_capacity(length));
+    for octet in text {
+        match name(octet) {
+            Some(name) => [b"&", name.as_bytes(), b";"].into_iter().for_each(|part| written.extend(part)),
+            None => written.push(*octet),
+        }
+    }
+    written
+}
+
+/// Returns the names by which HTML refers to a character of ASCII (HTML §13.5), those of XML 1.0 §4.6 among them. Of several, those
+/// that encoders write, the one of npm's `entities` first.
+const fn names(character: char) -> &'static [&'static str] {
+    match character {
+        '\t' => &["Tab"],
+        '\n' => &["NewLine"],
+        '!' => &["excl"],
+        '"' => &["quot"],
+        '#' => &["num"],
+        '$' => &["dollar"],
+        '%' => &["percnt"],
+        '&' => &["amp"],
+        '\'' => &["apos"],
+        '(' => &["lpar"],
+        ')' => &["rpar"],
+        '*' => &["ast"],
+        '+' => &["plus"],
+        ',' => &["comma"],
+        '/' => &["sol"],
+        ':' => &["colon"],
+        ';' => &["semi"],
+        '<' => &["lt"],
+        '=' => &["equals"],
+        '>' => &["gt"],
+        '?' => &["quest"],
+        '@' => &["commat"],
+        '[' => &["lbrack", "lsqb"],
+        '\\' => &["bsol"],
+        ']' => &["rbrack", "rsqb"],
+        '^' => &["Hat"],
+        '`' => &["DiacriticalGrave", "grave"],
+        '{' => &["lbrace", "lcub"],
+        '|' => &["verbar", "vert"],
+        '}' => &["rbrace", "rcub"],
+        _ => &[],
+    }
 }
 
 #[cfg(test)]
@@ -110,13 +177,30 @@ mod tests {
         assert_eq!(
             texts("<"),
             [
-                "%3C", "%3c", "&#060;", "&#60;", "&#x3C;", "&#x3c;", "&lt;", "<", "\\u003C", "\\u003c",
-                "\\x3C", "\\x3c"
+                "%3C", "%3c", "&#0060;", "&#060;", "&#60;", "&#x003C;", "&#x003c;", "&#x3C;", "&#x3c;",
+                "&lt;", "<", "\\u003C", "\\u003c", "\\x3C", "\\x3c"
             ]
         );
-        assert_eq!(texts("é"), ["%C3%A9", "%c3%a9", "&#233;", "&#xE9;", "&#xe9;", "\\u00E9", "\\u00e9", "é"]);
+        assert_eq!(
+            texts("é"),
+            [
+                "%C3%A9",
+                "%c3%a9",
+                "&#0233;",
+                "&#233;",
+                "&#x00E9;",
+                "&#x00e9;",
+                "&#xE9;",
+                "&#xe9;",
+                "\\u00E9",
+                "\\u00e9",
+                "\\xC3\\xA9",
+                "\\xc3\\xa9",
+                "é"
+            ]
+        );
         assert!(["\\\\", "\\u005c", "%5C"].iter().all(|form| texts("\\").iter().any(|known| known == form)));
-        assert_eq!(of(b"\xff").concat(), b"%FF%ff\xff");
+        assert_eq!(of(b"\xff").concat(), b"%FF%ff\\xFF\\xff\xff");
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn a_long_secret_is_found() {
 type Style = (&'static str, &'static [(char, &'static str)]);
 
 /// Encoders and their escapes, from their documentation and sources.
-const STYLES: [Style; 17] = [
+const STYLES: [Style; 19] = [
     (
         "Gson, safe for HTML",
         &[
@@ -399,6 +399,23 @@ const STYLES: [Style; 17] = [
         ],
     ),
     ("decimal numbers", &[('&', "&#38;"), ('<', "&#60;"), ('>', "&#62;"), ('/', "&#47;"), ('é', "&#233;")]),
+    (
+        "every name of HTML",
+        &[
+            ('+', "&plus;"),
+            ('/', "&sol;"),
+            ('=', "&equals;"),
+            ('&', "&amp;"),
+            ('<', "&lt;"),
+            ('>', "&gt;"),
+            ('"', "&quot;"),
+            ('\'', "&apos;"),
+            ('\\', "&bsol;"),
+            ('`', "&grave;"),
+            (';', "&semi;"),
+        ],
+    ),
+    ("numbers of four digits", &[('+', "&#0043;"), ('/', "&#x002F;"), ('=', "&#x003d;"), ('é', "&#x00E9;")]),
     (
         "PHP's htmlspecialchars, and XML",
         &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#039;")],

@@ -9,8 +9,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, open, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fsync, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::error::VaultError;
@@ -38,7 +39,8 @@ impl Directory {
     pub(super) fn find(path: &Path) -> Result<Option<Self>, VaultError> {
         match open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             Ok(handle) => Ok(Some(Self { path: path.into(), handle })),
-            Err(Errno::NOENT) => Ok(None),
+            // A link to a place that is not mounted now is not a vault without records.
+            Err(Errno::NOENT) if !path.is_symlink() => Ok(None),
             Err(error) => Err(VaultError::OpenDirectory { path: path.into(), source: error.into() }),
         }
     }
@@ -55,12 +57,15 @@ impl Directory {
         self.path.join(file)
     }
 
-    /// Returns the names of all files, sorted.
+    /// Returns the names of all files, sorted. A directory in the place of a record is none.
     pub(super) fn files(&self) -> Result<Vec<String>, VaultError> {
         let failed = |error: Errno| VaultError::List { path: self.path.clone(), source: error.into() };
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.handle).map_err(failed)? {
-            names.extend(entry.map_err(failed)?.file_name().to_str().map(str::to_owned));
+            let entry = entry.map_err(failed)?;
+            if entry.file_type() != FileType::Directory {
+                names.extend(entry.file_name().to_str().map(str::to_owned));
+            }
         }
         names.sort_unstable();
         Ok(names)
@@ -161,10 +166,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Advances the generation in place, so that processes with the file open see it.
+    /// Advances the generation in place, so that processes with the file open see it. It is a time, so that one which was put back to an
+    /// earlier value does not come to the same values again.
     pub(super) fn advance_generation(&self) -> Result<(), VaultError> {
         let (file, generation) = self.begin_generation()?;
-        file.write_all_at(&generation.wrapping_add(1).to_be_bytes(), 0).map_err(|e| self.generation_failed(e))
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let next = now.max(generation.wrapping_add(1));
+        file.write_all_at(&next.to_be_bytes(), 0).map_err(|error| self.generation_failed(error))
     }
 
     /// Opens the generation's file and reads its value. Initialises its eight octets if necessary.
@@ -237,6 +245,8 @@ mod tests {
         for file in ["link", "dangling", "folder", "pipe"] {
             assert!(matches!(directory.read(file), Err(VaultError::NotAFile { .. })), "{file}");
         }
+        // It cannot be removed as a record, so it is listed as none.
+        assert_eq!(directory.files().unwrap(), ["dangling", "link", "pipe", "real"]);
         symlink("real", root.path().join(LOCK)).unwrap();
         assert!(matches!(directory.lock(), Err(VaultError::NotAFile { .. })));
         fs::remove_file(root.path().join(LOCK)).unwrap();
@@ -261,9 +271,18 @@ mod tests {
         };
         assert_eq!(read(), 0);
         directory.lock().unwrap().advance_generation().unwrap();
-        assert_eq!(read(), 1);
+        let first = read();
         directory.generation().unwrap();
-        assert_eq!((read(), file.metadata().unwrap().len()), (1, 8));
+        assert_eq!((read(), file.metadata().unwrap().len()), (first, 8));
+        // One of an earlier day, put back, goes on to others.
+        let path = root.path().join(GENERATION);
+        fs::write(&path, 1_u64.to_be_bytes()).unwrap();
+        directory.lock().unwrap().advance_generation().unwrap();
+        assert!(read() > first && first > 0);
+        // The clock may be behind.
+        fs::write(&path, (u64::MAX - 1).to_be_bytes()).unwrap();
+        directory.lock().unwrap().advance_generation().unwrap();
+        assert_eq!(read(), u64::MAX);
         assert!((&file).write_all(b"x").is_err());
     }
 

@@ -90,6 +90,19 @@ pub enum VaultError {
         /// The cause.
         source: EnvelopeError,
     },
+    /// A credential has too much in its fields together.
+    #[error(
+        "store `{id}`: with this value its fields have {octets} octets together, and {most} at most are taken; set shorter ones, \
+         or remove the credential and set only the fields that are used"
+    )]
+    TooLarge {
+        /// The provider.
+        id: String,
+        /// What the names and values of its fields would have.
+        octets: usize,
+        /// What they may have.
+        most: usize,
+    },
     /// A record cannot be encrypted.
     #[error("encrypt {path}: {source}")]
     Encrypt {

@@ -26,6 +26,10 @@ pub use error::{Damage, VaultError};
 use name::RecordId;
 use record::{Record, pack};
 
+/// The most octets of a credential's fields together. In JSON, where an octet takes up to two, they fit into the 256 KiB of the answer in
+/// which a sidecar gets them.
+const MOST: usize = 112 << 10;
+
 /// A vault and its keys.
 #[derive(Debug)]
 pub struct Vault {
@@ -64,6 +68,20 @@ pub struct Rotation {
     pub already: usize,
     /// The ids of the records that stay unchanged, each with the error. While there is one, no old key may be discarded.
     pub failed: Vec<(String, String)>,
+}
+
+/// What became of a record in which a field was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// It was made, or its other fields were kept.
+    Kept,
+    /// It could not be decrypted, and was replaced by one of this field alone.
+    Replaced {
+        /// Why it could not be decrypted.
+        why: String,
+        /// The names of its other fields, which it had beside the sealed values.
+        lost: Vec<FieldName>,
+    },
 }
 
 impl Vault {
@@ -114,36 +132,51 @@ impl Vault {
         Ok(directory.read(&id.file())?.is_some())
     }
 
-    /// Sets one field of a provider's credential and keeps the others. Seals the record again, with the first key.
+    /// Sets one field of a provider's credential and keeps the others. Seals the record again, with the first key. Replaces a record that
+    /// cannot be decrypted if another one can: where none can, the keys are not those of this vault.
     ///
     /// # Errors
-    /// If the id is invalid, an existing record cannot be decrypted, or the new one cannot be written.
-    pub fn set_field(&self, id: &str, name: FieldName, value: Value) -> Result<(), VaultError> {
+    /// If the id is invalid, an existing record is damaged, or cannot be decrypted as no other can, the credential grows too large, or the
+    /// new record cannot be written.
+    pub fn set_field(&self, id: &str, name: FieldName, value: Value) -> Result<Stored, VaultError> {
         let id: RecordId = id.parse()?;
         let directory = Directory::make(&self.directory)?;
         let writer = directory.lock()?;
-        let mut credential = self.read(&directory, &id)?.unwrap_or_default();
+        writer.tidy()?;
+        let (mut credential, stored) = match self.read(&directory, &id) {
+            Ok(found) => (found.unwrap_or_default(), Stored::Kept),
+            Err(error) => (Credential::default(), self.replaced(&directory, &id, &name, error)?),
+        };
         credential.set(name, value);
+        let packed = pack(&credential);
+        if packed.expose().len() > MOST {
+            let octets = packed.expose().len();
+            return Err(VaultError::TooLarge { id: id.into_string(), octets, most: MOST });
+        }
         let sealed = self
             .keyring
-            .seal(&pack(&credential), &self.context(&id))
+            .seal(&packed, &self.context(&id))
             .map_err(|source| VaultError::Encrypt { path: directory.path_of(&id.file()), source })?;
         let updated = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let record = Record { fields: credential.names().cloned().collect(), updated, sealed };
         // Before the write as well: if this process is killed in between, watchers must not keep the old value for ever.
         writer.advance_generation()?;
         write(&directory, &writer, &id, record)?;
-        writer.advance_generation()
+        writer.advance_generation()?;
+        Ok(stored)
     }
 
-    /// Removes a provider's credential. Returns whether there was one. Needs no key, so that a damaged record can be removed too.
+    /// Removes a provider's credential from a directory. Returns whether there was one. Needs no key, so that a damaged record can be
+    /// removed too, and one whose key is lost.
     ///
     /// # Errors
     /// If the id is invalid, or the record cannot be removed.
-    pub fn remove(&self, id: &str) -> Result<bool, VaultError> {
+    pub fn remove(directory: &Path, id: &str) -> Result<bool, VaultError> {
         let id: RecordId = id.parse()?;
-        let Some(directory) = Directory::find(&self.directory)? else { return Ok(false) };
+        let Some(directory) = Directory::find(directory)? else { return Ok(false) };
         let writer = directory.lock()?;
+        // A killed write may have left the value beside the record.
+        writer.tidy()?;
         // Even if there is no record: the process that removed it may have been killed before it advanced the generation.
         writer.advance_generation()?;
         let removed = writer.remove(&id.file())?;
@@ -206,6 +239,24 @@ impl Vault {
         let payload = self.keyring.open(&record.sealed, &self.context(id));
         let payload = payload.map_err(|source| VaultError::Decrypt { path: path(), source })?;
         record.credential(&payload).map(Some).map_err(|source| VaultError::Damaged { path: path(), source })
+    }
+
+    /// Returns what replacing a record loses, which cannot be read for this error; or the error, if it is not to be replaced.
+    fn replaced(
+        &self,
+        directory: &Directory,
+        id: &RecordId,
+        name: &FieldName,
+        error: VaultError,
+    ) -> Result<Stored, VaultError> {
+        let VaultError::Decrypt { source, .. } = &error else { return Err(error) };
+        let opens = |other: &RecordId| other != id && matches!(self.read(directory, other), Ok(Some(_)));
+        if !records(directory)?.iter().any(opens) {
+            return Err(error);
+        }
+        let why = source.to_string();
+        let fields = parse(directory, id)?.map(|record| record.fields).unwrap_or_default();
+        Ok(Stored::Replaced { why, lost: fields.into_iter().filter(|field| field != name).collect() })
     }
 
     fn rewrap(&self, directory: &Directory, id: &RecordId) -> Result<Option<Rewrapped>, VaultError> {

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use policy::{Plane, Provider, RunId};
@@ -64,7 +65,7 @@ pub(crate) struct Audit {
 
 impl Audit {
     /// Begins a chain with a signed record. Without a sink, records are counted and not written.
-    pub(crate) fn begin(sink: Option<(File, SigningKey)>, run: &RunId) -> io::Result<Self> {
+    pub(crate) fn begin(sink: Option<(Arc<File>, SigningKey)>, run: &RunId) -> io::Result<Self> {
         let mut audit = Self {
             sink: sink.map(|(file, key)| (RecordWriter::new(file), key)),
             clock: Clock::default(),
@@ -233,7 +234,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let (key, _) = SigningKey::generate().unwrap();
         let run = RunId::from_random([1; 12]);
-        let audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
+        let audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run).unwrap();
         (file, RefCell::new(audit))
     }
 
@@ -346,7 +347,7 @@ mod tests {
     fn a_chain_that_cannot_begin_leaves_nothing() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let (key, _) = SigningKey::generate().unwrap();
-        let error = Audit::begin(Some((full, key)), &RunId::from_random([1; 12])).unwrap_err();
+        let error = Audit::begin(Some((Arc::new(full), key)), &RunId::from_random([1; 12])).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(28), "the kernel's own words: {error}");
     }
 

@@ -60,6 +60,7 @@ pub fn named_companions(reader: impl BufRead) -> io::Result<Vec<CompanionChain>>
 #[cfg(test)]
 mod tests {
     use std::io::Seek;
+    use std::sync::Arc;
 
     use super::*;
     use crate::audit::chain::Audit;
@@ -71,7 +72,7 @@ mod tests {
         let (key, _) = SigningKey::generate().unwrap();
         let public = key.public();
         let run = "abcdefghjkmn".parse().unwrap();
-        let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
+        let mut audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run).unwrap();
         let db = CompanionChain { name: "db".into(), image: "sha256:1".into(), first: "a".repeat(64) };
         audit.name_companion(&db);
         let mut asked = audit.of_exchange(policy::Plane::Forward, "companion", "http://x/".into());

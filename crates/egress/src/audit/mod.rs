@@ -22,5 +22,5 @@ pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;
 pub(crate) use no_exchange::{record_datagram, record_denied_name, record_own_answer, record_unreadable};
 pub(crate) use record::Record;
-pub use verify::{VerifyError, VerifyReport, verify};
+pub use verify::{LONGEST_RECORD, VerifyError, VerifyReport, verify};
 pub use word::{EntryPlane, GateAction, Outcome, Word};

@@ -16,7 +16,7 @@ const LONGEST_TARGET: usize = 2048;
 /// The longest reason, in characters. It may quote the agent.
 const LONGEST_REASON: usize = 512;
 
-/// The reasons for a request that ended without an answer or an error.
+/// The reasons for an exchange that ended without an answer or an error.
 const CUT: &str = "the sidecar ended while it was under way";
 const GIVEN_UP: &str = "it was given up before it was answered";
 
@@ -106,7 +106,7 @@ impl Record {
         self.draft.status = Some(status);
     }
 
-    /// Ends the record of a request that the gateway answered by itself.
+    /// Ends the record of a request that the sidecar answered by itself.
     pub(crate) fn answered(mut self, status: u16) {
         self.draft.status = Some(status);
         if status < 400 {
@@ -135,11 +135,11 @@ impl Record {
         self.draft.received += received;
     }
 
-    /// Ends the record with a denial, and sends it as a notice.
+    /// Ends the record with a denial, or with what failed though it was allowed, and sends it as a notice.
     pub(crate) fn deny(mut self, mut denial: Denial) -> Denial {
         denial.reason = self.gate.credentials().veiled(denial.reason);
         denial.hint = denial.hint.map(|hint| hint.map(|text| self.gate.credentials().veiled(text)));
-        self.draft.outcome = Outcome::Denied;
+        self.draft.outcome = if denial.guard.is_failure() { Outcome::Failed } else { Outcome::Denied };
         self.draft.guard = Some(denial.guard.code().into());
         self.draft.reason = Some(denial.reason.chars().take(LONGEST_REASON).collect());
         if let Some(rule) = &denial.rule {
@@ -156,7 +156,8 @@ impl Drop for Record {
         if self.discarded {
             return;
         }
-        if self.is_request && self.draft.status.is_none() && self.draft.reason.is_none() {
+        let has_failed = self.is_request || self.draft.outcome == Outcome::Failed;
+        if has_failed && self.draft.status.is_none() && self.draft.reason.is_none() {
             let is_over = self.gate.ending().is_over();
             self.draft.outcome = Outcome::Failed;
             self.draft.reason = Some(if is_over { CUT } else { GIVEN_UP }.into());

@@ -8,7 +8,7 @@ use super::entry::{Entry, digest};
 use super::word::GateAction;
 
 /// The longest record that is read, in octets. What this program writes is bounded far below it.
-const LONGEST: usize = 256 << 10;
+pub const LONGEST_RECORD: usize = 256 << 10;
 
 /// The result for a chain that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
     let mut octets = Vec::new();
     loop {
         octets.clear();
-        let mut record = reader.by_ref().take(LONGEST as u64 + 1);
+        let mut record = reader.by_ref().take(LONGEST_RECORD as u64 + 1);
         if record.read_until(b'\n', &mut octets).map_err(VerifyError::Read)? == 0 {
             return if report.records == 0 { Err(VerifyError::Empty) } else { Ok(report) };
         }
@@ -82,8 +82,11 @@ pub fn verify(mut reader: impl BufRead, public_key: &str) -> Result<VerifyReport
             true => VerifyError::Malformed { line, why: why.into() },
             false => VerifyError::Cut { line },
         };
-        if octets.len() > LONGEST {
-            return Err(VerifyError::Malformed { line, why: format!("it is longer than {LONGEST} octets") });
+        if octets.len() > LONGEST_RECORD {
+            return Err(VerifyError::Malformed {
+                line,
+                why: format!("it is longer than {LONGEST_RECORD} octets"),
+            });
         }
         let text = std::str::from_utf8(&octets).map_err(|_| malformed("it is not UTF-8"))?;
         let (body, hash, sig) =
@@ -153,13 +156,14 @@ mod tests {
     use crate::audit::key::SigningKey;
     use crate::audit::word::Word;
     use std::io::{Read, Seek};
+    use std::sync::Arc;
 
     fn chain(records: usize) -> (String, String) {
         let mut file = tempfile::tempfile().unwrap();
         let (key, _) = SigningKey::generate().unwrap();
         let public = key.public();
         let run = "abcdefghjkmn".parse().unwrap();
-        let mut audit = Audit::begin(Some((file.try_clone().unwrap(), key)), &run).unwrap();
+        let mut audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run).unwrap();
         for n in 0..records {
             let target = format!("http://x/{n}\",\"hash\":\"0");
             let asked = audit.of_exchange(policy::Plane::Forward, "GET", target);

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 
@@ -15,7 +16,7 @@ const MOST_KEPT: usize = 4 << 20;
 /// A file of records, and the lines that are not written yet.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
-    file: File,
+    file: Arc<File>,
     /// The octets that are not written yet. They end with the line that is being built.
     waiting: Vec<u8>,
     /// Notified when lines are batched; without it each line is written at once.
@@ -29,7 +30,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    pub(super) fn new(file: File) -> Self {
+    pub(super) fn new(file: Arc<File>) -> Self {
         Self { file, waiting: Vec::new(), batched: None, is_cut: false, full: None, lost: 0 }
     }
 
@@ -84,7 +85,7 @@ impl RecordWriter {
             return Ok(());
         }
         // A newline keeps a partial line apart from the next one.
-        let ended = if self.is_cut { self.file.write_all(b"\n") } else { Ok(()) };
+        let ended = if self.is_cut { (&*self.file).write_all(b"\n") } else { Ok(()) };
         let mut done = 0;
         let written = ended.and_then(|()| self.write_from(&mut done));
         self.is_cut = false;
@@ -105,7 +106,7 @@ impl RecordWriter {
 
     fn write_from(&mut self, done: &mut usize) -> io::Result<()> {
         while *done < self.waiting.len() {
-            match self.file.write(&self.waiting[*done..]) {
+            match (&*self.file).write(&self.waiting[*done..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => *done += written,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -118,7 +119,7 @@ impl RecordWriter {
     /// Continues in another file.
     #[cfg(test)]
     pub(super) fn redirect(&mut self, file: File) {
-        self.file = file;
+        self.file = Arc::new(file);
     }
 }
 

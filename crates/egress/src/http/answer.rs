@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -87,6 +88,14 @@ impl<'a> Answer<'a> {
     /// Whether the agent has closed its connection of HTTP/1. That is asked where a request had to wait and is to cost something.
     pub(crate) fn has_hung_up(&self) -> bool {
         matches!(self, Self::Version1 { writer, .. } if writer.has_hung_up())
+    }
+
+    /// Returns the address that the agent's connection of HTTP/1 was made to, if it came over TCP.
+    pub(super) fn local_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Version1 { writer, .. } => writer.local_address(),
+            Self::Version2 { .. } => None,
+        }
     }
 
     /// Returns what tells this answer, while it has not begun, whether some of the request's body is still to come. Over HTTP/2 that makes
@@ -205,17 +214,36 @@ mod tests {
         ended.ok().and_then(|ended| ended.err().map(|error| error.kind()))
     }
 
+    /// A connection that takes nothing until its other end, which is returned as well, reads.
+    async fn full() -> (AgentWriter, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        while ours.writable().await.is_ok() && ours.try_write(&[0; 4096]).is_ok() {}
+        (AgentStream::Unix(ours).split().1, theirs)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_nobody_reads_is_given_up() {
-        let (ours, _theirs) = UnixStream::pair().unwrap();
-        while ours.writable().await.is_ok() && ours.try_write(&[0; 4096]).is_ok() {}
-        let (_reader, mut writer) = AgentStream::Unix(ours).split();
         let timed_out = Some(io::ErrorKind::TimedOut);
+        let (mut writer, _theirs) = full().await;
         assert_eq!(patiently(answer_to(&mut writer).go_on()).await, timed_out);
-        let head = ResponseHead::go_on();
-        assert_eq!(patiently(answer_to(&mut writer).switch(&head)).await, timed_out);
+        let (mut writer, _theirs) = full().await;
+        assert_eq!(patiently(answer_to(&mut writer).switch(&ResponseHead::go_on())).await, timed_out);
+        let (mut writer, _theirs) = full().await;
         let reply = Reply { status: 403, fields: Fields::default(), body: Vec::new() };
         assert_eq!(patiently(answer_to(&mut writer).reply(reply, After::KeepAlive)).await, timed_out);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_written_behind_an_interim_answer_that_was_given_up() {
+        let (mut writer, theirs) = full().await;
+        let soon = Duration::from_secs(1);
+        assert!(tokio::time::timeout(soon, answer_to(&mut writer).go_on()).await.is_err());
+        while theirs.readable().await.is_ok() && theirs.try_read(&mut [0; 4096]).is_ok() {}
+        let reply = Reply { status: 504, fields: Fields::default(), body: Vec::new() };
+        assert_eq!(
+            patiently(answer_to(&mut writer).reply(reply, After::Close)).await,
+            Some(io::ErrorKind::BrokenPipe)
+        );
     }
 
     fn answer_to(writer: &mut AgentWriter) -> Answer<'_> {

@@ -1,6 +1,7 @@
 //! Sends a request on in its one form and relays its response; once more where the upstream refuses the credential, or gives the request
 //! back unread.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -14,12 +15,14 @@ use super::forwarding::{Attempt, Forwarding, Relayed, Retry, Unanswered};
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
 use super::problem::After;
-use super::pump::{Raced, pump, race};
+use super::pump::{pump, race};
 use super::replay::ReplayBuffer;
 use super::request::Request;
 use super::respond::{Failure, Responded, by_deadline, respond};
+use super::session::OpenStream;
 use super::stream::AgentReader;
 use super::upstream::{self, Connection, Reuse, SentRequest};
+use crate::cause::cause;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, inject_again};
@@ -42,7 +45,7 @@ pub(super) async fn forward(
     if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {
         return Box::pin(forwarding.websocket(exchange, &sending, body, answer)).await;
     }
-    let reuse = reuse_for(&head);
+    let mut reuse = reuse_for(&head);
     // Agents that speak HTTP/2 may need it all the way: gRPC does.
     let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
     let replay = replayable(&exchange, &body, head.body, terms);
@@ -59,7 +62,7 @@ pub(super) async fn forward(
         let sent = match sent {
             Ok(Ok(sent)) => sent,
             Err(why) => {
-                exchange.record().fail(&why.to_string());
+                exchange.record().fail(&cause(&why));
                 return Err(why);
             }
             Ok(Err(error)) => {
@@ -78,8 +81,8 @@ pub(super) async fn forward(
             }
             Relayed::Unread(unanswered) => {
                 Unanswered { answer, exchange } = *unanswered;
-                gate.pool().forget(&exchange, sending.scheme);
                 unread = Retry::Used;
+                reuse = Reuse::Forbidden;
             }
             Relayed::Unauthorized { unanswered, renewed } => {
                 Unanswered { answer, exchange } = *unanswered;
@@ -111,7 +114,7 @@ async fn refuse_if_abandoned(
     match reset.or_else(hung_up) {
         None => Ok(()),
         Some(error) => {
-            exchange.record().fail(&error.to_string());
+            exchange.record().fail(&cause(&error));
             Err(error)
         }
     }
@@ -121,7 +124,7 @@ async fn refuse_if_abandoned(
 fn reuse_for(head: &RequestHead) -> Reuse {
     let is_repeatable =
         head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    if is_repeatable { Reuse::Allowed } else { Reuse::Forbidden }
+    if is_repeatable { Reuse::Allowed } else { Reuse::OfSessions }
 }
 
 /// Returns what will hold the request's body for another attempt.
@@ -155,6 +158,7 @@ impl Forwarding<'_> {
         let provider = exchange.grant().provider().cloned();
         let flow = Flow::of(exchange.record(), 0);
         let mut connection = None;
+        let stream = sent.stream();
         let (mut outgoing, pending) = sent.open(attempt.length, &mut connection);
         let body_comes = answer.body_comes();
         body_comes.set(body.whole().is_none());
@@ -165,17 +169,18 @@ impl Forwarding<'_> {
             body_comes.set(body_comes.get() && pumped.is_err());
             pumped
         };
-        let Raced { mut outcome, is_sent } =
-            race(pin!(sends), pin!(respond(pending, handling, answer, &flow.received))).await;
+        let (is_sent, status) = (Cell::new(false), Cell::new(None));
+        let responds = respond(pending, handling, answer, &is_sent, &status, &flow.received);
+        let mut outcome = race(pin!(sends), pin!(responds), &is_sent, &status).await;
         drop((outgoing, flow));
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
             if !body.is_done() {
                 *after = After::Close; // what is left of the body would be taken for the next request
             }
-            *reusable &= is_sent && upstream::is_reusable_after(attempt.length);
+            *reusable &= is_sent.get() && upstream::is_reusable_after(attempt.length);
         }
-        self.recycle(&exchange, attempt, connection, &outcome);
-        let relayed = self.settle(exchange, attempt, outcome).await;
+        self.recycle(&exchange, attempt, connection, stream, &outcome);
+        let relayed = self.settle(exchange, attempt, status.get(), outcome).await;
         if matches!(relayed, Ok(Relayed::Answered { status: None | Some(FAILURE..), .. })) {
             body.settle().await;
         }
@@ -188,21 +193,117 @@ impl Forwarding<'_> {
         exchange: &Exchange<Ready>,
         attempt: Attempt<'_>,
         connection: Option<Connection>,
+        stream: Option<OpenStream>,
         outcome: &io::Result<Responded<'_>>,
     ) {
-        let scheme = attempt.sending.scheme;
-        match (connection, outcome) {
-            (Some(connection), Ok(Responded::Answered { reusable: true, .. })) => {
-                upstream::keep_connection(self.gate, exchange, scheme, connection);
-            }
-            (Some(_), _) => {}
-            (None, Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error)) => {
-                upstream::report_session(self.gate, exchange, scheme, Some(error));
-            }
-            (None, Ok(_)) => upstream::report_session(self.gate, exchange, scheme, None),
+        if let Some(stream) = stream {
+            let failure = match outcome {
+                Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error) => Some(error),
+                Ok(_) => None,
+            };
+            upstream::report_session(self.gate, &stream, failure);
+        } else if let (Some(connection), Ok(Responded::Answered { reusable: true, .. })) =
+            (connection, outcome)
+        {
+            upstream::keep_connection(self.gate, exchange, attempt.sending.scheme, connection);
         }
     }
 }
 
 /// From this status on an answer says that nothing came of the request, and its sender does not send the rest of the body.
 const FAILURE: u16 = 400;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::http::head::Buffered;
+    use crate::http::request::Via;
+    use crate::http::serve1::serve_requests;
+    use crate::http::stream::AgentStream;
+    use crate::local_addresses::tests::gate_for;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// What an agent reads that sends a request with a body of this length, and the records. `sends` and `serves` get the connections
+    /// behind the head of the request.
+    async fn exchanged<A: Future<Output = UnixStream>, U: Future<Output = ()>>(
+        length: usize,
+        sends: impl FnOnce(UnixStream) -> A,
+        serves: impl FnOnce(Buffered<TcpStream>) -> U,
+    ) -> (String, String) {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+        let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let (ours, mut agent) = UnixStream::pair().unwrap();
+        let agent = async {
+            let head = format!(
+                "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            );
+            agent.write_all(head.as_bytes()).await.unwrap();
+            let mut read = Vec::new();
+            let _ = sends(agent).await.read_to_end(&mut read).await;
+            String::from_utf8(read).unwrap()
+        };
+        let serves = async {
+            let mut stream = Buffered::new(upstream.accept().await.unwrap().0);
+            stream.read_head(MINUTE, MINUTE, |_, _| false).await.unwrap();
+            serves(stream).await;
+        };
+        let served = serve_requests(Rc::clone(&gate), Via::Proxy, AgentStream::Unix(ours), BytesMut::new());
+        let (read, ..) = LocalSet::new().run_until(async { tokio::join!(agent, serves, served) }).await;
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        (read, records)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_late_once_the_whole_request_was_sent() {
+        for (thinks, answered) in [(4, "HTTP/1.1 204 "), (6, "HTTP/1.1 504 ")] {
+            let sends = async |mut agent: UnixStream| {
+                // Longer than an answer may take to begin.
+                for _ in 0..10 {
+                    tokio::time::sleep(MINUTE).await;
+                    agent.write_all(b"x").await.unwrap();
+                }
+                agent
+            };
+            let serves = async |mut upstream: Buffered<TcpStream>| {
+                while upstream.ahead.len() < 10 {
+                    assert_eq!(upstream.fill(2 * MINUTE).await.unwrap(), 1);
+                }
+                tokio::time::sleep(thinks * MINUTE).await;
+                let _ = upstream.reader.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            };
+            let (read, _) = exchanged(10, sends, serves).await;
+            assert!(read.starts_with(answered), "{thinks}: {read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_status_of_an_answer_that_breaks_off_is_recorded() {
+        let serves = async |mut upstream: Buffered<TcpStream>| {
+            upstream
+                .reader
+                .write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 9\r\n\r\nhalf")
+                .await
+                .unwrap();
+        };
+        let (read, records) = exchanged(0, async |agent| agent, serves).await;
+        assert!(read.starts_with("HTTP/1.1 201 "), "{read}");
+        let record = records.lines().find(|line| line.contains("\"POST\"")).unwrap();
+        assert!(record.contains("\"failed\"") && record.contains("\"status\":201"), "{record}");
+    }
+}

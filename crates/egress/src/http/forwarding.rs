@@ -15,6 +15,7 @@ use super::refuse::unreachable;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Handling, Metering, Responded, UNAUTHORIZED};
 use super::version2;
+use crate::cause::cause;
 use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
@@ -109,7 +110,7 @@ impl<'a> Forwarding<'a> {
         attempt: Attempt<'h>,
         held: Option<&'h FetchedCredential>,
     ) -> Handling<'h> {
-        let format = exchange.grant().provider().and_then(|provider| provider.llm());
+        let format = exchange.grant().metered_as().and_then(|provider| provider.llm());
         let is_bound = exchange.grant().is_bound();
         Handling {
             method: attempt.sending.method.as_str(),
@@ -140,26 +141,30 @@ impl<'a> Forwarding<'a> {
         unreachable(self.gate, exchange, self.target, error, answer, self.late_status).await
     }
 
-    /// Completes the record of an attempt, and answers the agent if no response was passed on.
+    /// Completes the record of an attempt, and answers the agent if no response was passed on. The status is the upstream's, whatever
+    /// became of its response.
     pub(super) async fn settle<'r>(
         &self,
         mut exchange: Exchange<Ready>,
         attempt: Attempt<'_>,
+        status: Option<u16>,
         outcome: io::Result<Responded<'r>>,
     ) -> io::Result<Relayed<'r>> {
+        status.into_iter().for_each(|status| exchange.record().status(status));
         match outcome {
             Ok(Responded::Unauthorized(answer, renewed)) => {
                 Ok(Relayed::Unauthorized { unanswered: Box::new(Unanswered { answer, exchange }), renewed })
             }
-            Ok(Responded::Answered { status, after, note, .. }) => {
-                exchange.record().status(status);
+            Ok(Responded::Answered { after, note, .. }) => {
                 if let Some(note) = note {
                     exchange.record().note(&note);
                 }
-                Ok(Relayed::Answered { after, status: Some(status) })
+                Ok(Relayed::Answered { after, status })
             }
             Ok(Responded::Failed(answer, Failure::Broken(error)))
+                // An upstream that has answered took the request, whatever it says afterwards.
                 if attempt.unread == Retry::Allowed
+                    && status.is_none()
                     && attempt.replay.is_complete()
                     && version2::is_unprocessed(&error) =>
             {
@@ -176,7 +181,7 @@ impl<'a> Forwarding<'a> {
                 Ok(Relayed::Answered { after, status: None })
             }
             Err(error) => {
-                exchange.record().fail(&error.to_string());
+                exchange.record().fail(&cause(&error));
                 tracing::debug!(target = %self.target, %error, "exchange failed");
                 Err(error)
             }
@@ -196,6 +201,61 @@ impl<'a> Forwarding<'a> {
             // The body cannot be sent again: the new credential counts from the next request on.
             Some(held) if !attempt.replay.is_complete() => credentials.renew(&held).await,
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::Method;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::exchange::tests::ready;
+    use crate::http::answer::Extent;
+    use crate::http::fields::Fields;
+    use crate::http::head::Version;
+    use crate::http::stream::AgentStream;
+    use crate::local_addresses::tests::gate_for;
+
+    /// The error of a session whose upstream goes away.
+    async fn gone_away() -> io::Error {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        // An empty SETTINGS, then GOAWAY for INTERNAL_ERROR (RFC 9113 §6.5, §6.8).
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        theirs.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]).await.unwrap();
+        let (_requests, connection) = h2::client::handshake(ours).await.unwrap();
+        version2::broken(connection.await.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn a_request_that_was_answered_is_not_sent_again() {
+        let url = "http://127.0.0.1:9/";
+        let gate = gate_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"), Vec::new(), None);
+        let target = Target::parse(url).unwrap();
+        let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+        let forwarding = Forwarding::new(&gate, &target, Terms::default());
+        let replay = ReplayBuffer::whole(None);
+        let attempt = Attempt {
+            sending: &sending,
+            length: BodyLength::None,
+            replay: &replay,
+            renewal: Retry::Allowed,
+            unread: Retry::Allowed,
+        };
+        for status in [None, Some(200)] {
+            let (agent, _seen) = tokio::net::UnixStream::pair().unwrap();
+            let (_reader, mut writer) = AgentStream::Unix(agent).split();
+            let answer = Answer::Version1 {
+                writer: &mut writer,
+                version: Version::Http11,
+                keep_alive: true,
+                extent: Extent::Whole,
+            };
+            let outcome = Ok(Responded::Failed(answer, Failure::Broken(gone_away().await)));
+            let exchange = ready(&gate, url).await;
+            let relayed = forwarding.settle(exchange, attempt, status, outcome).await.unwrap();
+            assert_eq!(matches!(relayed, Relayed::Unread(_)), status.is_none());
         }
     }
 }

@@ -3,19 +3,20 @@
 use std::io;
 use std::rc::Rc;
 
-use policy::{Authority, Denial, Guard, Host, Port, Target};
+use policy::{Authority, Denial, Guard, Hint, Host, Port, Target};
 
 use super::answer::Answer;
 use super::forward::{Terms, forward};
 use super::gateway;
 use super::head::RequestHead;
+use super::max_forwards::{Ended, count_forward};
 use super::problem::After;
-use super::refuse::deny;
+use super::refuse::{after_unread, deny};
 use super::request::{Request, Via};
 use crate::audit;
-use crate::exchange;
+use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
-use crate::inject::{Form, Sending, inject};
+use crate::inject::{Form, Sending, inject, named};
 
 /// Takes a request through every stage and answers it.
 pub(super) async fn handle(
@@ -24,12 +25,16 @@ pub(super) async fn handle(
     mut request: Request<'_>,
     answer: Answer<'_>,
 ) -> io::Result<After> {
-    if matches!(via, Via::Gateway) && request.head.target.starts_with('/') {
-        if request.head.fields.values("host").all(may_name_a_host) {
-            return Box::pin(gateway::route(gate, request, answer)).await;
-        }
-        let denial = unreadable_host("it holds what no host and port do");
-        return refuse_unreadable(gate, via, &mut request, answer, denial).await;
+    if matches!(via, Via::Gateway | Via::JsonLine) && request.head.target.starts_with('/') {
+        let fields = &request.head.fields;
+        let judged = match fields.values("host").all(may_name_a_host) {
+            true => gateway::refuse_web_page(fields, answer.local_address()),
+            false => Err(unreadable_host("it holds what no host and port do")),
+        };
+        return match judged {
+            Ok(()) => Box::pin(gateway::route(gate, request, answer)).await,
+            Err(denial) => refuse_unreadable(gate, via, &mut request, answer, denial).await,
+        };
     }
     let head = &request.head;
     let target = match target_of(via, head) {
@@ -37,19 +42,41 @@ pub(super) async fn handle(
         Err(denial) => return refuse_unreadable(gate, via, &mut request, answer, denial).await,
     };
     let text = target.to_string();
-    let asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
-    let pinned = exchange::pin(gate, head.method.as_str(), text.clone(), asked).await;
+    let mut sending = Sending::new(head.method.clone(), &target, head.fields_to_send());
+    let mut asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
+    asked.provider = named(&sending, gate, &asked, &target);
+    let begun = Exchange::begin(gate, head.method.as_str(), text.clone(), asked);
+    let pinned = match begun.authorize(gate).and_then(|granted| refuse_unnamed_provider(via, granted)) {
+        Ok(granted) => granted.pin(gate).await,
+        Err(denial) => Err(denial),
+    };
     let exchange = match pinned {
         Ok(exchange) => exchange,
         Err(denial) => return refuse(gate, &mut request, answer, &denial, &text).await,
     };
-    let mut fields = head.fields.clone();
-    fields.leave_hop();
-    let mut sending = Sending::new(head.method.clone(), &target, fields);
+    let exchange = match count_forward(exchange, &mut sending, gate, &target, &text) {
+        Ok(exchange) => exchange,
+        Err(Ended::Denied(denial)) => return refuse(gate, &mut request, answer, &denial, &text).await,
+        Err(Ended::Answered(reply)) => {
+            let after = answer.reply(reply, after_unread(&request)).await;
+            request.body.settle().await;
+            return after;
+        }
+    };
     match inject(exchange, gate, &target, &mut sending, Form::Placeholders).await {
         Ok(exchange) => forward(gate, exchange, &target, sending, request, answer, Terms::default()).await,
         Err(denial) => refuse(gate, &mut request, answer, &denial, &text).await,
     }
+}
+
+/// Refuses a line of JSON that names no provider and would be sent with the credential of one. Without it the answer would be another
+/// than the provider's rule is for, so the agent is told which one to name.
+fn refuse_unnamed_provider(via: &Via, granted: Exchange<Granted>) -> Result<Exchange<Granted>, Denial> {
+    let provider = granted.grant().provider().filter(|_| matches!(via, Via::JsonLine));
+    let Some(id) = provider.map(|provider| provider.id().clone()) else { return Ok(granted) };
+    let why = format!("this is sent with the credential of `{id}`, and the line names no `capability`");
+    let hint = Hint::from(format!("add \"capability\": \"{id}\" to the line").as_str());
+    Err(granted.refuse(Denial::new(Guard::NotAuthorized, why).with_hint(hint)))
 }
 
 /// Refuses a request whose target is unknown.
@@ -60,7 +87,7 @@ async fn refuse_unreadable(
     answer: Answer<'_>,
     denial: Denial,
 ) -> io::Result<After> {
-    let shown = request.head.target.clone();
+    let shown = via.shown(Some(&request.head.target)).unwrap_or_default();
     let denial = audit::record_unreadable(gate, via.plane(), &shown, denial);
     refuse(gate, request, answer, &denial, &shown).await
 }
@@ -81,21 +108,22 @@ async fn refuse(
 /// Returns where a request goes. Its target, its `Host` and the connection that it came over must agree (C02, E10).
 fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
     let target = match via {
-        Via::Proxy | Via::Gateway if head.target.starts_with('/') || head.target == "*" => {
+        Via::Proxy | Via::Gateway | Via::JsonLine if head.target.starts_with('/') || head.target == "*" => {
             return Err(Denial::new(
                 Guard::Syntax,
                 "this is a proxy: give the whole target, http://host/path",
             )
             .with_hint("set HTTP_PROXY, or connect to the host itself: it is redirected here"));
         }
-        Via::Proxy | Via::Gateway => Target::parse(&head.target)?,
+        Via::Proxy | Via::Gateway | Via::JsonLine => Target::parse(&head.target)?,
         Via::Bound { scheme, host, port, .. } if head.target.starts_with('/') => {
             Target::from_origin_form(*scheme, host.clone(), *port, &head.target)?
         }
         Via::Bound { scheme, host, port, .. } => {
             let target = Target::parse(&head.target)?;
             if target.host() != host || target.port() != *port || target.scheme() != *scheme {
-                return Err(mismatch(&target.to_string(), host));
+                let bound = format!("{}://{host}:{port}", scheme.as_str());
+                return Err(mismatch(&target.to_string(), &bound));
             }
             target
         }
@@ -110,10 +138,13 @@ pub(super) fn refuse_other_host(head: &RequestHead, host: &Host, port: Port) -> 
     let Some(value) = head.fields.values("host").next() else { return Ok(()) };
     let text = std::str::from_utf8(value).map_err(|_| unreadable_host("it is not text"))?;
     let named = Authority::parse(text).map_err(|denial| unreadable_host(&denial.reason))?;
-    if named.host != *host || named.port.is_some_and(|named| named != port) {
-        return Err(mismatch(&named.host.to_string(), host));
+    if named.host != *host {
+        return Err(mismatch(&named.host.to_string(), &host.to_string()));
     }
-    Ok(())
+    match named.port.filter(|named| *named != port) {
+        Some(other) => Err(mismatch(&format!("{host}:{other}"), &format!("{host}:{port}"))),
+        None => Ok(()),
+    }
 }
 
 /// The denial of a malformed `Host`, which is answered with 400 (RFC 9112 §3.2).
@@ -121,12 +152,37 @@ fn unreadable_host(why: &str) -> Denial {
     Denial::new(Guard::Framing, format!("Host cannot be read: {why}"))
 }
 
-/// Whether `Host` holds only what names and ports are made of (RFC 3986 §3.2.2). The gateway itself may be called by any name, even
-/// one with `_` that no host outside has; but two names in one value are read in two ways.
+/// Whether `Host` holds only what names and ports are made of (RFC 3986 §3.2.2). The gateway itself may be called by names
+/// that no host outside has, as those with `_`; but two names in one value are read in two ways.
 fn may_name_a_host(value: &[u8]) -> bool {
     value.iter().all(|octet| octet.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(octet))
 }
 
-fn mismatch(said: &str, host: &Host) -> Denial {
-    Denial::new(Guard::AuthorityMismatch, format!("the request names {said} and goes to {host}"))
+fn mismatch(said: &str, reached: &str) -> Denial {
+    Denial::new(Guard::AuthorityMismatch, format!("the request names {said} and goes to {reached}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::head::parse_request_head;
+
+    #[test]
+    fn what_does_not_agree_is_told_apart() {
+        let (host, port) = Authority::parse_tunnel("a.example:443").unwrap();
+        let why = |said: &str| {
+            let head =
+                parse_request_head(format!("GET / HTTP/1.1\r\nHost: {said}\r\n\r\n").as_bytes()).unwrap();
+            refuse_other_host(&head, &host, port).err().map(|denial| denial.reason)
+        };
+        for (said, expected) in [
+            ("b.example", Some("the request names b.example and goes to a.example")),
+            ("b.example:80", Some("the request names b.example and goes to a.example")),
+            ("a.example:80", Some("the request names a.example:80 and goes to a.example:443")),
+            ("a.example:443", None),
+            ("a.example", None),
+        ] {
+            assert_eq!(why(said).as_deref(), expected, "{said}");
+        }
+    }
 }

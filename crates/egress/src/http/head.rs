@@ -111,6 +111,17 @@ impl RequestHead {
         self.body != BodyLength::None && self.fields.values("expect").any(waits)
     }
 
+    /// Returns the fields that are sent on. The key of a WebSocket goes with its handshake alone, as `Upgrade` does: where it is, a WebSocket
+    /// is asked for.
+    pub(crate) fn fields_to_send(&self) -> Fields {
+        let mut fields = self.fields.clone();
+        fields.leave_hop();
+        if !self.asks_for_websocket() {
+            fields.remove("sec-websocket-key");
+        }
+        fields
+    }
+
     /// Whether this is a WebSocket handshake (RFC 6455 §4.2.1).
     pub(crate) fn asks_for_websocket(&self) -> bool {
         self.version == Version::Http11
@@ -118,7 +129,7 @@ impl RequestHead {
             && self.body == BodyLength::None
             && self.fields.has_token("connection", "upgrade")
             && self.fields.has_token("upgrade", "websocket")
-            && self.fields.text("sec-websocket-version") == Some("13")
+            && self.fields.values("sec-websocket-version").eq([b"13"])
             && self.fields.values("sec-websocket-key").count() == 1
             && self.fields.values("sec-websocket-key").all(is_websocket_key)
     }
@@ -139,7 +150,13 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     if head.len() > LARGEST_HEAD {
         return Err(HeadError::TooLarge);
     }
-    let head = head.strip_suffix(b"\r\n\r\n").ok_or(HeadError::Line)?;
+    let Some(head) = head.strip_suffix(b"\r\n\r\n") else {
+        return Err(if has_impossible_request_line(head, 0) {
+            HeadError::RequestLine
+        } else {
+            HeadError::Line
+        });
+    };
     let mut lines = split_lines(head)?.into_iter();
     let (method, target, version) = request_line(lines.next().ok_or(HeadError::RequestLine)?)?;
     if lines.len() > MOST_FIELDS {
@@ -161,6 +178,20 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
         // After an upgrade the agent may not speak HTTP any more, whether the upgrade was passed on or not.
         && !fields.has("upgrade");
     Ok(RequestHead { method, target, fields, body, version, keep_alive })
+}
+
+/// Whether the head of a request can be refused already, so that the rest need not be awaited. What is before `from` has been looked at.
+pub(crate) fn is_hopeless_request(head: &[u8], from: usize) -> bool {
+    has_broken_line(&head[from..]) || has_impossible_request_line(head, from)
+}
+
+/// Whether the first line has ended, at `from` or behind it, and is no request line: a request of HTTP/0.9 has no more to come.
+fn has_impossible_request_line(head: &[u8], from: usize) -> bool {
+    let end = find(&head[from..], b"\r\n").map(|at| from + at);
+    end.is_some_and(|end| {
+        let line = &head[..end];
+        !has_broken_line(line) && find(line, b"\r\n").is_none() && request_line(line).is_err()
+    })
 }
 
 /// Whether a part of a head breaks a line rule already, so that the rest need not be awaited.
@@ -268,12 +299,12 @@ impl<R> Buffered<R> {
 
 impl<R: AsyncRead + Unpin> Buffered<R> {
     /// Reads the octets of a head; none if the connection ends before it. A head that is `hopeless` or too large comes back at once and
-    /// incomplete, without waiting for the rest.
+    /// incomplete, without waiting for the rest. `hopeless` is given what is there, and from where on it has not seen that.
     pub(crate) async fn read_head(
         &mut self,
         idle: Duration,
         whole: Duration,
-        hopeless: impl Fn(&[u8]) -> bool,
+        hopeless: impl Fn(&[u8], usize) -> bool,
     ) -> io::Result<Option<BytesMut>> {
         if self.ahead.is_empty() && self.fill(idle).await? == 0 {
             return Ok(None);
@@ -284,7 +315,7 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
                 let end = searched + at + 4;
                 return Ok(Some(self.ahead.split_to(end)));
             }
-            if self.ahead.len() > LARGEST_HEAD || hopeless(&self.ahead[searched..]) {
+            if self.ahead.len() > LARGEST_HEAD || hopeless(&self.ahead, searched) {
                 return Ok(Some(self.ahead.split()));
             }
             searched = self.ahead.len().saturating_sub(3);
@@ -322,8 +353,13 @@ impl<R: AsyncRead + Unpin> Buffered<R> {
 
     /// Reads more octets ahead, and returns how many; 0 at the end.
     pub(crate) async fn fill(&mut self, wait: Duration) -> io::Result<usize> {
+        within(wait, self.more()).await
+    }
+
+    /// As [`Self::fill`], for as long as it takes.
+    pub(super) async fn more(&mut self) -> io::Result<usize> {
         self.ahead.reserve(READ_AHEAD);
-        within(wait, self.reader.read_buf(&mut self.ahead)).await
+        self.reader.read_buf(&mut self.ahead).await
     }
 }
 
@@ -338,6 +374,30 @@ mod tests {
 
     fn parse(head: &str) -> Result<RequestHead, HeadError> {
         parse_request_head(head.as_bytes())
+    }
+
+    #[test]
+    fn an_impossible_request_line_is_known_as_soon_as_it_has_ended() {
+        for refused in
+            ["GET http://a/x\r\n", "GET / HTTP/2.0\r\nH", "G ET / HTTP/1.1\r\n", "connect a:1 HTTP/1.1\r\n"]
+        {
+            let whole = refused.as_bytes();
+            assert!(is_hopeless_request(whole, 0), "{refused:?}");
+            // However it is cut, the cut that brings its end tells.
+            let end = find(whole, b"\r\n").unwrap() + 2;
+            for seen in 1..end {
+                assert!(!is_hopeless_request(&whole[..seen], 0), "{refused:?} {seen}");
+                assert!(is_hopeless_request(whole, seen.saturating_sub(3)), "{refused:?} {seen}");
+            }
+            assert_eq!(parse(refused).unwrap_err(), HeadError::RequestLine, "{refused:?}");
+        }
+        let whole = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        for seen in 0..whole.len() {
+            for from in 0..seen {
+                assert!(!is_hopeless_request(&whole[..seen], from), "{from}..{seen}");
+            }
+        }
+        assert_eq!(parse("GET / HTTP/1.1\nHost: a").unwrap_err(), HeadError::Line);
     }
 
     #[test]
@@ -359,7 +419,7 @@ mod tests {
             let mut reader = Buffered::new(ours);
             let wait = Duration::from_secs(1);
             reader.skip_empty_line(wait, wait).await.unwrap();
-            reader.read_head(wait, wait, has_broken_line).await.ok().flatten().map(|head| head.to_vec())
+            reader.read_head(wait, wait, is_hopeless_request).await.ok().flatten().map(|head| head.to_vec())
         };
         tokio::join!(sends, reads).1
     }
@@ -400,7 +460,8 @@ mod tests {
             "GET / HTTP/1.1\r\n\r\n",
             "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-            "get / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "trace / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "G@T / HTTP/1.1\r\nHost: a\r\n\r\n",
             "GET / HTTP/1.1\nHost: a\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nX: \0\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
@@ -435,6 +496,19 @@ mod tests {
             assert!(!asks(&[key]), "{key}");
         }
         assert!(!asks(&[]) && !asks(&["dGhlIHNhbXBsZSBub25jZQ=="; 2]));
+    }
+
+    #[test]
+    fn the_key_of_a_websocket_is_sent_on_with_its_handshake_alone() {
+        let keeps = |more: &str| {
+            let head = "GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
+            let head = format!("{head}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n");
+            parse(&head).unwrap().fields_to_send().has("sec-websocket-key")
+        };
+        assert!(keeps("Connection: Upgrade\r\n"));
+        for more in ["", "Connection: close\r\n", "Connection: Upgrade, Sec-WebSocket-Key\r\n"] {
+            assert!(!keeps(more), "{more}");
+        }
     }
 
     #[test]

@@ -135,6 +135,18 @@ fn joined(mut piece: BytesMut, scanner: &mut ChunkScanner, ahead: &mut BytesMut)
     piece
 }
 
+/// Says why a body is broken that ends with its connection, where TLS did not end first: whoever cuts the line could end it so, and nothing
+/// else tells whether it is whole (RFC 9112 §8, §9.8).
+fn untold_end(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(
+            error.kind(),
+            "the upstream told neither the length nor the end of its answer: TLS ended without close_notify",
+        ),
+        _ => error,
+    }
+}
+
 async fn next_of_version_1<R: AsyncRead + Unpin>(
     reader: &mut Buffered<R>,
     framing: &mut Framing,
@@ -144,8 +156,10 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
             *framing = Framing::Done;
             return Ok(None);
         }
-        if reader.ahead.is_empty() && reader.fill(STALLED).await? == 0 {
-            if matches!(framing, Framing::ToEnd) {
+        let is_to_end = matches!(framing, Framing::ToEnd);
+        let tells_more = |error| if is_to_end { untold_end(error) } else { error };
+        if reader.ahead.is_empty() && reader.fill(STALLED).await.map_err(tells_more)? == 0 {
+            if is_to_end {
                 *framing = Framing::Done;
                 return Ok(None);
             }
@@ -183,6 +197,11 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncReadExt, ReadBuf};
+
     use super::*;
 
     /// The pieces of a chunked body that comes in two parts.
@@ -216,6 +235,24 @@ mod tests {
         let many = b"1\r\nx\r\n".repeat(JOINED_SIZE + 10);
         let lengths: Vec<usize> = pieces_of(&many, b"0\r\n\r\n").await.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [JOINED_SIZE, 10]);
+    }
+
+    /// A connection that ended before its TLS did.
+    struct Cut;
+
+    impl AsyncRead for Cut {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_that_tls_does_not_tell_is_named() {
+        let mut reader = Buffered::new(AsyncReadExt::chain(&b"all"[..], Cut));
+        let mut body = Incoming::Version1 { reader: &mut reader, framing: Framing::ToEnd };
+        assert_eq!(body.next().await.unwrap().unwrap(), "all");
+        let error = body.next().await.unwrap_err();
+        assert!(error.to_string().contains("close_notify"), "{error}");
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Interim responses (RFC 9110 §15.2): 100 Continue and 103 Early Hints, which come before the final response.
 
+use std::cell::Cell;
 use std::io;
 
 use tokio::io::AsyncRead;
@@ -45,15 +46,16 @@ impl<'a, 'b> InterimAnswers<'a, 'b> {
         Self { answer: None, needles: None }
     }
 
-    /// Reads heads from a connection of HTTP/1, and returns the final one.
+    /// Reads heads from a connection of HTTP/1, and returns the final one. `is_sent` tells whether the whole request has been sent.
     ///
     /// # Errors
     /// As [`Self::until_final`].
     pub(super) async fn read_final<R: AsyncRead + Unpin>(
         &mut self,
         reader: &mut Buffered<R>,
+        is_sent: &Cell<bool>,
     ) -> io::Result<ResponseHead> {
-        self.until_final(async || ResponseHead::read(reader).await.map(Next::of)).await
+        self.until_final(async || ResponseHead::read(reader, is_sent).await.map(Next::of)).await
     }
 
     /// Reads responses by `next`, and returns the final one.

@@ -11,21 +11,26 @@ use data_encoding::BASE64;
 use policy::{Denial, Guard, Plane};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
 
 use crate::audit;
 use crate::gate::Gate;
-use crate::http::gateway::{NO_ROOM, ReservedMemory};
 use crate::http::head::Buffered;
 use crate::http::outgoing::within_stall_limit;
 use crate::http::request::Via;
+use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
+use crate::http::response::MOST_FIELDS;
 use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
 
 /// The largest request line, and the largest response that is converted to one.
 const LARGEST: usize = 1024 * 1024;
 const LARGEST_ANSWER: u64 = 2 * 1024 * 1024;
+/// How much of an answer waits to be converted.
+const PIECE: usize = 64 * 1024;
+/// Room for the fields that an answer gets on its way: how long it is, that it was cut, that the connection ends.
+const ADDED_FIELDS: usize = 4;
 /// How long the agent may be silent, within a line and between lines.
 const IDLE: Duration = Duration::from_secs(120);
 
@@ -33,7 +38,8 @@ const IDLE: Duration = Duration::from_secs(120);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonRequest {
-    /// The provider whose credential is used; without it none is.
+    /// The provider whose credential is used. Without it no request to the world is sent with one; the gateway's own paths, which a URL
+    /// may be, have their own ways to say.
     #[serde(default)]
     capability: Option<String>,
     method: String,
@@ -56,7 +62,7 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
             None => return Ok(()),
         };
         let (answer, _reserved) = match parse(&line) {
-            Ok(wire) => match send(&gate, &wire).await? {
+            Ok(request) => match send(&gate, &request).await? {
                 Some((answer, reserved)) => (answer, Some(reserved)),
                 None => (no_room(), None),
             },
@@ -67,9 +73,10 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
     }
 }
 
-/// The answer in place of one for which there is no memory.
+/// The answer in place of one for which there is no memory. That is known once it has come, so nobody is told to try again.
 fn no_room() -> serde_json::Value {
-    json!({"error": NO_ROOM, "status": 429, "guard": Guard::Framing.code()})
+    let why = "the gateway has no room for the answer; the request was sent, and may have been carried out";
+    json!({"error": why, "status": 429, "guard": Guard::Framing.code()})
 }
 
 /// A line with the memory that it takes, or the status and the reason with which it is refused.
@@ -105,13 +112,36 @@ struct Unreadable {
     denial: Denial,
 }
 
+/// A line that was converted to a request of HTTP/1.
+struct Wire {
+    octets: Vec<u8>,
+    answerer: Answerer,
+}
+
+/// Whose word an answer's header fields are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answerer {
+    /// `/proxy`, which takes the upstream's `X-Truncated` away, and says by its own that it cut the answer.
+    Proxy,
+    /// The upstream.
+    Upstream,
+}
+
+/// The gateway's path for requests with a credential.
+const PROXY: &str = "/proxy";
+
 /// Converts a line to a request of HTTP/1.
-fn parse(line: &[u8]) -> Result<Vec<u8>, Unreadable> {
+fn parse(line: &[u8]) -> Result<Wire, Unreadable> {
     let request: JsonRequest = serde_json::from_slice(line).map_err(|error| {
         let denial = unreadable(error.to_string().escape_default().to_string());
         Unreadable { target: UNREAD.into(), denial }
     })?;
-    to_http1(&request).map_err(|denial| Unreadable { target: request.url, denial })
+    let is_proxys = request.capability.is_some() || request.url.split('?').next() == Some(PROXY);
+    let answerer = if is_proxys { Answerer::Proxy } else { Answerer::Upstream };
+    match to_http1(&request) {
+        Ok(octets) => Ok(Wire { octets, answerer }),
+        Err(denial) => Err(Unreadable { target: request.url, denial }),
+    }
 }
 
 /// The denial of a line that cannot be read, with the guard of such a head.
@@ -141,7 +171,7 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     let body = request.body.as_deref().unwrap_or("");
     let mut out = match &request.capability {
         Some(provider) if clean(provider) => format!(
-            "{} /proxy HTTP/1.1\r\nhost: sidecar\r\nx-provider: {provider}\r\nx-target: {}\r\n",
+            "{} {PROXY} HTTP/1.1\r\nhost: sidecar\r\nx-provider: {provider}\r\nx-target: {}\r\n",
             request.method, request.url
         ),
         Some(_) => return Err(Denial::new(Guard::Syntax, "the capability is not a provider's name")),
@@ -150,8 +180,9 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
             format!("{} {} HTTP/1.1\r\nhost: {}\r\n", request.method, request.url, authority.unwrap_or(""))
         }
     };
+    // Beside a capability, `X-Provider` and `X-Target` are given twice, which `/proxy` refuses.
     for (name, value) in headers() {
-        let framing = ["host", "content-length", "transfer-encoding", "connection", "x-provider", "x-target"];
+        let framing = ["host", "content-length", "transfer-encoding", "connection"];
         if !framing.contains(&name.to_ascii_lowercase().as_str()) {
             out.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -163,14 +194,16 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
 
 /// Sends a request to the gateway, and converts the response to JSON. Returns it with the memory that it takes; `None` if others hold what
 /// it needs.
-async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<Option<(serde_json::Value, ReservedMemory)>> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let served = serve_requests(Rc::clone(gate), Via::Gateway, AgentStream::Unix(theirs), wire.into());
+async fn send(gate: &Rc<Gate>, request: &Wire) -> io::Result<Option<(serde_json::Value, ReservedMemory)>> {
+    // Two sockets would take two more descriptors than a connection has.
+    let (ours, theirs) = tokio::io::duplex(PIECE);
+    let wire = request.octets.as_slice();
+    let served = serve_requests(Rc::clone(gate), Via::JsonLine, AgentStream::Memory(theirs), wire.into());
     let (_, read) = tokio::join!(Box::pin(served), read_answer(ours));
     let Some((mut answer, reserved)) = read? else { return Ok(None) };
     let is_cut = answer.len() as u64 > LARGEST_ANSWER;
     answer.truncate(LARGEST_ANSWER as usize);
-    let (mut told, is_whole) = as_json(&answer, wire.starts_with(b"HEAD "));
+    let (mut told, is_whole) = as_json(&answer, request.answerer, wire.starts_with(b"HEAD "));
     if is_cut || !is_whole {
         told["truncated"] = true.into();
     }
@@ -179,7 +212,7 @@ async fn send(gate: &Rc<Gate>, wire: &[u8]) -> io::Result<Option<(serde_json::Va
 
 /// Reads an answer, up to one octet more than is converted, and reserves its memory. Dropping the reading end when there is enough, or no
 /// room, makes the writer fail instead of waiting for a reader.
-async fn read_answer(ours: UnixStream) -> io::Result<Option<(Vec<u8>, ReservedMemory)>> {
+async fn read_answer(ours: DuplexStream) -> io::Result<Option<(Vec<u8>, ReservedMemory)>> {
     let Some(mut reserved) = ReservedMemory::for_octets(0) else { return Ok(None) };
     let (mut ours, mut answer) = (ours.take(LARGEST_ANSWER + 1), Vec::new());
     while ours.read_buf(&mut answer).await? > 0 {
@@ -192,13 +225,13 @@ async fn read_answer(ours: UnixStream) -> io::Result<Option<(Vec<u8>, ReservedMe
 }
 
 /// Converts a response to JSON; a body that is not text, or hardly any, is in base64. Also returns whether the body is whole.
-fn as_json(mut answer: &[u8], is_head: bool) -> (serde_json::Value, bool) {
+fn as_json(mut answer: &[u8], answerer: Answerer, is_head: bool) -> (serde_json::Value, bool) {
     // Interim responses are left out.
     while answer.starts_with(b"HTTP/1.1 1") {
         let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { break };
         answer = &answer[end + 4..];
     }
-    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS + ADDED_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head)) = response.parse(answer) else {
         return (json!({"error": "the upstream did not answer", "status": 502}), true);
@@ -213,6 +246,9 @@ fn as_json(mut answer: &[u8], is_head: bool) -> (serde_json::Value, bool) {
         let length = headers.get("content-length").and_then(|it| it.as_str()?.parse::<usize>().ok());
         (framed.to_vec(), length.is_none_or(|length| framed.len() == length))
     };
+    // The gateway cuts an answer to what `X-Max-Response-Size` allows.
+    let is_cut = answerer == Answerer::Proxy && headers.get("x-truncated").is_some_and(|cut| cut == "true");
+    let is_whole = (is_whole || !has_body) && !is_cut;
     let told = match String::from_utf8(body) {
         Ok(text) if !grows_by_escapes(&text) => {
             json!({"status": status, "headers": headers, "body": text})
@@ -222,7 +258,7 @@ fn as_json(mut answer: &[u8], is_head: bool) -> (serde_json::Value, bool) {
             json!({"status": status, "headers": headers, "body": BASE64.encode(&body), "encoding": "base64"})
         }
     };
-    (told, is_whole || !has_body)
+    (told, is_whole)
 }
 
 /// Converts header fields to JSON. The values of one that is repeated are a list: those of `Set-Cookie` cannot be joined.
@@ -263,13 +299,101 @@ fn dechunk(framed: &[u8]) -> (Vec<u8>, bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+    use tokio::task::LocalSet;
+
     use super::*;
+    use crate::local_addresses::tests::gate_for;
+
+    #[tokio::test]
+    async fn a_line_takes_no_descriptor_but_its_upstreams() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = upstream.local_addr().unwrap().port();
+        let policy =
+            format!("[[egress.allow]]\nhost = \"up.test\"\nports = [{port}]\naddresses = [\"127.0.0.1\"]\n");
+        let gate = gate_for(&policy, vec![Ipv4Addr::LOCALHOST.into()], None);
+        let line = format!(r#"{{"method": "GET", "url": "http://up.test:{port}/"}}"#);
+        let Ok(wire) = parse(line.as_bytes()) else { panic!("it is no request") };
+        let count = |of: &str| std::fs::read_dir(format!("/proc/self/{of}")).unwrap().count();
+        // Descriptors are the whole process's. Where other tests run in it at the same time, as under plain `cargo test`, theirs cannot be
+        // told from these, and only the answer is checked: the harness's thread and this one are alone under nextest.
+        let open = || (count("task") <= 2).then(|| count("fd"));
+        let before = open();
+        let answers = async {
+            let (mut stream, _) = upstream.accept().await.unwrap();
+            // The connection to the upstream, and its other end, which is here.
+            let opened = before.and_then(|before| open()?.checked_sub(before));
+            assert!(opened.is_none_or(|opened| opened == 2), "{opened:?}");
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+            stream
+        };
+        let (answer, _stream) =
+            LocalSet::new().run_until(async { tokio::join!(send(&gate, &wire), answers) }).await;
+        let (told, _reserved) = answer.unwrap().expect("there is room");
+        assert_eq!((told["status"].as_u64(), told["body"].as_str()), (Some(200), Some("ok")), "{told}");
+    }
+
+    /// Returns what the gateway's socket answers to a line.
+    async fn asked(gate: &Rc<Gate>, line: serde_json::Value) -> serde_json::Value {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        let served = serve(Rc::clone(gate), Buffered::new(ours));
+        let (_, read) = tokio::join!(served, theirs.read_to_end(&mut answer));
+        read.unwrap();
+        serde_json::from_slice(&answer).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_line_without_a_capability_uses_no_credential() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let policy = format!(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://{at}/bound/*\"]\n\
+             [[egress.allow]]\nurl = \"http://{at}/free/*\"\n"
+        );
+        let gate = gate_for(&policy, vec![Ipv4Addr::LOCALHOST.into()], None);
+        let asks = async {
+            for capability in [json!({}), json!({"capability": null})] {
+                let mut line = capability;
+                line["method"] = "GET".into();
+                line["url"] = format!("http://{at}/bound/me").into();
+                let told = asked(&gate, line).await;
+                assert_eq!(told["status"], 403, "{told}");
+                let why = told["body"].as_str().unwrap();
+                assert!(why.contains("uri_not_authorized") && why.contains("capability"), "{told}");
+            }
+            // What takes no credential is sent.
+            let line = json!({"method": "GET", "url": format!("http://{at}/free/")});
+            let answers = async {
+                let (mut stream, _) = upstream.accept().await.unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                stream
+            };
+            let (told, _stream) = tokio::join!(asked(&gate, line), answers);
+            assert_eq!(told["body"], "ok", "{told}");
+            // The gateway's own path has its fields from `headers`: it goes as far as the credential, which no platform gives here.
+            let headers = json!({"X-Provider": "one", "X-Target": format!("http://{at}/bound/me")});
+            let own = json!({"method": "GET", "url": "/proxy", "headers": headers});
+            let told = asked(&gate, own.clone()).await;
+            assert!(told.to_string().contains("credential_unavailable"), "{told}");
+            let mut twice = own;
+            twice["capability"] = "one".into();
+            let told = asked(&gate, twice).await;
+            assert!(told["status"] == 400 && told.to_string().contains("once each"), "{told}");
+        };
+        LocalSet::new().run_until(asks).await;
+    }
 
     #[test]
     fn an_answer_that_broke_off_is_told_from_a_whole_one() {
         for (answer, is_head, body, whole) in [
             ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole", false, "whole", true),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart", false, "part", false),
+            ("HTTP/1.1 200 OK\r\nx-truncated: true\r\ncontent-length: 4\r\n\r\npart", false, "part", false),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true, "", true),
             ("HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n", false, "", true),
             (
@@ -281,16 +405,35 @@ mod tests {
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n", false, "all", false),
             ("HTTP/1.1 200 OK\r\n\r\nto the end", false, "to the end", true),
         ] {
-            let (told, is_whole) = as_json(answer.as_bytes(), is_head);
-            assert_eq!((told["body"].as_str(), is_whole), (Some(body), whole), "{answer}");
+            for answerer in [Answerer::Proxy, Answerer::Upstream] {
+                let whole = whole || (answerer == Answerer::Upstream && answer.contains("x-truncated"));
+                let (told, is_whole) = as_json(answer.as_bytes(), answerer, is_head);
+                assert_eq!((told["body"].as_str(), is_whole), (Some(body), whole), "{answer}");
+            }
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_the_most_fields_is_told() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let rule = format!("[[egress.allow]]\nurl = \"http://{at}/*\"\n");
+        let gate = gate_for(&rule, vec![Ipv4Addr::LOCALHOST.into()], None);
+        // Without a length, so that the sidecar adds one more.
+        let head = format!("HTTP/1.1 200 OK\r\n{}\r\nall", "a: b\r\n".repeat(MOST_FIELDS));
+        let answers = async {
+            upstream.accept().await.unwrap().0.write_all(head.as_bytes()).await.unwrap();
+        };
+        let asks = asked(&gate, json!({"method": "GET", "url": format!("http://{at}/")}));
+        let (told, ()) = LocalSet::new().run_until(async { tokio::join!(asks, answers) }).await;
+        assert_eq!((&told["status"], &told["body"]), (&json!(200), &json!("all")), "{told}");
     }
 
     #[test]
     fn a_field_that_comes_twice_is_a_list() {
         let answer =
             b"HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nx: y\r\nset-cookie: b=2\r\nSet-cookie: c=3\r\n\r\n";
-        let headers = &as_json(answer, false).0["headers"];
+        let headers = &as_json(answer, Answerer::Upstream, false).0["headers"];
         assert_eq!(*headers, json!({"set-cookie": ["a=1", "b=2", "c=3"], "x": "y"}));
     }
 }

@@ -8,10 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWriteExt};
 
 use super::fields::Fields;
 use super::incoming::Incoming;
+use super::severable::{Severable, write_whole};
 use super::stream::AgentWriter;
 use super::version2;
 use crate::patience::within;
@@ -55,7 +56,7 @@ impl Outgoing<'_, AgentWriter> {
     }
 }
 
-impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
+impl<W: Severable> Outgoing<'_, W> {
     /// Returns the next piece of the body that is written here. Writes out what waits, unless that piece has arrived already. The
     /// outer error is that of writing.
     pub(crate) async fn next_of<R: AsyncRead + Unpin>(
@@ -82,14 +83,12 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
                     TransferCoding::Identity => String::new(),
                 };
                 if waiting.len() + length.len() + piece.len() > MOST_WAITING {
-                    within_stall_limit(writer.write_all(waiting)).await?;
-                    waiting.clear();
+                    write_waiting(*writer, waiting).await?;
                 }
                 waiting.extend(length.bytes());
                 if piece.len() > MOST_WAITING {
-                    within_stall_limit(writer.write_all(waiting)).await?;
-                    waiting.clear();
-                    within_stall_limit(writer.write_all(&piece)).await?;
+                    write_waiting(*writer, waiting).await?;
+                    write_whole(*writer, STALLED, async |writer| writer.write_all(&piece).await).await?;
                 } else {
                     waiting.extend(&piece);
                 }
@@ -120,14 +119,13 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
         self.end(trailers).await
     }
 
-    /// Writes out what waits.
+    /// Writes out what waits. After a write that failed or was given up it fails at once, and writes nothing.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if let Self::Version1 { writer, waiting, .. } = self {
             if !waiting.is_empty() {
-                within_stall_limit(writer.write_all(waiting)).await?;
-                waiting.clear();
+                write_waiting(*writer, waiting).await?;
             }
-            within_stall_limit(writer.flush()).await?;
+            write_whole(*writer, STALLED, async |writer| writer.flush().await).await?;
         }
         Ok(())
     }
@@ -148,17 +146,23 @@ impl<W: AsyncWrite + Unpin> Outgoing<'_, W> {
     }
 }
 
-/// Runs a write that must not stall.
+/// Writes what waits. It is taken out first: whatever becomes of the write, no octet is written twice.
+async fn write_waiting(writer: &mut impl Severable, waiting: &mut Vec<u8>) -> io::Result<()> {
+    let mut octets = std::mem::take(waiting);
+    write_whole(writer, STALLED, async |writer| writer.write_all(&octets).await).await?;
+    octets.clear();
+    *waiting = octets;
+    Ok(())
+}
+
+/// Runs a write that must not stall, and behind which nothing is written if it fails.
 pub(super) async fn within_stall_limit<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     within(STALLED, work).await
 }
 
 /// Writes a short text of the sidecar's own, and flushes it. Whoever asks and never reads would hold a connection for ever.
-pub(crate) async fn write_within_limit(
-    writer: &mut (impl AsyncWrite + Unpin),
-    octets: &[u8],
-) -> io::Result<()> {
-    within_stall_limit(async {
+pub(crate) async fn write_within_limit(writer: &mut impl Severable, octets: &[u8]) -> io::Result<()> {
+    write_whole(writer, STALLED, async |writer| {
         writer.write_all(octets).await?;
         writer.flush().await
     })
@@ -166,11 +170,8 @@ pub(crate) async fn write_within_limit(
 }
 
 /// As [`write_within_limit`], and ends the connection's writing side.
-pub(crate) async fn write_last_within_limit(
-    writer: &mut (impl AsyncWrite + Unpin),
-    octets: &[u8],
-) -> io::Result<()> {
-    within_stall_limit(async {
+pub(crate) async fn write_last_within_limit(writer: &mut impl Severable, octets: &[u8]) -> io::Result<()> {
+    write_whole(writer, STALLED, async |writer| {
         writer.write_all(octets).await?;
         writer.shutdown().await
     })
@@ -183,7 +184,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::Context;
 
-    use tokio::io::ReadBuf;
+    use tokio::io::{AsyncWrite, ReadBuf};
 
     use super::*;
     use crate::http::head::Buffered;
@@ -231,6 +232,10 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    impl Severable for Writings {
+        fn sever(&mut self) {}
     }
 
     /// The sizes of the writes for these pieces, behind a head of ten octets.

@@ -3,10 +3,11 @@
 
 use std::io;
 
-use policy::{Denial, RunId};
+use policy::{Denial, Hint, RunId};
 use serde::Serialize;
 
 use super::fields::Fields;
+use crate::cause::cause;
 
 #[derive(Serialize)]
 struct Problem<'a> {
@@ -42,11 +43,15 @@ pub(crate) enum After {
     Close,
 }
 
-/// Returns the answer to a denied request. S0.38
+/// Returns the answer to a request that a guard refused: a denied one, or one for a name that does not resolve. S0.38
 pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) -> Reply {
     let problem = Problem {
         error: &denial.reason,
-        title: "Denied by the sandbox's policy",
+        title: if denial.guard.is_failure() {
+            "The name does not resolve"
+        } else {
+            "Denied by the sandbox's policy"
+        },
         status,
         detail: &denial.reason,
         guard: denial.guard.code(),
@@ -56,7 +61,13 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
         run: run.as_str(),
     };
     let mut reply = Reply::json(status, PROBLEM, &problem);
-    reply.fields.push("x-lockgate-denied", denial.guard.code().as_bytes());
+    if !denial.guard.is_failure() {
+        reply.fields.push("x-lockgate-denied", denial.guard.code().as_bytes());
+    }
+    // RFC 9110 §10.2.3
+    if let Some(Hint::Wait(seconds)) = denial.hint {
+        reply.fields.push("retry-after", seconds.to_string().as_bytes());
+    }
     reply
 }
 
@@ -76,7 +87,7 @@ pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunI
         io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
         _ => (502, "The upstream cannot be reached"),
     };
-    failed(status, title, &error.to_string(), target, run)
+    failed(status, title, &cause(error), target, run)
 }
 
 impl Reply {
@@ -112,4 +123,34 @@ impl Reply {
 
 fn phrase(status: u16) -> &'static str {
     http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or("Denied")
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::Guard;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_not_called_denied() {
+        let run = RunId::from_random([0; 12]);
+        for (guard, is_denied) in [(Guard::NoAddress, false), (Guard::HostNotAllowed, true)] {
+            let reply = denied(&Denial::new(guard, "why"), "target", &run, 502);
+            let body = String::from_utf8(reply.body.clone()).unwrap();
+            assert_eq!(body.contains("Denied by the sandbox's policy"), is_denied, "{body}");
+            assert_eq!(reply.fields.text("x-lockgate-denied").is_some(), is_denied, "{body}");
+            assert!(body.contains(guard.code()), "{body}");
+        }
+    }
+
+    #[test]
+    fn whoever_may_ask_again_is_told_when() {
+        let run = RunId::from_random([0; 12]);
+        let told = |hint: Hint| {
+            let denial = Denial::new(Guard::RateLimit, "too often").with_hint(hint);
+            denied(&denial, "target", &run, 429).fields.text("retry-after").map(str::to_owned)
+        };
+        assert_eq!(told(Hint::Wait(3)).as_deref(), Some("3"));
+        assert_eq!(told("later".into()), None);
+    }
 }

@@ -6,55 +6,50 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use policy::{Provider, Target};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncRead;
 use tokio::time::Instant;
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::replay::ReplayBuffer;
+use super::severable::Severable;
 use super::upstream;
 use crate::inject::tells_who_asks;
 
-/// How long an upstream that takes no more of a request may take to answer it: it may have done so before it closed.
+/// How long an upstream that takes no more of a request may take to begin its answer: it may have done so before it closed.
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 
-/// The end of a request and its response.
-pub(super) struct Raced<T> {
-    pub(super) outcome: io::Result<T>,
-    /// Whether the whole request body was sent.
-    pub(super) is_sent: bool,
-}
-
-/// Runs [`pump`] and `respond` together until the response is over, or the request's body fails. Takes them pinned: they are large,
-/// and a future holds what it is given by value twice.
+/// Runs [`pump`] and `respond` together until the response is over, or the request's body fails. Notes when the whole request `is_sent`;
+/// is told when the response has begun, by its `status`. Takes both pinned: they are large, and a future holds what it is given by value twice.
 pub(super) async fn race<T>(
     mut pump: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
     mut respond: Pin<&mut impl Future<Output = io::Result<T>>>,
-) -> Raced<T> {
-    let (mut is_sent, mut broken) = (false, None);
-    let outcome = loop {
+    is_sent: &Cell<bool>,
+    status: &Cell<Option<u16>>,
+) -> io::Result<T> {
+    let mut broken = None;
+    loop {
         tokio::select! {
             biased;
-            pumped = &mut pump, if !is_sent && broken.is_none() => match pumped {
-                Ok(()) => is_sent = true,
-                Err(Stopped::Body(error)) => break Err(error),
+            pumped = &mut pump, if !is_sent.get() && broken.is_none() => match pumped {
+                Ok(()) => is_sent.set(true),
+                Err(Stopped::Body(error)) => return Err(error),
                 Err(Stopped::Upstream(error)) => broken = Some((error, Instant::now() + LATE_ANSWER)),
             },
-            responded = &mut respond => break responded,
-            error = too_late(&mut broken) => break Err(error),
+            responded = &mut respond => return responded,
+            error = too_late(&mut broken, status) => return Err(error),
         }
-    };
-    Raced { outcome, is_sent }
+    }
 }
 
-/// Completes when the response to a request that could not be sent is awaited no longer, with the reason why it could not be sent.
-async fn too_late(broken: &mut Option<(io::Error, Instant)>) -> io::Error {
-    match broken {
-        None => std::future::pending().await,
-        Some((error, until)) => {
-            tokio::time::sleep_until(*until).await;
-            std::mem::replace(error, io::ErrorKind::BrokenPipe.into())
-        }
+/// Completes when the response to a request that could not be sent is awaited no longer, with the reason why it could not be sent. One that
+/// has begun has the time that any has.
+async fn too_late(broken: &mut Option<(io::Error, Instant)>, status: &Cell<Option<u16>>) -> io::Error {
+    let Some((error, until)) = broken else { return std::future::pending().await };
+    tokio::time::sleep_until(*until).await;
+    match status.get() {
+        None => std::mem::replace(error, io::ErrorKind::BrokenPipe.into()),
+        Some(_) => std::future::pending().await,
     }
 }
 
@@ -67,7 +62,7 @@ pub(super) enum Stopped {
 }
 
 /// Sends a request's body, and those of its trailers that the provider accepts. Records it for another attempt.
-pub(super) async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
     provider: Option<&Provider>,
@@ -97,4 +92,28 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         replay.discard(); // a replay would lack the trailers
     }
     outgoing.finish(last, trailers).await.map_err(Stopped::Upstream)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_to_what_could_not_be_sent_must_begin_soon_and_may_take_its_time() {
+        for (begins_after, passes) in [(LATE_ANSWER / 2, true), (LATE_ANSWER * 2, false)] {
+            let status = Cell::new(None);
+            let fails = async { Err(Stopped::Upstream(io::ErrorKind::ConnectionReset.into())) };
+            let responds = async {
+                tokio::time::sleep(begins_after).await;
+                status.set(Some(413));
+                tokio::time::sleep(LATE_ANSWER * 10).await;
+                Ok(())
+            };
+            let ended = race(pin!(fails), pin!(responds), &Cell::new(false), &status).await;
+            let kind = ended.err().map(|error| error.kind());
+            assert_eq!(kind, (!passes).then_some(io::ErrorKind::ConnectionReset), "{begins_after:?}");
+        }
+    }
 }

@@ -3,12 +3,13 @@
 use std::io;
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Target};
+use policy::{Denial, Guard, Policy, Target};
 
 use super::answer::Answer;
 use super::head::BodyLength;
 use super::problem::{self, After};
 use super::request::Request;
+use crate::cause::cause;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 
@@ -20,15 +21,29 @@ pub(super) async fn deny(
     denial: &Denial,
     target: &str,
 ) -> io::Result<After> {
-    let status = match denial.guard {
+    let reply = problem::denied(denial, target, gate.run(), status_of(denial, gate.policy()));
+    // What follows a request that cannot be read may not be what it seems to be.
+    let after = match denial.guard {
+        Guard::Framing | Guard::Syntax => After::Close,
+        _ => after_unread(request),
+    };
+    answer.reply(reply, after).await
+}
+
+/// Returns the status of the answer to a denied request.
+pub(super) fn status_of(denial: &Denial, policy: &Policy) -> u16 {
+    match denial.guard {
         Guard::NoAddress | Guard::Credential => 502,
         Guard::Framing | Guard::Syntax | Guard::Unresolved => 400,
         Guard::Budget | Guard::RateLimit => 429,
-        _ => gate.policy().denied_status(),
-    };
-    // An unread body would be taken for the next request.
-    let after = if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close };
-    answer.reply(problem::denied(denial, target, gate.run(), status), after).await
+        _ => policy.denied_status(),
+    }
+}
+
+/// Returns whether the connection can be kept after an answer that did not read the request's body, which would be taken for the next
+/// request.
+pub(super) fn after_unread(request: &Request<'_>) -> After {
+    if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close }
 }
 
 /// Answers that the upstream cannot be reached; with the status `late` if it was too slow.
@@ -40,7 +55,7 @@ pub(super) async fn unreachable(
     answer: Answer<'_>,
     late: u16,
 ) -> io::Result<After> {
-    exchange.record().fail(&error.to_string());
+    exchange.record().fail(&cause(error));
     let reply = problem::unreachable(error, late, &target.to_string(), gate.run());
     answer.reply(reply, After::Close).await
 }

@@ -13,6 +13,8 @@ pub(crate) enum Via {
     Proxy,
     /// By the gateway's headers; an absolute target or `CONNECT` counts as with [`Self::Proxy`].
     Gateway,
+    /// As with [`Self::Gateway`], by a line of JSON on its socket. One that names no provider is sent with no credential, or refused.
+    JsonLine,
     /// By the connection, which was made to this host and port on a plane, in the clear or over TLS; `Host` must agree.
     Bound { plane: Plane, scheme: Scheme, host: Host, port: Port },
 }
@@ -21,11 +23,27 @@ impl Via {
     pub(super) fn plane(&self) -> Plane {
         match self {
             Self::Proxy => Plane::Forward,
-            Self::Gateway => Plane::Gateway,
+            Self::Gateway | Self::JsonLine => Plane::Gateway,
             Self::Bound { plane, .. } => *plane,
         }
     }
+
+    /// Returns what a request asked for whose target cannot be read or does not agree with its connection, as far as that is known: the
+    /// connection tells the destination, whatever the request says. What is no path there stands apart from it.
+    pub(super) fn shown(&self, target: Option<&str>) -> Option<String> {
+        match self {
+            Self::Proxy | Self::Gateway | Self::JsonLine => target.map(str::to_owned),
+            Self::Bound { scheme, host, port, .. } => {
+                let target = target.unwrap_or_default();
+                let blank = if target.is_empty() || target.starts_with('/') { "" } else { " " };
+                Some(format!("{scheme}://{host}:{port}{blank}{target}"))
+            }
+        }
+    }
 }
+
+/// The target in the record of a request whose own and whose destination are unknown.
+pub(super) const UNREADABLE: &str = "unreadable request";
 
 /// A request whose head has been read.
 pub(super) struct Request<'a> {

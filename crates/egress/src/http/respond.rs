@@ -48,7 +48,7 @@ pub(super) struct Handling<'a> {
     pub(super) replay: &'a ReplayBuffer,
     /// The credential of the request, if a 401 may be followed by an attempt with another one.
     pub(super) renewal: Option<(&'a Gate, &'a FetchedCredential)>,
-    /// The largest body that is passed on; the response is gathered first, and cut.
+    /// The largest body that is passed on; the response is gathered first, and cut. Who sent the request reserved the memory for it.
     pub(super) max_body: Option<usize>,
     /// When the response must have begun; a gathered one must be complete by then.
     pub(super) deadline: Option<Instant>,
@@ -74,7 +74,6 @@ impl<'a> Metering<'a> {
 /// What became of a response.
 pub(super) enum Responded<'a> {
     Answered {
-        status: u16,
         /// Whether the agent's connection goes on.
         after: After,
         /// Whether the upstream's connection can carry another request.
@@ -96,17 +95,19 @@ pub(super) enum Failure {
     Denied(Denial),
 }
 
-/// Awaits a response and passes it on.
+/// Awaits a response and passes it on. `is_sent` tells whether the whole request has been sent.
 pub(super) async fn respond<'a>(
     pending: PendingResponse<'_>,
     handling: Handling<'_>,
     mut answer: Answer<'a>,
+    is_sent: &Cell<bool>,
+    status: &Cell<Option<u16>>,
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
     // Opened now, so that an agent that hangs up before the response has come is charged as well.
     let account = handling.metering.map(Metering::open);
-    match await_head(pending, handling, &mut answer).await {
-        Ok(response) => pass_on(response, handling, account, answer, received).await,
+    match await_head(pending, handling, is_sent, &mut answer).await {
+        Ok(response) => pass_on(response, handling, account, answer, status, received).await,
         Err(error) => {
             // The model may be at work, for an agent that gave up or when we did: that is charged like a response that broke off.
             let is_at_work = Abandoned::is(&error) || error.kind() == io::ErrorKind::TimedOut;
@@ -121,33 +122,37 @@ pub(super) async fn respond_to_handshake<'a>(
     response: UpstreamResponse<'_>,
     handling: Handling<'_>,
     answer: Answer<'a>,
+    status: &Cell<Option<u16>>,
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
     // A handshake asks a model nothing yet, so a response that reports no use lacks none.
     let metering = handling.metering.map(|metering| Metering { usage: Usage::NotExpected, ..metering });
-    pass_on(response, handling, metering.map(Metering::open), answer, received).await
+    pass_on(response, handling, metering.map(Metering::open), answer, status, received).await
 }
 
 /// Returns the response once its head has arrived; passes interim responses on until then.
 async fn await_head<'u>(
     pending: PendingResponse<'u>,
     handling: Handling<'_>,
+    is_sent: &Cell<bool>,
     answer: &mut Answer<'_>,
 ) -> io::Result<UpstreamResponse<'u>> {
     let interim = InterimAnswers::passed_on(answer, handling.needles);
-    let response = by_deadline(handling.deadline, pin!(pending.receive(handling.method, interim))).await?;
+    let received = pin!(pending.receive(handling.method, is_sent, interim));
+    let response = by_deadline(handling.deadline, received).await?;
     match response.head.status {
         101 => Err(io::Error::other("the upstream switched protocols without being asked")),
         _ => Ok(response),
     }
 }
 
-/// Passes on a response whose head has arrived.
+/// Passes on a response whose head has arrived. Notes its status, which is told even if the rest fails or is refused.
 async fn pass_on<'a>(
     response: UpstreamResponse<'_>,
     handling: Handling<'_>,
     mut account: Option<Account<'_>>,
     answer: Answer<'a>,
+    noted: &Cell<Option<u16>>,
     received: &Cell<u64>,
 ) -> io::Result<Responded<'a>> {
     let UpstreamResponse { mut head, mut length, mut body } = response;
@@ -156,6 +161,7 @@ async fn pass_on<'a>(
     if let Some(new) = renew_if_unauthorized(handling, status).await {
         return Ok(Responded::Unauthorized(answer, new));
     }
+    noted.set(Some(status));
     // Some servers send a body with a response that has none; it would be read as the next response.
     let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
     let framed = length != ResponseBody::ToEnd;
@@ -169,6 +175,9 @@ async fn pass_on<'a>(
     }
     if let Some(account) = account {
         filter.meter(account);
+    }
+    if handling.max_body.is_some() {
+        head.fields.remove("x-truncated"); // it is the sidecar's word, and not an upstream's
     }
     let gathered = match gather_if_bounded(handling, length, &mut body, &mut filter, received).await {
         Ok(gathered) => gathered,
@@ -184,7 +193,7 @@ async fn pass_on<'a>(
         None => pass_body_on(body, &mut filter, begun.body, received).await?,
     }
     let note = with_masked(note, filter.masked());
-    Ok(Responded::Answered { status, after: begun.after, reusable, note })
+    Ok(Responded::Answered { after: begun.after, reusable, note })
 }
 
 /// Fetches the credential anew after a 401, and returns it if it is another one and the request can be sent again with it. Otherwise the
@@ -260,8 +269,11 @@ async fn pass_body_on(
     };
     let last = match passed.await {
         Ok(last) => last,
-        // The agent still gets what came before the error.
-        Err(error) => return out.flush().await.and(Err(error)),
+        Err(error) => {
+            // The agent still gets what came before an error of reading or searching. After one of writing this writes nothing.
+            let _ = out.flush().await;
+            return Err(error);
+        }
     };
     let mut trailers = upstream::without_hop_fields(body.trailers().await?);
     filter.fields(&mut trailers);
@@ -306,14 +318,16 @@ async fn gather_if_bounded(
     filter: &mut Filter<'_>,
     received: &Cell<u64>,
 ) -> io::Result<Option<Gathered>> {
-    let has_body = length != ResponseBody::Framed(BodyLength::None);
-    let Some(max_body) = handling.max_body.filter(|_| has_body) else { return Ok(None) };
-    let gathered = by_deadline(handling.deadline, pin!(gather(body, filter, max_body, received))).await?;
-    Ok(Some(gathered))
+    let Some(max_body) = handling.max_body.filter(|_| length != ResponseBody::Framed(BodyLength::None))
+    else {
+        return Ok(None);
+    };
+    let gathered = pin!(gather(body, filter, max_body, received));
+    by_deadline(handling.deadline, gathered).await.map(Some)
 }
 
-/// Gathers a body up to a size. It is masked before it is cut, so that no part of a credential is left at the cut (C11). A model's answer is
-/// read to its end, where its usage stands.
+/// Gathers a body up to a size. It is masked before it is cut, so that no part of a credential is left at the cut (C11). A model's answer
+/// is read to its end, where its usage stands.
 async fn gather(
     body: &mut Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
@@ -379,14 +393,15 @@ mod tests {
         let (reader, mut writer) = AgentStream::Unix(agent).split();
         let (version, extent) = (Version::Http11, Extent::Whole);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: false, extent };
-        let responded = respond_to_handshake(response, handling, answer, &Cell::new(0)).await.unwrap();
-        let Responded::Answered { status, after: After::Close, note: Some(_), .. } = responded else {
+        let status = Cell::new(None);
+        let responded = respond_to_handshake(response, handling, answer, &status, &Cell::new(0)).await;
+        let Ok(Responded::Answered { after: After::Close, note: Some(_), .. }) = responded else {
             panic!("it was not answered, or the credential was not masked");
         };
         drop((reader, writer));
         let mut text = String::new();
         seen.read_to_string(&mut text).await.unwrap();
-        (status, text)
+        (status.get().unwrap(), text)
     }
 
     #[tokio::test]
@@ -399,6 +414,42 @@ mod tests {
             assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
             assert!(text.contains("connection: close") && text.contains("it was *************."), "{text}");
             assert!(text.contains("x-echo: *") && !text.contains(SECRET), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_gathered_answer_that_was_cut_says_so() {
+        let replay = ReplayBuffer::disabled();
+        for (max_body, is_cut) in [(9, false), (8, true)] {
+            let handling = Handling {
+                method: "GET",
+                needles: None,
+                unsearchable: Unsearchable::Note,
+                is_bound: false,
+                message_wise: false,
+                replay: &replay,
+                renewal: None,
+                max_body: Some(max_body),
+                deadline: None,
+                metering: None,
+            };
+            let parts = http::Response::builder().status(200).header("x-truncated", "true").body(()).unwrap();
+            let head = ResponseHead::of_version_2(&parts.into_parts().0).unwrap();
+            let length = head.body("GET").unwrap();
+            let body = Incoming::Whole(Some(Bytes::from_static(b"an answer")));
+            let response = UpstreamResponse { head, length, body };
+            let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
+            let (reader, mut writer) = AgentStream::Unix(agent).split();
+            let (version, extent) = (Version::Http11, Extent::Whole);
+            let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: false, extent };
+            let (status, received) = (Cell::new(None), Cell::new(0));
+            let responded = respond_to_handshake(response, handling, answer, &status, &received).await;
+            assert!(matches!(responded, Ok(Responded::Answered { .. })) && status.get() == Some(200));
+            drop((reader, writer));
+            let mut text = String::new();
+            seen.read_to_string(&mut text).await.unwrap();
+            assert_eq!(text.contains("x-truncated: true"), is_cut, "{text}");
+            assert!(text.ends_with(&"an answer"[..max_body]), "{text}");
         }
     }
 
@@ -417,6 +468,26 @@ mod tests {
             deadline: None,
             metering: None,
         });
+    }
+
+    #[test]
+    fn a_body_that_merely_says_that_it_is_wide_is_searched_where_no_credential_is_bound() {
+        let needles = credential::Needles::of([&credential::Secret::new(SECRET.into())]).into();
+        for is_bound in [true, false] {
+            handled("GET", &needles, is_bound, |handling| {
+                let parts =
+                    http::Response::builder().header("content-type", "text/plain; charset=utf-16").body(());
+                let mut head = ResponseHead::of_version_2(&parts.unwrap().into_parts().0).unwrap();
+                let mut length = head.body("GET").unwrap();
+                let filter = filter_for(handling, &mut head, &mut length);
+                assert_eq!(filter.is_err(), is_bound);
+                let Ok((mut filter, note)) = filter else { return };
+                assert!(note.unwrap().contains("utf-16"));
+                let body = Bytes::from(format!("it was {SECRET}."));
+                let seen = [filter.piece(body).unwrap().concat(), filter.end().unwrap().to_vec()].concat();
+                assert_eq!(String::from_utf8(seen).unwrap(), "it was *************.");
+            });
+        }
     }
 
     #[test]

@@ -1,19 +1,22 @@
 //! Parser of upstreams' response heads: accepts some deviations, and passes all on in one form.
 
+use std::cell::Cell;
 use std::io;
 use std::time::Duration;
 
 use tokio::io::AsyncRead;
 
 use super::fields::Fields;
-use super::head::{BodyLength, Buffered, Version};
+use super::head::{BodyLength, Buffered, LARGEST_HEAD, Version};
 use super::version2;
+use crate::patience::within_once;
 
-/// How long an upstream may take to begin its response.
+/// How long an upstream may take to begin its response once it was sent the whole request.
 pub(super) const FIRST_OCTET: Duration = Duration::from_secs(300);
 /// How long an upstream may take over the whole head.
 const WHOLE_HEAD: Duration = Duration::from_secs(30);
 pub(super) const MOST_FIELDS: usize = 128;
+const TOO_LARGE: &str = "the response head is larger than 16 KiB";
 
 /// A response head.
 #[derive(Debug)]
@@ -35,9 +38,16 @@ pub(super) enum ResponseBody {
 }
 
 impl ResponseHead {
-    /// Reads the next head.
-    pub(super) async fn read<R: AsyncRead + Unpin>(reader: &mut Buffered<R>) -> io::Result<Self> {
-        let head = reader.read_head(FIRST_OCTET, WHOLE_HEAD, |_| false).await?;
+    /// Reads the next head of a response to a request that is still being sent, or `is_sent`.
+    pub(super) async fn read<R: AsyncRead + Unpin>(
+        reader: &mut Buffered<R>,
+        is_sent: &Cell<bool>,
+    ) -> io::Result<Self> {
+        if reader.ahead.is_empty() && within_once(|| is_sent.get(), FIRST_OCTET, reader.more()).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let head =
+            reader.read_head(WHOLE_HEAD, WHOLE_HEAD, |head, from| has_other_end(&head[from..])).await?;
         let head = head.ok_or(io::ErrorKind::UnexpectedEof)?;
         Self::parse(&head).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
@@ -48,12 +58,22 @@ impl ResponseHead {
     }
 
     fn parse(head: &[u8]) -> Result<Self, String> {
+        // Whether the end of a head is found before its size is looked at depends on how TCP cut it.
+        if head.len() > LARGEST_HEAD {
+            return Err(TOO_LARGE.into());
+        }
+        if has_other_end(head) && !head.ends_with(b"\r\n\r\n") {
+            return Err("the response head does not end in CRLF".into());
+        }
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut response = httparse::Response::new(&mut fields);
-        match response.parse(head) {
+        let mut syntax = httparse::ParserConfig::default();
+        // RFC 9112 §5.1: a proxy removes white space between a name and its colon from a response.
+        syntax.allow_spaces_after_header_name_in_responses(true);
+        match syntax.parse_response(&mut response, head) {
             Ok(httparse::Status::Complete(read)) if read == head.len() => {}
             Ok(httparse::Status::Complete(_)) => return Err("the response head ends in two places".into()),
-            Ok(httparse::Status::Partial) => return Err("the response head is too large".into()),
+            Ok(httparse::Status::Partial) => return Err(TOO_LARGE.into()),
             Err(error) => return Err(format!("the response head is malformed: {error}")),
         }
         let status = response.code.unwrap_or(0);
@@ -118,12 +138,61 @@ impl ResponseHead {
     }
 }
 
+/// Whether a part of a head has an empty line behind a bare LF: some parsers take that for the end of the head, which this one awaits for
+/// an end with CRLF.
+fn has_other_end(part: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', part).any(|at| {
+        let rest = &part[at + 1..];
+        rest.starts_with(b"\n") || rest.starts_with(b"\r\n") && (at > 0 && part[at - 1] != b'\r')
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parsed(head: &str) -> Result<ResponseHead, String> {
         ResponseHead::parse(head.as_bytes())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_ends_otherwise_than_in_crlf_is_awaited_no_longer() {
+        use tokio::io::AsyncWriteExt;
+        for (head, refused) in [
+            ("HTTP/1.1 200 OK\nA: b\n\n", true),
+            ("HTTP/1.1 200 OK\nA: b\n\nbody", true),
+            ("HTTP/1.1 200 OK\nA: b\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\n", true),
+            ("HTTP/1.1 200 OK\nA: b\r\n\r\n", false),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\r\n", false),
+        ] {
+            for piece in [1, 3, 100] {
+                let (ours, mut theirs) = tokio::io::duplex(1024);
+                let (begun, mut reader, is_sent) =
+                    (tokio::time::Instant::now(), Buffered::new(ours), Cell::new(true));
+                let writes = async {
+                    for part in head.as_bytes().chunks(piece) {
+                        theirs.write_all(part).await.unwrap();
+                        tokio::task::yield_now().await;
+                    }
+                };
+                let (read, ()) = tokio::join!(ResponseHead::read(&mut reader, &is_sent), writes);
+                assert_eq!(read.is_err(), refused, "{head:?} {piece}");
+                assert!(begun.elapsed() < WHOLE_HEAD, "{head:?} {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn white_space_behind_a_name_is_removed() {
+        let head = parsed("HTTP/1.1 200 OK\r\nX \t : a\r\nTransfer-Encoding : chunked\r\n\r\n").unwrap();
+        assert!(head.fields.iter().eq([("x", &b"a"[..]), ("transfer-encoding", b"chunked")]));
+        assert_eq!(head.body("GET"), Ok(ResponseBody::Framed(BodyLength::Chunked)));
+        let both = "Content-Length : 5\r\nTransfer-Encoding: chunked\r\n";
+        assert!(parsed(&format!("HTTP/1.1 200 OK\r\n{both}\r\n")).unwrap().body("GET").is_err());
+        for line in ["X Y: a", " X: a", "X : a\r\n : b", ": a", " : a", "X\x0b: a", "X \x0c: a", "X"] {
+            assert!(parsed(&format!("HTTP/1.1 200 OK\r\n{line}\r\n\r\n")).is_err(), "{line:?}");
+        }
     }
 
     #[test]
@@ -133,6 +202,17 @@ mod tests {
             assert!(error.starts_with(status), "{error}");
         }
         assert_eq!(parsed("HTTP/1.1 100 X\r\n\r\n").unwrap().status, 100);
+    }
+
+    #[test]
+    fn a_head_has_16_kib_however_it_came() {
+        let head = |size: usize| {
+            let empty = "HTTP/1.1 200 OK\r\na: \r\n\r\n";
+            format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "x".repeat(size - empty.len()))
+        };
+        assert!(parsed(&head(LARGEST_HEAD)).is_ok());
+        let error = parsed(&head(LARGEST_HEAD + 1)).unwrap_err();
+        assert_eq!(error, TOO_LARGE);
     }
 
     #[test]

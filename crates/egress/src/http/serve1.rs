@@ -7,15 +7,17 @@ use std::time::Duration;
 use bytes::BytesMut;
 use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::answer::{Answer, Extent};
 use super::chunk::{ChunkScanner, ChunkSyntax};
 use super::handle::{handle, refuse_other_host};
-use super::head::{BodyLength, Buffered, RequestHead, has_broken_line, parse_request_head};
+use super::head::{BodyLength, Buffered, RequestHead, is_hopeless_request, parse_request_head};
 use super::incoming::{Framing, Incoming};
 use super::outgoing::{within_stall_limit, write_last_within_limit};
 use super::problem::{self, After};
-use super::request::{Request, Via};
+use super::refuse::status_of;
+use super::request::{Request, UNREADABLE, Via};
 use super::stream::{AgentReader, AgentStream, AgentWriter};
 use crate::audit;
 use crate::ending::UnderWay;
@@ -37,7 +39,9 @@ pub(crate) async fn serve_requests(
     let mut agent = Buffered { ahead, reader };
     loop {
         agent.skip_empty_line(IDLE, WHOLE_HEAD).await?;
-        let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, has_broken_line).await? else { return Ok(()) };
+        let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, is_hopeless_request).await? else {
+            return Ok(());
+        };
         // A request without any answer may be sent again elsewhere, as its sender knows.
         if gate.ending().has_begun() {
             return Ok(());
@@ -70,7 +74,7 @@ pub(crate) async fn serve_requests(
             After::KeepAlive => drop(under_way),
             After::Close => {
                 within_stall_limit(writer.end()).await?;
-                if head_body != BodyLength::None {
+                if head_body != BodyLength::None || !agent.ahead.is_empty() {
                     linger(&mut agent).await;
                 }
                 return Ok(());
@@ -109,9 +113,10 @@ async fn refuse(
     why: &str,
 ) -> io::Result<()> {
     let denial = Denial::new(Guard::Framing, why);
-    let recorded = target.unwrap_or("unreadable request");
+    let shown = via.shown(target);
+    let recorded = shown.as_deref().unwrap_or(UNREADABLE);
     let denial = audit::record_unreadable(gate, via.plane(), recorded, denial);
-    let reply = problem::denied(&denial, target.unwrap_or_default(), gate.run(), 400);
+    let reply = problem::denied(&denial, &shown.unwrap_or_default(), gate.run(), 400);
     write_last_within_limit(writer, &reply.to_version_1(After::Close)).await
 }
 
@@ -164,7 +169,7 @@ async fn connect(
     match pinned {
         Ok(exchange) => tunnel::after_connect(gate, exchange, agent, &head.target).await,
         Err(denial) => {
-            let status = if denial.guard == Guard::NoAddress { 502 } else { gate.policy().denied_status() };
+            let status = status_of(&denial, gate.policy());
             let reply = problem::denied(&denial, &head.target, gate.run(), status);
             write_last_within_limit(&mut agent.reader, &reply.to_version_1(After::Close)).await
         }
@@ -199,13 +204,14 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
     }
     let mut scanner = ChunkScanner::new(ChunkSyntax::Strict);
     let mut looked_at = 0;
+    let deadline = Instant::now() + IDLE;
     loop {
         let step = scanner.scan_whole(&agent.ahead[looked_at..])?;
         if step.data > 0 || scanner.is_done() {
             return Ok(());
         }
         looked_at = agent.ahead.len();
-        match agent.fill(IDLE).await {
+        match agent.fill(deadline.saturating_duration_since(Instant::now())).await {
             Ok(1..) => {}
             Ok(0) => return Err("the body ended before it began"),
             Err(_) => return Err("the body did not begin in time"),
@@ -215,13 +221,15 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::io::{Read, Seek};
+    use std::net::{Ipv4Addr, SocketAddr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::http::head::find;
     use crate::local_addresses::tests::gate_for;
 
     /// Both ends of a connection, the agent's first.
@@ -266,6 +274,216 @@ mod tests {
         }
     }
 
+    /// What an agent reads that sends these octets and waits for the end, and the records. Nothing may reach the upstream.
+    async fn refused(asked: impl Fn(SocketAddr) -> (Via, String)) -> (String, String) {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+        let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let (mut agent, ours) = connection().await;
+        let (via, octets) = asked(at);
+        let (serves, mut read) = (Rc::clone(&gate), Vec::new());
+        let answered = async {
+            let served = serve_requests(serves, via, AgentStream::Tcp(ours), BytesMut::new());
+            tokio::task::spawn_local(served);
+            agent.write_all(octets.as_bytes()).await.unwrap();
+            let ended = tokio::time::timeout(WHOLE_HEAD / 2, agent.read_to_end(&mut read)).await;
+            ended.unwrap_or_else(|_| panic!("the connection goes on behind {octets:?}")).unwrap();
+            let reached = tokio::time::timeout(Duration::from_millis(20), upstream.accept()).await;
+            assert!(reached.is_err(), "{octets:?}");
+        };
+        LocalSet::new().run_until(answered).await;
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        (String::from_utf8(read).unwrap(), records)
+    }
+
+    #[tokio::test]
+    async fn a_400_comes_at_once_and_ends_the_connection() {
+        for request in [
+            "GET http://AT/a\r\n",
+            "GET http://AT/a HTTP/3\r\n",
+            "GET http://AT/%zz HTTP/1.1\r\nHost: AT\r\n\r\n",
+            "GET http://AT/ HTTP/1.1\r\nHost: AT, evil.test\r\n\r\n",
+            "OPTIONS http://AT/ HTTP/1.1\r\nHost: AT\r\nMax-Forwards: x\r\n\r\n",
+            "trace http://AT/ HTTP/1.1\r\nHost: AT\r\n\r\n",
+            "head http://AT/ HTTP/1.1\r\nHost: AT\r\n\r\n",
+            "CONNECT AT HTTP/1.1\r\nHost: AT\r\nContent-Length: 1\r\n\r\n",
+            "CONNECT AT HTTP/1.1\r\nHost: AT, evil.test\r\n\r\n",
+        ] {
+            let next = "GET http://AT/ HTTP/1.1\r\nHost: AT\r\n\r\n";
+            let next = if request.ends_with("\r\n\r\n") { next } else { "" };
+            let asked =
+                |at: SocketAddr| (Via::Proxy, format!("{request}{next}").replace("AT", &at.to_string()));
+            let (read, _) = refused(asked).await;
+            assert!(
+                read.starts_with("HTTP/1.1 400 ") && read.matches("HTTP/1.1 ").count() == 1,
+                "{request}: {read}"
+            );
+            assert!(read.contains("connection: close"), "{request}: {read}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_by_single_octets_begins_in_time_as_well() {
+        let (ours, mut agent) = tokio::net::UnixStream::pair().unwrap();
+        let begun = Instant::now();
+        let asks = async {
+            let head = "POST http://a.test/ HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n1";
+            agent.write_all(head.as_bytes()).await.unwrap();
+            while agent.write_all(b";").await.is_ok() && begun.elapsed() < IDLE * 3 {
+                tokio::time::sleep(IDLE / 3).await;
+            }
+        };
+        let gate = gate_for("", Vec::new(), None);
+        let served = async {
+            serve_requests(gate, Via::Proxy, AgentStream::Unix(ours), BytesMut::new()).await.unwrap();
+            begun.elapsed()
+        };
+        let (took, ()) = LocalSet::new().run_until(async { tokio::join!(served, asks) }).await;
+        assert!(took >= IDLE && took < IDLE + LINGERING * 2, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_denial_ends_no_connection_whatever_its_status_is() {
+        let gate = gate_for("[egress]\ndenied_status = 400\n", Vec::new(), None);
+        let (mut agent, ours) = connection().await;
+        let asked = async {
+            let served = serve_requests(gate, Via::Proxy, AgentStream::Tcp(ours), BytesMut::new());
+            tokio::task::spawn_local(served);
+            let denied = "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n";
+            let both = format!("{denied}\r\n{denied}Connection: close\r\n\r\n");
+            agent.write_all(both.as_bytes()).await.unwrap();
+            let mut read = String::new();
+            agent.read_to_string(&mut read).await.unwrap();
+            read
+        };
+        let read = LocalSet::new().run_until(asked).await;
+        assert_eq!(read.matches("HTTP/1.1 400 ").count(), 2, "{read}");
+        assert_eq!(read.matches("connection: close").count(), 1, "{read}");
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_on_a_redirected_connection_has_its_destination() {
+        for (request, target) in [
+            ("GET /secret HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n", "/secret"),
+            ("GET /%zz HTTP/1.1\r\nHost: AT\r\n\r\n", "/%zz"),
+            ("GET /a?u=http://x/%zz HTTP/1.1\r\nHost: AT\r\n\r\n", "/a?u=http://x/%zz"),
+            ("GET .evil.test/x HTTP/1.1\r\nHost: AT\r\n\r\n", " .evil.test/x"),
+            (
+                "GET http://evil.test/x HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n",
+                " http://evil.test/x",
+            ),
+            ("GET / HTTP/1.1\r\nHost : AT\r\n\r\n", ""),
+            ("GET /x\r\n", ""),
+        ] {
+            let seen = std::cell::Cell::new(None);
+            let (read, records) = refused(|at| {
+                seen.set(Some(at));
+                let (host, port) = (Host::Address(at.ip()), Port::new(at.port()).unwrap());
+                let via = Via::Bound { plane: Plane::Transparent, scheme: policy::Scheme::Http, host, port };
+                (via, request.replace("AT", &at.to_string()))
+            })
+            .await;
+            let target = format!("\"target\":\"http://{}{target}\"", seen.get().unwrap());
+            assert!(records.contains(&target), "{request}: {target} in {records}");
+            assert!(read.contains(&target), "{request}: {target} in {read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_gateway_is_closed_to_web_pages_and_open_to_programs() {
+        for (fields, status) in [
+            ("Host: evil.example:8080", 403), // S0.26: programs call it sidecar
+            ("Host: 127.0.0.1:8080\r\nSec-Fetch-Site: cross-site", 403),
+            ("Host: sidecar:8080", 503),
+            ("Host: 127.0.0.1:8080\r\nOrigin: null", 503),
+        ] {
+            let request = format!("POST /llm/v1/messages HTTP/1.1\r\n{fields}\r\nConnection: close\r\n\r\n");
+            let (read, records) = refused(|_| (Via::Gateway, request.clone())).await;
+            assert!(read.starts_with(&format!("HTTP/1.1 {status} ")), "{fields}: {read}");
+            let guard = if status == 403 { "source_not_allowed" } else { "provider_not_declared" };
+            assert!(read.contains(guard) && records.contains(guard), "{fields}: {read} {records}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_may_not_be_forwarded_once_more_is_answered_here() {
+        for (method, status, outcome) in [("OPTIONS", 200, "allowed"), ("TRACE", 501, "failed")] {
+            let (read, records) = refused(|at| {
+                let rest = "Max-Forwards: 0\r\nConnection: close\r\n\r\n";
+                (Via::Proxy, format!("{method} http://{at}/ HTTP/1.1\r\nHost: {at}\r\n{rest}"))
+            })
+            .await;
+            assert!(read.starts_with(&format!("HTTP/1.1 {status} ")), "{read}");
+            let record = records.lines().find(|line| line.contains(method)).unwrap();
+            let said = [format!("\"status\":{status}"), format!("\"outcome\":\"{outcome}\"")];
+            assert!(said.iter().all(|said| record.contains(said)), "{record}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_paused_for_too_long_gets_no_octet_twice() {
+        let whole: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_be_bytes).collect();
+        for framing in [format!("Content-Length: {}", whole.len()), "Transfer-Encoding: chunked".into()] {
+            let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = upstream.local_addr().unwrap();
+            let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+            let gate = gate_for(&rule, Vec::new(), None);
+            let (mut agent, ours) = connection().await;
+            let head = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n");
+            let body = if framing.contains("chunked") {
+                [format!("{:x}\r\n", whole.len()).as_bytes(), &whole, b"\r\n0\r\n\r\n"].concat()
+            } else {
+                whole.clone()
+            };
+            let answered = async {
+                let stream = AgentStream::Tcp(ours);
+                let begun = Instant::now();
+                let served = tokio::task::spawn_local(async move {
+                    let ended = serve_requests(gate, Via::Proxy, stream, BytesMut::new()).await;
+                    (ended, begun.elapsed().as_secs())
+                });
+                agent
+                    .write_all(format!("GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\n\r\n").as_bytes())
+                    .await
+                    .unwrap();
+                let mut serves = Buffered::new(upstream.accept().await.unwrap().0);
+                serves.read_head(IDLE, WHOLE_HEAD, |_, _| false).await.unwrap();
+                tokio::task::spawn_local(async move {
+                    let _ = serves.reader.write_all(&[head.as_bytes(), &body].concat()).await;
+                });
+                tokio::time::sleep(IDLE + IDLE / 2).await;
+                let mut read = Vec::new();
+                let ended = agent.read_to_end(&mut read).await;
+                (read, ended.map_err(|error| error.kind()), served.await.unwrap())
+            };
+            let (read, ended, (served, seconds)) = LocalSet::new().run_until(answered).await;
+            assert_eq!(ended, Err(io::ErrorKind::ConnectionReset), "{framing}");
+            assert_eq!(served.unwrap_err().kind(), io::ErrorKind::TimedOut, "{framing}");
+            assert!((120..125).contains(&seconds), "{framing}: {seconds}");
+            let begins = find(&read, b"\r\n\r\n").unwrap() + 4;
+            let mut come = BytesMut::from(&read[begins..]);
+            let data = if framing.contains("chunked") { chunked_data(&mut come) } else { come.to_vec() };
+            assert!(data.len() > 10_000 && data.len() < whole.len(), "{framing}: {}", data.len());
+            assert!(whole.starts_with(&data), "{framing}");
+        }
+    }
+
+    /// The data of as much of a chunked body as is there.
+    fn chunked_data(body: &mut BytesMut) -> Vec<u8> {
+        let (mut scanner, mut data) = (ChunkScanner::new(ChunkSyntax::Strict), Vec::new());
+        while !body.is_empty() {
+            let step = scanner.scan(body).unwrap();
+            let _ = body.split_to(step.framing);
+            data.extend(body.split_to(step.data));
+        }
+        data
+    }
+
     #[tokio::test]
     async fn an_answer_that_ends_with_its_connection_is_whole_or_ends_with_a_reset() {
         for (body, is_whole) in [("4\r\nhalf\r\n", false), ("4\r\nhalf\r\n0\r\n\r\n", true)] {
@@ -280,7 +498,7 @@ mod tests {
                 agent.write_all(format!("GET http://{at}/ HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
                 let (mut serves, _) = upstream.accept().await.unwrap();
                 let mut reader = Buffered::new(&mut serves);
-                reader.read_head(IDLE, WHOLE_HEAD, |_| false).await.unwrap();
+                reader.read_head(IDLE, WHOLE_HEAD, |_, _| false).await.unwrap();
                 let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
                 serves.write_all(answer.as_bytes()).await.unwrap();
                 drop(serves);
@@ -311,13 +529,13 @@ mod tests {
                     format!("POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\n\r\n");
                 agent.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
                 let mut serves = Buffered::new(upstream.accept().await.unwrap().0);
-                serves.read_head(IDLE, WHOLE_HEAD, |_| false).await.unwrap();
+                serves.read_head(IDLE, WHOLE_HEAD, |_, _| false).await.unwrap();
                 while serves.ahead.len() < body.len() {
                     serves.fill(IDLE).await.unwrap();
                 }
                 let answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
                 serves.reader.write_all(answer).await.unwrap();
-                let head = Buffered::new(&mut agent).read_head(IDLE, WHOLE_HEAD, |_| false).await.unwrap();
+                let head = Buffered::new(&mut agent).read_head(IDLE, WHOLE_HEAD, |_, _| false).await.unwrap();
                 String::from_utf8(head.unwrap().to_vec()).unwrap()
             };
             let head = LocalSet::new().run_until(answered).await;

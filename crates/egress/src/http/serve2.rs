@@ -14,15 +14,14 @@ use super::fields::Fields;
 use super::handle::handle;
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
-use super::outgoing::within_stall_limit;
 use super::problem::{self, After};
-use super::request::{Request, Via};
+use super::request::{Request, UNREADABLE, Via};
 use super::stream::AgentStream;
 use super::{http2_limits, version2};
 use crate::audit;
 use crate::gate::Gate;
 
-/// How long a connection may be without a stream.
+/// How long a connection may be without a stream, and then take to end.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// Serves the streams of one connection until either side ends it.
@@ -30,17 +29,34 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
     let (mut connection, _window) = version2::serve(stream).await?;
     let via = Rc::new(via);
     let going = Rc::new(());
+    let mut is_ending = false;
     loop {
         let next = tokio::time::timeout(IDLE, connection.accept()).await;
         let (request, respond) = match next {
-            Ok(Some(stream)) => stream.map_err(version2::broken)?,
+            Ok(Some(Ok(stream))) => stream,
+            Ok(Some(Err(error))) => {
+                if error.is_library() {
+                    let why = error.reason().map_or_else(String::new, |reason| format!(" ({reason})"));
+                    let denial = Denial::new(Guard::Framing, format!("the connection breaks HTTP/2{why}"));
+                    let shown = via.shown(None);
+                    audit::record_unreadable(
+                        &gate,
+                        via.plane(),
+                        shown.as_deref().unwrap_or(UNREADABLE),
+                        denial,
+                    );
+                }
+                return Err(version2::broken(error));
+            }
             Ok(None) => return Ok(()),
             // A stream that is still being served keeps its connection.
             Err(_) if Rc::strong_count(&going) > 1 => continue,
+            Err(late) if is_ending => return Err(late.into()),
             Err(_) => {
+                // What the agent sends before it hears of that is served (RFC 9113 §6.8).
                 connection.graceful_shutdown();
-                let closed = std::future::poll_fn(|cx| connection.poll_closed(cx));
-                return within_stall_limit(async { closed.await.map_err(version2::broken) }).await;
+                is_ending = true;
+                continue;
             }
         };
         // A stream that the agent resets leaves the library's count but is still served here: both counts are bounded (CVE-2023-44487).
@@ -74,8 +90,10 @@ async fn serve_stream(
         Ok(head) => head,
         Err(why) => {
             let denial = Denial::new(Guard::Framing, why);
-            let denial = audit::record_unreadable(gate, via.plane(), "unreadable request", denial);
-            let reply = problem::denied(&denial, "", gate.run(), 400);
+            let shown = via.shown(parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str));
+            let recorded = shown.as_deref().unwrap_or(UNREADABLE);
+            let denial = audit::record_unreadable(gate, via.plane(), recorded, denial);
+            let reply = problem::denied(&denial, &shown.unwrap_or_default(), gate.run(), 400);
             return answer.reply(reply, After::KeepAlive).await.map(drop);
         }
     };
@@ -84,7 +102,7 @@ async fn serve_stream(
 
 /// Converts a head of HTTP/2: `:authority` becomes `Host`, and a `host` field beside it must be the same.
 fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'static str> {
-    let method = Method::parse(parts.method.as_str()).ok_or("the method is not one in upper case")?;
+    let method = Method::parse(parts.method.as_str()).ok_or("the method is none")?;
     if method.as_str() == "CONNECT" {
         return Err("CONNECT is for the proxy at port 8081");
     }
@@ -141,6 +159,62 @@ mod tests {
         let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
         let served = LocalSet::new().run_until(tokio::time::timeout(3 * IDLE, served)).await;
         assert_eq!(served.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_crosses_the_end_of_its_connection_is_answered() {
+        let (ours, mut agent) = UnixStream::pair().unwrap();
+        // The preface and an empty SETTINGS (RFC 9113 §3.4).
+        agent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
+        let crosses = async {
+            let (mut reads, mut writes) = agent.split();
+            let mut until = async |wanted| {
+                loop {
+                    let mut head = [0; 9];
+                    reads.read_exact(&mut head).await.expect("the connection goes on");
+                    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                    reads.read_exact(&mut vec![0; length as usize]).await.unwrap();
+                    if head[3] == wanted {
+                        return;
+                    }
+                }
+            };
+            const GOAWAY: u8 = 7;
+            const HEADERS: u8 = 1;
+            until(GOAWAY).await;
+            // GET https://a.test/ in a stream of its own, that ends with its HEADERS (RFC 7541 §6).
+            writes.write_all(b"\0\0\x0b\x01\x05\0\0\0\x01\x82\x87\x84\x01\x06a.test").await.unwrap();
+            until(HEADERS).await;
+        };
+        let answered = async {
+            tokio::task::spawn_local(served);
+            crosses.await;
+        };
+        LocalSet::new().run_until(answered).await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_the_protocol_is_recorded() {
+        // An empty PING, and a HEADERS that reserves no room for what it says (RFC 9113 §6.7, §6.2); and an end, which is none.
+        for (frame, recorded) in
+            [(&b"\0\0\0\x06\0\0\0\0\0"[..], 1), (b"\0\0\0\x01\x08\0\0\0\x01", 1), (b"", 0)]
+        {
+            let mut audit = tempfile::tempfile().unwrap();
+            let gate = gate_for("", Vec::new(), Some(audit.try_clone().unwrap()));
+            let (ours, mut agent) = UnixStream::pair().unwrap();
+            agent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+            agent.write_all(frame).await.unwrap();
+            agent.shutdown().await.unwrap();
+            let served = serve_streams(Rc::clone(&gate), Via::Proxy, AgentStream::Unix(ours));
+            let ended = LocalSet::new().run_until(served).await;
+            assert!(recorded == 0 || ended.is_err());
+            gate.close().unwrap();
+            let mut records = String::new();
+            audit.rewind().unwrap();
+            audit.read_to_string(&mut records).unwrap();
+            assert_eq!(records.matches("unreadable request").count(), recorded, "{frame:?}: {records}");
+        }
     }
 
     #[tokio::test]

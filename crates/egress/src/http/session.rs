@@ -2,7 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +37,12 @@ const LARGEST_RESPONSE_HEAD: u32 = (LARGEST_HEAD + 32 * MOST_FIELDS) as u32;
 pub(crate) struct RequestSender {
     requests: SendRequest<Bytes>,
     awaited: AwaitedHeads,
+    /// Of the inner one, each stream that is open has a clone.
+    streams: Rc<OpenStream>,
 }
+
+/// Counts a stream as open in its session for as long as it is held, and tells the session from others.
+pub(crate) type OpenStream = Rc<()>;
 
 /// A response whose final head has not come yet.
 pub(super) struct PendingHead {
@@ -67,13 +73,19 @@ pub(super) async fn over(stream: impl Duplex + 'static) -> io::Result<RequestSen
         let _ = connection.await;
         drop(window);
     });
-    Ok(RequestSender { requests, awaited })
+    Ok(RequestSender { requests, awaited, streams: Rc::default() })
 }
 
 impl RequestSender {
-    /// Waits until the session has room for another stream.
-    pub(super) async fn ready(self) -> io::Result<Self> {
-        Ok(Self { requests: self.requests.ready().await.map_err(broken)?, ..self })
+    /// Whether the upstream allows another stream (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2). The library would hold one beyond
+    /// those back, and send it later even if it is dropped.
+    pub(crate) fn has_room(&self) -> bool {
+        Rc::strong_count(&*self.streams) <= self.requests.current_max_send_streams()
+    }
+
+    /// Whether the upstream has ended the session, or said that it will take no more requests (GOAWAY).
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.requests.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
     }
 
     /// Sends the head of a request. Returns where its body goes, if it has one.
@@ -89,10 +101,25 @@ impl RequestSender {
         Ok((PendingHead { response, _place: place }, (!none).then_some(stream)))
     }
 
+    /// Whether no stream is open.
+    pub(crate) fn is_unused(&self) -> bool {
+        Rc::strong_count(&*self.streams) == 1
+    }
+
+    /// Counts one more stream as open.
+    pub(crate) fn count_stream(&self) -> OpenStream {
+        Rc::clone(&*self.streams)
+    }
+
+    /// Whether a stream is one of this session's.
+    pub(crate) fn has(&self, stream: &OpenStream) -> bool {
+        Rc::ptr_eq(&*self.streams, stream)
+    }
+
     /// Over a session of a test's own, whose heads are not counted.
     #[cfg(test)]
     pub(crate) fn uncounted(requests: SendRequest<Bytes>) -> Self {
-        Self { requests, awaited: AwaitedHeads::default() }
+        Self { requests, awaited: AwaitedHeads::default(), streams: Rc::default() }
     }
 }
 
@@ -106,5 +133,65 @@ impl PendingHead {
             return Poll::Ready(ResponseHead::of_version_2(&interim.into_parts().0).map(Next::Interim));
         }
         Pin::new(&mut self.response).poll(cx).map(|response| response.map(Next::Final).map_err(broken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_has_room_for_as_many_streams_as_the_upstream_allows() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let serves = async {
+            let mut connection = h2::server::Builder::new()
+                .max_concurrent_streams(2)
+                .handshake::<_, Bytes>(theirs)
+                .await
+                .unwrap();
+            let (_, mut respond) = connection.accept().await.unwrap().unwrap();
+            respond.send_response(http::Response::new(()), true).unwrap();
+            while connection.accept().await.is_some() {}
+        };
+        let asks = async {
+            let session = over(ours).await.unwrap();
+            // The settings have come by the time that something is answered.
+            let request = http::Request::get("https://a.example/").body(()).unwrap();
+            let (mut pending, _) = session.clone().send(request, BodyLength::None).unwrap();
+            poll_fn(|cx| pending.poll_next(cx)).await.unwrap();
+            let (one, other) = (session.clone(), session.clone());
+            let first = one.count_stream();
+            assert!(session.has_room() && other.has_room());
+            let second = other.count_stream();
+            assert!(!session.has_room() && !one.has_room());
+            drop(first);
+            assert!(session.has_room());
+            drop(second);
+        };
+        let both = async {
+            tokio::select! {
+                () = serves => panic!("the upstream ended first"),
+                () = asks => {}
+            }
+        };
+        tokio::task::LocalSet::new().run_until(both).await;
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_upstream_ends_is_known_to_have_ended() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let ends = async {
+            let mut session = over(ours).await.unwrap();
+            let mut upstream = h2::server::Builder::new().handshake::<_, Bytes>(theirs).await.unwrap();
+            assert!(!session.has_ended());
+            upstream.graceful_shutdown();
+            let _ = tokio::time::timeout(Duration::from_secs(5), upstream.accept()).await;
+            while !session.has_ended() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::task::LocalSet::new().run_until(ends).await;
     }
 }

@@ -1,17 +1,20 @@
-//! The agent's side of a connection that carries requests: in the clear, over TLS that is terminated here, or on a Unix socket.
+//! The agent's side of a connection that carries requests: in the clear, over TLS that is terminated here, on a Unix socket, or
+//! in memory, for a request that the sidecar makes of something else.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BytesMut};
 use rustix::net::sockopt::set_socket_linger;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::severable::{Severable, severed};
 use crate::duplex::{Duplex, duplex};
 
 /// A connection from the agent.
@@ -19,6 +22,7 @@ pub(crate) enum AgentStream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<Ahead>>),
     Unix(UnixStream),
+    Memory(DuplexStream),
 }
 
 /// The halves of an [`AgentStream`]. Neither holds its borrow across an await.
@@ -27,6 +31,8 @@ pub(crate) struct AgentWriter {
     stream: Rc<RefCell<AgentStream>>,
     /// Whether some of the request's body is still to come: its answer then says that the connection ends.
     body_comes: Rc<Cell<bool>>,
+    /// Whether a write was cut off, so that nothing more may be written.
+    is_severed: bool,
 }
 
 /// A connection whose first octets were read before it was clear what it carries.
@@ -38,7 +44,8 @@ pub(crate) struct Ahead {
 impl AgentStream {
     pub(crate) fn split(self) -> (AgentReader, AgentWriter) {
         let shared = Rc::new(RefCell::new(self));
-        (AgentReader(Rc::clone(&shared)), AgentWriter { stream: shared, body_comes: Rc::default() })
+        let writer = AgentWriter { stream: Rc::clone(&shared), body_comes: Rc::default(), is_severed: false };
+        (AgentReader(shared), writer)
     }
 
     /// Whether the agent has shut its end, even if octets before that are unread.
@@ -48,6 +55,8 @@ impl AgentStream {
             Self::Tcp(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
             Self::Tls(stream) => pin!(stream.get_ref().0.stream.ready(Interest::READABLE)).poll(&mut cx),
             Self::Unix(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+            // Its other end is read for as long as it is served.
+            Self::Memory(_) => return false,
         };
         matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
@@ -57,7 +66,7 @@ impl AgentStream {
         match self {
             Self::Tcp(stream) => Some(stream),
             Self::Tls(stream) => Some(&stream.get_ref().0.stream),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Memory(_) => None,
         }
     }
 
@@ -66,6 +75,7 @@ impl AgentStream {
             Self::Tcp(stream) => Pin::new(stream),
             Self::Tls(stream) => Pin::new(stream),
             Self::Unix(stream) => Pin::new(stream),
+            Self::Memory(stream) => Pin::new(stream),
         }
     }
 }
@@ -86,6 +96,15 @@ impl AgentWriter {
         self.stream.borrow().has_hung_up()
     }
 
+    /// Returns the address that the connection was made to, if it came over TCP.
+    pub(super) fn local_address(&self) -> Option<IpAddr> {
+        self.stream.borrow().tcp()?.local_addr().ok().map(|address| address.ip())
+    }
+
+    fn refuse_severed(&self) -> io::Result<()> {
+        if self.is_severed { Err(severed()) } else { Ok(()) }
+    }
+
     /// Whether some of the request's body is still to come.
     pub(super) fn body_comes(&self) -> &Rc<Cell<bool>> {
         &self.body_comes
@@ -99,6 +118,7 @@ impl AgentWriter {
 
     /// Ends the connection's writing side.
     pub(crate) async fn end(&mut self) -> io::Result<()> {
+        self.refuse_severed()?;
         if let Some(stream) = self.stream.borrow().tcp() {
             set_socket_linger(stream, None)?;
         }
@@ -112,8 +132,17 @@ impl AsyncRead for AgentReader {
     }
 }
 
+impl Severable for AgentWriter {
+    fn sever(&mut self) {
+        self.is_severed = true;
+        // An agent that has gone needs no reset.
+        let _ = self.reset_unless_ended();
+    }
+}
+
 impl AsyncWrite for AgentWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.refuse_severed()?;
         Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf)
     }
 
@@ -122,6 +151,7 @@ impl AsyncWrite for AgentWriter {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.refuse_severed()?;
         Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, bufs)
     }
 
@@ -130,10 +160,12 @@ impl AsyncWrite for AgentWriter {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.refuse_severed()?;
         Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.refuse_severed()?;
         Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
     }
 }

@@ -1,8 +1,9 @@
 //! Sends a request to an upstream, over HTTP/1 or HTTP/2, and awaits its response.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::time::Duration;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use policy::Scheme;
@@ -13,23 +14,24 @@ use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
 use super::interim::InterimAnswers;
 use super::media_type::MediaType;
-use super::outgoing::{Outgoing, TransferCoding};
+use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
 use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
-use super::session::{PendingHead, RequestSender};
+use super::session::{OpenStream, PendingHead, RequestSender};
 use super::version2;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
+use crate::patience::within_once;
 use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
-/// How long a session of HTTP/2 may take to have room for another stream.
-const STREAM_WAIT: Duration = Duration::from_secs(30);
-
-/// Whether a request may be sent over a connection that was used before. The upstream may have closed it, which only sending shows:
-/// the request must then be repeatable.
+/// Which connections that are open already a request may be sent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reuse {
+    /// All. The upstream may have closed one, which only sending shows: the request must then be repeatable.
     Allowed,
+    /// Sessions of HTTP/2 alone, which tell whether the upstream took the request.
+    OfSessions,
+    /// None: the upstream has left the request unread on one, and might do the same on others.
     Forbidden,
 }
 
@@ -38,7 +40,7 @@ pub(super) enum SentRequest {
     /// `waiting` holds the head if it is still to be written; otherwise the response has begun.
     Version1 { reader: Buffered<UpstreamReader>, writer: UpstreamWriter, waiting: Vec<u8> },
     /// The stream of the request is open.
-    Version2 { body: Option<h2::SendStream<Bytes>>, response: PendingHead },
+    Version2 { body: Option<h2::SendStream<Bytes>>, response: PendingHead, stream: OpenStream },
 }
 
 /// Finds or opens a connection, and sends the head of a request over it.
@@ -51,7 +53,8 @@ pub(super) async fn send(
     reuse: Reuse,
 ) -> io::Result<SentRequest> {
     if offer == Offer::Version2
-        && let Some(sent) = over_pooled_session(gate, exchange, sending, body).await
+        && reuse != Reuse::Forbidden
+        && let Some(sent) = over_pooled_session(gate, exchange, sending, body)
     {
         return Ok(sent);
     }
@@ -70,35 +73,35 @@ pub(super) async fn send(
         }
         Link::Version2(session) => {
             gate.pool().share(exchange, sending.scheme, &session);
-            over_session(session, gate, exchange, sending, body).await
+            over_session(session, gate, exchange, sending, body)
         }
     }
 }
 
-/// Sends a request over a session of HTTP/2 that is open already. None if there is none, or the session has ended: it then took nothing
-/// of the request.
-async fn over_pooled_session(
+/// Sends a request over a session of HTTP/2 that is open already. None if there is none that has room for it, or the session has ended:
+/// it then took nothing of the request.
+fn over_pooled_session(
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
     sending: &Sending,
     body: BodyLength,
 ) -> Option<SentRequest> {
     let session = gate.pool().session(exchange, sending.scheme)?;
-    over_session(session, gate, exchange, sending, body).await.ok()
+    over_session(session, gate, exchange, sending, body).ok()
 }
 
 /// Sends a request over a session of HTTP/2. Forgets a session that does not take it.
-async fn over_session(
-    session: RequestSender,
+fn over_session(
+    mut session: RequestSender,
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
     sending: &Sending,
     body: BodyLength,
 ) -> io::Result<SentRequest> {
-    let sent = send_version_2(session, sending, body).await;
+    let sent = send_version_2(&mut session, sending, body);
     match &sent {
         Ok(_) => exchange.record().count(head_size(sending), 0),
-        Err(_) => gate.pool().forget(exchange, sending.scheme),
+        Err(_) => gate.pool().forget(&session.count_stream()),
     }
     sent
 }
@@ -117,7 +120,7 @@ async fn over_pooled_connection(
         return Ok(None);
     };
     let wire = request_head(sending, body, None);
-    if write(&mut writer, &wire).await.is_err() {
+    if write_within_limit(&mut writer, &wire).await.is_err() {
         return Ok(None);
     }
     match reader.fill(FIRST_OCTET).await {
@@ -130,20 +133,11 @@ async fn over_pooled_connection(
     }
 }
 
-/// Writes and flushes.
-pub(super) async fn write(writer: &mut UpstreamWriter, octets: &[u8]) -> io::Result<()> {
-    use tokio::io::AsyncWriteExt;
-    writer.write_all(octets).await?;
-    writer.flush().await
-}
-
-async fn send_version_2(
-    session: RequestSender,
+fn send_version_2(
+    session: &mut RequestSender,
     sending: &Sending,
     body: BodyLength,
 ) -> io::Result<SentRequest> {
-    let ready = tokio::time::timeout(STREAM_WAIT, session.ready()).await;
-    let mut session = ready??;
     let uri = http::Uri::builder()
         .scheme(sending.scheme.as_str())
         .authority(sending.authority.as_str())
@@ -169,7 +163,7 @@ async fn send_version_2(
     }
     *request.headers_mut() = version2::header_map(&fields)?;
     let (response, body) = session.send(request, body)?;
-    Ok(SentRequest::Version2 { body, response })
+    Ok(SentRequest::Version2 { body, response, stream: session.count_stream() })
 }
 
 /// Returns the size of a head over HTTP/2, before it is compressed.
@@ -188,7 +182,7 @@ pub(super) fn request_head(sending: &Sending, body: BodyLength, upgrade: Option<
     }
     fields.write(&mut out);
     match body {
-        BodyLength::None if matches!(method.as_str(), "POST" | "PUT" | "PATCH") => {
+        BodyLength::None if expects_body(method.as_str()) => {
             out.extend(b"content-length: 0\r\n");
         }
         BodyLength::None => {}
@@ -205,6 +199,11 @@ pub(super) fn request_head(sending: &Sending, body: BodyLength, upgrade: Option<
     out
 }
 
+/// Whether some server waits for the length of a body that is not there (RFC 9110 §8.6), also one that reads methods without their case.
+fn expects_body(method: &str) -> bool {
+    ["POST", "PUT", "PATCH"].iter().any(|it| method.eq_ignore_ascii_case(it))
+}
+
 /// A connection of HTTP/1.
 pub(super) struct Connection {
     reader: Buffered<UpstreamReader>,
@@ -212,6 +211,14 @@ pub(super) struct Connection {
 }
 
 impl SentRequest {
+    /// Returns its stream of HTTP/2, to be held until the response is over and the pool was told.
+    pub(super) fn stream(&self) -> Option<OpenStream> {
+        match self {
+            Self::Version1 { .. } => None,
+            Self::Version2 { stream, .. } => Some(Rc::clone(stream)),
+        }
+    }
+
     /// Returns where the request's body goes and where the response comes from. A connection of HTTP/1 is left in `connection`, to be
     /// used again.
     pub(super) fn open(
@@ -228,7 +235,7 @@ impl SentRequest {
                 };
                 (Outgoing::Version1 { writer, coding, waiting }, PendingResponse::Version1(reader))
             }
-            Self::Version2 { body, response } => {
+            Self::Version2 { body, response, .. } => {
                 let outgoing = body.map_or(Outgoing::Nothing, Outgoing::Version2);
                 (outgoing, PendingResponse::Version2(response))
             }
@@ -250,21 +257,22 @@ pub(super) struct UpstreamResponse<'a> {
 }
 
 impl<'a> PendingResponse<'a> {
-    /// Awaits the final response to a request of the given method; interim ones go to `interim`.
+    /// Awaits the final response to a request of the given method; interim ones go to `interim`. The time that an upstream has counts
+    /// from when the whole request `is_sent`: until then it may be waiting for the rest.
     pub(super) async fn receive(
         self,
         method: &str,
+        is_sent: &Cell<bool>,
         mut interim: InterimAnswers<'_, '_>,
     ) -> io::Result<UpstreamResponse<'a>> {
         match self {
             Self::Version1(reader) => {
-                let head = interim.read_final(reader).await?;
+                let head = interim.read_final(reader, is_sent).await?;
                 UpstreamResponse::of_version_1(head, reader, method)
             }
             Self::Version2(mut response) => {
                 let received = interim.until_final(async || poll_fn(|cx| response.poll_next(cx)).await);
-                let received = tokio::time::timeout(FIRST_OCTET, received).await;
-                let response = received??;
+                let response = within_once(|| is_sent.get(), FIRST_OCTET, received).await?;
                 UpstreamResponse::of_version_2(response, method)
             }
         }
@@ -319,16 +327,13 @@ pub(super) fn keep_connection(
     }
 }
 
-/// Tells the pool what came of a request in a session of HTTP/2; forgets a session that failed.
-pub(super) fn report_session(
-    gate: &Gate,
-    exchange: &Exchange<Ready>,
-    scheme: Scheme,
-    failure: Option<&io::Error>,
-) {
+/// Tells the pool what came of a request on a stream of HTTP/2; forgets a session that failed, or gave the request back.
+pub(super) fn report_session(gate: &Gate, stream: &OpenStream, failure: Option<&io::Error>) {
     match failure {
-        None => gate.pool().heard(exchange, scheme),
-        Some(error) if version2::is_of_session(error) => gate.pool().forget(exchange, scheme),
+        None => gate.pool().heard(stream),
+        Some(error) if version2::is_of_session(error) || version2::is_unprocessed(error) => {
+            gate.pool().forget(stream);
+        }
         Some(_) => {}
     }
 }
@@ -344,11 +349,13 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::exchange::tests::ready;
     use crate::http::answer::{Answer, Extent};
     use crate::http::head::Version;
     use crate::http::interim::MOST_INTERIM;
     use crate::http::session;
     use crate::http::stream::AgentStream;
+    use crate::local_addresses::tests::gate_for;
 
     /// The result of a response over HTTP/2 behind this many interim ones, and how many of those the agent was sent.
     async fn after(interims: usize, status: u16) -> (io::Result<u16>, usize) {
@@ -365,7 +372,7 @@ mod tests {
             while connection.accept().await.is_some() {}
         };
         let agent = async move {
-            let mut session = session::over(ours).await.unwrap().ready().await.unwrap();
+            let mut session = session::over(ours).await.unwrap();
             let request = http::Request::builder().uri("https://a.example/").body(()).unwrap();
             let (response, _) = session.send(request, BodyLength::None).unwrap();
             let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
@@ -377,7 +384,7 @@ mod tests {
                 extent: Extent::Whole,
             };
             let arrived = PendingResponse::Version2(response)
-                .receive("GET", InterimAnswers::passed_on(&mut answer, None))
+                .receive("GET", &Cell::new(true), InterimAnswers::passed_on(&mut answer, None))
                 .await;
             let status = arrived.map(|arrived| arrived.head.status);
             drop((_reader, writer));
@@ -406,5 +413,100 @@ mod tests {
                 assert!(after(1, 101).await.0.is_err());
             })
             .await;
+    }
+
+    #[test]
+    fn a_body_that_is_not_there_has_its_length_told_where_one_is_usual() {
+        let target = policy::Target::parse("http://a.example/").unwrap();
+        let tells = |method: &str| {
+            let method = policy::Method::parse(method).unwrap();
+            let head =
+                request_head(&Sending::new(method, &target, Fields::default()), BodyLength::None, None);
+            String::from_utf8(head).unwrap().contains("\r\ncontent-length: 0\r\n")
+        };
+        assert!(["POST", "post", "Put", "patch"].into_iter().all(tells));
+        assert!(!["GET", "DELETE", "posts"].into_iter().any(tells));
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_into_a_session_with_room_and_tells_of_that_one() {
+        let url = "http://127.0.0.1:9/";
+        let gate = gate_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"), Vec::new(), None);
+        let mut exchange = ready(&gate, url).await;
+        let peer = exchange.destination().peers().next().unwrap();
+        exchange.reach(peer);
+        let sending = Sending::new(
+            policy::Method::parse("GET").unwrap(),
+            &policy::Target::parse(url).unwrap(),
+            Fields::default(),
+        );
+        let (mut sessions, mut connections) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let (ours, theirs) = tokio::io::duplex(4096);
+            let (requests, connection) =
+                h2::client::Builder::new().initial_max_send_streams(4).handshake(ours).await.unwrap();
+            connections.push((connection, theirs));
+            sessions.push(RequestSender::uncounted(requests));
+            gate.pool().share(&exchange, Scheme::Http, &sessions[sessions.len() - 1]);
+        }
+        let mut asks = || {
+            let sent = over_pooled_session(&gate, &mut exchange, &sending, BodyLength::None)?;
+            let stream = sent.stream().unwrap();
+            let of = sessions.iter().position(|session| session.has(&stream));
+            of.map(|of| (of, stream))
+        };
+        let (of, first) = asks().unwrap();
+        assert_eq!(of, 0);
+        let mut full = Vec::new();
+        while sessions[0].has_room() {
+            full.push(sessions[0].count_stream());
+        }
+        let (of, second) = asks().unwrap();
+        assert_eq!(of, 1);
+        // What is of a stream alone ends no session, and what is of a session ends that one.
+        report_session(&gate, &second, Some(&io::Error::other("of a stream")));
+        report_session(&gate, &first, Some(&io::ErrorKind::TimedOut.into()));
+        drop((full, first));
+        let (of, third) = asks().unwrap();
+        assert_eq!(of, 1);
+        report_session(&gate, &third, Some(&io::ErrorKind::ConnectionReset.into()));
+        assert!(asks().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_over_http_2_is_late_once_the_whole_request_was_sent_too() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let upstream = async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let _unanswered = connection.accept().await.unwrap().unwrap();
+            while connection.accept().await.is_some() {}
+        };
+        let agent = async move {
+            let mut session = session::over(ours).await.unwrap();
+            let request = http::Request::post("https://a.example/").body(()).unwrap();
+            let (response, _body) = session.send(request, BodyLength::Chunked).unwrap();
+            let (begun, is_sent) = (tokio::time::Instant::now(), Cell::new(false));
+            let sends = async {
+                tokio::time::sleep(2 * FIRST_OCTET).await;
+                is_sent.set(true);
+                std::future::pending().await
+            };
+            let received =
+                PendingResponse::Version2(response).receive("POST", &is_sent, InterimAnswers::dropped());
+            let ended = tokio::select! {
+                biased;
+                ended = sends => ended,
+                ended = received => ended.map(|response| response.head.status),
+            };
+            assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            assert_eq!(begun.elapsed().as_secs(), 3 * FIRST_OCTET.as_secs());
+        };
+        let both = async {
+            tokio::select! {
+                () = upstream => panic!("the upstream ended first"),
+                () = agent => {}
+            }
+        };
+        tokio::task::LocalSet::new().run_until(both).await;
     }
 }

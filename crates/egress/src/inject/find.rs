@@ -1,11 +1,29 @@
 //! Finds the placeholders in a request, and decides whether they may be redeemed in it.
 
 use credential::Placeholder;
-use policy::{Denial, Guard, ProviderId};
+use policy::{Asked, Denial, Guard, ProviderId, Target};
 
 use super::draft::{Redeemable, Sending};
-use super::{agent_credentials, substitution};
+use super::{basic, exposed, percent};
 use crate::gate::Gate;
+
+/// Returns the provider that a request names by its placeholder, or by its exposed value, where the credentials of several are good.
+pub(crate) fn named(sending: &Sending, gate: &Gate, asked: &Asked, target: &Target) -> Option<ProviderId> {
+    let good = gate.policy().providers_for(asked);
+    if good.len() < 2 {
+        return None;
+    }
+    let mut found = None;
+    let searched = search(sending, |text| {
+        let mut owners =
+            Placeholder::find_all(text).filter_map(|(_, one)| gate.credentials().provider_of(&one).cloned());
+        found = owners.find(|owner| good.iter().any(|provider| provider.id() == owner));
+        if found.is_some() { Err(()) } else { Ok(()) }
+    });
+    let (Ok(()) | Err(())) = searched;
+    let exposes = || good.iter().find(|provider| exposed::is_in(sending, gate, provider, target));
+    found.or_else(|| exposes().map(|provider| provider.id().clone()))
+}
 
 /// Returns whether the request holds placeholders of `own`, the provider that is bound to where it goes.
 ///
@@ -13,18 +31,12 @@ use crate::gate::Gate;
 /// It holds another provider's placeholder, or an unknown or misplaced one.
 pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> Result<Redeemable, Denial> {
     let mut found = Redeemable::Nothing;
-    let mut judge = |text: &[u8]| {
+    let mut foreign = None;
+    search(sending, |text| {
         for (_, placeholder) in Placeholder::find_all(text) {
             match gate.credentials().provider_of(&placeholder) {
                 Some(provider) if Some(provider) == own => found = Redeemable::Placeholders,
-                Some(provider) => {
-                    let reason = format!(
-                        "the placeholder of `{provider}` stands in a request that its credential is not for"
-                    );
-                    return Err(Denial::new(Guard::EndpointMismatch, reason).with_hint(
-                        "the text is a stand-in for a credential, and worth nothing elsewhere: leave it out",
-                    ));
-                }
+                Some(provider) => foreign = foreign.or(Some(provider)),
                 None => {
                     let reason = "the request holds a placeholder that is not of this run";
                     return Err(Denial::new(Guard::Unresolved, reason));
@@ -32,25 +44,53 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
             }
         }
         Ok(())
-    };
-    judge(sending.origin_form.as_bytes())?;
+    })?;
+    if let Some(foreign) = foreign {
+        let own = own.filter(|_| found == Redeemable::Placeholders);
+        return Err(stands_in_another(foreign, own));
+    }
     let plain = Placeholder::find_all(sending.origin_form.as_bytes()).count();
-    if Placeholder::find_all(agent_credentials::decoded(&sending.origin_form).as_bytes()).count() != plain {
+    if Placeholder::find_all(percent::decoded(&sending.origin_form).as_bytes()).count() != plain {
         // An encoded placeholder is neither redeemed nor sent on: a service may decode it.
         let reason = "a placeholder stands in the target, written in another way";
         return Err(Denial::new(Guard::EndpointMismatch, reason));
     }
+    if Placeholder::may_be_in(sending.fields.all_text())
+        && sending.fields.iter().any(|(name, _)| Placeholder::is_in(name.as_bytes()))
+    {
+        return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));
+    }
+    Ok(found)
+}
+
+/// Returns the denial of a placeholder in a request that carries another credential: that of `own`, if it holds its placeholder too.
+fn stands_in_another(foreign: &ProviderId, own: Option<&ProviderId>) -> Denial {
+    let (reason, hint) = match own {
+        Some(own) => (
+            format!(
+                "the request holds placeholders of `{own}` and of `{foreign}`, and carries one credential"
+            ),
+            "leave one of them out: each stands for a credential of its own",
+        ),
+        None => (
+            format!("the placeholder of `{foreign}` stands in a request that its credential is not for"),
+            "the text is a stand-in for a credential, and worth nothing elsewhere: leave it out",
+        ),
+    };
+    Denial::new(Guard::EndpointMismatch, reason).with_hint(hint)
+}
+
+/// Calls `judge` with each text of a request in which a placeholder may stand.
+fn search<E>(sending: &Sending, mut judge: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    judge(sending.origin_form.as_bytes())?;
     let in_fields = Placeholder::may_be_in(sending.fields.all_text());
     for (name, value) in sending.fields.iter() {
         if in_fields {
-            if Placeholder::is_in(name.as_bytes()) {
-                return Err(Denial::new(Guard::EndpointMismatch, "a placeholder stands in a header's name"));
-            }
             judge(value)?;
         }
-        if let Some(basic) = substitution::basic_of(name, value) {
+        if let Some(basic) = basic::basic_of(name, value) {
             judge(&basic)?;
         }
     }
-    Ok(found)
+    Ok(())
 }

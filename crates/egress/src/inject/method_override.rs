@@ -3,8 +3,8 @@
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
-use super::agent_credentials::is_same;
 use super::draft::Sending;
+use super::key_names::is_same;
 
 /// Fields that override the method.
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];

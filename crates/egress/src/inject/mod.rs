@@ -7,26 +7,37 @@
 //! may stand.
 
 mod agent_credentials;
+mod basic;
+mod cookies;
 pub(crate) mod draft;
+pub(crate) mod escaped;
 mod exposed;
 mod find;
+mod key_names;
+mod marks;
 mod method_override;
 mod model_request;
+mod percent;
+mod subprotocol;
 mod substitution;
 
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Method, Placeholders, Provider, ProviderId, Target};
+use policy::{Asked, Denial, Guard, Method, Placeholders, Plane, Provider, ProviderId, Target};
 
 use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::Fields;
 
-pub(crate) use agent_credentials::{AUTHENTICATION, stands_elsewhere, tells_who_asks};
+pub(crate) use agent_credentials::{stands_elsewhere, tells_who_asks};
 use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
+pub(crate) use find::named;
+pub(crate) use key_names::AUTHENTICATION;
+use key_names::{KeyNames, is_same};
+use marks::Marks;
 pub(crate) use model_request::is_version;
 
 /// Injects the credential that is bound to where a request goes, if there is one.
@@ -77,6 +88,13 @@ pub(crate) fn inject_again(
     Some(sending)
 }
 
+/// Tells an agent the sub-protocol that it offered itself, where the upstream took the one into which its key was put.
+pub(crate) fn restore_subprotocol(exchange: &Exchange<Ready>, sending: &Sending, answered: &mut Fields) {
+    if let Some(draft) = exchange.draft() {
+        subprotocol::restore(&draft.sending.fields, &sending.fields, answered);
+    }
+}
+
 /// The fields that ask for a part of a resource, by which a credential could come back piece by piece: RFC 9110 §14, RFC 3229 §10.5.3, an
 /// old browser's, and Azure's object store's.
 const PARTIAL: [&str; 5] = ["range", "if-range", "a-im", "request-range", "x-ms-range"];
@@ -92,14 +110,15 @@ async fn prepare(
     let provider = grant.provider();
     let readings =
         method_override::judge(sending, gate.policy(), provider.map(|provider| &**provider), target)?;
-    if let Some(provider) = provider {
-        exposed::read_as_placeholder(sending, gate, provider, target);
-    }
+    let exposed = match provider {
+        Some(provider) => exposed::read_as_placeholder(sending, gate, provider, target),
+        None => exposed::Found::Nothing,
+    };
     let redeemable = redeemable(sending, gate, provider.map(|p| p.id()), form)?;
     if grant.refuses_own_credentials() {
-        agent_credentials::refuse_own(sending, provider, target, form)?;
-        // A session from elsewhere would authenticate as well, and APIs need none.
-        sending.fields.remove("cookie");
+        let asked = Asked::request(Plane::Forward, sending.method.clone(), target);
+        agent_credentials::refuse_own(sending, provider, &gate.policy().providers_for(&asked), target, form)?;
+        cookies::keep_marked(sending, Marks::of(provider.map(|it| &**it), target, form), form);
     }
     let Some(provider) = provider else {
         if grant.is_bound() {
@@ -108,11 +127,16 @@ async fn prepare(
         return Ok(None);
     };
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
-        refuse_misplaced(sending, gate, provider, target, redeemable, form).await?;
+        refuse_misplaced(sending, gate, provider, target, redeemable, form, exposed).await?;
     }
-    sending.fields.keep(|name| provider.lets_pass(name) || AUTHENTICATION.contains(&name));
-    let model_request = model_request::model_request(provider, &readings, sending);
+    leave_out(sending, provider, target, form, exposed)?;
+    let metered_as = grant.metered_as();
+    let model_request =
+        metered_as.and_then(|metered| model_request::model_request(metered, &readings, sending));
     let held = gate.credentials().of(provider.id()).await?;
+    if form == Form::Templates {
+        escaped::refuse_in_head(sending, held.credential())?;
+    }
     ask_for_whole_response(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
     put(sending, provider, target, &held, redeemable)?;
@@ -154,8 +178,9 @@ async fn refuse_misplaced(
     target: &Target,
     redeemable: Redeemable,
     form: Form,
+    exposed: exposed::Found,
 ) -> Result<(), Denial> {
-    let refused = agent_credentials::refuse_elsewhere(sending, provider, target, form);
+    let refused = agent_credentials::refuse_elsewhere(sending, provider, target, form, exposed);
     if refused.is_err() && redeemable == Redeemable::Templates {
         // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
         let held = gate.credentials().of(provider.id()).await?;
@@ -164,16 +189,41 @@ async fn refuse_misplaced(
     refused
 }
 
-/// Asks for an unpacked and whole response, because it is searched for credentials.
-fn ask_for_whole_response(sending: &mut Sending) {
-    sending.fields.set("accept-encoding", b"identity");
-    for name in PARTIAL.iter().chain(&["sec-websocket-extensions"]) {
-        sending.fields.remove(name);
+/// Leaves out the fields that the provider does not let pass.
+///
+/// # Errors
+/// One of them holds a placeholder, which would be lost. In the provider's own place another one is put.
+fn leave_out(
+    sending: &mut Sending,
+    provider: &Provider,
+    target: &Target,
+    form: Form,
+    exposed: exposed::Found,
+) -> Result<(), Denial> {
+    let places = KeyNames::of(Some(provider), target);
+    let passes = |name: &str| provider.lets_pass(name) || AUTHENTICATION.contains(&name);
+    let is_lost =
+        |name: &str, value: &[u8]| form.marks(value) && !passes(name) && !places.is_own_header(name);
+    if let Some((name, _)) = sending.fields.iter().find(|(name, value)| is_lost(name, value)) {
+        let (what, id) = (exposed.name(), provider.id());
+        let reason = format!("{what} stands in `{name}`, and `{id}` lets only some `headers` pass");
+        return Err(Denial::new(Guard::EndpointMismatch, reason)
+            .with_hint("name the header in the provider's `headers`, or leave the placeholder out there"));
     }
-    for name in ["grpc-accept-encoding", "connect-accept-encoding"] {
-        if sending.fields.has(name) {
-            sending.fields.set(name, b"identity");
-        }
+    sending.fields.keep(passes);
+    Ok(())
+}
+
+/// Asks for an unpacked and whole response, in the charset that the service chooses, because it is searched for credentials. Names are
+/// compared as servers do that take `_` for `-`.
+fn ask_for_whole_response(sending: &mut Sending) {
+    const PACKINGS: [&str; 3] = ["accept-encoding", "grpc-accept-encoding", "connect-accept-encoding"];
+    let fields = &mut sending.fields;
+    let told = PACKINGS.map(|name| name == "accept-encoding" || fields.has(name));
+    let left_out = PARTIAL.iter().chain(&["accept-charset", "sec-websocket-extensions"]).chain(&PACKINGS);
+    fields.keep(|name| !left_out.clone().any(|known| is_same(known, name)));
+    for (name, _) in PACKINGS.iter().zip(told).filter(|(_, is_told)| *is_told) {
+        fields.push(name, b"identity");
     }
 }
 
@@ -203,5 +253,70 @@ fn put(
             substitution::place(sending, injection.place(), injection.value(), held)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_searched_is_asked_for_in_a_form_that_can_be() {
+        let target = Target::parse("https://a.example/").unwrap();
+        let mut fields = Fields::default();
+        for (name, value) in [
+            ("accept-charset", "utf-16"),
+            ("accept-encoding", "zstd"),
+            ("range", "bytes=0-3"),
+            ("grpc-accept-encoding", "zstd"),
+            ("accept", "text/plain"),
+            // To servers of CGI's kind these are the same.
+            ("accept_encoding", "zstd"),
+            ("grpc_accept-encoding", "zstd"),
+            ("accept_charset", "utf-16"),
+            ("if_range", "\"tag\""),
+            ("x_ms-range", "bytes=0-3"),
+        ] {
+            fields.push(name, value.as_bytes());
+        }
+        let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
+        ask_for_whole_response(&mut sending);
+        let fields = &sending.fields;
+        let names: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["accept", "accept-encoding", "grpc-accept-encoding"]);
+        for name in ["accept-encoding", "grpc-accept-encoding"] {
+            assert_eq!(fields.text(name), Some("identity"), "{name}");
+        }
+        assert_eq!(fields.text("accept"), Some("text/plain"));
+    }
+
+    #[test]
+    fn a_placeholder_in_a_header_that_does_not_pass_is_refused_and_not_lost() {
+        const OURS: &str = "Bearer lgph_0123456789abcdefghijklmnopqrstuv";
+        let config = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example/*\"]\nheaders = [\"x-may\"]\n\
+            placeholders = \"anywhere\"\ninject = { header = \"x-service-pass\", value = \"{{access_token}}\" }\n";
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
+        let provider = layers.compile().unwrap().policy.providers().next().unwrap().clone();
+        let target = Target::parse("https://api.example/").unwrap();
+        let left = |name: &str, value: &str, exposed| {
+            let fields = Fields::from_iter([(name, value.as_bytes())]);
+            let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
+            leave_out(&mut sending, &provider, &target, Form::Placeholders, exposed)
+                .map(|()| sending.fields.len())
+        };
+        for name in ["x-other", "cookie", "x_may"] {
+            let denial = left(name, OURS, exposed::Found::Nothing).unwrap_err();
+            assert_eq!(denial.guard, Guard::EndpointMismatch);
+            assert!(denial.reason.starts_with(&format!("a placeholder stands in `{name}`")), "{denial:?}");
+            assert_eq!(left(name, "another value", exposed::Found::Nothing), Ok(0), "{name}");
+        }
+        let told = left("cookie", OURS, exposed::Found::Exposed).unwrap_err();
+        assert!(told.reason.starts_with("the exposed value, or a placeholder, stands"), "{told:?}");
+        // The credential is put there anyway.
+        assert_eq!(left("x-service-pass", OURS, exposed::Found::Nothing), Ok(0));
+        for name in ["x-may", "authorization"] {
+            assert_eq!(left(name, OURS, exposed::Found::Nothing), Ok(1), "{name}");
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use policy::Provider;
 
-use super::agent_credentials::decoded;
 use super::draft::Sending;
 use super::method_override::Readings;
+use super::percent::decoded;
 use crate::llm::ModelRequest;
 
 /// The paths of model APIs, behind the API's version, that take a POST but ask no model for anything: their answers report no usage.
@@ -44,7 +44,7 @@ pub(super) fn model_request(
     let base = base_of(provider.first_uri());
     let is_telemetry = |path: &str| sending.authority == ANTHROPIC && is_telemetry(path);
     let is_metered = |path: &&str| !is_unmetered(path, base) && !is_telemetry(path);
-    if readings.methods.iter().any(|method| method.as_str() == "POST") {
+    if readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST")) {
         let mut metered = readings.paths().filter(is_metered).peekable();
         if metered.peek().is_some() {
             return Some(if metered.any(is_batch) { ModelRequest::Batch } else { ModelRequest::Answer });
@@ -138,19 +138,20 @@ mod tests {
 
     #[test]
     fn what_claude_code_tells_about_itself_asks_no_model_there() {
-        let asked = |url: &str| {
+        let asked_by = |method: &str, url: &str| {
             let config = "[[provider]]\nid = \"one\"\nllm = \"anthropic\"\n\
                           authorized_uris = [\"https://api.anthropic.com/*\", \"https://gateway.example/api/*\"]\n";
             let mut layers = policy::Layers::default();
             layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
             let policy = layers.compile().unwrap().policy;
-            let (target, post) =
-                (policy::Target::parse(url).unwrap(), policy::Method::parse("POST").unwrap());
-            let sending = Sending::new(post, &target, crate::http::Fields::default());
+            let (target, method) =
+                (policy::Target::parse(url).unwrap(), policy::Method::parse(method).unwrap());
+            let sending = Sending::new(method, &target, crate::http::Fields::default());
             let provider = policy.providers().next().unwrap();
             let readings = Readings::as_written(&sending, &target);
             model_request(provider, &readings, &sending)
         };
+        let asked = |url: &str| asked_by("POST", url);
         for silent in [
             "https://api.anthropic.com/api/event_logging/batch",
             "https://api.anthropic.com/api/event_logging/v2/batch?x=1",
@@ -168,6 +169,8 @@ mod tests {
             "https://api.anthropic.com/v1/messages",
         ] {
             assert_eq!(asked(asks), Some(ModelRequest::Answer), "{asks}");
+            // Some servers read `post` as POST.
+            assert_eq!(asked_by("post", asks), Some(ModelRequest::Answer), "{asks}");
         }
     }
 

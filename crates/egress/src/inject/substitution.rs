@@ -1,10 +1,11 @@
 //! Replaces placeholders and `{{field}}` in a request by values, and renders a provider's own template into its place.
 
 use credential::{Credential, Placeholder, Position, Secret, Template, is_template, substitute};
-use data_encoding::BASE64;
 use policy::{Denial, Guard, InjectionSite};
 
+use super::basic::{basic_of, basic_value};
 use super::draft::Sending;
+use super::subprotocol;
 use crate::credentials::{FetchedCredential, unfit};
 
 /// Replaces placeholders by the credential's value, encoded for the place in which each stands.
@@ -24,9 +25,11 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
     }
     sending.fields.rewrite(|name, content| match basic_of(name, content) {
         Some(basic) if Placeholder::is_in(&basic) => {
-            Ok(Some(basic_value(&replaced(&basic, &value(Position::Header)?))))
+            Ok(Some(basic_value(&replaced(&basic, &value(Position::Login)?))))
         }
-        None if Placeholder::is_in(content) => Ok(Some(replaced(content, &value(Position::Header)?))),
+        None if Placeholder::is_in(content) => {
+            fit_for(name, content, replaced(content, &value(Position::Header)?)).map(Some)
+        }
         _ => Ok(None),
     })
 }
@@ -42,13 +45,22 @@ pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(),
         let filled = substitute(text.as_bytes(), credential, position);
         Ok(filled.map_err(|e| unfit("URL", &e))?.to_vec())
     })?;
-    sending.fields.rewrite(|_, content| match is_template(content) {
+    sending.fields.rewrite(|name, content| match is_template(content) {
         true => {
             let filled = substitute(content, credential, Position::Header);
-            Ok(Some(filled.map_err(|e| unfit("header", &e))?.to_vec()))
+            fit_for(name, content, filled.map_err(|e| unfit("header", &e))?.to_vec()).map(Some)
         }
         false => Ok(None),
     })
+}
+
+/// Returns a header's value with the credential in it, unless it breaks the form of that header.
+fn fit_for(name: &str, written: &[u8], filled: Vec<u8>) -> Result<Vec<u8>, Denial> {
+    if subprotocol::is_fit(name, written, &filled) {
+        return Ok(filled);
+    }
+    let reason = "the credential's value cannot stand in a WebSocket's sub-protocol";
+    Err(Denial::new(Guard::Unresolved, reason))
 }
 
 fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
@@ -74,7 +86,7 @@ pub(super) fn place(
     match place {
         InjectionSite::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),
         InjectionSite::Basic => {
-            sending.fields.set("authorization", &basic_value(render(Position::Header)?.expose()));
+            sending.fields.set("authorization", &basic_value(render(Position::Login)?.expose()));
         }
         InjectionSite::Query(name) => {
             let value = render(Position::Query)?;
@@ -89,19 +101,6 @@ pub(super) fn place(
         }
     }
     Ok(())
-}
-
-/// Returns the decoded `user:password` of basic authentication.
-pub(super) fn basic_of(name: &str, value: &[u8]) -> Option<Vec<u8>> {
-    let scheme = value.get(..6)?;
-    let basic = name == "authorization" && scheme.eq_ignore_ascii_case(b"basic ");
-    let encoded = value[6..].trim_ascii();
-    basic.then(|| BASE64.decode(encoded).ok()).flatten()
-}
-
-/// Returns the value of `Authorization` for a `user:password`.
-pub(super) fn basic_value(text: &[u8]) -> Vec<u8> {
-    format!("Basic {}", BASE64.encode(text)).into_bytes()
 }
 
 #[cfg(test)]

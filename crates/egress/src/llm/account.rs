@@ -12,13 +12,14 @@ use super::totals::{ModelRequest, ModelUse};
 /// hung up on, is charged as well.
 pub(crate) struct Account<'a> {
     ledger: &'a Ledger,
-    meter: Option<Meter>,
+    meter: Option<Meter<'a>>,
     end: AnswerEnd,
 }
 
 impl<'a> Account<'a> {
     pub(crate) fn open(ledger: &'a Ledger, format: LlmFormat, usage: Usage) -> Self {
-        Self { ledger, meter: Some(Meter::new(format, usage)), end: AnswerEnd::CutOff }
+        let meter = Meter::new(ledger.room(), format, usage);
+        Self { ledger, meter: Some(meter), end: AnswerEnd::CutOff }
     }
 
     /// Charges nothing: no model gave an answer.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use policy::{Denial, Guard, Spending};
 use tokio::sync::Notify;
 
+use super::kept::Room;
 use super::meter::Metered;
 use super::totals::{Admission, ModelRequest, ModelUse, Totals};
 
@@ -23,6 +24,8 @@ use super::totals::{Admission, ModelRequest, ModelUse, Totals};
 pub(crate) struct Ledger {
     totals: RefCell<Totals>,
     ended: Notify,
+    /// For what is kept of answers until it is read.
+    room: Room,
 }
 
 /// A request that was counted and may be sent. Dropping it lets waiting requests go on.
@@ -37,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     pub(crate) fn new(spending: Spending) -> Self {
-        Self { totals: RefCell::new(Totals::new(spending)), ended: Notify::new() }
+        Self { totals: RefCell::new(Totals::new(spending)), ended: Notify::new(), room: Room::default() }
     }
 
     /// Counts a request that is about to be sent, once it fits beside those under way.
@@ -74,9 +77,19 @@ impl Ledger {
         self.totals.borrow().counts_tokens()
     }
 
+    /// Returns the room for what is kept of answers.
+    pub(super) fn room(&self) -> &Room {
+        &self.room
+    }
+
     /// Adds what an answer took.
     pub(super) fn charge(&self, metered: &Metered) {
         self.totals.borrow_mut().charge(metered);
+    }
+
+    /// Notes that a WebSocket was opened, whose use nothing tells.
+    pub(crate) fn note_socket(&self) {
+        self.totals.borrow_mut().note_socket();
     }
 
     /// Returns what was used, if anything was.

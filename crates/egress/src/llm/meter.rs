@@ -4,9 +4,10 @@ use memchr::memmem;
 use policy::{LlmFormat, Tokens};
 use serde_json::Value;
 
+use super::kept::{Kept, NoRoom, Room};
 use crate::http::MediaType;
 
-/// The largest whole answer, and the longest line of a stream, that is read, in octets.
+/// The largest whole answer, and the longest line and largest event of a stream, that is read, in octets.
 const LARGEST: usize = 8 * 1024 * 1024;
 /// How many octets of an event are not text. A stream that is cut off is charged by an estimate that is rather too high than too low.
 const EVENT_OVERHEAD: usize = 80;
@@ -14,22 +15,29 @@ const EVENT_OVERHEAD: usize = 80;
 const OCTETS_PER_TOKEN: usize = 2;
 
 /// Reads one answer.
-pub(super) struct Meter {
+pub(super) struct Meter<'a> {
     format: LlmFormat,
     stream: bool,
     usage: Usage,
     /// The line, or the whole answer, as far as it has come.
-    kept: Vec<u8>,
-    /// Whether what is kept grew too large and was dropped.
+    kept: Kept<'a>,
+    /// Whether the line, or the whole answer, is not kept: it grew too large, there was no room, or it can hold no usage.
     given_up: bool,
+    /// The data of the current event of a stream: its lines so far, joined by line feeds.
+    event: Kept<'a>,
+    /// Whether no line of a stream has ended yet.
+    first_line: bool,
+    /// Whether the latest octet was a carriage return, which has ended a line: a line feed right after it is of the same end.
+    after_return: bool,
     /// An upper estimate of the tokens in the events so far.
     estimate: u64,
     /// Whether the usage of the whole answer was reported, and not only that of its beginning.
     is_final: bool,
-    /// Whether a reported usage was no count of tokens.
-    unreadable: bool,
     found: Metered,
 }
+
+/// The mark of UTF-8 that a stream may begin with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Whether an answer should report how many tokens it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,21 +74,25 @@ pub(super) enum UnknownUsage {
     Missing,
     /// The answer reported something that is no count of tokens.
     Unreadable,
+    /// The answer, or a part of it, was too large to be kept, or came beside too many others.
+    Unread,
     /// The answer ended before its report.
     CutOff,
 }
 
-impl Meter {
-    pub(super) fn new(format: LlmFormat, usage: Usage) -> Self {
+impl<'a> Meter<'a> {
+    pub(super) fn new(room: &'a Room, format: LlmFormat, usage: Usage) -> Self {
         Self {
             format,
             stream: false,
             usage,
-            kept: Vec::new(),
+            kept: Kept::within(room),
             given_up: false,
+            event: Kept::within(room),
+            first_line: true,
+            after_return: false,
             estimate: 0,
             is_final: false,
-            unreadable: false,
             found: Metered::default(),
         }
     }
@@ -93,39 +105,44 @@ impl Meter {
         self.stream = content_type.is_some_and(|kind| MediaType::of(kind).is("text/event-stream"));
     }
 
-    /// Reads a piece of the body.
+    /// Reads a piece of the body. The lines of a stream end with LF, CR or both (the HTML standard, §9.2.6).
     pub(super) fn piece(&mut self, piece: &[u8]) {
         if !self.stream {
-            self.keep(piece);
-            return;
+            return self.piece_of_whole(piece);
         }
-        let mut rest = piece;
-        while let Some(end) = memchr::memchr(b'\n', rest) {
+        let Some(last) = piece.last() else { return };
+        let mut rest = if self.after_return { piece.strip_prefix(b"\n").unwrap_or(piece) } else { piece };
+        self.after_return = *last == b'\r';
+        while let Some(end) = memchr::memchr2(b'\r', b'\n', rest) {
             if self.kept.is_empty() && !self.given_up {
                 self.line(&rest[..end]);
             } else {
                 self.keep(&rest[..end]);
-                let line = std::mem::take(&mut self.kept);
-                self.line(&line);
+                let line = self.kept.take();
+                // A line that was dropped is not an empty one, which would end the event.
+                if !std::mem::take(&mut self.given_up) {
+                    self.line(&line);
+                }
             }
-            self.given_up = false;
-            rest = &rest[end + 1..];
+            let length = if rest[end..].starts_with(b"\r\n") { 2 } else { 1 };
+            rest = &rest[end + length..];
         }
         self.keep(rest);
     }
 
     /// Returns what the answer reported.
     pub(super) fn end(mut self, end: AnswerEnd) -> Metered {
-        let rest = std::mem::take(&mut self.kept);
+        let rest = self.kept.take();
         if !self.given_up {
             match self.stream {
                 true => self.line(&rest),
-                false => self.document(&rest),
+                false => _ = self.document(&rest),
             }
         }
+        self.dispatch();
         let unknown = match self.found.tokens {
             _ if self.usage == Usage::NotExpected => None,
-            _ if self.unreadable => Some(UnknownUsage::Unreadable),
+            _ if self.found.unknown.is_some() => self.found.unknown,
             None if end == AnswerEnd::Whole => Some(UnknownUsage::Missing),
             None => Some(UnknownUsage::CutOff),
             Some(_) => None,
@@ -137,30 +154,63 @@ impl Meter {
         Metered { unknown, ..found }
     }
 
+    /// Reads a piece of an answer that is no stream. Only an object of JSON can hold a usage, whatever type the answer says it has:
+    /// nothing is kept of what begins otherwise.
+    fn piece_of_whole(&mut self, piece: &[u8]) {
+        if !self.kept.is_empty() {
+            return self.keep(piece);
+        }
+        // The blanks of JSON (RFC 8259 §2), which `trim_ascii_start` knows and one more.
+        let begun = piece.trim_ascii_start();
+        self.given_up |= begun.first().is_some_and(|first| *first != b'{');
+        self.keep(begun);
+    }
+
     /// Keeps a piece of the current line or answer, unless that grows too large to read.
     fn keep(&mut self, piece: &[u8]) {
-        if self.given_up || self.kept.len() + piece.len() > LARGEST {
-            self.kept.clear();
+        if !self.given_up && self.kept.push(piece, LARGEST).is_err() {
             self.given_up = true;
-        } else {
-            self.kept.extend_from_slice(piece);
+            self.found.unknown = Some(UnknownUsage::Unread);
         }
     }
 
-    /// Reads one line of a stream.
+    /// Reads one line of a stream. An empty one ends an event.
     fn line(&mut self, line: &[u8]) {
+        let is_first = std::mem::take(&mut self.first_line);
+        let line = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first).unwrap_or(line);
+        if line.is_empty() {
+            return self.dispatch();
+        }
         let Some(data) = line.strip_prefix(b"data:") else { return };
-        let text = data.len().saturating_sub(EVENT_OVERHEAD) / OCTETS_PER_TOKEN;
+        if self.event.len() + data.len() > LARGEST {
+            self.dispatch();
+        }
+        let between: &[u8] = if self.event.is_empty() { b"" } else { b"\n" };
+        // One more octet than an event may have, for the line feed.
+        let pushed = [between, data].into_iter().try_for_each(|part| self.event.push(part, LARGEST + 1));
+        if let Err(NoRoom) = pushed {
+            self.found.unknown = Some(UnknownUsage::Unread);
+        }
+    }
+
+    /// Reads the event that has ended.
+    fn dispatch(&mut self) {
+        if self.event.is_empty() {
+            return;
+        }
+        let event = self.event.take();
+        let text = event.len().saturating_sub(EVENT_OVERHEAD) / OCTETS_PER_TOKEN;
         self.estimate = self.estimate.saturating_add(1 + text as u64);
         // Most events are pieces of text, and only a few report a usage.
-        if memmem::find(data, b"\"usage\"").is_some() {
-            self.document(data);
+        if memmem::find(&event, b"\"usage\"").is_some() && !self.document(&event) {
+            // Some services put no empty line between events of one line.
+            event.split(|octet| *octet == b'\n').for_each(|line| _ = self.document(line));
         }
     }
 
-    /// Reads the model and the usage of an answer or an event.
-    fn document(&mut self, text: &[u8]) {
-        let Ok(document) = serde_json::from_slice::<Value>(text) else { return };
+    /// Reads the model and the usage of an answer or an event. Returns whether it can be read.
+    fn document(&mut self, text: &[u8]) -> bool {
+        let Ok(document) = serde_json::from_slice::<Value>(text) else { return false };
         // Anthropic's first event has its usage in `message`, OpenAI's last event in `response`.
         for (part, is_last) in
             [(&document, true), (&document["message"], false), (&document["response"], true)]
@@ -174,7 +224,7 @@ impl Meter {
                 continue;
             }
             let Some(reported) = tokens(self.format, &part["usage"]) else {
-                self.unreadable = true;
+                self.found.unknown = Some(UnknownUsage::Unreadable);
                 continue;
             };
             self.is_final |= is_last;
@@ -182,6 +232,7 @@ impl Meter {
             // A stream reports its usage more than once; the counts only grow.
             self.found.tokens = Some(each(old, reported, u64::max));
         }
+        true
     }
 }
 
@@ -304,7 +355,8 @@ mod tests {
     use super::*;
 
     fn metered(format: LlmFormat, kind: &str, body: &[u8], piece: usize) -> Metered {
-        let mut meter = Meter::new(format, Usage::Expected);
+        let room = Room::default();
+        let mut meter = Meter::new(&room, format, Usage::Expected);
         meter.begin(200, Some(kind));
         body.chunks(piece).for_each(|piece| meter.piece(piece));
         meter.end(AnswerEnd::Whole)
@@ -379,6 +431,104 @@ mod tests {
                 "{kind}"
             );
         }
+    }
+
+    #[test]
+    fn a_stream_is_read_as_its_standard_has_it() {
+        let lines = [
+            "\u{feff}data: {\"model\":\"gpt-x\",",
+            "data: \"usage\":",
+            ": a remark",
+            "data:{\"input_tokens\":3,\"output_tokens\":4}}",
+            "",
+            "data: [DONE]",
+            "",
+            "",
+        ];
+        let found = Metered {
+            tokens: Some(Tokens { input: 3, output: 4, ..Tokens::default() }),
+            model: Some("gpt-x".into()),
+            ..Metered::default()
+        };
+        for end in ["\n", "\r", "\r\n"] {
+            let stream = lines.join(end);
+            for piece in 1..stream.len() {
+                let read = metered(LlmFormat::OpenAi, "text/event-stream", stream.as_bytes(), piece);
+                assert_eq!(read, found, "{end:?} in pieces of {piece}");
+            }
+        }
+        // Each line is an event to many clients.
+        let narrow = b"data: {\"delta\":\"a\"}\ndata: {\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}\n";
+        assert_eq!(metered(LlmFormat::OpenAi, "text/event-stream", narrow, 7).tokens, found.tokens);
+    }
+
+    #[test]
+    fn an_event_is_kept_up_to_a_bound() {
+        let room = Room::default();
+        let mut meter = Meter::new(&room, LlmFormat::OpenAi, Usage::Expected);
+        meter.begin(200, Some("text/event-stream"));
+        let line = [b"data:".as_slice(), &[b'x'; 1024 * 1024], b"\n"].concat();
+        for _ in 0..20 {
+            meter.piece(&line);
+            assert!(meter.event.len() <= LARGEST + 20);
+        }
+        meter.piece(b"\ndata: {\"usage\":{\"input_tokens\":3}}\n\n");
+        assert!(meter.estimate > 10 * 1024 * 1024 / 2);
+        assert_eq!(meter.end(AnswerEnd::Whole).tokens.unwrap().input, 3);
+    }
+
+    #[test]
+    fn a_line_that_was_dropped_ends_no_event() {
+        let room = Room::default();
+        let mut meter = Meter::new(&room, LlmFormat::OpenAi, Usage::Expected);
+        meter.begin(200, Some("text/event-stream"));
+        meter.piece(b"data: {\"usage\":\n");
+        meter.piece(&vec![b'x'; LARGEST + 1]);
+        meter.piece(b"\ndata: {\"input_tokens\":3}}\n\n");
+        let found = meter.end(AnswerEnd::Whole);
+        assert_eq!(found.tokens.unwrap().input, 3);
+        // What the line told is not known.
+        assert_eq!(found.unknown, Some(UnknownUsage::Unread));
+    }
+
+    #[test]
+    fn all_answers_keep_no_more_than_there_is_room_for() {
+        const USAGE: &[u8] = b"{\"usage\":{\"input_tokens\":3}}";
+        let room = Room::default();
+        let begin = |kind| {
+            let mut meter = Meter::new(&room, LlmFormat::OpenAi, Usage::Expected);
+            meter.begin(200, Some(kind));
+            meter
+        };
+        let large = [b"{\"text\":\"".as_slice(), &vec![b'x'; LARGEST - 4096]].concat();
+        // What is no JSON is not kept, and hinders nobody.
+        let mut others: Vec<_> = (0..99).map(|_| begin("application/octet-stream")).collect();
+        others.iter_mut().for_each(|other| other.piece(&large[1..]));
+        let mut held: Vec<_> = (0..9).map(|_| begin("application/json")).collect();
+        held.iter_mut().for_each(|meter| meter.piece(&large));
+        let kept: usize = held.iter().chain(&others).map(|meter| meter.kept.len()).sum();
+        assert!(kept > 7 * LARGEST && kept <= 8 * LARGEST, "{kept}");
+        let unknown = |meter: Meter<'_>| meter.end(AnswerEnd::Whole).unknown;
+        assert_eq!(held.pop().map(unknown), Some(Some(UnknownUsage::Unread)));
+        // Small answers still have room, and who has given up holds none.
+        let mut late = begin("text/event-stream");
+        let line = [b"data: ".as_slice(), &large[..LARGEST / 2], b"\n"].concat();
+        late.piece(&line[..line.len() - 1]);
+        late.piece(b"\n\ndata: ");
+        late.piece(USAGE);
+        assert_eq!(unknown(late), Some(UnknownUsage::Unread));
+        for (kind, blanks) in [("application/json", ""), ("text/plain", " \r\n\t"), ("", "\n")] {
+            let mut small = begin(kind);
+            small.piece(blanks.as_bytes());
+            small.piece(USAGE);
+            assert_eq!(small.end(AnswerEnd::Whole).tokens.unwrap().input, 3, "{kind}");
+        }
+        drop((held, others));
+        let mut again = begin("application/json");
+        again.piece(&large);
+        again.piece(b"\",");
+        again.piece(&USAGE[1..]);
+        assert_eq!(unknown(again), None);
     }
 
     fn told(format: LlmFormat, usage: &str) -> Metered {
@@ -521,7 +671,8 @@ mod tests {
     #[test]
     fn what_ends_early_is_charged_what_has_passed() {
         let cut = |format, events: &str| {
-            let mut meter = Meter::new(format, Usage::Expected);
+            let room = Room::default();
+            let mut meter = Meter::new(&room, format, Usage::Expected);
             meter.begin(200, Some("text/event-stream"));
             meter.piece(events.as_bytes());
             meter.end(AnswerEnd::CutOff)

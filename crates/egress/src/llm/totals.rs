@@ -21,6 +21,14 @@ pub struct ModelUse {
     /// The latest model that was used without a known price, or in a way that costs more, with the field that tells so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub unpriced: Option<String>,
+    /// How many answers did not tell their use, or not all of it: the sums are without it.
+    #[serde(skip_serializing_if = "is_none", default)]
+    pub unmetered: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ModelUse {
@@ -111,8 +119,9 @@ impl Totals {
     /// Adds what an answer took.
     pub(super) fn charge(&mut self, metered: &Metered) {
         self.unknown = self.unknown.or(metered.unknown);
-        let Some(tokens) = metered.tokens else { return };
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
+        add(&mut self.used.unmetered, u64::from(metered.unknown.is_some()));
+        let Some(tokens) = metered.tokens else { return };
         add(&mut self.used.input_tokens, tokens.input);
         add(&mut self.used.cached_tokens, tokens.cached);
         add(&mut self.used.output_tokens, tokens.output);
@@ -128,6 +137,11 @@ impl Totals {
             }
         }
         self.learn(tokens, cost);
+    }
+
+    /// Notes that a WebSocket was opened, over which any number of answers may come.
+    pub(super) fn note_socket(&mut self) {
+        self.used.unmetered = self.used.unmetered.saturating_add(1);
     }
 
     /// Returns what was used, if anything was.
@@ -187,6 +201,10 @@ impl Totals {
                 "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
             ),
             UnknownUsage::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
+            UnknownUsage::Unread => (
+                "an answer was too large, or came beside too many large ones, to be read for how many it took",
+                "begin another run, and ask for less at once",
+            ),
             UnknownUsage::CutOff => {
                 ("an answer was cut off before it told how many it took", "begin another run")
             }
@@ -257,6 +275,11 @@ mod tests {
             assert!(denial.reason.contains("`claude-sonnet-4-5 (speed)`"), "{}", denial.reason);
         }
         let mut totals = Totals::default();
+        for unknown in [None, Some(UnknownUsage::Missing), None, Some(UnknownUsage::Unreadable)] {
+            totals.charge(&Metered { unknown, ..Metered::default() });
+        }
+        totals.note_socket();
+        assert_eq!(totals.used.unmetered, 3);
         let model = Some("m".repeat(999));
         let tokens = Some(Tokens::default());
         totals.charge(&Metered { tokens, model, surcharge: Some("speed"), unknown: None });

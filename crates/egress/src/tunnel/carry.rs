@@ -11,7 +11,7 @@ use super::clear::serve_clear;
 use super::client_hello::ServerName;
 use super::refuse::{RefuseBy, refuse, unreachable};
 use super::sniff::{self, Carried};
-use super::{agree, copy, not_tls, preface};
+use super::{SAID_NOTHING, agree, copy, not_tls, preface};
 use crate::exchange::{Exchange, Pinned};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
@@ -86,7 +86,7 @@ pub(super) async fn carry_both(
         // A client that only listens, as to a server that speaks first.
         Carried::End if !only_tls => Ok(()),
         Carried::End | Carried::Nothing => {
-            exchange.record().fail("the connection ended before it said what it carries");
+            exchange.record().fail(SAID_NOTHING);
             return Ok(());
         }
         Carried::Preface => Err((preface(), RefuseBy::Reset)),

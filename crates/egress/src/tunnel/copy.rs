@@ -16,16 +16,13 @@ use tokio::net::tcp::ReadHalf;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
+use crate::directions::{BROKEN, Ended, HALF_CLOSED, both};
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
 use crate::upstream::Dialled;
 
 /// The size of the shared buffer.
 const BUFFER: usize = 64 * 1024;
-/// How long one direction may be idle when the other has ended. A half-closed connection would hold its slot for nobody.
-const HALF_CLOSED: Duration = Duration::from_secs(600);
-/// How long one direction may be idle when the other has failed.
-const BROKEN: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// The buffer of all connections. It is never held across an await.
@@ -52,12 +49,10 @@ pub(super) async fn both_ways(
         Dialled::Tls(upstream) => through_tls(agent.reader, upstream, counts, idle).await,
     };
     drop(flow);
-    if let Err(error) = &outcome
-        && error.kind() == io::ErrorKind::TimedOut
-    {
-        exchange.record().fail("nothing moved for too long");
+    if let Ok(Ended::Idle) = outcome {
+        exchange.record().note("nothing moved for too long");
     }
-    outcome
+    outcome.map(drop)
 }
 
 /// The octets that were copied to the second of two connections, and back from it.
@@ -75,7 +70,7 @@ pub(super) async fn between(
     second: &mut TcpStream,
     counts: Counts<'_>,
     idle: Duration,
-) -> io::Result<()> {
+) -> io::Result<Ended> {
     let (moved, ended) = (Cell::new(Instant::now()), Cell::new(false));
     let (from_first, to_first) = first.split();
     let (from_second, to_second) = second.split();
@@ -100,7 +95,7 @@ pub(super) async fn between(
         is_there = is_there || end(there.as_mut().poll(context));
         is_back = is_back || end(back.as_mut().poll(context));
         if is_there && is_back {
-            return Poll::Ready(failed.take().map_or(Ok(()), Err));
+            return Poll::Ready(failed.take().map_or(Ok(Ended::ByPeers), Err));
         }
         let rest = match (failed.is_some(), ended.get()) {
             (true, _) => BROKEN,
@@ -118,7 +113,7 @@ pub(super) async fn between(
         is_set = true;
         while timer.as_mut().poll(context).is_ready() {
             if until <= due {
-                return Poll::Ready(Err(failed.take().unwrap_or_else(|| io::ErrorKind::TimedOut.into())));
+                return Poll::Ready(failed.take().map_or(Ok(Ended::Idle), Err));
             }
             due = until;
             timer.as_mut().reset(due);
@@ -134,48 +129,13 @@ async fn through_tls(
     upstream: Box<TlsStream<TcpStream>>,
     counts: Counts<'_>,
     idle: Duration,
-) -> io::Result<()> {
+) -> io::Result<Ended> {
     let moved = Cell::new(Instant::now());
     let (from_upstream, to_upstream) = tokio::io::split(upstream);
     let (from_agent, to_agent) = agent.into_split();
     let there = through(from_agent, to_upstream, counts.there, &moved);
     let back = through(from_upstream, to_agent, counts.back, &moved);
     both(there, back, &moved, idle).await
-}
-
-/// Waits for both directions. The other goes on for a while when one has ended or failed: a peer that reads no more may have sent the reason
-/// before.
-async fn both(
-    there: impl Future<Output = io::Result<()>>,
-    back: impl Future<Output = io::Result<()>>,
-    moved: &Cell<Instant>,
-    idle: Duration,
-) -> io::Result<()> {
-    let (mut there, mut back) = (pin!(there), pin!(back));
-    let (mut is_there, mut is_back, mut failed) = (false, false, None);
-    while !(is_there && is_back) {
-        let left = match (&failed, is_there || is_back) {
-            (Some(_), _) => BROKEN,
-            (None, true) => HALF_CLOSED,
-            (None, false) => idle,
-        };
-        let outcome = tokio::select! {
-            outcome = &mut there, if !is_there => {
-                is_there = true;
-                outcome
-            }
-            outcome = &mut back, if !is_back => {
-                is_back = true;
-                outcome
-            }
-            () = rest(moved, left.min(idle)) => {
-                return Err(failed.unwrap_or_else(|| io::ErrorKind::TimedOut.into()));
-            }
-        };
-        moved.set(Instant::now());
-        failed = failed.or(outcome.err());
-    }
-    failed.map_or(Ok(()), Err)
 }
 
 /// Copies one way between any two streams, with a buffer of its own.
@@ -195,17 +155,6 @@ async fn through(
         to.flush().await?;
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
-    }
-}
-
-/// Returns when no octet has moved for `idle`.
-async fn rest(moved: &Cell<Instant>, idle: Duration) {
-    loop {
-        let until = moved.get() + idle;
-        if Instant::now() >= until {
-            return;
-        }
-        tokio::time::sleep_until(until).await;
     }
 }
 
@@ -296,7 +245,7 @@ mod tests {
     async fn copy_while<F: Future<Output = ()>>(
         idle: Duration,
         others: impl FnOnce(TcpStream, TcpStream) -> F,
-    ) -> (io::Result<()>, Duration, (u64, u64)) {
+    ) -> (io::Result<Ended>, Duration, (u64, u64)) {
         let ((left, first), (right, second)) = (pair().await, pair().await);
         let began = Instant::now();
         let (there, back) = (Cell::new(0), Cell::new(0));
@@ -322,7 +271,7 @@ mod tests {
             tokio::time::sleep(IDLE * 3).await;
         })
         .await;
-        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(outcome.unwrap(), Ended::Idle);
         assert_eq!(moved, (40, 30));
         let last = IDLE * 10 / 3;
         // The paused clock may advance to the next timer while octets are on their way.
@@ -345,7 +294,7 @@ mod tests {
             tokio::time::sleep(idle).await;
         })
         .await;
-        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(outcome.unwrap(), Ended::Idle);
         assert_eq!(moved, (3, 6));
         assert!(took >= HALF_CLOSED * 3 / 2 && took <= HALF_CLOSED * 5 / 2, "{took:?}");
     }
@@ -386,32 +335,6 @@ mod tests {
         assert!(took >= silence + BROKEN && took < silence + BROKEN * 2, "{took:?}");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn inside_the_tls_of_a_proxy_one_direction_outlives_the_other_as_well() {
-        let moved = Cell::new(Instant::now());
-        let after = |wait: Duration, outcome: io::Result<()>| async move {
-            tokio::time::sleep(wait).await;
-            outcome
-        };
-        let idle = HALF_CLOSED * 6;
-        let reset = || Err(io::ErrorKind::ConnectionReset.into());
-        let soon = Duration::from_secs(1);
-        for (there, back, long, kind) in [
-            (after(soon, Ok(())), after(HALF_CLOSED / 2, Ok(())), HALF_CLOSED / 2, None),
-            (after(soon, reset()), after(BROKEN, Ok(())), BROKEN, Some(io::ErrorKind::ConnectionReset)),
-            (after(soon, reset()), after(idle, Ok(())), soon + BROKEN, Some(io::ErrorKind::ConnectionReset)),
-            (after(soon, Ok(())), after(idle, Ok(())), soon + HALF_CLOSED, Some(io::ErrorKind::TimedOut)),
-            (after(idle * 2, Ok(())), after(idle * 2, Ok(())), idle, Some(io::ErrorKind::TimedOut)),
-        ] {
-            let began = Instant::now();
-            moved.set(began);
-            let outcome = both(there, back, &moved, idle).await;
-            assert_eq!(outcome.err().map(|error| error.kind()), kind);
-            let took = began.elapsed();
-            assert!(took >= long && took < long + Duration::from_secs(1), "{took:?} and not {long:?}");
-        }
-    }
-
     #[tokio::test]
     async fn much_goes_both_ways_at_once_and_both_ends_end_it() {
         const MUCH: usize = 3 << 20;
@@ -430,7 +353,7 @@ mod tests {
             tokio::join!(both(left, 1), both(right, 2));
         })
         .await;
-        outcome.unwrap();
+        assert_eq!(outcome.unwrap(), Ended::ByPeers);
         assert_eq!(moved, (MUCH as u64, MUCH as u64));
     }
 }

@@ -16,6 +16,7 @@ use super::copy::{self, Counts};
 use super::source_header;
 use crate::acceptor::Acceptor;
 use crate::audit::Record;
+use crate::exchange::Flow;
 use crate::gate::Gate;
 use crate::inbound_ports::{InboundRoute, WhoConnects};
 
@@ -99,10 +100,54 @@ impl DeclaredPort {
         };
         record.reached_inside(inbound.container_port);
         outside.set_nodelay(true)?;
-        let (received, sent) = (Cell::new(0), Cell::new(0));
-        let counts = Counts { there: &received, back: &sent };
-        let outcome = copy::between(&mut outside, &mut inside, counts, IDLE).await;
-        record.count(sent.get(), received.get());
-        outcome
+        let flow = Flow::of(&mut record, 0);
+        let counts = Counts { there: &flow.received, back: &flow.sent };
+        copy::between(&mut outside, &mut inside, counts, IDLE).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::local_addresses::tests::gate_for;
+    use crate::upstream::Entrance;
+
+    #[tokio::test]
+    async fn what_moved_is_recorded_though_the_sidecar_ended_first() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let number = listener.local_addr().unwrap().port();
+        let mut layers = policy::Layers::default();
+        let config = toml::from_str(&format!("[[inbound]]\ncontainer_port = {number}\n")).unwrap();
+        layers.push(policy::Origin::Named("test".into()), config);
+        let inbound = layers.compile().unwrap().inbound.remove(0);
+        let route = InboundRoute { entrance: Entrance::at(Ipv4Addr::LOCALHOST), who: WhoConnects::Seen };
+        // Both ends of the connection from outside, by way of the same listener.
+        let mut asker = route.entrance.connect(inbound.container_port).await.unwrap();
+        let outside = listener.accept().await.unwrap().0;
+        let port = DeclaredPort { inbound, route: Rc::new(route), refused: Cell::new(0) };
+        let mut audit = tempfile::tempfile().unwrap();
+        let gate = gate_for("", Vec::new(), Some(audit.try_clone().unwrap()));
+        let spoken = async {
+            let mut inside = listener.accept().await.unwrap().0;
+            asker.write_all(b"question").await.unwrap();
+            inside.read_exact(&mut [0; 8]).await.unwrap();
+            inside.write_all(b"answer").await.unwrap();
+            asker.read_exact(&mut [0; 6]).await.unwrap();
+        };
+        tokio::select! {
+            served = port.serve(&gate, outside) => panic!("{served:?}"),
+            () = spoken => {}
+        }
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        let record = records.lines().find(|line| line.contains("\"TCP\"")).unwrap();
+        assert!(record.contains("\"sent\":6,\"received\":8,"), "{record}");
     }
 }

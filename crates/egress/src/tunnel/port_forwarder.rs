@@ -83,6 +83,6 @@ impl Sidecar {
         inside.write_all(&source_header::encode(&self.secret, source)).await?;
         outside.set_nodelay(true)?;
         let counts = Counts { there: &Cell::new(0), back: &Cell::new(0) };
-        copy::between(outside, &mut inside, counts, IDLE).await
+        copy::between(outside, &mut inside, counts, IDLE).await.map(drop)
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use crate::cause::cause;
 use crate::exchange::{Exchange, Pinned};
 use crate::http::Buffered;
 
@@ -38,6 +39,6 @@ pub(super) async fn unreachable(
     agent: Buffered<TcpStream>,
     error: &io::Error,
 ) -> io::Result<()> {
-    exchange.record().fail(&error.to_string());
+    exchange.record().fail(&cause(error));
     agent.reader.set_zero_linger()
 }

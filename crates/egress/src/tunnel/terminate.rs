@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::clear::serve_clear;
 use super::refuse::{RefuseBy, refuse};
 use super::sniff::Carried;
-use super::{agree, preface};
+use super::{SAID_NOTHING, agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_requests, serve_streams};
@@ -28,7 +28,10 @@ pub(super) async fn terminate(
 ) -> io::Result<()> {
     let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
     match carried {
-        Carried::End | Carried::Nothing => Ok(()),
+        Carried::End | Carried::Nothing => {
+            exchange.fail(SAID_NOTHING);
+            Ok(())
+        }
         Carried::Http => {
             exchange.into_requests();
             let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
@@ -86,5 +89,34 @@ async fn terminate_tls(
             Box::pin(serve_requests(Rc::clone(gate), via, stream, bytes::BytesMut::new())).await
         }
         Accepted::Version2(stream) => Box::pin(serve_streams(Rc::clone(gate), via, stream)).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use super::*;
+    use crate::local_addresses::tests::gate_for;
+    use crate::upstream::Entrance;
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_is_recorded_with_that_reason() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = policy::Port::new(listener.local_addr().unwrap().port()).unwrap();
+        let agent = Entrance::at([127, 0, 0, 1].into()).connect(port).await.unwrap();
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = "[egress]\nallow = [{ url = \"https://a.example/*\" }]\n";
+        let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let host = policy::Host::Name(policy::Hostname::parse("a.example").unwrap());
+        let port = policy::Port::new(443).unwrap();
+        let exchange = super::super::ask(&gate, "CONNECT", "a.example:443".into(), host, port).unwrap();
+        terminate(&gate, Plane::Forward, exchange, Buffered::new(agent), Carried::End).await.unwrap();
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
+        assert!(record.contains("\"failed\"") && record.contains(SAID_NOTHING), "{record}");
     }
 }

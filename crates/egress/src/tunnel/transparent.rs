@@ -13,7 +13,7 @@ use super::clear::serve_clear;
 use super::refuse::{RefuseBy, refuse};
 use super::sniff::{self, Carried};
 use super::terminate::terminate;
-use super::{carry, not_tls, preface};
+use super::{SAID_NOTHING, carry, not_tls, preface};
 use crate::acceptor::Acceptor;
 use crate::exchange::{Asked, Exchange, Granted};
 use crate::gate::Gate;
@@ -95,7 +95,7 @@ fn must_look_first(gate: &Gate, asked: &policy::Asked, port: Port) -> bool {
 async fn nothing_said(gate: &Gate, exchange: Exchange<Asked>, agent: Buffered<TcpStream>) -> io::Result<()> {
     match exchange.authorize(gate) {
         Ok(granted) => {
-            granted.fail("the connection ended before it said what it carries");
+            granted.fail(SAID_NOTHING);
             agent.reader.set_zero_linger()
         }
         Err(_) => refuse(agent, RefuseBy::Reset).await,

@@ -126,8 +126,18 @@ async fn connect(
     match (response.parse(&answer), response.code) {
         // If the parser ends the head earlier, the octets after it were the connection's and are lost.
         (Ok(httparse::Status::Complete(end)), Some(200..=299)) if end == answer.len() => Ok(()),
-        (Ok(_), Some(code)) if !(200..=299).contains(&code) => Err(format!("it answered {code}")),
+        (Ok(_), Some(code)) if !(200..=299).contains(&code) => Err(not_connected(code, port)),
         _ => Err("its answer cannot be read".into()),
+    }
+}
+
+/// Says what became of a `CONNECT`. Plain `http://` is asked for by it too, and Squid as shipped, for one, allows port 443 alone.
+fn not_connected(code: u16, port: Port) -> String {
+    match (code, port.number()) {
+        (403 | 405, port) if port != 443 => format!(
+            "it answered {code} to a CONNECT to port {port}: many proxies allow port 443 alone; ask over https, or have this port allowed there"
+        ),
+        _ => format!("it answered {code}"),
     }
 }
 
@@ -144,7 +154,7 @@ async fn socks5(
     socks5_reply(stream).await
 }
 
-/// Agrees on a method of authentication, and sends user and password if there is a credential (RFC 1929).
+/// Agrees on a method of authentication, and sends user and password if there is a credential and the proxy wants it (RFC 1929).
 async fn socks5_authenticate(
     stream: &mut impl Duplex,
     credential: Option<&Credential>,
@@ -152,14 +162,19 @@ async fn socks5_authenticate(
     const NO_AUTHENTICATION: u8 = 0;
     const USER_AND_PASSWORD: u8 = 2;
     let text = |e: io::Error| e.to_string();
-    let method = if credential.is_some() { USER_AND_PASSWORD } else { NO_AUTHENTICATION };
-    stream.write_all(&[5, 1, method]).await.map_err(text)?;
+    // The login first: some proxies take the first method that they know.
+    let offer: &[u8] = match credential {
+        Some(_) => &[5, 2, USER_AND_PASSWORD, NO_AUTHENTICATION],
+        None => &[5, 1, NO_AUTHENTICATION],
+    };
+    stream.write_all(offer).await.map_err(text)?;
     let mut chosen = [0; 2];
     stream.read_exact(&mut chosen).await.map_err(text)?;
-    if chosen != [5, method] {
-        return Err("it wants another way to authenticate".into());
-    }
-    let Some(credential) = credential else { return Ok(()) };
+    let credential = match (chosen, credential) {
+        ([5, NO_AUTHENTICATION], _) => return Ok(()),
+        ([5, USER_AND_PASSWORD], Some(credential)) => credential,
+        _ => return Err("it wants another way to authenticate".into()),
+    };
     let (user, password) = user(credential)?;
     let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
     else {
@@ -244,6 +259,36 @@ mod tests {
         assert_eq!(done, Err("its answer cannot be read".into()));
         let (done, _) = outcome("http", b"HTTP/1.1 407 x\r\n\r\n").await;
         assert_eq!(done, Err("it answered 407".into()));
+    }
+
+    #[test]
+    fn a_refused_port_is_told_with_what_to_do() {
+        let refused = not_connected(403, Port::new(80).unwrap());
+        assert!(refused.starts_with("it answered 403") && refused.contains("over https"), "{refused}");
+        assert_eq!(not_connected(403, Port::new(443).unwrap()), "it answered 403");
+        assert_eq!(not_connected(407, Port::new(80).unwrap()), "it answered 407");
+    }
+
+    #[tokio::test]
+    async fn a_proxy_may_ask_for_no_login_although_there_is_one() {
+        let mut credential = Credential::default();
+        for field in ["username", "password"] {
+            let value = credential::Value::new(credential::Secret::from_text("bob".into())).unwrap();
+            credential.set(field.parse().unwrap(), value);
+        }
+        for (chosen, outcome, told) in [
+            (&b"\x05\0"[..], Ok(()), &b"\x05\x02\x02\0"[..]),
+            (b"\x05\x02\x01\0", Ok(()), b"\x05\x02\x02\0\x01\x03bob\x03bob"),
+            (b"\x05\x01", Err("it wants another way to authenticate".to_owned()), b"\x05\x02\x02\0"),
+        ] {
+            let (mut ours, mut theirs) = tokio::io::duplex(1024);
+            theirs.write_all(chosen).await.unwrap();
+            assert_eq!(socks5_authenticate(&mut ours, Some(&credential)).await, outcome);
+            drop(ours);
+            let mut asked = Vec::new();
+            theirs.read_to_end(&mut asked).await.unwrap();
+            assert_eq!(asked, told);
+        }
     }
 
     #[tokio::test]

@@ -1,28 +1,28 @@
-//! Keeps idle upstream connections for later requests. A pool belongs to one sidecar, and so to one run (C21). The connection used
-//! last is reused first.
+//! Keeps upstream connections for later requests: idle ones of HTTP/1, of which the one used last is reused first, and sessions of
+//! HTTP/2 that requests share, of which the first with room is used. A pool belongs to one sidecar, and so to one run (C21).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use policy::{Host, ProviderId, Scheme};
-use tokio::io::{AsyncRead, ReadBuf, ReadHalf, WriteHalf};
-use tokio::time::Instant;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep};
 
-use super::stream::Upstream;
+use super::stream::{Upstream, UpstreamReader, UpstreamWriter};
 use crate::connection_slots::most_idle;
 use crate::destination::Peer;
 use crate::exchange::{Exchange, Ready};
-use crate::http::{Buffered, RequestSender};
+use crate::http::{Buffered, OpenStream, RequestSender};
 
 /// How long idle connections are kept.
 const IDLE: Duration = Duration::from_secs(30);
-
-/// The halves of an HTTP/1 connection.
-pub(crate) type UpstreamReader = ReadHalf<Upstream>;
-pub(crate) type UpstreamWriter = WriteHalf<Upstream>;
+/// The most HTTP/2 sessions to one destination that requests share. Another one is opened where all are full, so there are several only
+/// where an upstream allows few streams, or many requests came at once before there was any.
+const MOST_ALIKE: usize = 8;
 
 /// A connection to send a request over.
 pub(crate) enum Link {
@@ -38,16 +38,17 @@ impl Link {
         if upstream.chose_version_2() {
             return Ok(Self::Version2(crate::http::begin_version_2(upstream).await?));
         }
-        let (reader, writer) = tokio::io::split(upstream);
+        let (reader, writer) = upstream.split();
         Ok(Self::Version1(Buffered::new(reader), writer))
     }
 
     /// Whether an idle connection has received nothing: an unsolicited response would be read as that to the next request, and a closed
     /// connection cannot carry one.
-    fn is_silent(&mut self) -> bool {
+    /// Once it is not, the context is woken.
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Version1(reader, _) = self else { return true };
-        let (mut octet, mut context) = ([0], Context::from_waker(Waker::noop()));
-        Pin::new(&mut reader.reader).poll_read(&mut context, &mut ReadBuf::new(&mut octet)).is_pending()
+        let mut octet = [0];
+        Pin::new(&mut reader.reader).poll_read(cx, &mut ReadBuf::new(&mut octet)).is_pending()
     }
 }
 
@@ -101,6 +102,10 @@ impl Session {
     fn is_fresh(&self) -> bool {
         self.heard.elapsed() < IDLE
     }
+
+    fn is_usable(&mut self) -> bool {
+        self.is_fresh() && !self.requests.has_ended()
+    }
 }
 
 /// The upstream connections of one sidecar.
@@ -108,7 +113,32 @@ impl Session {
 pub(crate) struct Pool {
     /// Ordered by last use. There are few, so they are searched linearly.
     idle: RefCell<Vec<IdleLink>>,
+    /// Ordered by age.
     shared: RefCell<Vec<(PoolKey, Session)>>,
+    tender: Tender,
+}
+
+/// The task that runs [`Pool::tend`].
+#[derive(Default)]
+struct Tender {
+    waker: RefCell<Option<Waker>>,
+    /// Whether it has a timer for the oldest connection. Without one it sleeps until it is woken.
+    has_timer: Cell<bool>,
+}
+
+impl Tender {
+    /// Calls `act` with the context of the task, or with one that nobody waits in.
+    fn with_context<T>(&self, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        let waker = self.waker.borrow();
+        act(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())))
+    }
+
+    /// Has it set its timer if it has none.
+    fn set_timer(&self) {
+        if !self.has_timer.get() {
+            self.waker.borrow().iter().for_each(Waker::wake_by_ref);
+        }
+    }
 }
 
 impl Pool {
@@ -118,7 +148,8 @@ impl Pool {
         let (peer, link) = exchange.destination().peers().find_map(|peer| {
             while let Some(last) = kept.iter().rposition(|it| it.key.matches(exchange, peer, scheme)) {
                 let mut idle = kept.remove(last);
-                if idle.is_fresh(now) && idle.link.is_silent() {
+                let mut cx = Context::from_waker(Waker::noop());
+                if idle.is_fresh(now) && idle.link.is_silent(&mut cx) {
                     return Some((peer, idle.link));
                 }
             }
@@ -129,22 +160,27 @@ impl Pool {
     }
 
     /// Keeps an HTTP/1 connection whose last response was read to its end.
-    pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, link: Link) {
+    pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, mut link: Link) {
         let Some(reached) = exchange.reached() else { return };
+        if !self.tender.with_context(|cx| link.is_silent(cx)) {
+            return;
+        }
         let (mut kept, now) = (self.idle.borrow_mut(), Instant::now());
         kept.retain(|idle| idle.is_fresh(now));
         if kept.len() >= most_idle() {
             kept.remove(0);
         }
         kept.push(IdleLink { key: PoolKey::of(exchange, reached, scheme), since: now, link });
+        self.tender.set_timer();
     }
 
-    /// Returns an HTTP/2 session to the exchange's destination, if one is still fresh.
+    /// Returns the first HTTP/2 session to the exchange's destination that is fresh and has room for another stream.
     pub(crate) fn session(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<RequestSender> {
         let mut shared = self.shared.borrow_mut();
-        shared.retain(|(_, session)| session.is_fresh());
+        shared.retain_mut(|(_, session)| session.is_usable());
         let open = |peer: Peer| {
-            let found = shared.iter().find(|(key, _)| key.matches(exchange, peer, scheme));
+            let mut of_peer = shared.iter().filter(|(key, _)| key.matches(exchange, peer, scheme));
+            let found = of_peer.find(|(_, session)| session.requests.has_room());
             found.map(|(_, session)| (peer, session.requests.clone()))
         };
         let (peer, session) = exchange.destination().peers().find_map(open)?;
@@ -152,32 +188,81 @@ impl Pool {
         Some(session)
     }
 
-    /// Adds a new HTTP/2 session, for requests to share.
+    /// Adds a new HTTP/2 session, for requests to share. Those to the same destination stay: they are full for a while only. Where there
+    /// are many of them, the new one is for its own request: of sessions that are opened at once the first have the largest windows.
     pub(crate) fn share(&self, exchange: &Exchange<Ready>, scheme: Scheme, session: &RequestSender) {
         let Some(reached) = exchange.reached() else { return };
         let mut shared = self.shared.borrow_mut();
-        shared.retain(|(key, _)| !key.matches(exchange, reached, scheme));
+        shared.retain_mut(|(_, session)| session.is_usable());
+        if shared.iter().filter(|(key, _)| key.matches(exchange, reached, scheme)).count() >= MOST_ALIKE {
+            return;
+        }
         if shared.len() >= most_idle() {
             shared.remove(0);
         }
         shared.push((PoolKey::of(exchange, reached, scheme), Session::begun(session)));
+        self.tender.set_timer();
     }
 
-    /// Notes that the exchange's session has answered.
-    pub(crate) fn heard(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
-        let Some(reached) = exchange.reached() else { return };
+    /// Notes that a session has answered on one of its streams.
+    pub(crate) fn heard(&self, stream: &OpenStream) {
         let mut shared = self.shared.borrow_mut();
-        if let Some((_, session)) = shared.iter_mut().find(|(key, _)| key.matches(exchange, reached, scheme))
-        {
+        if let Some((_, session)) = shared.iter_mut().find(|(_, session)| session.requests.has(stream)) {
             session.heard = Instant::now();
         }
     }
 
-    /// Removes a session that has ended or may be dead.
-    pub(crate) fn forget(&self, exchange: &Exchange<Ready>, scheme: Scheme) {
-        if let Some(reached) = exchange.reached() {
-            self.shared.borrow_mut().retain(|(key, _)| !key.matches(exchange, reached, scheme));
-        }
+    /// Removes the session of a stream: it has ended or may be dead.
+    pub(crate) fn forget(&self, stream: &OpenStream) {
+        self.shared.borrow_mut().retain(|(_, session)| !session.requests.has(stream));
+    }
+}
+
+impl Pool {
+    /// Closes connections that have been idle for too long, and those that the upstream has closed, for ever. While none is kept it is not
+    /// woken.
+    pub(crate) async fn tend(&self) {
+        let mut timer = pin!(None::<Sleep>);
+        poll_fn(|cx| {
+            if !self.tender.waker.borrow().as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *self.tender.waker.borrow_mut() = Some(cx.waker().clone());
+            }
+            loop {
+                self.close_unusable(cx);
+                let Some(due) = self.oldest_is_due() else { break timer.set(None) };
+                if timer.as_ref().as_pin_ref().is_none_or(|timer| timer.deadline() > due) {
+                    timer.set(Some(tokio::time::sleep_until(due)));
+                }
+                match timer.as_mut().as_pin_mut().map(|timer| timer.poll(cx)) {
+                    // It was set for a connection that has been used since.
+                    Some(Poll::Ready(())) => timer.set(None),
+                    _ => break,
+                }
+            }
+            self.tender.has_timer.set(timer.is_some());
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+
+    /// Closes what can carry no more requests. A session that has yet to answer one may still do so, and is fresh then.
+    fn close_unusable(&self, cx: &mut Context<'_>) {
+        let now = Instant::now();
+        self.idle.borrow_mut().retain_mut(|idle| idle.is_fresh(now) && idle.link.is_silent(cx));
+        self.shared.borrow_mut().retain_mut(|(_, session)| {
+            !session.requests.has_ended() && (session.is_fresh() || !session.requests.is_unused())
+        });
+    }
+
+    /// When the connection that was used least recently will have been idle for too long; for one that still awaits an answer, when to look
+    /// again.
+    fn oldest_is_due(&self) -> Option<Instant> {
+        let (idle, shared) = (self.idle.borrow(), self.shared.borrow());
+        let heard = shared.iter().map(|(_, session)| match session.is_fresh() {
+            true => session.heard,
+            false => Instant::now(),
+        });
+        idle.iter().map(|idle| idle.since).chain(heard).min().map(|used| used + IDLE)
     }
 }
 
@@ -189,10 +274,13 @@ impl std::fmt::Debug for Pool {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use bytes::Bytes;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::exchange::tests::ready;
+    use crate::local_addresses::tests::gate_for;
     use crate::upstream::Dialled;
 
     /// Whether a link is silent after its peer has done something.
@@ -202,10 +290,11 @@ mod tests {
         #[expect(clippy::disallowed_methods, reason = "a test on this machine")]
         let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
         let mut link = Link::over(Upstream::Plain(Dialled::Tcp(ours.unwrap()))).await.unwrap();
-        assert!(link.is_silent());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(link.is_silent(&mut cx));
         let _theirs = does(theirs.unwrap().0).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        link.is_silent()
+        link.is_silent(&mut cx)
     }
 
     #[tokio::test(start_paused = true)]
@@ -220,6 +309,161 @@ mod tests {
         }
         tokio::time::advance(IDLE).await;
         assert!(!session.is_fresh());
+    }
+
+    const URL: &str = "http://127.0.0.1:9/";
+
+    /// What a session must have to go on: its connection, and the other end.
+    type Alive = (h2::client::Connection<DuplexStream, Bytes>, DuplexStream);
+
+    /// So many sessions to one destination that are shared in a pool, in this order.
+    async fn sessions_in(
+        pool: &Pool,
+        exchange: &mut Exchange<Ready>,
+        many: usize,
+    ) -> (Vec<RequestSender>, Vec<Alive>) {
+        let peer = exchange.destination().peers().next().unwrap();
+        exchange.reach(peer);
+        let (mut sessions, mut alive) = (Vec::new(), Vec::new());
+        for _ in 0..many {
+            let (ours, theirs) = tokio::io::duplex(4096);
+            let (requests, connection) =
+                h2::client::Builder::new().initial_max_send_streams(4).handshake(ours).await.unwrap();
+            sessions.push(RequestSender::uncounted(requests));
+            alive.push((connection, theirs));
+            pool.share(exchange, Scheme::Http, &sessions[sessions.len() - 1]);
+        }
+        (sessions, alive)
+    }
+
+    /// Which of the sessions the pool gives to the next request.
+    fn next_of(pool: &Pool, exchange: &mut Exchange<Ready>, sessions: &[RequestSender]) -> Option<usize> {
+        let stream = pool.session(exchange, Scheme::Http)?.count_stream();
+        sessions.iter().position(|session| session.has(&stream))
+    }
+
+    fn fill(session: &RequestSender) -> Vec<OpenStream> {
+        std::iter::from_fn(|| session.has_room().then(|| session.count_stream())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_to_one_destination_live_and_end_each_by_itself() {
+        let gate = gate_for("[egress]\nallow = [{ url = \"http://127.0.0.1:9/*\" }]\n", Vec::new(), None);
+        let (pool, mut exchange) = (Pool::default(), ready(&gate, URL).await);
+        let (sessions, _others) = sessions_in(&pool, &mut exchange, 3).await;
+        let mut next = || next_of(&pool, &mut exchange, &sessions);
+        // The first one with room is used, and once more when it has room again.
+        assert_eq!(next(), Some(0));
+        let (full, other) = (fill(&sessions[0]), fill(&sessions[1]));
+        assert_eq!(next(), Some(2));
+        let third = fill(&sessions[2]);
+        assert_eq!(next(), None);
+        drop((full, other, third));
+        assert_eq!(next(), Some(0));
+        // One that fails takes no other with it.
+        pool.forget(&sessions[0].count_stream());
+        assert_eq!(next(), Some(1));
+        // One that answers keeps no other.
+        tokio::time::advance(IDLE - Duration::from_secs(1)).await;
+        pool.heard(&sessions[2].count_stream());
+        assert_eq!(next(), Some(1));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(next(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn of_too_many_sessions_to_one_destination_the_first_are_shared() {
+        let rule =
+            "[egress]\nallow = [{ url = \"http://127.0.0.1:9/*\" }, { url = \"http://127.0.0.1:10/*\" }]\n";
+        let gate = gate_for(rule, Vec::new(), None);
+        let (pool, mut exchange) = (Pool::default(), ready(&gate, URL).await);
+        let mut another = ready(&gate, "http://127.0.0.1:10/").await;
+        let (apart, _alive) = sessions_in(&pool, &mut another, 1).await;
+        let (sessions, _others) = sessions_in(&pool, &mut exchange, MOST_ALIKE + 2).await;
+        assert_eq!(next_of(&pool, &mut exchange, &sessions), Some(0));
+        assert_eq!(pool.shared.borrow().len(), MOST_ALIKE + 1);
+        assert_eq!(next_of(&pool, &mut another, &apart), Some(0));
+    }
+
+    /// Keeps a connection, and returns its other end.
+    async fn kept_in(pool: &Pool, exchange: &mut Exchange<Ready>) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "a test on this machine")]
+        let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let peer = exchange.destination().peers().next().unwrap();
+        exchange.reach(peer);
+        let link = Link::over(Upstream::Plain(Dialled::Tcp(ours.unwrap()))).await.unwrap();
+        pool.keep(exchange, Scheme::Http, link);
+        theirs.unwrap().0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_idle_is_closed_though_nobody_asks_for_it() {
+        use tokio::io::AsyncReadExt;
+        let gate = gate_for("[egress]\nallow = [{ url = \"http://127.0.0.1:9/*\" }]\n", Vec::new(), None);
+        let (pool, mut exchange) = (Pool::default(), ready(&gate, URL).await);
+        let lives = async {
+            for _ in 0..2 {
+                // Nothing has been kept for long, so the task sleeps.
+                tokio::time::sleep(10 * IDLE).await;
+                assert!(!pool.tender.has_timer.get());
+                let kept = Instant::now();
+                let mut first = kept_in(&pool, &mut exchange).await;
+                let (_sessions, _others) = sessions_in(&pool, &mut exchange, 1).await;
+                tokio::time::sleep(IDLE / 2).await;
+                let mut second = kept_in(&pool, &mut exchange).await;
+                assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
+                assert_eq!(kept.elapsed().as_secs(), IDLE.as_secs());
+                assert!(pool.shared.borrow().is_empty() && pool.idle.borrow().len() == 1);
+                assert_eq!(second.read(&mut [0]).await.unwrap(), 0);
+                assert_eq!(kept.elapsed().as_secs(), (IDLE + IDLE / 2).as_secs());
+            }
+        };
+        tokio::select! {
+            () = pool.tend() => unreachable!(),
+            () = lives => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_answers_late_is_kept_for_the_next_request() {
+        let gate = gate_for("[egress]\nallow = [{ url = \"http://127.0.0.1:9/*\" }]\n", Vec::new(), None);
+        let (pool, mut exchange) = (Pool::default(), ready(&gate, URL).await);
+        let lives = async {
+            let (sessions, _others) = sessions_in(&pool, &mut exchange, 1).await;
+            let stream = sessions[0].count_stream();
+            tokio::time::sleep(10 * IDLE).await;
+            pool.heard(&stream);
+            drop(stream);
+            tokio::time::sleep(IDLE / 2).await;
+            assert_eq!(next_of(&pool, &mut exchange, &sessions), Some(0));
+            tokio::time::sleep(2 * IDLE).await;
+            assert!(pool.shared.borrow().is_empty() && !pool.tender.has_timer.get());
+        };
+        tokio::select! {
+            () = pool.tend() => unreachable!(),
+            () = lives => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_upstream_closes_is_closed_at_once() {
+        use tokio::io::AsyncReadExt;
+        let gate = gate_for("[egress]\nallow = [{ url = \"http://127.0.0.1:9/*\" }]\n", Vec::new(), None);
+        let (pool, mut exchange) = (Pool::default(), ready(&gate, URL).await);
+        let lives = async {
+            let (mut first, _second) =
+                (kept_in(&pool, &mut exchange).await, kept_in(&pool, &mut exchange).await);
+            first.shutdown().await.unwrap();
+            let closed = tokio::time::timeout(Duration::from_secs(5), first.read(&mut [0])).await;
+            assert_eq!(closed.expect("it is closed").unwrap(), 0);
+            assert_eq!(pool.idle.borrow().len(), 1);
+        };
+        tokio::select! {
+            () = pool.tend() => unreachable!(),
+            () = lives => {}
+        }
     }
 
     #[tokio::test]

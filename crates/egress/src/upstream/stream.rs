@@ -1,11 +1,13 @@
 //! A connection to an upstream that carries requests.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use policy::{Host, Scheme};
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -15,6 +17,7 @@ use super::trust::Offer;
 use crate::duplex::{Duplex, duplex};
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
+use crate::http::{Severable, severed};
 
 /// A connection that carries HTTP to an upstream.
 pub(crate) enum Upstream {
@@ -62,6 +65,12 @@ impl Upstream {
         }
     }
 
+    /// Splits it into the halves of a connection of HTTP/1.
+    pub(crate) fn split(self) -> (UpstreamReader, UpstreamWriter) {
+        let (reader, half) = tokio::io::split(self);
+        (reader, UpstreamWriter { half, is_severed: false })
+    }
+
     fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
         match self {
             Self::Plain(stream) => Pin::new(stream),
@@ -71,3 +80,49 @@ impl Upstream {
 }
 
 duplex!(Upstream);
+
+/// The halves of an HTTP/1 connection.
+pub(crate) type UpstreamReader = ReadHalf<Upstream>;
+pub(crate) struct UpstreamWriter {
+    half: WriteHalf<Upstream>,
+    /// Whether a write was cut off, so that nothing more may be written.
+    is_severed: bool,
+}
+
+impl UpstreamWriter {
+    fn pinned(&mut self) -> io::Result<Pin<&mut WriteHalf<Upstream>>> {
+        if self.is_severed { Err(severed()) } else { Ok(Pin::new(&mut self.half)) }
+    }
+}
+
+impl Severable for UpstreamWriter {
+    fn sever(&mut self) {
+        self.is_severed = true;
+    }
+}
+
+impl AsyncWrite for UpstreamWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.pinned()?.poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.pinned()?.poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.half.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pinned()?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pinned()?.poll_shutdown(cx)
+    }
+}

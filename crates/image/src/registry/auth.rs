@@ -106,28 +106,86 @@ fn sensitive(text: Zeroizing<String>) -> Option<HeaderValue> {
 }
 
 impl Challenge {
-    /// Parses `Basic …`, or `Bearer realm="…",service="…"`, RFC 9110 section 11.
+    /// Parses a list of challenges, of which it returns the first that is `Basic …`, or `Bearer realm="…",service="…"`: RFC 9110
+    /// section 11.6.1.
     fn parse(field: &str) -> Option<Self> {
-        let (scheme, rest) = field.split_once(' ').unwrap_or((field, ""));
-        if scheme.eq_ignore_ascii_case("basic") {
-            return Some(Self::Basic);
-        }
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        let (mut realm, mut service) = (None, None);
-        let mut rest = rest.trim_start();
-        while let Some((name, value)) = rest.split_once("=\"") {
-            let end = value.find('"')?;
+        let mut bearer = None::<Parameters>;
+        for element in elements(field)? {
+            let (scheme, parameter) = begins_challenge(element);
+            if let Some(scheme) = scheme {
+                if let Some(whole) = bearer.take().and_then(Parameters::whole) {
+                    return Some(whole);
+                }
+                if scheme.eq_ignore_ascii_case("basic") {
+                    return Some(Self::Basic);
+                }
+                bearer = scheme.eq_ignore_ascii_case("bearer").then(Parameters::default);
+            }
+            let (Some(bearer), Some((name, value))) = (&mut bearer, parameter.split_once('=')) else {
+                continue;
+            };
             match name.trim().to_ascii_lowercase().as_str() {
-                "realm" => realm = Some(value[..end].to_owned()),
-                "service" => service = Some(value[..end].to_owned()),
+                "realm" => bearer.realm = Some(unquoted(value)),
+                "service" => bearer.service = Some(unquoted(value)),
                 _ => {}
             }
-            rest = value[end + 1..].trim_start_matches([',', ' ']);
         }
-        Some(Self::Bearer { realm: realm?, service })
+        bearer.and_then(Parameters::whole)
     }
+}
+
+/// The parameters of a challenge `Bearer`.
+#[derive(Default)]
+struct Parameters {
+    realm: Option<String>,
+    service: Option<String>,
+}
+
+impl Parameters {
+    fn whole(self) -> Option<Challenge> {
+        Some(Challenge::Bearer { realm: self.realm?, service: self.service })
+    }
+}
+
+/// Splits a field at its commas outside of quotes. `None` if a quote does not end.
+fn elements(field: &str) -> Option<Vec<&str>> {
+    let (mut found, mut begin, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
+    for (at, octet) in field.bytes().enumerate() {
+        match octet {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_quoted,
+            b'"' => is_quoted = !is_quoted,
+            b',' if !is_quoted => {
+                found.push(field[begin..at].trim());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(field[begin..].trim());
+    (!is_quoted).then_some(found)
+}
+
+/// Returns the scheme with which an element begins a challenge, and its parameter.
+fn begins_challenge(element: &str) -> (Option<&str>, &str) {
+    let end = element.find([' ', '\t', '=']).unwrap_or(element.len());
+    let (token, rest) = (&element[..end], element[end..].trim_start());
+    if token.is_empty() || rest.starts_with('=') { (None, element) } else { (Some(token), rest) }
+}
+
+/// Returns a parameter's value, a token or a quoted text.
+fn unquoted(value: &str) -> String {
+    let value = value.trim();
+    let Some(quoted) = value.strip_prefix('"') else { return value.to_owned() };
+    let (mut text, mut characters) = (String::new(), quoted.chars());
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => break,
+            '\\' => text.extend(characters.next()),
+            other => text.push(other),
+        }
+    }
+    text
 }
 
 /// Percent-encodes a value of a query, except the unreserved characters of RFC 3986 section 2.3 and a few that are safe there.
@@ -199,6 +257,52 @@ mod tests {
         (hosts.collect(), error)
     }
 
+    /// Pulls an image of one layer of which the first four octets are here, and returns how it ended and the ranges that were asked for.
+    fn continued(refusal: &'static str) -> (Result<crate::Listed, Error>, Vec<Option<String>>) {
+        let leaked = |text: String| &*Box::leak(text.into_boxed_str());
+        let answer =
+            |body: &str| leaked(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        let layer = "\0".repeat(1024);
+        let digest = crate::Digest::of(layer.as_bytes());
+        let config = format!(r#"{{"rootfs":{{"diff_ids":["{digest}"]}}}}"#);
+        let manifest = format!(
+            r#"{{"config":{{"digest":"{}","size":1}},"layers":[{{"digest":"{digest}","size":1024}}]}}"#,
+            crate::Digest::of(config.as_bytes())
+        );
+        let answers = [answer(&manifest), answer(&config), refusal, answer(&layer)];
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        std::fs::write(store.blob(&digest), "other octets").unwrap();
+        let script =
+            Script { answers: RefCell::new(answers.into_iter().rev().collect()), asked: RefCell::default() };
+        let request = PullRequest {
+            reference: &"registry.example/it".parse().unwrap(),
+            login: None,
+            transport: Transport::Tls,
+            bounds: Bounds { octets: 1 << 20, entries: 1000 },
+            owners: Owners::Caller,
+        };
+        let ended = pull(&store, &script, &request, &mut |_| {});
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let range =
+            |said: String| said.lines().find_map(|line| line.strip_prefix("range: ").map(str::to_owned));
+        let asked =
+            script.asked.into_inner().into_iter().map(|(_, said)| range(runtime.block_on(said).unwrap()));
+        (ended, asked.collect())
+    }
+
+    #[test]
+    fn what_is_not_continued_begins_anew() {
+        for refusal in [
+            "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-3/1024\r\nContent-Length: 4\r\n\r\nabcd",
+        ] {
+            let (ended, ranges) = continued(refusal);
+            assert!(ended.is_ok(), "{refusal}: {ended:?}");
+            assert_eq!(ranges, [None, None, Some("bytes=12-".to_owned()), None]);
+        }
+    }
+
     const CHALLENGE: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\
         WWW-Authenticate: Bearer realm=\"https://token.example/\"\r\n\r\n";
     const TOKEN: &str = "HTTP/1.1 200 OK\r\n\r\n{\"token\":\"x\"}";
@@ -224,7 +328,12 @@ mod tests {
             bearer("https://a/t", Some("s,x"))
         );
         assert_eq!(parse("Bearer realm=\"https://a/t\""), bearer("https://a/t", None));
-        for wrong in ["", "Digest x", "Bearer", "Bearer service=\"x\"", "Bearer realm=\"x"] {
+        let several = "Negotiate, Bearer realm=\"https://a/t\",service=\"s\", Basic realm=\"x\"";
+        assert_eq!(parse(several), bearer("https://a/t", Some("s")));
+        assert_eq!(parse("Negotiate YII==, Basic realm=\"x\""), Some(Challenge::Basic));
+        assert_eq!(parse("Bearer realm=https://a/t, service = s"), bearer("https://a/t", Some("s")));
+        assert_eq!(parse("Digest realm=\"a, Basic \\\" b\", Bearer realm=\"x\\\"y\""), bearer("x\"y", None));
+        for wrong in ["", ",,", "Digest x", "Bearer", "Bearer service=\"x\"", "Bearer realm=\"x"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
         assert_eq!(encoded("a b&c=d/é"), "a%20b%26c%3Dd/%C3%A9");

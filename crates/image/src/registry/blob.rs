@@ -1,10 +1,9 @@
 //! Downloads a blob into the store. The octets are kept as they come, so that a broken download is resumed, and are used only once
 //! the blob is complete and matches its digest.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::{HeaderValue, StatusCode, header};
 use rustix::fs::FlockOperation;
@@ -54,6 +53,8 @@ pub(super) enum Next {
 enum Broken {
     Again(Error, Option<std::time::Duration>),
     Denied(Box<Answer>),
+    /// The registry does not continue it where it broke off.
+    NotFromHere,
     Final(Error),
 }
 
@@ -96,6 +97,8 @@ impl<'a> Download<'a> {
                 Ok(()) => {}
                 Err(Broken::Final(error)) => return Err(error),
                 Err(Broken::Denied(answer)) => return Ok(Next::Denied(answer)),
+                // From its first octet on it asks for no range, so this comes once for each break.
+                Err(Broken::NotFromHere) => self.begin_anew()?,
                 Err(Broken::Again(..)) if self.length > begun + PROGRESS => return Ok(Next::Advanced),
                 Err(Broken::Again(error, wish)) => pause.or_give_up(wish, error).await?,
             }
@@ -132,14 +135,13 @@ impl<'a> Download<'a> {
             StatusCode::PARTIAL_CONTENT if ask.from > 0 => {
                 let range = answer.text(header::CONTENT_RANGE).unwrap_or_default();
                 if !range.starts_with(&format!("bytes {}-", ask.from)) {
-                    return Err(last("it sends another part than the one that was asked for"));
+                    return Err(Broken::NotFromHere);
                 }
             }
+            StatusCode::RANGE_NOT_SATISFIABLE if ask.from > 0 => return Err(Broken::NotFromHere),
             StatusCode::OK => {
                 // The answer begins at the first octet, whatever range was requested.
-                let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
-                emptied.map_err(|source| self.unwritten(source))?;
-                (self.hasher, self.length) = (Hasher::default(), 0);
+                self.begin_anew().map_err(Broken::Final)?;
             }
             StatusCode::UNAUTHORIZED => return Err(Broken::Denied(Box::new(answer))),
             status => {
@@ -168,16 +170,24 @@ impl<'a> Download<'a> {
         }
     }
 
+    /// Discards what is here.
+    fn begin_anew(&mut self) -> Result<(), Error> {
+        let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
+        emptied.map_err(|source| store::failed(&self.path, source))?;
+        (self.hasher, self.length) = (Hasher::default(), 0);
+        Ok(())
+    }
+
     fn unwritten(&self, source: io::Error) -> Broken {
         Broken::Final(store::failed(&self.path, source))
     }
 }
 
 /// Opens the file of a blob, and waits for another process that downloads the same blob.
-fn open(path: &PathBuf) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<File> {
     loop {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        // Of a pipe in its place the end would never come.
+        let file = store::open_or_make(path)?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
         // The other process may have removed the file when it was done.
         if rustix::fs::fstat(&file)?.st_nlink > 0 {

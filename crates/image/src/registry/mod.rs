@@ -13,6 +13,7 @@ mod client;
 mod head;
 mod pulled;
 mod request;
+mod served;
 mod url;
 
 pub use self::pulled::pull;

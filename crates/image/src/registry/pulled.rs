@@ -6,11 +6,12 @@ use super::auth;
 use super::blob::{Blob, Download, Next};
 use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refused};
 use super::request::{Connect, PullProgress, PullRequest, Transport};
+use super::served::Served;
 use super::url::Url;
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::{Error, UnpackError};
-use crate::manifest::{Descriptor, Document, LARGEST, Manifest, malformed};
+use crate::manifest::{Descriptor, Document, LARGEST, Manifest, Search, malformed};
 use crate::source::settle;
 use crate::store::{LayerUse, Listed, Store};
 use crate::unpack::Ownership;
@@ -21,8 +22,6 @@ const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vn
 /// The overhead of a small compressed layer: headers and the framing of its compression.
 const SLACK: u64 = 1 << 20;
 const DENIED: &str = "it does not give that to everybody; name a credential with --credential";
-/// How deep indexes may be nested.
-const DEEPEST: u32 = 4;
 
 /// Pulls an image.
 ///
@@ -44,7 +43,7 @@ struct Pull<'a> {
     store: &'a Store,
     client: Client<'a>,
     request: &'a PullRequest<'a>,
-    registry: &'a str,
+    served: Served<'a>,
     transport: Transport,
     authorization: Option<HeaderValue>,
 }
@@ -55,9 +54,10 @@ impl<'a> Pull<'a> {
             let why = "it names no registry, and there is no default one";
             return Err(Error::Reference { name: request.reference.to_string(), why });
         };
+        let served = Served::of(registry, request.reference.repository());
         let host = registry.split(':').next().unwrap_or_default();
         let transport = if auth::is_this_machine(host) { Transport::Plain } else { request.transport };
-        Ok(Self { store, client: Client::new(outside), request, registry, transport, authorization: None })
+        Ok(Self { store, client: Client::new(outside), request, served, transport, authorization: None })
     }
 
     async fn run(mut self, report: &mut dyn FnMut(PullProgress)) -> Result<Listed, Error> {
@@ -155,7 +155,7 @@ impl<'a> Pull<'a> {
 
     /// Gets the `Authorization` for the registry's challenge.
     async fn authorize(&mut self, url: &Url, denied: &Answer) -> Result<(), Error> {
-        let (login, repository) = (self.request.login.as_ref(), self.request.reference.repository());
+        let (login, repository) = (self.request.login.as_ref(), &self.served.repository);
         let told = auth::answer(&self.client, url, denied, repository, login, self.request.transport).await?;
         self.authorization = Some(told);
         Ok(())
@@ -164,24 +164,24 @@ impl<'a> Pull<'a> {
     /// Fetches the manifest for this machine, and returns it with the digest to which the reference resolves.
     async fn manifest(&mut self) -> Result<(Digest, Manifest), Error> {
         let reference = self.request.reference;
-        let wanted = reference.digest().map_or_else(|| reference.tag().to_owned(), ToString::to_string);
-        let octets = self.fetch(&format!("manifests/{wanted}"), MANIFESTS).await?;
+        let octets = self.fetch(&format!("manifests/{}", reference.wanted()), MANIFESTS).await?;
         let named = Digest::of(&octets);
         if let Some(expected) = reference.digest() {
             verify("the manifest", expected, &named)?;
         }
-        let mut document = Document::parse(&octets)?;
-        for _ in 0..DEEPEST {
-            let index = match document {
-                Document::Manifest(manifest) => return Ok((named, manifest)),
-                Document::Index(index) => index,
-            };
-            let chosen = index.here()?;
+        let index = match Document::parse(&octets)? {
+            Document::Manifest(manifest) => return Ok((named, manifest)),
+            Document::Index(index) => index,
+        };
+        let mut search = Search::of(&index)?;
+        loop {
+            let (chosen, depth) = search.next()?;
             let octets = self.fetch(&format!("manifests/{}", chosen.digest), MANIFESTS).await?;
             verify("the manifest", &chosen.digest, &Digest::of(&octets))?;
-            document = Document::parse(&octets)?;
+            if let Some(manifest) = search.go_on(Document::parse(&octets)?, depth)? {
+                return Ok((named, manifest));
+            }
         }
-        Err(malformed("index", "too many indexes lead to one another"))
     }
 
     async fn document(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
@@ -239,9 +239,9 @@ impl<'a> Pull<'a> {
 
     /// Returns an address in the repository. Its parts have been parsed, so nothing in it can lead elsewhere.
     fn url(&self, what: &str) -> Result<Url, Error> {
-        let target = format!("/v2/{}/{what}", self.request.reference.repository());
+        let target = format!("/v2/{}/{what}", self.served.repository);
         let why = "its registry is no host";
-        Url::of(self.registry, self.transport, target)
+        Url::of(self.served.registry, self.transport, target)
             .ok_or_else(|| Error::Reference { name: self.request.reference.to_string(), why })
     }
 }

@@ -45,15 +45,39 @@ impl Url {
         Self::of(authority, transport, target)
     }
 
-    /// Resolves an answer's `Location`: an absolute address, or a path of the same origin.
+    /// Resolves an answer's `Location`: an absolute address, or a path of the same origin, which may be relative to this one.
     pub(super) fn join(&self, location: &str) -> Option<Self> {
-        match location.strip_prefix('/') {
-            Some(rest) if !rest.starts_with('/') => {
-                let plain = location.len() <= LONGEST && location.bytes().all(|b| b.is_ascii_graphic());
-                plain.then(|| Self { target: location.to_owned(), ..self.clone() })
-            }
-            _ => Self::parse(location),
+        let location = location.split('#').next().unwrap_or_default();
+        let first = location.split(['/', '?']).next().unwrap_or_default();
+        if location.is_empty() || location.starts_with("//") || first.contains(':') {
+            return Self::parse(location);
         }
+        let plain = location.len() <= LONGEST && location.bytes().all(|b| b.is_ascii_graphic());
+        let target = if location.starts_with('/') { location.to_owned() } else { self.resolve(location) };
+        (plain && target.len() <= LONGEST).then(|| Self { target, ..self.clone() })
+    }
+
+    /// Resolves a relative path with its query, RFC 3986 section 5.2.
+    fn resolve(&self, location: &str) -> String {
+        let here = self.target.split('?').next().unwrap_or_default();
+        let (path, query) = location.split_at(location.find('?').unwrap_or(location.len()));
+        if path.is_empty() {
+            return format!("{here}{query}");
+        }
+        let mut parts: Vec<&str> = here.split('/').skip(1).collect();
+        parts.pop();
+        let mut names = path.split('/').peekable();
+        while let Some(name) = names.next() {
+            match name {
+                "." => {}
+                ".." => drop(parts.pop()),
+                name => parts.push(name),
+            }
+            if names.peek().is_none() && matches!(name, "." | "..") {
+                parts.push("");
+            }
+        }
+        format!("/{}{query}", parts.join("/"))
     }
 
     pub(super) fn same_place(&self, other: &Self) -> bool {
@@ -138,6 +162,24 @@ mod tests {
             assert!(Url::parse(text).is_none(), "{text:?}");
         }
         let url = Url::parse("https://h/").unwrap();
-        assert!(url.join("//other/").is_none() && url.join("path").is_none() && url.join("/\n").is_none());
+        for text in ["//other/", "", "/\n", "a b", "ftp://h/", "mailto:x", "../\n"] {
+            assert!(url.join(text).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_relative_place_is_of_the_same_origin() {
+        let url = Url::parse("https://h:8443/v2/a/blobs/x?y=1").unwrap();
+        for (location, target) in [
+            ("z", "/v2/a/blobs/z"),
+            ("../z?s=1", "/v2/a/z?s=1"),
+            ("./../../z/./w#f", "/v2/z/w"),
+            ("..", "/v2/a/"),
+            ("../../../../../z", "/z"),
+            ("?s=2", "/v2/a/blobs/x?s=2"),
+        ] {
+            let joined = url.join(location).unwrap();
+            assert!(joined.same_place(&url) && joined.target == target, "{location}: {joined:?}");
+        }
     }
 }

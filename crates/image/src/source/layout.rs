@@ -4,27 +4,27 @@ use super::{Overrides, Parts, settle};
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{Descriptor, Document, Index, Manifest, malformed, parse};
+use crate::manifest::{Descriptor, Document, Index, Manifest, Search, malformed};
 use crate::reference::Reference;
 use crate::store::{Listed, Store};
 
 pub(super) const INDEX: &str = "index.json";
-/// How deep indexes may be nested.
-const DEEPEST: u32 = 4;
 /// The annotations with an image's name: containerd's full name, and the specification's, which may be a tag only.
 const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
-    let index: Index = parse("index", &parts.read(INDEX)?)?;
-    let chosen = index.here()?;
+    let Document::Index(index) = Document::parse(&parts.read(INDEX)?)? else {
+        return Err(malformed("index", "it is a manifest"));
+    };
+    let (chosen, manifest) = manifest(parts, &index)?;
     let named = NAMES.iter().filter_map(|key| chosen.annotations.get(*key));
     let named = named
         .filter(|text| text.contains([':', '/']))
         .filter_map(|text| text.parse::<Reference>().ok())
+        .filter(|r| r.digest().is_none_or(|digest| *digest == chosen.digest))
         .map(|r| r.name())
         .next();
     let names = overrides.name.as_ref().map(Reference::name).or(named).into_iter().collect();
-    let manifest = manifest(parts, chosen)?;
     let config = verified(parts, &manifest.config)?;
     let parsed = ImageConfig::parse(&config)?;
     let ownership = overrides.owners.of(&parsed.command.user, &config);
@@ -46,15 +46,19 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     store.add(&[settle(store, parsed, layers, names, manifest, ownership)?])
 }
 
-fn manifest(parts: &Parts, descriptor: &Descriptor) -> Result<Manifest, Error> {
-    let mut descriptor = descriptor.clone();
-    for _ in 0..DEEPEST {
-        match Document::parse(&verified(parts, &descriptor)?)? {
-            Document::Manifest(manifest) => return Ok(manifest),
-            Document::Index(index) => descriptor = index.here()?.clone(),
+/// Returns the manifest for this machine, and the descriptor in the layout's own index that leads to it.
+fn manifest(parts: &Parts, index: &Index) -> Result<(Descriptor, Manifest), Error> {
+    let mut search = Search::of(index)?;
+    let mut chosen = None;
+    loop {
+        let (descriptor, depth) = search.next()?;
+        let document = Document::parse(&verified(parts, &descriptor)?)?;
+        let first = if depth == 1 { descriptor } else { chosen.take().unwrap_or(descriptor) };
+        if let Some(manifest) = search.go_on(document, depth)? {
+            return Ok((first, manifest));
         }
+        chosen = Some(first);
     }
-    Err(malformed("index", "too many indexes lead to one another"))
 }
 
 /// Reads a document and verifies its digest.

@@ -45,6 +45,10 @@ pub struct Overrides {
 /// # Errors
 /// When the source cannot be read, is malformed or too large, or the store cannot be written.
 pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
+    if let Some(name) = overrides.name.as_ref().filter(|name| name.tag().is_none()) {
+        let why = "a digest alone cannot be given to an image; name a tag";
+        return Err(Error::Reference { name: name.to_string(), why });
+    }
     crate::store::sweep(store)?;
     let read = |error| Error::Read { path: source.into(), source: error };
     if std::fs::metadata(source).map_err(read)?.is_dir() {
@@ -62,9 +66,11 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
     // Opening a pipe would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(source, flags, Mode::empty()).map_err(|e| read(e.into()))?);
-    if !file.metadata().map_err(read)?.is_file() {
-        let why = "it is no file and no directory".into();
-        return Err(Error::Form { path: source.into(), why });
+    let form = |why: &str| Err(Error::Form { path: source.into(), why: why.into() });
+    match file.metadata().map_err(read)? {
+        about if !about.is_file() => return form("it is no file and no directory"),
+        about if about.len() == 0 => return form("it is an empty file"),
+        _ => {}
     }
     let mut parts = Parts::archive(file, source, overrides.bounds, &store.directory().join("staging"))?;
     if parts.has(saved::MANIFEST) && saved::is_list(&parts) {

@@ -39,7 +39,11 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
         let tags = image.repo_tags.unwrap_or_default();
         let names = match &overrides.name {
             Some(name) => vec![name.name()],
-            None => tags.iter().map(|t| t.parse().map(|r: Reference| r.name())).collect::<Result<_, _>>()?,
+            None => {
+                let tags = tags.iter().map(|tag| tag.parse::<Reference>()).collect::<Result<Vec<_>, _>>()?;
+                // That a digest is its own, nothing here tells.
+                tags.iter().filter(|tag| tag.tag().is_some()).map(Reference::name).collect()
+            }
         };
         checked.push((config, image.layers, names, ownership));
     }

@@ -315,6 +315,12 @@ fn a_root_file_system_may_hold_an_index_of_its_own() {
 }
 
 #[test]
+fn an_empty_file_is_no_image() {
+    let shelf = Shelf::named("empty");
+    assert!(shelf.refused(b"").contains("it is an empty file"));
+}
+
+#[test]
 fn images_that_are_not_what_they_say_are_refused() {
     let (layer, other) = (&tar(&[("a", b"1")])[..], &tar(&[("a", b"2")])[..]);
     for line in "x:,:1,x x:1,y:1,x:2,c:1,../x:1,/etc/passwd:1,x:11".split(',') {

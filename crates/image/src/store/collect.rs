@@ -1,14 +1,16 @@
 //! Removes images, by name or all without a name, and the layers that no image has any more. Images that a run uses stay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::{Named, Store, failed, layer_name};
+use super::layer::size_in;
+use super::{Named, Records, Store, damaged, document, failed, layer_name, names_meant};
+use crate::digest::Digest;
 use crate::error::Error;
+use crate::unpack::Ownership;
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,10 +21,13 @@ pub struct Removed {
     pub layers: usize,
     /// Their unpacked size, in octets.
     pub octets: u64,
+    /// Why no layer was removed, if the record of an image that stays cannot be read: any layer may be of that image.
+    pub kept: Option<String>,
 }
 
 impl Store {
-    /// Removes a name, and its image if that was the last name.
+    /// Removes a name, and its image if that was the last name. Of a reference with a digest and no tag, these are all names that its
+    /// repository gives the image.
     ///
     /// # Errors
     /// When there is none of that name, or a run uses it.
@@ -65,16 +70,16 @@ impl Store {
             other => other,
         })?;
         let mut names = self.names()?;
-        let own = name.parse::<crate::Reference>().map(|r| r.name()).unwrap_or_default();
-        let others = names.iter().any(|(name, named)| named.image == digest && *name != own);
-        let by_name = names.contains_key(&own);
-        if !(by_name && others) {
+        let mut own = names_meant(&names, name);
+        own.retain(|name| names[name].image == digest);
+        let is_others = |(name, named): (&String, &Named)| named.image == digest && !own.contains(name);
+        if own.is_empty() || !names.iter().any(is_others) {
             if !is_free(&self.image(&digest))? {
                 return Err(Error::InUse { name: name.into() });
             }
-            names.retain(|_, named| named.image != digest);
+            own.extend(names.iter().filter(|(_, named)| named.image == digest).map(|(name, _)| name.clone()));
         }
-        names.remove(&own);
+        names.retain(|name, _| !own.contains(name));
         Ok(names)
     }
 
@@ -98,16 +103,32 @@ impl Store {
     /// Moves everything unnamed and unused away, under the lock. The caller deletes it later, without the lock.
     fn collect(&self, names: &BTreeMap<String, Named>, removed: &mut Removed) -> Result<Vec<PathBuf>, Error> {
         let named: BTreeSet<_> = names.values().map(|named| &named.image).collect();
+        let stays =
+            |digest: &Digest| Ok::<_, Error>(named.contains(digest) || !is_free(&self.image(digest))?);
         let mut wanted = BTreeSet::new();
-        for record in self.records()? {
-            let path = self.image(&record.digest);
-            if named.contains(&record.digest) || !is_free(&path)? {
+        let mut unwanted = Vec::new();
+        let Records { read, unreadable } = self.records()?;
+        for record in read {
+            if stays(&record.digest)? {
                 let ownership = record.ownership();
                 wanted.extend(record.layers.iter().map(|layer| layer_name(&layer.digest, ownership)));
             } else {
-                std::fs::remove_file(&path).map_err(|source| failed(&path, source))?;
-                removed.images += 1;
+                unwanted.push(record.digest);
             }
+        }
+        for (digest, error) in unreadable {
+            if stays(&digest)? {
+                removed.kept = Some(error.to_string());
+            } else {
+                unwanted.push(digest);
+            }
+        }
+        for path in unwanted.iter().map(|digest| self.image(digest)) {
+            std::fs::remove_file(&path).map_err(|source| failed(&path, source))?;
+            removed.images += 1;
+        }
+        if removed.kept.is_some() {
+            return Ok(Vec::new());
         }
         let directory = self.0.join("layers");
         let entries = std::fs::read_dir(&directory).map_err(|source| failed(&directory, source))?;
@@ -118,18 +139,58 @@ impl Store {
             if wanted.contains(&name) || !is_free(&size)? {
                 continue;
             }
-            let octets = std::fs::read_to_string(&size).ok().and_then(|text| text.trim().parse().ok());
-            // A full disk has no room for a directory to rename it over.
-            let aside = tempfile::Builder::new()
-                .prefix("gone-")
-                .make_in(self.staging(), |aside| std::fs::rename(entry.path(), aside))
-                .and_then(|aside| Ok(aside.into_temp_path().keep()?));
-            let aside = aside.map_err(|source| failed(&self.staging(), source))?;
+            let octets = document::read(&size).ok().and_then(|text| size_in(&text));
+            let aside = self.put_aside(&entry.path())?;
             removed.layers += 1;
             removed.octets += octets.unwrap_or(0);
             gone.push(aside);
         }
         Ok(gone)
+    }
+
+    /// Moves a layer out of its place, for the caller to delete.
+    fn put_aside(&self, layer: &Path) -> Result<PathBuf, Error> {
+        // A full disk has no room for a directory to rename it over.
+        let aside = tempfile::Builder::new()
+            .prefix("gone-")
+            .make_in(self.staging(), |aside| std::fs::rename(layer, aside))
+            .and_then(|aside| Ok(aside.into_temp_path().keep()?));
+        aside.map_err(|source| failed(&self.staging(), source))
+    }
+
+    /// Removes what is in a layer's place without the size of a layer: something has damaged it.
+    ///
+    /// # Errors
+    /// When a run uses it.
+    pub(super) fn clear_damaged(&self, digest: &Digest, ownership: Ownership) -> Result<(), Error> {
+        let place = self.layer(digest, ownership);
+        let is_damaged =
+            || place.symlink_metadata().is_ok() && place.join("octets").symlink_metadata().is_err();
+        if !is_damaged() {
+            return Ok(());
+        }
+        let gone = {
+            let _lock = self.lock(FlockOperation::LockExclusive)?;
+            if !is_damaged() {
+                return Ok(());
+            }
+            let Records { read, unreadable } = self.records()?;
+            // Any layer may be of an image whose record cannot be read.
+            for (digest, error) in unreadable {
+                if !is_free(&self.image(&digest))? {
+                    return Err(error);
+                }
+            }
+            for record in read {
+                let has_it = record.layers.iter().any(|layer| layer.digest == *digest);
+                if has_it && record.ownership() == ownership && !is_free(&self.image(&record.digest))? {
+                    return Err(damaged(&place, &"a file of this layer is gone, and a run uses it"));
+                }
+            }
+            self.put_aside(&place)?
+        };
+        clear(&[gone]);
+        Ok(())
     }
 
     /// Returns the unfinished files of dead processes. The caller holds the store's lock.
@@ -155,7 +216,7 @@ fn unused(directory: &Path) -> Vec<PathBuf> {
 
 /// Whether nobody holds a lock on a file. The caller holds the store's lock, so nobody takes one meanwhile that would matter.
 pub(super) fn is_free(path: &Path) -> Result<bool, Error> {
-    let file = match File::open(path) {
+    let file = match document::open_entry(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(source) => return Err(failed(path, source)),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::{LayerRecord, Store, damaged, failed};
+use super::{LayerRecord, Store, damaged, document, failed};
 use crate::digest::{Digest, Hashing};
 use crate::error::{Error, UnpackError};
 use crate::unpack::{Bounds, Ownership, decompress, unpack};
@@ -36,14 +36,14 @@ impl Store {
     ) -> Result<Option<LayerUse>, Error> {
         let _names = self.lock(FlockOperation::LockShared)?;
         let path = self.layer(digest, ownership).join("octets");
-        let file = match File::open(&path) {
+        let file = match document::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(failed(&path, source)),
         };
         lock_shared(&file).map_err(|source| failed(&path, source))?;
-        let text = std::fs::read_to_string(&path).map_err(|source| failed(&path, source))?;
-        let octets = text.trim().parse().unwrap_or(0);
+        let text = document::read(&path).map_err(|source| failed(&path, source))?;
+        let octets = size_in(&text).unwrap_or(0);
         Ok(Some(LayerUse { record: LayerRecord { digest: digest.clone(), octets }, lock: Arc::new(file) }))
     }
 
@@ -71,6 +71,7 @@ impl Store {
         let record = LayerRecord { digest: found, octets: taken.octets };
         // A named layer must be complete, also after a power failure.
         rustix::fs::syncfs(&staged.tree).map_err(|e| failed(&self.staging(), e.into()))?;
+        self.clear_damaged(&record.digest, ownership)?;
         // Nobody can remove it between the look at its name and the lock on it.
         let _names = self.lock(FlockOperation::LockShared)?;
         let lock = staged.publish(&self.layer(&record.digest, ownership), record.octets)?;
@@ -129,6 +130,11 @@ impl Staged {
         }
         Ok(published)
     }
+}
+
+/// Parses the size that a layer's file `octets` holds.
+pub(super) fn size_in(octets: &[u8]) -> Option<u64> {
+    std::str::from_utf8(octets).ok()?.trim().parse().ok()
 }
 
 fn lock_shared(file: &File) -> io::Result<()> {

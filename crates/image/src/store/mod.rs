@@ -13,13 +13,14 @@
 //! process are told from files in use.
 
 mod collect;
+mod document;
 mod layer;
 mod record;
 
-use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::collect::Removed;
 pub(crate) use self::collect::sweep;
+pub(crate) use self::document::open_or_make;
 pub(crate) use self::layer::LayerUse;
 pub(crate) use self::record::LayerRecord;
 pub use self::record::{ImageRecord, Listed};
@@ -69,6 +71,14 @@ pub struct Held {
     pub layers: Vec<PathBuf>,
     #[expect(dead_code, reason = "holding the descriptor is what it is for")]
     lock: File,
+}
+
+/// What the store's records say.
+#[derive(Default)]
+struct Records {
+    read: Vec<ImageRecord>,
+    /// Those that cannot be read: the image of each, and why.
+    unreadable: Vec<(Digest, Error)>,
 }
 
 impl Store {
@@ -126,8 +136,10 @@ impl Store {
         let _names = self.lock(FlockOperation::LockShared)?;
         let digest = self.find(name)?;
         let path = self.image(&digest);
-        let missing = || missing(name);
-        let lock = File::open(&path).map_err(|_| missing())?;
+        let lock = document::open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => missing(name),
+            _ => failed(&path, error),
+        })?;
         rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(|e| failed(&path, e.into()))?;
         let record = ImageRecord::read(&path)?;
         let mut layers: Vec<_> =
@@ -150,7 +162,7 @@ impl Store {
         let _names = self.lock(FlockOperation::LockShared)?;
         let names = self.names()?;
         let mut listed = Vec::new();
-        for record in self.records()? {
+        for record in self.records()?.read {
             let own: Vec<&String> = names
                 .iter()
                 .filter(|(_, named)| named.image == record.digest)
@@ -169,6 +181,15 @@ impl Store {
         }
         listed.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(listed)
+    }
+
+    /// Returns why the records of images cannot be read, one error for each: these images are not listed.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn unreadable(&self) -> Result<Vec<Error>, Error> {
+        let _names = self.lock(FlockOperation::LockShared)?;
+        Ok(self.records()?.unreadable.into_iter().map(|(_, error)| error).collect())
     }
 
     /// Adds images under their names. All names change in one step, after everything else: no failure lets one image take a name and
@@ -202,27 +223,21 @@ impl Store {
         // The digest names the content, so a record that is there differs at most in whose its files are. Runs hold locks on that file.
         let stays = match ImageRecord::read(&path) {
             Ok(there) => there.ownership() == record.ownership() || !collect::is_free(&path)?,
-            Err(_) => false, // it is damaged, or there is none
+            // It is damaged, or there is none. Another file would not have the lock of a run.
+            Err(error) if !collect::is_free(&path)? => return Err(error),
+            Err(_) => false,
         };
         if stays { Ok(()) } else { record.write(&path) }
     }
 
     fn find(&self, name: &str) -> Result<Digest, Error> {
         const SHORTEST: usize = 6;
-        // A whole digest is never a name: a name could be made to look like another image's.
-        const WHOLE: usize = 64;
         let hex = name.strip_prefix("sha256:").unwrap_or(name);
-        let reference = name.parse::<Reference>().ok().filter(|_| hex.len() != WHOLE);
-        if let Some(reference) = reference
-            && let Some(named) = self.names()?.remove(&reference.name())
-        {
-            // A digest in the reference must be the image's.
-            let meant = |d: &Digest| *d == named.image || Some(d) == named.manifest.as_ref();
-            if reference.digest().is_none_or(meant) {
-                return Ok(named.image);
-            }
+        let names = self.names()?;
+        if let Some(name) = names_meant(&names, name).first() {
+            return Ok(names[name].image.clone());
         }
-        let mut found = self.records()?.into_iter().filter(|r| r.digest.hex().starts_with(hex));
+        let mut found = self.records()?.read.into_iter().filter(|r| r.digest.hex().starts_with(hex));
         match (found.next(), found.next()) {
             (Some(record), None) if hex.len() >= SHORTEST => Ok(record.digest),
             _ => Err(missing(name)),
@@ -231,7 +246,7 @@ impl Store {
 
     fn names(&self) -> Result<BTreeMap<String, Named>, Error> {
         let path = self.0.join("names.json");
-        match std::fs::read(&path) {
+        match document::read(&path) {
             Ok(octets) => serde_json::from_slice(&octets).map_err(|e| damaged(&path, &e)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(source) => Err(failed(&path, source)),
@@ -244,20 +259,31 @@ impl Store {
         replace(&path, &text)
     }
 
-    /// Returns the readable records. A damaged one does not affect others, and is repaired when its image is added again.
-    fn records(&self) -> Result<Vec<ImageRecord>, Error> {
+    /// Reads every record. A damaged one is no reason not to use others, and is repaired when its image is added again.
+    fn records(&self) -> Result<Records, Error> {
         let directory = self.0.join("images");
         let entries = std::fs::read_dir(&directory).map_err(|source| failed(&directory, source))?;
-        let paths = entries.flatten().map(|entry| entry.path());
-        let records = paths.filter(|path| path.extension().is_some_and(|e| e == "json"));
-        Ok(records.filter_map(|path| ImageRecord::read(&path).ok()).collect())
+        let mut records = Records::default();
+        for entry in entries {
+            let path = entry.map_err(|source| failed(&directory, source))?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            let digest = format!("sha256:{stem}").parse::<Digest>();
+            let (Ok(digest), true) = (digest, path.extension().is_some_and(|e| e == "json")) else {
+                continue;
+            };
+            match ImageRecord::read(&path) {
+                Ok(record) if record.digest == digest => records.read.push(record),
+                Ok(_) => records.unreadable.push((digest, damaged(&path, &"it is another image's"))),
+                Err(error) => records.unreadable.push((digest, error)),
+            }
+        }
+        Ok(records)
     }
 
     /// Takes the store's lock: exclusive to change names or remove things, shared to find something and hold it.
     fn lock(&self, how: FlockOperation) -> Result<File, Error> {
         let path = self.0.join("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(|source| failed(&path, source))?;
+        let file = document::open_or_make(&path).map_err(|source| failed(&path, source))?;
         rustix::fs::flock(&file, how).map_err(|e| failed(&path, e.into()))?;
         Ok(file)
     }
@@ -283,6 +309,24 @@ impl Store {
     fn staging(&self) -> PathBuf {
         self.0.join("staging")
     }
+}
+
+/// Returns which names a name means. A digest in the reference must be the image's. One without a tag finds it under whatever names its
+/// repository gives it.
+fn names_meant(names: &BTreeMap<String, Named>, name: &str) -> BTreeSet<String> {
+    // A whole digest is never a name: a name could be made to look like another image's.
+    const WHOLE: usize = 64;
+    let hex = name.strip_prefix("sha256:").unwrap_or(name);
+    let Some(reference) = name.parse::<Reference>().ok().filter(|_| hex.len() != WHOLE) else {
+        return BTreeSet::new();
+    };
+    let is_meant = |(name, named): &(&String, &Named)| {
+        let digest = reference.digest();
+        let is_its = digest.is_none_or(|d| *d == named.image || Some(d) == named.manifest.as_ref());
+        let is_whole = digest.is_some() && reference.tag().is_none();
+        is_its && (**name == reference.name() || is_whole && reference.shares_repository(name))
+    };
+    names.iter().filter(is_meant).map(|(name, _)| name.clone()).collect()
 }
 
 /// Returns the error for an unknown name, with advice how to get the image. A pull needs a registry in the name.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{damaged, failed, replace};
+use super::{damaged, document, failed, replace};
 use crate::account::Account;
 use crate::config::Command;
 use crate::digest::Digest;
@@ -83,7 +83,7 @@ impl ImageRecord {
     }
 
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
-        let octets = std::fs::read(path).map_err(|source| failed(path, source))?;
+        let octets = document::read(path).map_err(|source| failed(path, source))?;
         serde_json::from_slice(&octets).map_err(|e| damaged(path, &e))
     }
 

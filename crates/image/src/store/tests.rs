@@ -148,7 +148,7 @@ fn removing_an_image_keeps_the_layers_of_another() {
     let one = shelf.image("one:latest", &["a=base", "b=1"]);
     let two = shelf.image("two:latest", &["a=base", "b=2"]);
     assert_eq!((shelf.counts(), &one.layers[0]), ([2, 3, 0], &two.layers[0]));
-    let removed = Removed { images: 1, layers: 1, octets: one.layers[1].octets };
+    let removed = Removed { images: 1, layers: 1, octets: one.layers[1].octets, kept: None };
     assert_eq!((shelf.store.remove("one").unwrap(), shelf.counts()), (removed, [1, 2, 0]));
     assert!(shelf.store.hold("two").unwrap().layers.iter().all(|tree| tree.is_dir()));
     assert_eq!(shelf.store.remove("two").unwrap().layers, 2);
@@ -171,6 +171,81 @@ fn one_that_is_damaged_takes_no_other_with_it_and_is_mended_by_itself() {
     assert!(error.remedy().unwrap().contains("import the image again"), "{error}");
     shelf.image("bad", &["a=2"]);
     assert!(is_whole(&shelf.store.hold("bad").unwrap()) && names(&shelf.store).len() == 2);
+}
+
+#[test]
+fn no_layer_goes_while_it_cannot_be_told_whose_it_is() {
+    let shelf = Shelf::new();
+    let (kept, _) = (shelf.image("kept:1", &["a=1"]), shelf.image("other:1", &["a=2"]));
+    let held = shelf.store.hold("kept:1").unwrap();
+    let path = shelf.store.image(&kept.digest);
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, "{").unwrap();
+    assert_eq!(shelf.store.unreadable().unwrap().len(), 1);
+    let removed = shelf.store.remove("other:1").unwrap();
+    assert!((removed.images, removed.layers) == (1, 0) && removed.kept.is_some(), "{removed:?}");
+    assert!(shelf.store.prune().unwrap().kept.unwrap().contains("images"));
+    assert!(is_whole(&held) && shelf.counts() == [1, 2, 0]);
+    // Another file in its place would not have the run's lock.
+    assert!(shelf.store.add(&[addition(&kept, &["kept:1"])]).is_err());
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(shelf.store.prune().unwrap().layers, 1);
+    drop(held);
+    // The record of another image is none.
+    std::fs::copy(&path, shelf.store.image(&Digest::of(b"x"))).unwrap();
+    assert_eq!(shelf.store.unreadable().unwrap().len(), 1);
+    std::fs::write(&path, "{").unwrap();
+    let removed = shelf.store.remove("kept:1").unwrap();
+    assert_eq!((removed.images, removed.layers, removed.kept), (2, 1, None));
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode};
+    for name in ["lock", "names.json", "images", "layers"] {
+        let shelf = Shelf::new();
+        let record = shelf.image("app:1", &["a=1"]);
+        let layer = shelf.store.layer(&record.layers[0].digest, ownership());
+        let path = match name {
+            "images" => shelf.store.image(&record.digest),
+            "layers" => layer.join("octets"),
+            name => shelf.store.directory().join(name),
+        };
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let held = shelf.store.hold("app:1");
+        assert!(if name == "layers" { held.is_ok() } else { held.is_err() }, "{name}");
+        drop(held);
+        assert_eq!(
+            shelf.store.known_layer(&record.layers[0].digest, ownership()).is_ok(),
+            !matches!(name, "lock" | "layers")
+        );
+        let _ =
+            (shelf.store.list(), shelf.store.unreadable(), shelf.store.prune(), shelf.store.remove("app:1"));
+    }
+}
+
+#[test]
+fn a_layer_without_its_size_is_replaced() {
+    let shelf = Shelf::new();
+    let record = shelf.image("app:1", &["a=1"]);
+    let place = shelf.store.layer(&record.layers[0].digest, ownership());
+    std::fs::remove_file(place.join("octets")).unwrap();
+    std::fs::write(place.join("tree/a"), "damaged").unwrap();
+    let held = shelf.store.hold("app:1").unwrap();
+    let error = shelf.add(None, &layer("a=1")).unwrap_err().to_string();
+    assert!(error.contains("a run uses it"), "{error}");
+    // Whose layers it has cannot be read.
+    let path = shelf.store.image(&record.digest);
+    let text = std::fs::read(&path).unwrap();
+    std::fs::write(&path, "{").unwrap();
+    shelf.add(None, &layer("a=1")).unwrap_err();
+    assert_eq!(std::fs::read(place.join("tree/a")).unwrap(), b"damaged");
+    std::fs::write(&path, text).unwrap();
+    drop(held);
+    shelf.image("app:1", &["a=1"]);
+    assert_eq!(std::fs::read(place.join("tree/a")).unwrap(), b"1");
+    assert_eq!(shelf.counts(), [1, 1, 0]);
 }
 
 #[test]
@@ -226,6 +301,19 @@ fn one_of_several_names_can_go() {
     shelf.image("c:1", &["a=1"]);
     assert_eq!(shelf.store.remove(record.digest.short()).unwrap().images, 1);
     assert!(shelf.store.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_digest_takes_the_names_of_its_repository_and_no_others() {
+    let shelf = Shelf::new();
+    let record = shelf.image("aa:1 aa:2 bb:2", &["a=1"]);
+    let held = shelf.store.hold("bb:2").unwrap();
+    let whole = |repository: &str| format!("{repository}@{}", record.digest);
+    assert_eq!(shelf.store.remove(&whole("aa")).unwrap(), Removed::default());
+    let names: Vec<_> = shelf.store.list().unwrap().into_iter().filter_map(|listed| listed.name).collect();
+    assert_eq!(names, ["bb:2"]);
+    drop(held);
+    assert_eq!(shelf.store.remove(&whole("bb")).unwrap().images, 1);
 }
 
 #[test]

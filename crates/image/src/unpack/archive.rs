@@ -153,13 +153,14 @@ impl<R: Read> Archive<R> {
         }
         // Only a file has content, whatever size the header of another kind gives.
         self.open(if kind == Kind::File { with.size.unwrap_or(size) } else { 0 })?;
+        let fields = header.as_old();
         let meta = Meta {
-            mode: header.mode().map_err(malformed)?,
-            uid: with.uid.map_or_else(|| header.uid(), Ok).map_err(malformed)?,
-            gid: with.gid.map_or_else(|| header.gid(), Ok).map_err(malformed)?,
+            mode: or_zero(&fields.mode, || header.mode())?,
+            uid: with.uid.map_or_else(|| or_zero(&fields.uid, || header.uid()), Ok)?,
+            gid: with.gid.map_or_else(|| or_zero(&fields.gid, || header.gid()), Ok)?,
             mtime: match with.mtime {
                 Some(mtime) => mtime,
-                None => i64::try_from(header.mtime().map_err(malformed)?).unwrap_or_default(),
+                None => i64::try_from(or_zero(&fields.mtime, || header.mtime())?).unwrap_or_default(),
             },
         };
         let link = with.link.or_else(|| header.link_name_bytes().map(|l| l.into_owned())).unwrap_or_default();
@@ -265,6 +266,12 @@ impl Extensions {
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok())
+}
+
+/// Returns a number of a header; 0 if its field is empty, as some writers leave it.
+fn or_zero<T: Default>(field: &[u8], read: impl Fn() -> io::Result<T>) -> Result<T, UnpackError> {
+    let is_empty = field.iter().all(|octet| matches!(octet, 0 | b' '));
+    if is_empty { Ok(T::default()) } else { read().map_err(malformed) }
 }
 
 fn until_nul(mut octets: Vec<u8>) -> Vec<u8> {

@@ -84,6 +84,11 @@ pub(crate) fn unpack(
         };
         written.map_err(|error| match error {
             tree::Failure::Archive(error) => error,
+            tree::Failure::Write(source)
+                if entry.kind == Kind::HardLink && source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                name::refuse(&entry.name, "is a hard link to a file that the layer does not have before it")
+            }
             tree::Failure::Write(source) => UnpackError::Write { name: name::shown(&entry.name), source },
         })?;
         if archive.taken().entries + tree.implied() > bounds.entries {

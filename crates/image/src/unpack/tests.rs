@@ -254,6 +254,25 @@ fn devices_stay_out_and_attributes_too() {
 }
 
 #[test]
+fn a_number_that_is_not_there_is_zero() {
+    let empty = changed(b'0', "f", |header| {
+        let fields = header.as_old_mut();
+        (fields.mode, fields.uid, fields.gid, fields.mtime) = ([0; 8], [0; 8], [b' '; 8], [0; 12]);
+    });
+    let room = Room::new();
+    room.unpack(&empty).unwrap();
+    let found = room.look("f");
+    assert_eq!((found.mode() & 0o777, found.mtime()), (0, 0));
+}
+
+#[test]
+fn a_hard_link_to_what_is_not_there_is_told() {
+    for lines in ["h a b", "h a d/b", "d d; h a d/b"] {
+        assert!(refused(lines).contains("a file that the layer does not have before it"), "{lines}");
+    }
+}
+
+#[test]
 fn modes_are_those_of_the_layer_without_set_id() {
     let kinds = [(b'0', "file"), (b'5', "directory"), (b'6', "pipe")];
     let all = kinds.map(|(kind, name)| changed(kind, name, |header| header.set_mode(0o7777))).concat();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::egress::{AllowConfig, DenyConfig, EgressDefault};
 use super::limits::LimitsConfig;
-use super::value::Number;
+use super::value::{Number, word};
 
 /// `[[companion]]`: a service beside the command, from an image of its own.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -76,7 +76,7 @@ pub struct CompanionEgress {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub presets: Vec<String>,
     /// What happens to a host that no rule names.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub default: Option<EgressDefault>,
     /// The allow rules. An empty list allows nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

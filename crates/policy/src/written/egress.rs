@@ -3,21 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::value::is_false;
+use super::value::{is_false, word};
 
 /// `[egress]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, expecting = "a table, as in { default = \"deny\" }")]
 pub struct EgressConfig {
     /// What happens to a host that no rule names.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub default: Option<EgressDefault>,
     /// The HTTP status of a denial on the explicit plane; 403 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied_status: Option<u16>,
     /// What happens to an answer that cannot be searched for a credential: `strict` (the default) refuses it,
     /// `best-effort` lets it pass and says so in the audit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub scrub: Option<Scrub>,
     /// The proxy that everything goes through, by its id; `direct` for none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -28,6 +28,7 @@ pub use self::llm::{BudgetConfig, LlmConfig, PriceConfig};
 pub use self::provider::{InjectConfig, LlmFormat, Placeholders, ProviderConfig, RateConfig};
 pub use self::proxy::ProxyConfig;
 pub use self::setup::SetupConfig;
+use self::value::word;
 pub use self::value::{Number, OneOrMany};
 pub use self::variable::VariableConfig;
 
@@ -54,7 +55,7 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// Whether the command gets a terminal of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalConfig>,
     /// Named groups of rules that ship with the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -253,6 +254,10 @@ mod tests {
             ("workspace = 3", "a folder's path in quotes"),
             ("limits.cpus = [2]", "a number, bare"),
             ("limits.cpus = true", "a number, bare"),
+            ("terminal = true", "expected one of `auto`, `always`, `never`, in quotes"),
+            ("terminal = \"on\"", "unknown variant `on`, expected one of `auto`, `always`, `never`"),
+            ("egress.default = true", "expected `deny` or `open-internet`, in quotes"),
+            ("egress.scrub = [\"strict\"]", "expected `strict` or `best-effort`, in quotes"),
             ("[[provider]]\nid = \"x\"\nenv = 3", "one value, or a list of them"),
             ("[[provider]]\nid = \"x\"\nenv = [3]", "expected a string"),
             ("[[provider]]\nid = \"x\"\ninject = { nonesuch = 1 }", "unknown field `nonesuch`"),

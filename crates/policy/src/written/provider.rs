@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::value::{OneOrMany, is_false};
+use super::value::{OneOrMany, is_false, word};
 
 /// `[[provider]]`: an outside service with a credential.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -43,7 +43,7 @@ pub struct ProviderConfig {
     pub headers: Option<Vec<String>>,
     /// Where its placeholder may stand: `in-place`, where the provider and programs put keys, or `anywhere` in target, headers
     /// and, at the gateway, body. The default is `in-place` with an `inject`, and `anywhere` without.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub placeholders: Option<Placeholders>,
     /// Whether the agent's own credentials are refused on its hosts; they are unless this is `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct ProviderConfig {
     #[serde(default, skip_serializing_if = "is_false")]
     pub grpc: bool,
     /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub llm: Option<LlmFormat>,
 }
 

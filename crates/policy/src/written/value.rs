@@ -64,6 +64,37 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+/// Deserializes a word of a closed set that may be left out. A value of another kind is told the words.
+pub(super) fn word<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: for<'word> Deserialize<'word>,
+    D: Deserializer<'de>,
+{
+    struct Written<T>(PhantomData<T>);
+
+    impl<T: for<'word> Deserialize<'word>> Visitor<'_> for Written<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            // The set tells its words to whoever names none of them.
+            let none = T::deserialize(StrDeserializer::<serde::de::value::Error>::new("")).err();
+            let none = none.map(|error| error.to_string()).unwrap_or_default();
+            let words = none.split_once("expected ").map_or("one of its words", |(_, words)| words);
+            write!(f, "{words}, in quotes")
+        }
+
+        fn visit_str<E: Error>(self, word: &str) -> Result<Option<T>, E> {
+            T::deserialize(StrDeserializer::new(word)).map(Some)
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(Written(PhantomData))
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
 pub(crate) fn is_false(value: &bool) -> bool {
     !value

@@ -82,6 +82,10 @@ impl Running {
         if let Stage::Making(until) = self.stage {
             return self.go_on_making(until, report);
         }
+        if matches!(self.stage, Stage::Well) {
+            self.hear_end(report);
+            return Ok(());
+        }
         if let Some(error) = self.ended_early() {
             return Err(error);
         }

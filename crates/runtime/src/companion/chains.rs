@@ -1,6 +1,5 @@
 //! The starts of the companions' audit chains, by which the run's own audit names them.
 
-use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use policy::RunId;
 use super::running::{Companions, Running};
 use crate::error::Error;
 use crate::state::StateDirectory;
+use crate::without_waiting::open_regular;
 
 /// How long the first record of a healthy companion may take to arrive: out of a container it comes over a line of its own.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ impl Companions {
 impl Running {
     fn chain(&self, state: &StateDirectory, run: &RunId) -> Result<CompanionChain, Error> {
         let path = state.audit_of(run, &self.companion.name);
-        let first = || egress::first_hash(File::open(&path)?);
+        let first = || egress::first_hash(open_regular(&path)?);
         let until = Instant::now() + PATIENCE;
         let first = loop {
             match first() {

@@ -94,7 +94,7 @@ fn prepare_one(
         additions.written = Some(written);
     }
     let mut companion = companion.clone();
-    let image_health = if companion.probe.is_none() { image.health().cloned() } else { None };
+    let image_health = if companion.probe.is_none() { image.health()?.cloned() } else { None };
     companion.probe = companion.probe.or_else(|| image_health.as_ref().map(|it| it.command.clone()));
     let probe = companion.probe.clone().unwrap_or_default();
     let plan = sandbox::plan_companion(&spec, &probe, &own, context.caller, context.host, &additions)?;

@@ -14,7 +14,7 @@ use super::wait::readable;
 use crate::error::Error;
 use crate::locality::Locality;
 use crate::report::Report;
-use crate::sidecar_messages;
+use crate::sidecar_messages::{self, LONGEST_END, await_summary, is_too_late, panicked};
 use crate::taken_image::TakenImage;
 
 /// How long a sandbox may take to begin its command; an engine, with its wait for a slot and the containers.
@@ -67,7 +67,7 @@ pub(super) struct Running {
 }
 
 impl Companions {
-    /// Returns a way to each companion, for another sidecar.
+    /// Returns a way to each companion that has not ended, for another sidecar.
     ///
     /// # Errors
     /// When one of them is gone.
@@ -80,18 +80,18 @@ impl Companions {
             let entrance = Entrance::new(line.into_line(), sandbox::ask_for_socket, sandbox::take_socket);
             Ok((it.companion.name.clone(), entrance))
         };
-        self.0.iter().map(way).collect()
+        self.0.iter().filter(|it| !it.ended).map(way).collect()
     }
 
     /// Returns the networks of the companions at an engine, for the sidecar of index `index`: no two sidecars on a network have the
-    /// same, and the command's has the first.
+    /// same, and the command's has the first. Of one that has ended the network is gone.
     pub(crate) fn visits(&self, index: usize) -> Vec<Visit> {
         let visit = |(run, network): &(RunId, RunNetwork)| Visit {
             run: run.clone(),
             network: *network,
             index: index as u32,
         };
-        self.0.iter().filter_map(|it| it.place.as_ref().map(visit)).collect()
+        self.0.iter().filter(|it| !it.ended).filter_map(|it| it.place.as_ref().map(visit)).collect()
     }
 
     /// Returns the descriptors that become readable when a companion says something, or ends.
@@ -106,10 +106,7 @@ impl Companions {
         for it in &mut self.0 {
             it.output.read();
             it.take_notices(report);
-            if let Some(how) = it.end_if_any() {
-                let told = format!("companion `{}` has ended: {how}{}", it.companion.name, it.output.told());
-                report(Report::Notice(&told));
-            }
+            it.hear_end(report);
         }
     }
 }
@@ -120,6 +117,14 @@ impl Running {
             name: self.companion.name.to_string(),
             why: format!("{why}{}", self.output.told()),
             remedy: None,
+        }
+    }
+
+    /// Reports its end, once after that.
+    pub(super) fn hear_end(&mut self, report: &mut dyn FnMut(Report<'_>)) {
+        if let Some(how) = self.end_if_any() {
+            let told = format!("companion `{}` has ended: {how}{}", self.companion.name, self.output.told());
+            report(Report::Notice(&told));
         }
     }
 
@@ -155,7 +160,8 @@ impl Running {
     pub(super) fn await_summary(&mut self, report: &mut dyn FnMut(Report<'_>)) {
         if self.summary.is_none() {
             let mut hear = |message| self.heed(message, report);
-            self.summary = sidecar_messages::await_summary(self.notices.as_fd(), &mut hear);
+            let is_given_up = |waited| is_too_late(waited, LONGEST_END, || self.sidecar.is_stopped());
+            self.summary = await_summary(self.notices.as_fd(), is_given_up, &mut hear);
         }
     }
 
@@ -173,6 +179,7 @@ impl Running {
                 let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
                 report(Report::Notice(&told));
             }
+            SidecarMessage::Panicked(what) => report(Report::Notice(&panicked(&what))),
             SidecarMessage::Summary(_) => {}
         }
     }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egress::NameRange;
@@ -213,7 +214,7 @@ fn unpack(message: Bootstrap) -> Result<(SidecarConfig, ChannelEnds), Error> {
         bundle: None,
         other_bundle: Some(memory_file(message.bundle.as_bytes())?),
         names: NameRange::after(network.sidecar(), network.names()),
-        audit: inside.records.into(),
+        audit: Arc::new(inside.records.into()),
         audit_path: None,
         key: message.key,
         link: inside.link,

@@ -15,7 +15,7 @@ use policy::Inbound;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Identity, Sidecar};
+use sandbox::{Identity, Inherited, Sidecar};
 
 use crate::error::{Error, plumbing};
 
@@ -48,9 +48,8 @@ impl PortsHere {
     /// Starts the port forwarder, as a copy of this process.
     pub(super) fn start(&self, identity: Identity) -> Result<PortForwarder, Error> {
         let (line, theirs) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-        let mut keep = vec![theirs.as_fd()];
-        keep.extend(self.descriptors());
-        let process = sandbox::start_sidecar(&keep, || i32::from(self.live(&theirs, identity).is_err()))?;
+        let live = |Inside { line, ports }: Inside<'_>| i32::from(ports.live(&line, identity).is_err());
+        let process = sandbox::start_sidecar(Inside { line: theirs, ports: self }, live)?;
         Ok(PortForwarder { line, _process: process })
     }
 
@@ -65,6 +64,18 @@ impl PortsHere {
         let stop = line.try_clone().map_err(plumbing("watch the sidecar's stand-in"))?;
         egress::forward_ports(ports, place, self.secret.clone(), stop)?;
         Ok(())
+    }
+}
+
+/// What the port forwarder takes over.
+struct Inside<'a> {
+    line: OwnedFd,
+    ports: &'a PortsHere,
+}
+
+impl Inherited for Inside<'_> {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        std::iter::once(self.line.as_fd()).chain(self.ports.descriptors()).collect()
     }
 }
 

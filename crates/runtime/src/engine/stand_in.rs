@@ -15,7 +15,7 @@ use egress::{Entrance, Files};
 use policy::{Hostname, Layers, ProviderId};
 use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Channel, Frames, RunNetwork, Sidecar, Writes, frame, wait_for};
+use sandbox::{Channel, Frames, Inherited, RunNetwork, Sidecar, Writes, frame, wait_for};
 use zeroize::Zeroizing;
 
 use super::bootstrap::Bootstrap;
@@ -43,11 +43,17 @@ pub(crate) struct StandInConfig {
 
 /// Starts the stand-in of a run's sidecar. It waits for its line.
 pub(crate) fn start_stand_in(given: &StandInConfig) -> Result<Sidecar, sandbox::Error> {
-    let config = &given.config;
-    let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
-    keep.extend(config.credentials.descriptors());
-    keep.extend(given.ports_here.iter().flat_map(PortsHere::descriptors));
-    sandbox::start_sidecar(&keep, || sidecar::ended(live(given), config.notices.as_fd()))
+    sandbox::start_sidecar(given, |given| sidecar::ended(|| live(given), given.config.notices.as_fd()))
+}
+
+impl Inherited for StandInConfig {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let config = &self.config;
+        let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
+        keep.extend(config.credentials.descriptors());
+        keep.extend(self.ports_here.iter().flat_map(PortsHere::descriptors));
+        keep
+    }
 }
 
 fn live(given: &StandInConfig) -> Result<(), Error> {
@@ -264,7 +270,7 @@ impl StandIn<'_> {
 
 /// Appends records to the audit. The error names the file.
 fn record(config: &SidecarConfig, lines: &[u8]) -> io::Result<()> {
-    (&config.audit).write_all(lines).map_err(|source| match &config.audit_path {
+    (&*config.audit).write_all(lines).map_err(|source| match &config.audit_path {
         Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
         None => source,
     })
@@ -318,7 +324,7 @@ mod tests {
             bundle: None,
             other_bundle: None,
             names: egress::NameRange::default(),
-            audit: tempfile::tempfile().unwrap(),
+            audit: tempfile::tempfile().unwrap().into(),
             audit_path: None,
             key: Secret::new(Vec::new()),
             link,

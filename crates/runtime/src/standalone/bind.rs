@@ -37,7 +37,10 @@ pub(super) fn bind(sidecar: &Standalone) -> Result<Bound, Error> {
         listeners.gateway = Some(gateway);
     }
     if let Some(path) = &sidecar.gateway_socket {
-        listeners.gateway_socket = Some(patiently(began, || egress::bind_socket(path))?);
+        let socket = patiently(began, || egress::bind_socket(path))?;
+        sandbox::refuse_descriptors(&socket)
+            .map_err(plumbing("refuse descriptors at the gateway's socket"))?;
+        listeners.gateway_socket = Some(socket);
         socket_name = Some(SocketName::of(path).map_err(plumbing("tell where a socket is bound"))?);
     }
     if let Some(address) = sidecar.dns {

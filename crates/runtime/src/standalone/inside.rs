@@ -10,11 +10,12 @@ use egress::{
     RunToken, Stop,
 };
 use rustix::net::{SendFlags, Shutdown};
+use sandbox::Inherited;
 
 use super::outlet::{self, Outlet};
 use super::{AuditFile, READY, Standalone, unwritten};
 use crate::error::{Error, plumbing};
-use crate::gate::{base_options, duplicate_audit, open_gate};
+use crate::gate::{base_options, open_gate, signed_audit};
 use crate::sidecar::SidecarCredentials;
 
 /// What the serving process inherits.
@@ -38,7 +39,8 @@ pub(super) struct PlatformRoute {
     pub(super) configure_once: Option<Secret>,
 }
 
-/// The files it writes before it serves.
+/// The files it writes before it serves. It holds none of them after that.
+#[derive(Default)]
 pub(super) struct Outlets {
     /// The file for the placeholders, and its content.
     pub(super) environment: Option<(Outlet, String)>,
@@ -46,8 +48,8 @@ pub(super) struct Outlets {
     pub(super) authority: Option<Outlet>,
 }
 
-impl Inside {
-    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+impl Inherited for Inside {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } =
             &self.listeners;
         let mut all: Vec<BorrowedFd<'_>> = [transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp]
@@ -63,10 +65,14 @@ impl Inside {
         all.extend(self.sidecar.audit.as_ref().map(|audit| audit.file.as_fd()));
         all
     }
+}
 
+impl Inside {
     /// Serves, and returns the exit status.
-    pub(super) fn live(&self) -> i32 {
-        match self.serve() {
+    pub(super) fn live(mut self) -> i32 {
+        egress::tell_panics(self.notices.as_fd());
+        let outlets = std::mem::take(&mut self.outlets);
+        match self.serve(outlets) {
             Ok(()) => 0,
             Err(error) => {
                 egress::send_failure(self.link.as_fd(), &error.to_string(), error.remedy().as_deref());
@@ -75,16 +81,16 @@ impl Inside {
         }
     }
 
-    fn serve(&self) -> Result<(), Error> {
+    fn serve(&self, outlets: Outlets) -> Result<(), Error> {
         let Standalone { policy, spending, run, audit, .. } = &self.sidecar;
         let files = Files::open(self.bundle.as_deref())?;
-        let opened = audit.as_ref().map(|audit| duplicate_audit(&audit.file, &audit.key)).transpose()?;
+        let opened = audit.as_ref().map(|audit| signed_audit(&audit.file, &audit.key)).transpose()?;
         let credential_config = self.credential_config().map_err(plumbing("reach the platform"))?;
         let listeners = self.listeners.try_clone().map_err(plumbing("use the sockets"))?;
         let own = self.own_addresses().map_err(plumbing("tell where a socket is bound"))?;
         let notices = self.notices.try_clone().map_err(plumbing("open the notices"))?;
         let stop = self.stop()?;
-        let authority = self.write()?;
+        let authority = outlets.write()?;
         sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
         let options = GateOptions {
             audit: opened,
@@ -138,10 +144,12 @@ impl Inside {
         let link = self.link.try_clone().map_err(plumbing("watch for the end"))?;
         Ok(Stop::after_what_is_under_way(link, drain))
     }
+}
 
+impl Outlets {
     /// Makes the authority, and writes the files that others are to be given.
-    fn write(&self) -> Result<Option<RunAuthority>, Error> {
-        let Outlets { environment, authority: certificate } = &self.outlets;
+    fn write(self) -> Result<Option<RunAuthority>, Error> {
+        let Outlets { environment, authority: certificate } = &self;
         let authority = certificate.as_ref().map(|_| RunAuthority::make()).transpose();
         let authority = authority.map_err(GateError::Authority)?;
         let environment = environment.iter().map(|(outlet, lines)| (outlet, lines.as_str()));

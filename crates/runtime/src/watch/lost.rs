@@ -27,7 +27,8 @@ impl Watch<'_> {
         match state.started {
             true => Error::SandboxLost,
             false => {
-                let failure = Failure::new("start", "the sandbox ended before the command began");
+                let failure =
+                    Failure::new("start", "the sandbox ended before it told that the command had begun");
                 sandbox::Error::Step(failure).into()
             }
         }

@@ -1,5 +1,7 @@
-//! Who may read and write a file beside its owner: its group and its access control list, acl(5).
+//! What a file keeps when another takes its place: who may read and write it beside its owner, which is its group and its access control
+//! list, acl(5); and what programs of the user noted on it, xattr(7).
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
@@ -7,7 +9,7 @@ use rustix::fs::{Gid, XattrFlags};
 use rustix::io::Errno;
 
 /// The attribute of an access control list.
-const ACL: &std::ffi::CStr = c"system.posix_acl_access";
+const ACL: &CStr = c"system.posix_acl_access";
 /// The longest that is copied: the most that the kernel takes.
 const LONGEST: usize = 64 << 10;
 
@@ -25,4 +27,18 @@ pub(super) fn keep(old: &File, new: &File) -> bool {
         Err(_) => false,
     };
     has_group && has_list
+}
+
+/// Gives `new` the attributes that programs of the user set on `old`, as far as its file system takes them: not those of an overlay.
+pub(super) fn keep_attributes(old: &File, new: &File) {
+    let (mut names, mut value) = (vec![0; LONGEST], vec![0; LONGEST]);
+    let listed = rustix::fs::flistxattr(old, &mut names[..]).unwrap_or_default();
+    let of_user = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    for name in names[..listed].split_inclusive(|octet| *octet == 0).filter(of_user) {
+        if let Ok(name) = CStr::from_bytes_with_nul(name)
+            && let Ok(length) = rustix::fs::fgetxattr(old, name, &mut value[..])
+        {
+            let _ = rustix::fs::fsetxattr(new, name, &value[..length], XattrFlags::empty());
+        }
+    }
 }

@@ -1,19 +1,20 @@
 //! Applies changes to the workspace: checks them as a whole, then applies them file by file, each atomically.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::ops::Bound;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
 
-use super::side::{file_name, open_file, open_parent, stat};
+use super::change::{Change, What};
+use super::possible::leave_impossible;
+use super::side::{file_name, open, open_file, open_parent, stat};
 use super::since::Linked;
 use super::staged::{self, StagedFile};
-use super::walk::{Change, What};
 use super::{Changes, LeftOut, access, mode};
 use crate::open_file::{is_empty, is_own};
 use crate::source;
@@ -27,6 +28,8 @@ pub struct Applied {
     pub left_out: Vec<LeftOut>,
 }
 
+/// The most octets that are copied before an end can be asked for.
+const AT_ONCE: u64 = 8 << 20;
 const FILE: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 
@@ -34,47 +37,69 @@ impl Changes {
     /// Returns the conflicts of the changes at or below the named paths; of all changes if no path is named.
     #[must_use]
     pub fn conflicts(&self, only: &[PathBuf]) -> Vec<&Change> {
-        self.list.iter().filter(|change| change.conflict.is_some() && chosen(change, only)).collect()
+        self.list.iter().filter(|change| change.conflict.is_some() && change.is_chosen(only)).collect()
     }
 
     /// Applies the changes at or below the named paths; all changes if no path is named. Applies a path that this machine would execute or
-    /// trust only if that path itself is named.
+    /// trust only if it is named, or such a folder around it is. Asks `is_ended` again and again whether to end early.
     ///
     /// # Errors
-    /// When a change cannot be written. Those applied before stay applied, and are no changes any more.
-    pub fn apply(&self, only: &[PathBuf]) -> Result<Applied, (PathBuf, io::Error)> {
+    /// When a change cannot be written, or it was asked to end, which is `Interrupted`. Those applied before stay applied, and are no
+    /// changes any more.
+    pub fn apply(
+        &self,
+        only: &[PathBuf],
+        is_ended: &dyn Fn() -> bool,
+    ) -> Result<Applied, (PathBuf, io::Error)> {
         let mut applied = Applied { left_out: self.left_out.clone(), ..Applied::default() };
         let mut order: Vec<&Change> = Vec::new();
-        for change in self.list.iter().filter(|change| chosen(change, only)) {
-            if change.protected && !only.contains(&change.path) {
+        for change in self.list.iter().filter(|change| change.is_chosen(only)) {
+            if change.is_withheld(only) {
                 let why = "this machine would execute or trust it; `--path PATH` takes it over by its name";
                 applied.left_out.push(LeftOut { path: change.path.clone(), why });
             } else {
                 order.push(change);
             }
         }
-        applied.left_out.extend(leave_folders(&mut order, &applied.left_out));
-        // Removals first, deepest paths first; then additions, topmost paths first.
-        let gone = order.iter().rev().filter(|change| matches!(change.what, What::Gone { .. }));
-        let other = order.iter().filter(|change| !matches!(change.what, What::Gone { .. }));
-        for change in gone.chain(other) {
-            self.take(change).map_err(|error| (change.path.clone(), error))?;
+        leave_impossible(&mut order, &mut applied.left_out, self.below.as_fd());
+        let order = in_order(order);
+        self.resume(&order);
+        let done = order.into_iter().try_for_each(|change| {
+            self.take(change, is_ended).map_err(|error| (change.path.clone(), error))?;
             applied.done.push(change.path.clone());
-        }
-        Ok(applied)
+            Ok(())
+        });
+        self.since.end();
+        done.map(|()| applied)
     }
 
-    fn take(&self, change: &Change) -> io::Result<()> {
+    /// Goes on where an apply was killed, and removes the staged file that it left.
+    fn resume(&self, order: &[&Change]) {
+        let around: BTreeSet<&Path> = order.iter().flat_map(|change| change.path.ancestors()).collect();
+        for path in around {
+            if let Ok(directory) = open(self.below.as_fd(), path, OFlags::PATH | OFlags::DIRECTORY) {
+                self.since.resume_in(&directory);
+                if let Some(left) = self.since.last_staged() {
+                    staged::remove(&directory, &self.since, left);
+                }
+            }
+        }
+    }
+
+    fn take(&self, change: &Change, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
+        if is_ended() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let path = &change.path;
         match change.what {
             What::Gone { mode } => self.remove(path, mode),
             What::Made { mode } if kind(mode) == DIRECTORY => self.make_directory(path, mode),
-            What::Made { mode } => self.replace(path, mode, None),
-            What::Changed { from, to } => self.replace(path, to, Some(from)),
+            What::Made { mode } => self.replace(path, mode, None, is_ended),
+            What::Changed { from, to } => self.replace(path, to, Some(from), is_ended),
         }
     }
 
-    /// Returns the file at a path if it has several names. Refuses one that changed since it was read.
+    /// Returns the file at a path, which is to be taken away there, if it has several names. Refuses one that changed since it was read.
     fn refuse_changed(&self, parent: &OwnedFd, path: &Path) -> io::Result<Option<Linked>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let there = match rustix::fs::openat(parent, file_name(path), flags, Mode::empty()) {
@@ -89,18 +114,18 @@ impl Changes {
         if self.since.is_past(&now) {
             return Err(io::Error::other("it was changed in the workspace meanwhile"));
         }
-        Ok((now.st_nlink > 1).then_some(Linked { file: there, before: now }))
+        let linked = (now.st_nlink > 1).then_some(Linked { file: there, before: now });
+        linked.iter().for_each(|linked| self.since.begin_with(linked));
+        Ok(linked)
     }
 
     fn remove(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = open_parent(self.below.as_fd(), path)?;
-        let before = rustix::fs::fstat(&parent)?;
         let flags = if kind(mode) == DIRECTORY { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let linked = if kind(mode) == DIRECTORY { None } else { self.refuse_changed(&parent, path)? };
-        match rustix::fs::unlinkat(&parent, file_name(path), flags) {
+        match self.since.change_in(&parent, || rustix::fs::unlinkat(&parent, file_name(path), flags)) {
             Ok(()) => {
                 linked.into_iter().for_each(|linked| self.since.note_own(linked));
-                self.since.note_own_in(&parent, &before);
                 Ok(())
             }
             // A directory stays if something in it was left out, or was made meanwhile.
@@ -111,66 +136,73 @@ impl Changes {
 
     fn make_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = self.parent(path)?;
-        let before = rustix::fs::fstat(&parent)?;
-        match rustix::fs::mkdirat(&parent, file_name(path), mode::of_new_directory(mode)) {
+        let make = || rustix::fs::mkdirat(&parent, file_name(path), mode::of_new_directory(mode));
+        match self.since.change_in(&parent, make) {
             Ok(()) => {}
-            Err(Errno::EXIST) => return Ok(()),
+            Err(Errno::EXIST) if is_directory(&parent, file_name(path))? => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(&parent, file_name(path), flags, Mode::empty())?;
         // Another process may have put its own there meanwhile, whose owner must not change.
-        if !is_own(&made)? || !is_empty(&made) {
+        if !is_own(&made)? || !is_empty(&made)? {
             return Err(staged::replaced());
         }
         self.give(&made)?;
-        self.since.note_made(&made);
-        self.since.note_own_in(&parent, &before);
+        self.since.note_made(&rustix::fs::fstat(&made)?);
         Ok(())
     }
 
     /// Writes the new file or link beside its place, and renames it. A file that replaces another gets that one's mode, group and ACL.
-    fn replace(&self, path: &Path, mode: u32, from: Option<u32>) -> io::Result<()> {
+    fn replace(
+        &self,
+        path: &Path,
+        mode: u32,
+        from: Option<u32>,
+        is_ended: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
         let parent = self.parent(path)?;
-        let before = rustix::fs::fstat(&parent)?;
         let beside = if kind(mode) == FILE {
-            self.copy(path, mode, from, &parent)?
+            self.copy(path, mode, from, &parent, is_ended)?
         } else {
             self.copy_link(path, &parent)?
         };
         let linked = self.refuse_changed(&parent, path)?;
         beside.place(file_name(path))?;
         linked.into_iter().for_each(|linked| self.since.note_own(linked));
-        self.since.note_own_in(&parent, &before);
         Ok(())
     }
 
     fn copy<'a>(
-        &self,
+        &'a self,
         path: &Path,
         mode: u32,
         from: Option<u32>,
         parent: &'a OwnedFd,
+        is_ended: &dyn Fn() -> bool,
     ) -> io::Result<StagedFile<'a>> {
         let content = self.read_above(path)?;
         // The umask applies to a new file. A replaced file keeps the mode that its owner gave it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
-        let (beside, to) = StagedFile::file(parent, at_first)?;
-        copy_content(&content, &to)?;
-        self.give(&to)?;
+        let beside = StagedFile::file(parent, at_first, &self.since)?;
+        let to = beside.made();
+        copy_content(&content, to, is_ended)?;
+        self.give(to)?;
         if let Some(from) = from {
             let mode = mode::of_changed(from, mode);
-            let keeps_group = access::keep(&open_file(self.below.as_fd(), path)?, &to);
-            rustix::fs::fchmod(&to, if keeps_group { mode } else { mode - Mode::RWXG })?;
+            let old = open_file(self.below.as_fd(), path)?;
+            access::keep_attributes(&old, to);
+            let keeps_group = access::keep(&old, to);
+            rustix::fs::fchmod(to, if keeps_group { mode } else { mode - Mode::RWXG })?;
         }
         to.sync_all()?;
         Ok(beside)
     }
 
-    fn copy_link<'a>(&self, path: &Path, parent: &'a OwnedFd) -> io::Result<StagedFile<'a>> {
+    fn copy_link<'a>(&'a self, path: &Path, parent: &'a OwnedFd) -> io::Result<StagedFile<'a>> {
         let above = open_parent(self.above.as_fd(), path)?;
         let target = rustix::fs::readlinkat(&above, file_name(path), Vec::new())?;
-        let beside = StagedFile::link(parent, &target)?;
+        let beside = StagedFile::link(parent, &target, &self.since)?;
         if let Some((uid, gid)) = self.owner()? {
             rustix::fs::chownat(beside.made(), "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
         }
@@ -207,11 +239,18 @@ impl Changes {
     }
 }
 
+fn is_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
+    Ok(kind(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) == DIRECTORY)
+}
+
 /// Copies a file's content and keeps its holes: otherwise a sparse file of a few octets could fill the disk.
-fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
+fn copy_content(mut from: &File, mut to: &File, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;
     while at < length {
+        if is_ended() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         at = match rustix::fs::seek(from, Offset::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break, // only a hole is left
@@ -220,7 +259,7 @@ fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
         let end = rustix::fs::seek(from, Offset::Hole(at))?;
         from.seek(SeekFrom::Start(at))?;
         to.seek(SeekFrom::Start(at))?;
-        let copied = io::copy(&mut from.take(end - at), &mut to)?;
+        let copied = io::copy(&mut from.take((end - at).min(AT_ONCE)), &mut to)?;
         if copied == 0 {
             break; // the file was truncated meanwhile
         }
@@ -229,32 +268,17 @@ fn copy_content(mut from: &File, mut to: &File) -> io::Result<()> {
     to.set_len(length)
 }
 
-/// Takes out of the order what is to stand where a folder is that stays, because something below it is left out; and the removals below
-/// it, which belong to that.
-fn leave_folders(order: &mut Vec<&Change>, left_out: &[LeftOut]) -> Vec<LeftOut> {
-    let left: BTreeSet<&Path> = left_out.iter().map(|it| it.path.as_path()).collect();
-    let has_left_below = |path: &Path| {
-        left.range::<Path, _>((Bound::Excluded(path), Bound::Unbounded))
-            .next()
-            .is_some_and(|it| it.starts_with(path))
-    };
-    let instead = |change: &&&Change| matches!(change.what, What::Made { mode } if kind(mode) != DIRECTORY);
-    let stay: BTreeSet<&Path> = order
-        .iter()
-        .filter(instead)
-        .map(|it| it.path.as_path())
-        .filter(|path| has_left_below(path))
-        .collect();
-    let is_of_one = |change: &&Change| change.path.ancestors().any(|path| stay.contains(path));
-    let why = "the folder there stays, with something in it that is left out";
-    order
-        .extract_if(.., |change| is_of_one(change))
-        .map(|it| LeftOut { path: it.path.clone(), why })
-        .collect()
-}
-
-fn chosen(change: &Change, only: &[PathBuf]) -> bool {
-    only.is_empty() || only.iter().any(|path| change.path.starts_with(path))
+/// Puts changes in the order in which they are applied: what stands in the place of something new goes first, deepest paths first; then
+/// additions, topmost paths first; then all other removals. So nothing that was moved is gone before it is in its new place.
+fn in_order(changes: Vec<&Change>) -> Vec<&Change> {
+    let (gone, other): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|change| matches!(change.what, What::Gone { .. }));
+    let new: BTreeSet<&Path> = other.iter().map(|change| change.path.as_path()).collect();
+    let (in_the_way, rest): (Vec<_>, Vec<_>) = gone
+        .into_iter()
+        .rev()
+        .partition(|change: &&Change| change.path.ancestors().any(|path| new.contains(path)));
+    in_the_way.into_iter().chain(other).chain(rest).collect()
 }
 
 fn kind(mode: u32) -> u32 {
@@ -267,6 +291,7 @@ mod tests {
 
     use super::*;
     use crate::changes::kept::Kept;
+    use crate::changes::since::{Staged, id};
 
     fn write(path: &Path, content: &str, mode: u32) {
         std::fs::write(path, content).unwrap();
@@ -296,7 +321,7 @@ mod tests {
         std::fs::set_permissions(kept.written("folder"), std::fs::Permissions::from_mode(0o777)).unwrap();
         let changes = kept.changes();
         assert!(!changes.list.iter().any(|change| change.path == Path::new("same")), "{:?}", changes.list);
-        assert!(changes.apply(&[]).unwrap().left_out.is_empty());
+        assert!(changes.apply(&[], &|| false).unwrap().left_out.is_empty());
         let probe = kept.path().join("probe");
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o777).open(&probe).unwrap();
         let masked = |mode| mode & mode_of(&probe);
@@ -333,12 +358,12 @@ mod tests {
         let read = || Changes::read(&directory, &workspace).unwrap();
         // Whether applied together or one by one, the file's other name is no conflict.
         assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
-        read().apply(&["x".into(), "a".into(), "y".into()]).unwrap();
-        read().apply(&["m".into()]).unwrap();
+        read().apply(&["x".into(), "a".into(), "y".into()], &|| false).unwrap();
+        read().apply(&["m".into()], &|| false).unwrap();
         std::fs::write(kept.workspace("p"), "theirs").unwrap();
         let conflicts: Vec<_> = read().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
         assert_eq!(conflicts, [PathBuf::from("o"), PathBuf::from("p")]);
-        read().apply(&["n".into(), "b".into()]).unwrap();
+        read().apply(&["n".into(), "b".into()], &|| false).unwrap();
         for name in ["x", "y", "m", "n"] {
             assert_eq!(std::fs::read_to_string(kept.workspace(name)).unwrap(), "new", "{name}");
         }
@@ -374,7 +399,7 @@ mod tests {
         copied_up(&kept.written("new/renamed"));
         let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
         for name in ["d/plain", "new/plain"] {
-            read().apply(&[name.into()]).unwrap();
+            read().apply(&[name.into()], &|| false).unwrap();
         }
         assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
         // Somebody else's change is one.
@@ -382,6 +407,71 @@ mod tests {
         write(&kept.workspace("d/theirs"), "theirs", 0o644);
         let conflicts: Vec<_> = read().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
         assert_eq!(conflicts, [PathBuf::from("d/renamed")]);
+    }
+
+    #[test]
+    fn what_the_run_moved_is_no_conflict_whatever_else_changed_there() {
+        let kept = Kept::new();
+        for path in ["from/one", "from/two", "from/edited", "to/known", "to/twin"] {
+            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
+            write(&kept.workspace(path), path, 0o644);
+        }
+        begin_now(&kept);
+        std::fs::create_dir(kept.written("to")).unwrap();
+        std::fs::create_dir(kept.written("from")).unwrap();
+        made_anew(&kept.written("from"));
+        // As overlayfs copies a file up, which the run moves then.
+        for (from, to) in [
+            ("from/one", "to/moved"),
+            ("from/two", "to/changed"),
+            ("from/two", "to/executable"),
+            ("from/edited", "to/edited"),
+            ("to/known", "to/known"),
+        ] {
+            std::fs::copy(kept.workspace(from), kept.written(to)).unwrap();
+            let time = std::fs::metadata(kept.workspace(from)).unwrap().modified().unwrap();
+            let file = std::fs::File::options().write(true).open(kept.written(to)).unwrap();
+            match to {
+                "to/changed" => file.write_all_at(b"FROM", 0).unwrap(),
+                "to/executable" => file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap(),
+                "to/edited" => file.write_all_at(b"and more", 10).unwrap(),
+                _ => {}
+            }
+            if to != "to/edited" {
+                file.set_modified(time).unwrap();
+            }
+            copied_up(&kept.written(to));
+        }
+        std::fs::hard_link(kept.written("to/known"), kept.written("to/linked")).unwrap();
+        // Moved from a path from which another was moved as well: only one of them was.
+        std::fs::copy(kept.written("to/executable"), kept.written("to/removed")).unwrap();
+        let time = std::fs::metadata(kept.workspace("from/two")).unwrap().modified().unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(kept.written("to/removed"))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+        copied_up(&kept.written("to/removed"));
+        assert!(conflicts(&kept).is_empty());
+        write(&kept.workspace("to/theirs"), "theirs", 0o644);
+        assert_eq!(conflicts(&kept), ["to/changed", "to/edited", "to/removed"]);
+        std::fs::remove_file(kept.workspace("to/known")).unwrap();
+        assert!(conflicts(&kept).contains(&"to/linked".to_owned()), "{:?}", conflicts(&kept));
+    }
+
+    #[test]
+    fn a_folder_that_the_run_only_touched_does_not_come_back() {
+        let kept = Kept::new();
+        for folder in ["touched/in it", "filled", "new"] {
+            std::fs::create_dir_all(kept.written(folder)).unwrap();
+        }
+        for folder in ["touched", "touched/in it", "filled"] {
+            copied_up(&kept.written(folder));
+        }
+        write(&kept.written("filled/file"), "it", 0o644);
+        let made: Vec<_> = kept.changes().list.into_iter().map(|it| it.path).collect();
+        assert_eq!(made, ["filled", "filled/file", "new"].map(PathBuf::from));
     }
 
     #[test]
@@ -396,6 +486,167 @@ mod tests {
         copied_up(&kept.written("gone"));
         let conflicts: Vec<_> = kept.changes().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
         assert_eq!(conflicts, [PathBuf::from("gone/x")]);
+    }
+
+    #[test]
+    fn an_apply_that_was_killed_anywhere_is_finished_by_the_next() {
+        for killed_at in 0.. {
+            let kept = Kept::new();
+            for path in ["sub/old name", "dist/old", "dist/deep/old", "gone/deep/x", "gone/y", "linked/one"] {
+                std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
+                write(&kept.workspace(path), path, 0o644);
+            }
+            std::fs::hard_link(kept.workspace("linked/one"), kept.workspace("linked/other")).unwrap();
+            begin_now(&kept);
+            for (path, is_copied_up) in [
+                ("dist/new", false),
+                ("gone/z", false),
+                ("linked/one", true),
+                ("linked/other", true),
+                ("made/deep/it", false),
+                ("sub/edited", true),
+                ("sub/new name", true),
+            ] {
+                std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
+                write(&kept.written(path), "the run's", 0o644);
+                if is_copied_up {
+                    copied_up(&kept.written(path));
+                }
+            }
+            for folder in ["dist", "gone", "made"] {
+                made_anew(&kept.written(folder));
+            }
+            let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+            assert!(conflicts(&kept).is_empty(), "{killed_at}");
+            let asked = std::cell::Cell::new(0);
+            let changes = read();
+            let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                changes.apply(&[], &|| {
+                    asked.set(asked.get() + 1);
+                    if asked.get() > killed_at { std::panic::resume_unwind(Box::new(())) } else { false }
+                })
+            }));
+            // A killed process leaves its staged file, which it has noted.
+            let staged = ".lockgate-apply-0123456789abcdef";
+            if !kept.workspace("sub/new name").exists() {
+                let sub = File::open(kept.workspace("sub")).unwrap().into();
+                let make = || write(&kept.workspace("sub").join(staged), "half", 0o644);
+                changes.since.change_in(&sub, make);
+                let number = id(&rustix::fs::stat(kept.workspace("sub").join(staged)).unwrap());
+                changes.since.note_staged(&Staged { name: staged.into(), number });
+            }
+            for theirs in [staged, ".lockgate-apply-fedcba9876543210"] {
+                write(&kept.workspace("linked").join(theirs), "theirs", 0o644);
+            }
+            assert!(conflicts(&kept).is_empty(), "{killed_at}: {:?}", conflicts(&kept));
+            read().apply(&[], &|| false).unwrap();
+            assert!(read().list.is_empty(), "{killed_at}: {:?}", read().list);
+            assert!(!kept.workspace("sub").join(staged).exists(), "{killed_at}");
+            assert_eq!(std::fs::read_dir(kept.workspace("linked")).unwrap().count(), 4, "{killed_at}");
+            if killed.is_ok() {
+                assert!(killed_at > 7, "it was asked too seldom");
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_ended_early_is_applied_by_the_next() {
+        let kept = Kept::new();
+        std::fs::create_dir(kept.workspace("sub")).unwrap();
+        begin_now(&kept);
+        std::fs::create_dir(kept.written("sub")).unwrap();
+        // The second one was moved and written in, so that the time of its folder tells whose it is.
+        for name in ["first", "moved"] {
+            write(&kept.written(&format!("sub/{name}")), "the run's", 0o644);
+        }
+        copied_up(&kept.written("sub/moved"));
+        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let once_it_is_staged = || asked.replace(asked.get() + 1) == 1;
+        let (path, error) = read().apply(&[], &once_it_is_staged).unwrap_err();
+        assert!(path == Path::new("sub/first") && error.kind() == io::ErrorKind::Interrupted, "{error}");
+        assert_eq!(std::fs::read_dir(kept.workspace("sub")).unwrap().count(), 0);
+        assert!(conflicts(&kept).is_empty(), "{:?}", conflicts(&kept));
+        assert_eq!(read().apply(&[], &|| false).unwrap().done.len(), 2);
+    }
+
+    #[test]
+    fn what_somebody_does_while_it_goes_on_is_a_conflict() {
+        for theirs_at in [1, 2, 3] {
+            let kept = Kept::new();
+            std::fs::create_dir(kept.workspace("sub")).unwrap();
+            std::fs::create_dir(kept.workspace("zoo")).unwrap();
+            begin_now(&kept);
+            for path in ["sub/made", "sub/moved", "zoo/made"] {
+                std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
+                write(&kept.written(path), "the run's", 0o644);
+            }
+            copied_up(&kept.written("sub/moved"));
+            let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+            let asked = std::cell::Cell::new(0);
+            // Before the first is begun, as it is beside its place, and after the last of the folder.
+            let is_ended = || {
+                asked.set(asked.get() + 1);
+                if asked.get() == theirs_at {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    write(&kept.workspace("sub/theirs"), "theirs", 0o644);
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                false
+            };
+            changes.apply(&["sub/made".into(), "zoo/made".into()], &is_ended).unwrap();
+            assert!(asked.get() > theirs_at, "it was asked too seldom");
+            assert_eq!(conflicts(&kept), ["sub/moved"], "{theirs_at}");
+        }
+    }
+
+    #[test]
+    fn an_apply_elsewhere_does_not_end_one_that_was_killed() {
+        let kept = Kept::new();
+        for folder in ["sub", "other"] {
+            std::fs::create_dir(kept.workspace(folder)).unwrap();
+        }
+        begin_now(&kept);
+        for path in ["sub/made", "sub/moved", "other/made"] {
+            std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
+            write(&kept.written(path), "the run's", 0o644);
+        }
+        copied_up(&kept.written("sub/moved"));
+        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            read().apply(&["sub/made".into(), "sub/moved".into()], &|| {
+                if asked.replace(asked.get() + 1) > 1 {
+                    std::panic::resume_unwind(Box::new(()))
+                } else {
+                    false
+                }
+            })
+        }));
+        assert!(killed.is_err() && kept.workspace("sub/made").exists());
+        read().apply(&["other".into()], &|| false).unwrap();
+        assert!(conflicts(&kept).is_empty(), "{:?}", conflicts(&kept));
+        assert_eq!(read().apply(&[], &|| false).unwrap().done, [PathBuf::from("sub/moved")]);
+        assert!(read().list.is_empty());
+    }
+
+    #[test]
+    fn what_was_moved_is_not_gone_before_it_is_in_its_new_place() {
+        let change = |path: &str, what| Change { path: path.into(), what, conflict: None, protected: None };
+        let (file, folder) = (FILE | 0o644, DIRECTORY | 0o755);
+        let list = [
+            change("a", What::Gone { mode: file }),
+            change("d", What::Gone { mode: folder }),
+            change("d", What::Made { mode: file }),
+            change("d/in it", What::Gone { mode: file }),
+            change("z", What::Gone { mode: folder }),
+            change("z/in it", What::Gone { mode: file }),
+            change("zz", What::Changed { from: file, to: file }),
+        ];
+        let order: Vec<_> =
+            in_order(list.iter().collect()).iter().map(|it| it.path.to_str().unwrap()).collect();
+        assert_eq!(order, ["d/in it", "d", "d", "zz", "z/in it", "z", "a"]);
     }
 
     /// Returns the paths of the conflicts of what is kept now.
@@ -416,8 +667,7 @@ mod tests {
         // The run has removed these and made the first ones anew, one of which was not there.
         for folder in ["dist", "fresh", "tidy", ".git"] {
             std::fs::create_dir(kept.written(folder)).unwrap();
-            let flags = rustix::fs::XattrFlags::empty();
-            rustix::fs::setxattr(kept.written(folder), c"user.overlay.opaque", b"y", flags).unwrap();
+            made_anew(&kept.written(folder));
         }
         assert!(conflicts(&kept).is_empty());
         std::fs::rename(kept.workspace("library/deep"), kept.workspace("dist/deep")).unwrap();
@@ -431,6 +681,49 @@ mod tests {
         let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
         assert_eq!(changes.conflicts(&["fresh/deep/mine".into()]).len(), 1);
         assert!(changes.conflicts(&["tidy".into()]).is_empty());
+    }
+
+    /// Marks a folder as one that the run made anew.
+    fn made_anew(path: &Path) {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, c"user.overlay.opaque", b"y", flags).unwrap();
+    }
+
+    #[test]
+    fn what_was_in_a_folder_in_one_that_was_made_anew_is_gone() {
+        let kept = Kept::new();
+        for path in ["dist/assets/old", "dist/assets/deep/old", "dist/assets/same", "other/old"] {
+            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
+            write(&kept.workspace(path), "it", 0o644);
+        }
+        std::os::unix::fs::symlink("other", kept.workspace("link")).unwrap();
+        begin_now(&kept);
+        // Overlayfs marks the topmost ones alone.
+        for path in ["dist/assets/new", "dist/assets/same", "link/sub/new"] {
+            std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
+            write(&kept.written(path), "it", 0o644);
+        }
+        made_anew(&kept.written("dist"));
+        made_anew(&kept.written("link"));
+        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
+        let gone = read().list.into_iter().filter(|it| matches!(it.what, What::Gone { .. }));
+        let gone: Vec<_> = gone.map(|it| it.path).collect();
+        assert_eq!(
+            gone,
+            ["dist/assets/deep", "dist/assets/deep/old", "dist/assets/old", "link"].map(PathBuf::from)
+        );
+        assert!(conflicts(&kept).is_empty());
+        write(&kept.workspace("dist/assets/deep/mine"), "mine", 0o644);
+        assert!(conflicts(&kept).contains(&"dist/assets/deep/mine".to_owned()));
+        std::fs::remove_file(kept.workspace("dist/assets/deep/mine")).unwrap();
+        kept.changes().apply(&[], &|| false).unwrap();
+        for (path, there) in
+            [("dist/assets/old", false), ("dist/assets/deep", false), ("dist/assets/same", true)]
+        {
+            assert_eq!(kept.workspace(path).exists(), there, "{path}");
+        }
+        assert!(kept.workspace("link/sub/new").exists() && kept.workspace("other/old").exists());
+        assert!(kept.changes().list.is_empty());
     }
 
     #[test]
@@ -469,9 +762,9 @@ mod tests {
         std::fs::rename(kept.workspace(""), kept.path().join("was")).unwrap();
         std::fs::rename(kept.path().join("other"), kept.workspace("")).unwrap();
         assert_eq!(conflicts(&kept), ["code", "new"]);
-        // What an older version kept does not tell.
+        // A damaged record does not tell which folder it was, nor when.
         std::fs::write(kept.path().join("kept/since"), "").unwrap();
-        assert!(conflicts(&kept).is_empty());
+        assert_eq!(conflicts(&kept), ["code", "new"]);
     }
 
     #[test]
@@ -483,10 +776,21 @@ mod tests {
         for name in ["aa", "sub", "zz"] {
             write(&kept.written(name), "new", 0o644);
         }
-        let applied = kept.changes().apply(&[]).unwrap();
+        let applied = kept.changes().apply(&[], &|| false).unwrap();
         assert_eq!(applied.done, ["aa", "zz"].map(PathBuf::from), "{applied:?}");
         assert!(applied.left_out.iter().any(|it| it.path == Path::new("sub")), "{applied:?}");
         assert_eq!(std::fs::read_to_string(kept.workspace("sub/code")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_folder_does_not_take_the_place_of_a_file_that_somebody_made() {
+        let kept = Kept::new();
+        std::fs::create_dir(kept.written("new")).unwrap();
+        let changes = kept.changes();
+        write(&kept.workspace("new"), "mine", 0o644);
+        let (path, error) = changes.apply(&[], &|| false).unwrap_err();
+        assert!(path == Path::new("new") && error.kind() == io::ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(std::fs::read_to_string(kept.workspace("new")).unwrap(), "mine");
     }
 
     #[test]
@@ -509,7 +813,7 @@ mod tests {
         // Only root gives a file to another group.
         let group =
             std::os::unix::fs::chown(kept.workspace("key"), None, Some(60)).map_or(None, |()| Some(60));
-        kept.changes().apply(&[]).unwrap();
+        kept.changes().apply(&[], &|| false).unwrap();
         let key = std::fs::metadata(kept.workspace("key")).unwrap();
         assert!(group.is_none_or(|group| key.gid() == group) && key.mode() & 0o777 == 0o640, "{key:?}");
         if has_lists {
@@ -517,6 +821,30 @@ mod tests {
             let length = rustix::fs::getxattr(kept.workspace("listed"), ACL, &mut there).unwrap();
             assert_eq!(there[..length], list);
             assert_eq!(mode_of(&kept.workspace("listed")), 0o660);
+        }
+    }
+
+    #[test]
+    fn what_programs_noted_on_a_file_stays() {
+        let kept = Kept::new();
+        write(&kept.workspace("file"), "before", 0o644);
+        write(&kept.written("file"), "after", 0o644);
+        let set = |path: PathBuf, name: &str, value: &[u8]| {
+            rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+        };
+        for name in ["user.note", "user.empty", "user.overlay.origin"] {
+            set(kept.workspace("file"), name, if name == "user.empty" { b"" } else { b"mine" });
+        }
+        set(kept.written("file"), "user.theirs", b"x");
+        kept.changes().apply(&[], &|| false).unwrap();
+        assert_eq!(std::fs::read_to_string(kept.workspace("file")).unwrap(), "after");
+        let mut value = [0; 8];
+        let length = rustix::fs::getxattr(kept.workspace("file"), c"user.note", &mut value).unwrap();
+        assert_eq!(&value[..length], b"mine");
+        assert_eq!(rustix::fs::getxattr(kept.workspace("file"), c"user.empty", &mut value), Ok(0));
+        for name in ["user.theirs", "user.overlay.origin"] {
+            let there = rustix::fs::getxattr(kept.workspace("file"), name, &mut value);
+            assert_eq!(there, Err(Errno::NODATA), "{name}");
         }
     }
 
@@ -530,7 +858,7 @@ mod tests {
         write(&kept.written("plain"), &"words ".repeat(50_000), 0o644);
         write(&kept.written("empty"), "", 0o644);
         std::fs::File::create(kept.written("hole")).unwrap().set_len(1 << 20).unwrap();
-        assert_eq!(kept.changes().apply(&[]).unwrap().done.len(), 4);
+        assert_eq!(kept.changes().apply(&[], &|| false).unwrap().done.len(), 4);
         let copy = std::fs::File::open(kept.workspace("sparse")).unwrap();
         let meta = copy.metadata().unwrap();
         assert!(meta.len() == 1 << 30 && meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
@@ -552,7 +880,7 @@ mod tests {
             write(&kept.written(name), "content", 0o644);
         }
         std::os::unix::fs::symlink("new", kept.written("blocked/link")).unwrap();
-        kept.changes().apply(&[]).unwrap();
+        kept.changes().apply(&[], &|| false).unwrap();
         assert_eq!(std::fs::read_to_string(kept.workspace(".lockgate-apply")).unwrap(), "mine");
         let names = |path: &str| {
             let mut names: Vec<_> = std::fs::read_dir(kept.workspace(path))
@@ -569,7 +897,7 @@ mod tests {
         write(&kept.written("over"), "content", 0o644);
         let changes = kept.changes();
         std::fs::create_dir(kept.workspace("over")).unwrap();
-        assert!(changes.apply(&[]).is_err());
+        assert!(changes.apply(&[], &|| false).is_err());
         assert_eq!(names(""), [".lockgate-apply", "blocked", "new", "over"]);
     }
 }

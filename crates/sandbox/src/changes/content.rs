@@ -2,34 +2,21 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use rustix::fs::{SeekFrom, Stat};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-
-use super::side::open_file;
 
 /// The size of the pieces in which files are compared.
 const BUFFER: usize = 64 << 10;
 
-/// Whether a regular file of both sides, with these statuses, has the same content.
-pub(super) fn is_same_content(
-    above: BorrowedFd<'_>,
-    below: BorrowedFd<'_>,
-    path: &Path,
-    [new, old]: [&Stat; 2],
-) -> io::Result<bool> {
-    if new.st_size != old.st_size {
-        return Ok(false);
-    }
-    let (one, two) = (open_file(above, path)?, open_file(below, path)?);
+/// Whether two regular files of the same size have the same content.
+pub(super) fn is_same_content(one: &File, two: &File) -> io::Result<bool> {
     let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
     let mut at = 0;
     // Skip places at which both have holes, which read as zeros: most of a sparse file may be holes.
-    while let Some(next) = [next_data(&one, at)?, next_data(&two, at)?].into_iter().flatten().min() {
-        let (read, other) = (fill(&one, &mut left, next)?, fill(&two, &mut right, next)?);
+    while let Some(next) = [next_data(one, at)?, next_data(two, at)?].into_iter().flatten().min() {
+        let (read, other) = (fill(one, &mut left, next)?, fill(two, &mut right, next)?);
         if left[..read] != right[..other] {
             return Ok(false);
         }

@@ -10,13 +10,18 @@
 
 mod access;
 mod apply;
+mod begin;
 mod binary;
+mod change;
 mod content;
 #[cfg(test)]
 mod kept;
 mod mode;
+mod moved;
 mod parked;
 mod patch;
+mod possible;
+mod refused_names;
 mod remove;
 mod side;
 mod since;
@@ -33,17 +38,15 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 
 pub use self::apply::Applied;
+use self::begin::Begin;
+pub use self::change::{Change, LeftOut, What};
 pub(crate) use self::parked::{WORK, take_over as take_over_parked};
 use self::since::Since;
-pub use self::walk::{Change, LeftOut, What};
 use crate::file_id::FileId;
 use crate::{mounted, source};
 
 /// The upper layer, in the directory of a run's changes.
 pub(crate) const WRITTEN: &str = "written";
-
-/// The conflict of every change where another folder is at the workspace's path, whose files may be older than the run.
-const ANOTHER: &str = "the workspace is another folder than that of the run";
 
 /// The changes of one run.
 #[derive(Debug)]
@@ -66,7 +69,7 @@ impl Changes {
     pub fn prepare(directory: &Path, workspace: &Path) -> io::Result<()> {
         let workspace = source::open(workspace).map_err(|error| io::Error::other(error.to_string()))?;
         Self::make_layers(directory)?;
-        Since::begin(directory, FileId::of(workspace.as_fd())?)
+        Begin::write(directory, FileId::lasting(workspace.as_fd())?)
     }
 
     /// Makes the directories of an upper layer.
@@ -102,8 +105,8 @@ impl Changes {
             return Err(io::Error::other(format!("{}: {why}", place.display())));
         }
         let (mut list, left_out) = walk::walk(above.as_fd(), below.as_fd(), &since)?;
-        if !since.is_of(FileId::of(below.as_fd())?) {
-            list.iter_mut().for_each(|change| change.conflict = Some(ANOTHER));
+        if let Some(doubt) = since.doubt(below.as_fd())? {
+            list.iter_mut().for_each(|change| change.conflict = Some(doubt));
         }
         trust::mark(&mut list, below.as_fd());
         Ok(Self { above, below, since, list, left_out })
@@ -141,10 +144,6 @@ impl Changes {
 
     fn read_above(&self, path: &Path) -> io::Result<File> {
         side::open_file(self.above.as_fd(), path)
-    }
-
-    fn read_below(&self, path: &Path) -> io::Result<File> {
-        side::open_file(self.below.as_fd(), path)
     }
 }
 
@@ -195,6 +194,38 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_and_goes_while_a_run_goes_on_ends_no_look() {
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+        let kept = super::kept::Kept::new();
+        std::fs::write(kept.written("stays"), "x").unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let flips = kept.written("flips");
+                while !is_done.load(Relaxed) {
+                    std::fs::write(&flips, "x").unwrap();
+                    std::fs::remove_file(&flips).unwrap();
+                    std::fs::create_dir_all(flips.join("deep")).unwrap();
+                    std::fs::write(flips.join("deep/file"), "x").unwrap();
+                    std::fs::remove_dir_all(&flips).unwrap();
+                    std::os::unix::fs::symlink("stays", &flips).unwrap();
+                    std::fs::remove_file(&flips).unwrap();
+                }
+            });
+            let looked: io::Result<()> = (0..500).try_for_each(|_| {
+                let changes = Changes::read(&kept.path().join("kept"), &kept.workspace(""))?;
+                match changes.list.iter().any(|change| change.path == Path::new("stays")) {
+                    true => changes.write_patch(&[], &mut io::sink()),
+                    false => Err(io::Error::other("what stays is not seen")),
+                }
+            });
+            is_done.store(true, Relaxed);
+            looked.unwrap();
+        });
+    }
+
+    #[test]
     fn what_cannot_be_read_is_left_out_and_the_rest_is_not() {
         unprivileged(|state| {
             let (kept, workspace) = (state.join("kept"), state.join("workspace"));
@@ -219,13 +250,48 @@ mod tests {
             let left: Vec<_> = changes.left_out.iter().map(|left| left.path.to_str().unwrap()).collect();
             assert_eq!(left, ["list", "new", "other", "shut"]);
             let mut patch = Vec::new();
-            changes.write_patch(&mut patch).unwrap();
+            changes.write_patch(&[], &mut patch).unwrap();
             assert!(String::from_utf8(patch).unwrap().contains("b/plain"));
             changes.since = changes.since.never();
-            changes.apply(&[]).unwrap();
+            changes.apply(&[], &|| false).unwrap();
             assert_eq!(std::fs::read_to_string(workspace.join("plain")).unwrap(), "written");
             assert_eq!(std::fs::read_to_string(workspace.join("other")).unwrap(), "x");
             Changes::discard(&kept).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_keeps_its_place() {
+        unprivileged(|state| {
+            let (kept, workspace) = (state.join("kept"), state.join("workspace"));
+            std::fs::create_dir(&workspace).unwrap();
+            Changes::prepare(&kept, &workspace).unwrap();
+            let written = kept.join(WRITTEN);
+            let mode = |mode| std::fs::Permissions::from_mode(mode);
+            for (name, of_it) in [("link", 0), ("folder", 0), ("anew", 0), ("shut", 0o644)] {
+                std::fs::write(workspace.join(name), "secret").unwrap();
+                std::fs::set_permissions(workspace.join(name), mode(of_it)).unwrap();
+            }
+            std::fs::create_dir(written.join("shut")).unwrap();
+            std::fs::set_permissions(written.join("shut"), mode(0)).unwrap();
+            std::os::unix::fs::symlink("plain", written.join("link")).unwrap();
+            for name in ["folder", "anew"] {
+                std::fs::create_dir(written.join(name)).unwrap();
+                std::fs::write(written.join(name).join("file"), "written").unwrap();
+            }
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(written.join("anew"), c"user.overlay.opaque", b"y", flags).unwrap();
+            std::fs::write(written.join("plain"), "written").unwrap();
+            let mut changes = Changes::read(&kept, &workspace).unwrap();
+            changes.since = changes.since.never();
+            let applied = changes.apply(&[], &|| false).unwrap();
+            assert_eq!(applied.done, [Path::new("plain")], "{applied:?}");
+            let left: Vec<_> = applied.left_out.iter().map(|left| left.path.to_str().unwrap()).collect();
+            assert_eq!(left, ["anew", "folder", "link", "shut"]);
+            for name in left {
+                let there = std::fs::symlink_metadata(workspace.join(name)).unwrap();
+                assert!(there.is_file() && there.len() == 6, "{name}");
+            }
         });
     }
 }

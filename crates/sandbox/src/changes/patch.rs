@@ -2,17 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use sha1::{Digest as _, Sha1};
 use similar::TextDiff;
 
-use super::side::{file_name, open_parent};
+use super::refused_names::is_refused;
+use super::side::{file_name, is_elsewhere, open_file, open_parent};
 use super::{Change, Changes, What, binary};
-use crate::protect;
 
 /// The largest file whose content is shown.
 const LARGEST: u64 = 64 << 20;
@@ -34,18 +35,22 @@ struct Side {
 }
 
 impl Changes {
-    /// Writes what changed as a patch.
+    /// Writes the changes at or below the named paths as a patch; all changes if no path is named. What this machine would execute or trust
+    /// is a comment in it, unless it is named, or such a folder around it is.
     ///
     /// # Errors
     /// When a file cannot be read, or nothing can be written.
-    pub fn write_patch(&self, to: &mut dyn Write) -> io::Result<()> {
-        let renamed = self.renamed()?;
+    pub fn write_patch(&self, only: &[PathBuf], to: &mut dyn Write) -> io::Result<()> {
+        let is_aside =
+            |change: &Change| is_refused(&change.path, change.what.mode()) || change.is_withheld(only);
+        let renamed = self.renamed(&|change| change.is_chosen(only) && !is_aside(change))?;
         let sources: HashSet<_> = renamed.values().copied().collect();
         let until = Instant::now() + TOGETHER;
-        for (index, change) in self.list.iter().enumerate() {
+        let chosen = self.list.iter().enumerate().filter(|(_, change)| change.is_chosen(only));
+        for (index, change) in chosen {
             if let Some(from) = renamed.get(&index) {
                 self.write_rename(to, &self.list[*from], change)?;
-            } else if is_git_own(&change.path) {
+            } else if is_aside(change) {
                 self.write_aside(to, change, until)?;
             } else if !sources.contains(&index) {
                 self.write_change(to, change, until)?;
@@ -54,7 +59,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Writes a change that git does not accept in a patch, as comment lines.
+    /// Writes a change that git is not to take from the patch, as comment lines.
     fn write_aside(&self, to: &mut dyn Write, change: &Change, until: Instant) -> io::Result<()> {
         let mut text = Vec::new();
         self.write_change(&mut text, change, until)?;
@@ -65,13 +70,13 @@ impl Changes {
         Ok(())
     }
 
-    /// Finds new files with the content of a removed one. Returns the indices of both in the list.
-    fn renamed(&self) -> io::Result<HashMap<usize, usize>> {
+    /// Finds new files with the content of a removed one, among some changes. Returns the indices of both in the list.
+    fn renamed(&self, is_shown: &dyn Fn(&Change) -> bool) -> io::Result<HashMap<usize, usize>> {
         let mut gone: HashMap<(String, u32), Vec<usize>> = HashMap::new();
         for (index, change) in self.list.iter().enumerate().rev() {
             if let What::Gone { mode } = change.what
-                && !is_git_own(&change.path)
-                && let Some(side) = self.below_side(&change.path, mode)?
+                && is_shown(change)
+                && let Some(side) = unless_elsewhere(self.below_side(&change.path, mode))?
                 && !side.content.is_empty()
             {
                 gone.entry((side.name, kind(mode))).or_default().push(index);
@@ -81,8 +86,8 @@ impl Changes {
         for (index, change) in self.list.iter().enumerate() {
             if let What::Made { mode } = change.what
                 && !gone.is_empty()
-                && let Some(side) = self.above_side(&change.path, mode)?
-                && !is_git_own(&change.path)
+                && is_shown(change)
+                && let Some(side) = unless_elsewhere(self.above_side(&change.path, mode))?
                 && let Some(from) = gone.get_mut(&(side.name, kind(mode))).and_then(Vec::pop)
             {
                 renamed.insert(index, from);
@@ -100,7 +105,7 @@ impl Changes {
 
     fn write_change(&self, to: &mut dyn Write, change: &Change, until: Instant) -> io::Result<()> {
         let path = &change.path;
-        let (old, new) = match change.what {
+        let sides = match change.what {
             // Git does not track directories. It makes them with the files in them.
             What::Made { mode } if is_directory(mode) => {
                 return writeln!(to, "# new directory {}", quoted("", path));
@@ -108,18 +113,26 @@ impl Changes {
             What::Gone { mode } if is_directory(mode) => {
                 return writeln!(to, "# directory gone {}", quoted("", path));
             }
-            What::Made { mode } => (None, self.above_side(path, mode)?),
-            What::Gone { mode } => (self.below_side(path, mode)?, None),
-            What::Changed { from, to } => (self.below_side(path, from)?, self.above_side(path, to)?),
+            What::Made { mode } => self.above_side(path, mode).map(|new| (None, new)),
+            What::Gone { mode } => self.below_side(path, mode).map(|old| (old, None)),
+            What::Changed { from, to } => {
+                self.below_side(path, from).and_then(|old| self.above_side(path, to).map(|new| (old, new)))
+            }
+        };
+        let (old, new) = match sides {
+            Err(error) if is_elsewhere(&error) => {
+                return writeln!(to, "# {}: removed or replaced meanwhile", quoted("", path));
+            }
+            sides => sides?,
         };
         // As a comment alone: git would take a head without content for the whole change.
-        let too_large = match change.what {
+        let is_unshown = match change.what {
             What::Made { .. } => new.is_none(),
             What::Gone { .. } => old.is_none(),
             What::Changed { .. } => old.is_none() || new.is_none(),
         };
-        if too_large {
-            return write_too_large(to, change);
+        if is_unshown {
+            return write_unshown(to, change);
         }
         if let (Some(old), Some(new)) = (&old, &new)
             && (git_mode(old.mode), &old.name) == (git_mode(new.mode), &new.name)
@@ -130,23 +143,32 @@ impl Changes {
     }
 
     fn above_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
-        match kind(mode) {
-            LINK => link(self.above_parent(path)?, path, mode),
-            FILE => side(self.read_above(path)?, mode),
-            _ => Ok(None),
-        }
+        side_of(self.above.as_fd(), path, mode)
     }
 
     fn below_side(&self, path: &Path, mode: u32) -> io::Result<Option<Side>> {
-        match kind(mode) {
-            LINK => link(open_parent(std::os::fd::AsFd::as_fd(&self.below), path)?, path, mode),
-            FILE => side(self.read_below(path)?, mode),
-            _ => Ok(None),
-        }
+        side_of(self.below.as_fd(), path, mode)
     }
+}
 
-    fn above_parent(&self, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
-        Ok(open_parent(std::os::fd::AsFd::as_fd(&self.above), path)?)
+/// Reads a path of a side, which had a mode.
+fn side_of(of: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<Option<Side>> {
+    let read = || match kind(mode) {
+        LINK => link(&open_parent(of, path)?, path, mode),
+        FILE => side(open_file(of, path)?, mode),
+        _ => Ok(None),
+    };
+    read().map_err(|error| {
+        let is_replaced = is_elsewhere(&error) || error.kind() == io::ErrorKind::InvalidInput;
+        let kind = if is_replaced { io::ErrorKind::NotFound } else { error.kind() };
+        io::Error::new(kind, format!("{}: {error}", path.display()))
+    })
+}
+
+fn unless_elsewhere(side: io::Result<Option<Side>>) -> io::Result<Option<Side>> {
+    match side {
+        Err(error) if is_elsewhere(&error) => Ok(None),
+        side => side,
     }
 }
 
@@ -213,11 +235,6 @@ fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8], until: Instant) 
     Ok(())
 }
 
-/// Whether a path is inside a `.git`, which git refuses in a patch.
-fn is_git_own(path: &Path) -> bool {
-    path.components().any(|part| protect::is_git(part.as_os_str()))
-}
-
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
@@ -235,8 +252,8 @@ fn side(file: std::fs::File, mode: u32) -> io::Result<Option<Side>> {
     Ok((content.len() as u64 <= LARGEST).then(|| Side { mode, name: blob(&content), content }))
 }
 
-fn link(parent: std::os::fd::OwnedFd, path: &Path, mode: u32) -> io::Result<Option<Side>> {
-    let content = rustix::fs::readlinkat(&parent, file_name(path), Vec::new())?.into_bytes();
+fn link(parent: &OwnedFd, path: &Path, mode: u32) -> io::Result<Option<Side>> {
+    let content = rustix::fs::readlinkat(parent, file_name(path), Vec::new())?.into_bytes();
     Ok(Some(Side { mode, name: blob(&content), content }))
 }
 
@@ -265,8 +282,8 @@ fn write_head(to: &mut dyn Write, from: &Path, path: &Path) -> io::Result<()> {
     writeln!(to, "diff --git {} {}", quoted("a/", from), quoted("b/", path))
 }
 
-/// Writes a comment in place of a file whose content is too large to show.
-fn write_too_large(to: &mut dyn Write, change: &Change) -> io::Result<()> {
+/// Writes a comment in place of a file whose content is too large to show, or of what has none.
+fn write_unshown(to: &mut dyn Write, change: &Change) -> io::Result<()> {
     let path = quoted("", &change.path);
     let how = match change.what {
         What::Made { mode } => format!("new file of mode {}", git_mode(mode)),
@@ -274,7 +291,11 @@ fn write_too_large(to: &mut dyn Write, change: &Change) -> io::Result<()> {
         What::Changed { from, to } if git_mode(from) == git_mode(to) => "changed".into(),
         What::Changed { from, to } => format!("changed, of mode {}, now {}", git_mode(from), git_mode(to)),
     };
-    writeln!(to, "# {path}: {how}; too large to be shown")
+    let why = match kind(change.what.mode()) {
+        FILE | LINK => "too large to be shown",
+        _ => "it was a pipe, a socket or a device",
+    };
+    writeln!(to, "# {path}: {how}; {why}")
 }
 
 fn write_modes(to: &mut dyn Write, old: u32, new: u32) -> io::Result<()> {
@@ -315,7 +336,7 @@ mod tests {
     impl Kept {
         fn patch(&self) -> Vec<u8> {
             let mut patch = Vec::new();
-            self.changes().write_patch(&mut patch).unwrap();
+            self.changes().write_patch(&[], &mut patch).unwrap();
             patch
         }
 
@@ -352,6 +373,122 @@ mod tests {
         kept.git_apply(&patch);
         assert_eq!(std::fs::read(kept.workspace("grown")).unwrap(), b"shown\n");
         assert!(kept.workspace("plain").exists() && !kept.workspace("made").exists());
+    }
+
+    #[test]
+    fn what_has_no_content_is_not_said_to_be_large() {
+        let kept = Kept::new();
+        let made = rustix::fs::mkfifoat(rustix::fs::CWD, kept.workspace("pipe"), rustix::fs::Mode::RUSR);
+        made.unwrap();
+        // A file in its place stands for a removal, which only root can mark by hand.
+        std::fs::write(kept.written("pipe"), "").unwrap();
+        let patch = String::from_utf8(kept.patch()).unwrap();
+        assert!(patch.contains("# pipe: deleted; it was a pipe, a socket or a device\n"), "{patch}");
+    }
+
+    #[test]
+    fn what_git_refuses_by_its_name_does_not_spoil_the_patch() {
+        let kept = Kept::new();
+        let refused = [
+            ".git ",
+            ".git.",
+            ".GIT..",
+            "git~1",
+            "GIT~1 .",
+            ".git:x",
+            "x\\.git",
+            ".g\u{200c}it",
+            "sub/.git . /file",
+        ];
+        let links = [".gitmodules", ".GITMODULES ", "gitmod~1", "gi7eba~1", ".gitmodules:x", "gi7e~123"];
+        let taken = ["git", ".gitx", "git~2", ".gitignore", "~1", "a~1"];
+        std::fs::create_dir_all(kept.written("sub/.git . ")).unwrap();
+        for name in refused.iter().chain(&taken) {
+            std::fs::write(kept.written(name), format!("{name}\n")).unwrap();
+        }
+        for name in links {
+            std::os::unix::fs::symlink("a~1", kept.written(name)).unwrap();
+            std::fs::create_dir_all(kept.written("files")).unwrap();
+            std::fs::write(kept.written("files").join(name), "x\n").unwrap();
+        }
+        let patch = kept.patch();
+        kept.git_apply(&patch);
+        for name in refused.iter().chain(&links) {
+            assert!(std::fs::symlink_metadata(kept.workspace(name)).is_err(), "{name}");
+        }
+        let text = String::from_utf8_lossy(&patch);
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with("# diff --git")).count(),
+            refused.len() + links.len(),
+            "{text}"
+        );
+        assert!(taken.iter().all(|name| kept.workspace(name).exists()), "{text}");
+        assert!(links.iter().all(|name| kept.workspace("files").join(name).exists()), "{text}");
+    }
+
+    #[test]
+    fn what_this_machine_would_execute_is_a_comment_until_it_is_named() {
+        let kept = Kept::new();
+        for folder in [".claude", "d"] {
+            std::fs::create_dir(kept.workspace(folder)).unwrap();
+        }
+        std::fs::write(kept.workspace("d/moved"), "moved\n").unwrap();
+        for folder in [".husky", ".claude", "bare/refs", "bare/objects", "d"] {
+            std::fs::create_dir_all(kept.written(folder)).unwrap();
+        }
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(kept.written("d"), c"user.overlay.opaque", b"y", flags).unwrap();
+        let withheld = [".husky/pre-commit", ".claude/settings.json", ".envrc", "bare/HEAD", "bare/config"];
+        for file in withheld.iter().chain(&["plain"]) {
+            std::fs::write(kept.written(file), format!("{file}\n")).unwrap();
+        }
+        // As a rename, git would take this one over as well.
+        std::fs::write(kept.written(".bashrc"), "moved\n").unwrap();
+        let patch = kept.patch();
+        kept.git_apply(&patch);
+        let there = |path: &str| kept.workspace(path).exists();
+        assert!(there("plain") && !there("d/moved"));
+        let text = String::from_utf8(patch).unwrap();
+        for path in withheld.iter().chain(&[".bashrc"]) {
+            assert!(!there(path) && text.contains(&format!("# +++ b/{path}\n")), "{path}: {text}");
+        }
+        // A folder takes what is below it, if it is such a one itself.
+        std::fs::remove_file(kept.workspace("plain")).unwrap();
+        let only = [".husky", ".claude", "bare/config", "plain"].map(PathBuf::from);
+        let mut patch = Vec::new();
+        kept.changes().write_patch(&only, &mut patch).unwrap();
+        kept.git_apply(&patch);
+        for (path, expected) in withheld.iter().zip([true, true, false, false, true]) {
+            assert_eq!(there(path), expected, "{path}");
+        }
+        assert!(there("plain"));
+    }
+
+    #[test]
+    fn what_vanished_meanwhile_does_not_end_the_patch() {
+        let kept = Kept::new();
+        for name in ["gone", "was a link", "became a folder", "deep/gone"] {
+            std::fs::create_dir_all(kept.written("deep")).unwrap();
+            match name {
+                "was a link" => std::os::unix::fs::symlink("x", kept.written(name)).unwrap(),
+                _ => std::fs::write(kept.written(name), "x\n").unwrap(),
+            }
+        }
+        std::fs::write(kept.written("last"), "y\n").unwrap();
+        let changes = kept.changes();
+        std::fs::remove_dir_all(kept.written("deep")).unwrap();
+        for name in ["gone", "was a link", "became a folder"] {
+            std::fs::remove_file(kept.written(name)).unwrap();
+        }
+        std::fs::write(kept.written("was a link"), "").unwrap();
+        std::fs::create_dir(kept.written("became a folder")).unwrap();
+        let mut patch = Vec::new();
+        changes.write_patch(&[], &mut patch).unwrap();
+        let text = String::from_utf8(patch).unwrap();
+        for name in ["gone", "was a link", "became a folder", "deep/gone"] {
+            assert!(text.contains(&format!("# {name}: removed or replaced meanwhile\n")), "{name}: {text}");
+        }
+        assert!(text.contains("+++ b/last"), "{text}");
     }
 
     #[test]

@@ -46,6 +46,13 @@ pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>
     }
 }
 
+/// Whether an error is that there is nothing any more, or a file or link where a folder was. A run that goes on removes and replaces its
+/// files.
+pub(super) fn is_elsewhere(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        || Errno::from_io_error(error) == Some(Errno::LOOP)
+}
+
 /// Refuses what cannot be opened for reading, since it can neither be shown nor applied.
 pub(super) fn refuse_unreadable(side: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     match open(side, path, OFlags::RDONLY | OFlags::NONBLOCK) {

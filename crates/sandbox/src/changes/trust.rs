@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use super::change::{Change, What};
 use super::side::{file_name, stat};
-use super::walk::{Change, What};
 use crate::protect;
 
 /// The role of a directory to git.
@@ -70,18 +70,22 @@ pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
     let leads: Vec<_> = list.iter().filter(|change| trust.leads(change)).map(|it| it.path.clone()).collect();
     trust.replaced.extend(leads);
     for change in list {
-        change.protected = trust.is_protected(change);
+        change.protected = trust.outermost(change);
     }
 }
 
 impl Trust<'_> {
-    fn is_protected(&mut self, change: &Change) -> bool {
+    /// Returns the outermost protected path at or above a change.
+    fn outermost(&mut self, change: &Change) -> Option<PathBuf> {
         let path = &change.path;
         // Only a directory can contain further protected paths.
         let itself = if is_directory(change) { Itself::Counts } else { Itself::IsNone };
-        is_link_of_a_repository(change)
-            || path.parent().is_some_and(|parent| self.marks_below(parent))
-            || self.is_marked(path, itself)
+        // Git writes wherever a link leads: nobody takes one over who has named its folder alone.
+        if is_link_of_a_repository(change) {
+            return Some(path.clone());
+        }
+        let around = path.ancestors().skip(1).take_while(|above| self.marks_below(above)).last();
+        around.or_else(|| self.is_marked(path, itself).then_some(path)).map(Path::to_owned)
     }
 
     /// Whether everything below a directory is protected. A directory is judged once.
@@ -152,7 +156,8 @@ impl Trust<'_> {
             // With `commondir`, git looks for objects and refs at its target.
             has("HEAD") && (has("commondir") || has("objects") && has("refs"))
         };
-        let is = |name: &str| stat(self.below, &directory.join(name)).is_ok_and(|found| found.is_some());
+        // What cannot be looked at counts as there.
+        let is = |name: &str| stat(self.below, &directory.join(name)).map_or(true, |found| found.is_some());
         let may_be = |name: &str| self.made.contains(&directory.join(name)) || is(name);
         let bare = match (names(&is), names(&may_be)) {
             (true, _) => Bare::Is,
@@ -201,7 +206,7 @@ mod tests {
             }
         }
         let changes = Changes::read(&kept, &workspace).unwrap();
-        let marked = changes.list.iter().filter(|change| change.protected);
+        let marked = changes.list.iter().filter(|change| change.protected.is_some());
         marked.map(|change| change.path.to_str().unwrap().to_owned()).collect()
     }
 
@@ -213,6 +218,36 @@ mod tests {
         assert_eq!(protected(&[".git"], &[".git/x"]), [".git", ".git", ".git/x"]);
         // An existing repository accepts objects, and nothing else.
         assert_eq!(protected(&[".git/"], &[".git/objects/x", ".git/config", "plain"]), [".git/config"]);
+    }
+
+    #[test]
+    fn a_named_folder_takes_what_is_below_it_if_this_machine_trusts_the_folder() {
+        let kept = Kept::new();
+        for folder in [".husky/_", ".hg", "sub/.git"] {
+            std::fs::create_dir_all(kept.written(folder)).unwrap();
+        }
+        let files = [".husky/pre-commit", ".husky/_/x", ".hg/hgrc", ".hg/x", "sub/.git/config", "sub/y"];
+        for file in files {
+            std::fs::write(kept.written(file), "x").unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", kept.written("sub/.git/link")).unwrap();
+        let taken = |named: &[&str]| {
+            let named: Vec<_> = named.iter().map(std::path::PathBuf::from).collect();
+            let mut taken = Vec::new();
+            for change in kept.changes().list {
+                if change.is_chosen(&named) && !change.is_withheld(&named) {
+                    taken.push(change.path.display().to_string());
+                }
+            }
+            taken
+        };
+        assert_eq!(taken(&[]), [".hg", ".hg/x", "sub", "sub/y"]);
+        assert_eq!(taken(&[".husky"]), [".husky", ".husky/_", ".husky/_/x", ".husky/pre-commit"]);
+        assert_eq!(taken(&[".husky/_"]), [".husky/_", ".husky/_/x"]);
+        // What is above it is not it; and git writes wherever a link leads.
+        assert_eq!(taken(&[".hg", "sub"]), [".hg", ".hg/x", "sub", "sub/y"]);
+        assert_eq!(taken(&["sub/.git"]), ["sub/.git", "sub/.git/config"]);
+        assert_eq!(taken(&["sub/.git/link"]), ["sub/.git/link"]);
     }
 
     #[test]
@@ -253,13 +288,13 @@ mod tests {
             std::os::unix::fs::symlink("vendor/h", kept.written(link)).unwrap();
         }
         let changes = kept.changes();
-        let marked = changes.list.iter().filter(|change| change.protected);
+        let marked = changes.list.iter().filter(|change| change.protected.is_some());
         let marked: Vec<_> = marked.map(|change| change.path.to_str().unwrap()).collect();
         assert_eq!(marked, [".hg", ".hg", ".hg/store", ".hg/store/data", "sub/.jj", "sub/.jj"]);
-        let applied = changes.apply(&[]).unwrap();
+        let applied = changes.apply(&[], &|| false).unwrap();
         assert!(applied.done.contains(&"plain/.jj".into()), "{applied:?}");
         assert_eq!(std::fs::read_to_string(kept.workspace(".hg/store/data")).unwrap(), "mine");
-        changes.apply(&[".hg/store/data".into(), ".hg/store".into(), ".hg".into()]).unwrap();
+        changes.apply(&[".hg/store/data".into(), ".hg/store".into(), ".hg".into()], &|| false).unwrap();
         assert!(kept.workspace(".hg").is_symlink());
     }
 }

@@ -2,16 +2,19 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::change::{Change, LeftOut, What};
 use super::content::is_same_content;
 use super::mode;
-use super::side::{entries, file_name, open, open_parent, refuse_unreadable, stat};
+use super::moved::Moved;
+use super::side::{entries, file_name, is_elsewhere, open, open_file, open_parent, refuse_unreadable, stat};
 use super::since::Since;
 use super::staged::stands_beside;
+use crate::open_file::is_empty;
 use crate::protect;
 
 /// The limits of the walk: depth, and number of entries.
@@ -22,66 +25,23 @@ const MOST: usize = 1_000_000;
 /// The extended attributes by which overlayfs marks a directory that hides the one below, and a file that was copied up.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 const ORIGIN: &std::ffi::CStr = c"user.overlay.origin";
-/// The reason for leaving out what the caller may not open.
+/// The conflict of a file of which it is not known what became of it.
+const UNKNOWN: &str = "it was removed from the workspace meanwhile, or the run moved it and wrote in it";
+/// The reasons for leaving out what the caller may not open, and what a run that goes on, or somebody else, has taken away.
 const UNREADABLE: &str = "it cannot be read";
+const ELSEWHERE: &str = "it was removed or replaced while it was looked at";
 
-/// One path that changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Relative to the workspace.
-    pub path: PathBuf,
-    /// How it changed.
-    pub what: What,
-    /// Why it cannot be applied: the workspace changed as well.
-    pub conflict: Option<&'static str>,
-    /// Whether this machine would execute or trust it.
-    pub protected: bool,
-}
-
-/// How a path changed. Modes are those of stat(2): file type and permissions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It is new.
-    Made {
-        /// Its mode.
-        mode: u32,
-    },
-    /// Its content or its executable bit is different.
-    Changed {
-        /// The mode it had.
-        from: u32,
-        /// The mode it has.
-        to: u32,
-    },
-    /// It is gone.
-    Gone {
-        /// The mode it had.
-        mode: u32,
-    },
-}
-
-/// Something that was written and cannot be applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Relative to the workspace.
-    pub path: PathBuf,
-    /// Why.
-    pub why: &'static str,
+/// Whether a run has seen the directory of the workspace that is at the place of one of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Below {
+    Shown,
+    /// The run removed it, and made one in its place.
+    Hidden,
 }
 
 /// The reason for leaving out a repository's index.
 const INDEX: &str =
     "git has written the workspace's own meanwhile, which stays; `git reset` makes it anew from the commit";
-
-impl What {
-    /// Returns the mode it has; the mode it had if it is gone.
-    #[must_use]
-    pub fn mode(&self) -> u32 {
-        match self {
-            Self::Made { mode } | Self::Gone { mode } | Self::Changed { to: mode, .. } => *mode,
-        }
-    }
-}
 
 struct Walk<'a> {
     above: BorrowedFd<'a>,
@@ -91,6 +51,7 @@ struct Walk<'a> {
     around: Option<&'static str>,
     list: Vec<Change>,
     left_out: Vec<LeftOut>,
+    moved: Moved,
     seen: usize,
 }
 
@@ -99,9 +60,16 @@ pub(super) fn walk(
     below: BorrowedFd<'_>,
     since: &Since,
 ) -> io::Result<(Vec<Change>, Vec<LeftOut>)> {
-    let mut walk =
-        Walk { above, below, since, around: None, list: Vec::new(), left_out: Vec::new(), seen: 0 };
-    walk.directory(Path::new(""), 0)?;
+    let (list, left_out, moved) = (Vec::new(), Vec::new(), Moved::default());
+    let mut walk = Walk { above, below, since, around: None, list, left_out, moved, seen: 0 };
+    walk.directory(Path::new(""), 0, Below::Shown)?;
+    let gone = walk.list.iter().filter(|change| matches!(change.what, What::Gone { .. }));
+    let gone = gone.map(|change| change.path.as_path());
+    let unknown = std::mem::take(&mut walk.moved).unknown(gone, above, below)?;
+    let of_unknown: Vec<_> = walk.list.extract_if(.., |change| unknown.contains(&change.path)).collect();
+    for Change { path, what, conflict, .. } in of_unknown {
+        walk.push(&path, what, conflict.or(Some(UNKNOWN)));
+    }
     let Walk { mut list, mut left_out, .. } = walk;
     list.sort_by(|a, b| a.path.cmp(&b.path));
     left_out.sort_by(|a, b| a.path.cmp(&b.path));
@@ -109,33 +77,28 @@ pub(super) fn walk(
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, path: &Path, depth: usize) -> io::Result<()> {
+    fn directory(&mut self, path: &Path, depth: usize, below: Below) -> io::Result<()> {
         if is_too_deep(path, depth) {
             self.leave_out(path, "it lies too deep");
             return Ok(());
         }
-        let directory = match open(self.above, path, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Ok(directory) => directory,
-            Err(Errno::ACCESS) => {
-                self.leave_out(path, UNREADABLE);
-                return Ok(());
-            }
-            Err(errno) => return Err(errno.into()),
-        };
+        let directory = open(self.above, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = entries(&directory)?;
         names.sort();
-        let mut value = [0; 2];
-        let opaque = rustix::fs::fgetxattr(&directory, OPAQUE, &mut value).is_ok_and(|n| value[..n] == *b"y");
+        // A directory that is made in one that hides the one below does so as well, without the mark.
+        let below = if is_opaque(&directory)? { Below::Hidden } else { below };
         let old = stat(self.below, path)?.filter(|old| is(old, FileType::Directory));
-        let conflict = old.and_then(|old| match opaque {
-            true => self.removed_wrongly(path, &old),
-            false => self.moved_since(path, &old),
+        let conflict = old.and_then(|old| match below {
+            // Nothing is lost with one that is empty, such as a killed apply has made.
+            Below::Hidden if self.is_empty(path) => None,
+            Below::Hidden => self.removed_wrongly(path, &old),
+            Below::Shown => self.moved_since(path, &old),
         });
         self.within(conflict, |walk| {
-            if opaque {
+            if below == Below::Hidden && old.is_some() {
                 walk.gone_below(path, depth, &names)?;
             }
-            names.iter().try_for_each(|name| walk.entry(&path.join(name), &directory, depth))
+            names.iter().try_for_each(|name| walk.entry(&path.join(name), &directory, depth, below))
         })
     }
 
@@ -152,20 +115,27 @@ impl Walk<'_> {
         walked
     }
 
-    /// Compares one entry. An entry that cannot be read is left out, and the walk goes on.
-    fn entry(&mut self, path: &Path, directory: &OwnedFd, depth: usize) -> io::Result<()> {
+    /// Compares one entry. An entry that cannot be read, or is gone by then, is left out, and the walk goes on.
+    fn entry(&mut self, path: &Path, directory: &OwnedFd, depth: usize, around: Below) -> io::Result<()> {
         let so_far = self.list.len();
-        match self.look(path, directory, depth) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.list.truncate(so_far);
-                self.leave_out(path, UNREADABLE);
-                Ok(())
+        let Err(error) = self.look(path, directory, depth, around) else { return Ok(()) };
+        let why = match error.kind() {
+            io::ErrorKind::PermissionDenied => UNREADABLE,
+            // Exchanged for a file of another kind between two looks.
+            io::ErrorKind::InvalidInput => ELSEWHERE,
+            _ if is_elsewhere(&error) => ELSEWHERE,
+            // Without a system's number it has its path already.
+            kind if error.raw_os_error().is_some() => {
+                return Err(io::Error::new(kind, format!("{}: {error}", path.display())));
             }
-            looked => looked,
-        }
+            _ => return Err(error),
+        };
+        self.list.truncate(so_far);
+        self.leave_out(path, why);
+        Ok(())
     }
 
-    fn look(&mut self, path: &Path, directory: &OwnedFd, depth: usize) -> io::Result<()> {
+    fn look(&mut self, path: &Path, directory: &OwnedFd, depth: usize, around: Below) -> io::Result<()> {
         self.count()?;
         let name = path.file_name().unwrap_or_default();
         let new = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -173,21 +143,24 @@ impl Walk<'_> {
         let kind = FileType::from_raw_mode(new.st_mode);
         match kind {
             FileType::CharacterDevice if new.st_rdev == 0 => match old {
-                Some(old) => self.gone(path, &old, depth),
+                Some(old) => self.gone(path, &old, depth).map(drop),
                 None => Ok(()), // removed meanwhile
             },
-            FileType::Directory => {
-                match &old {
-                    // Git does not track modes of directories, and neither does this.
-                    Some(old) if is(old, FileType::Directory) => {}
-                    Some(old) => {
-                        self.gone(path, old, depth)?;
-                        self.push(path, What::Made { mode: new.st_mode }, None);
+            FileType::Directory => match old {
+                // Git does not track modes of directories, and neither does this.
+                Some(old) if is(&old, FileType::Directory) => self.directory(path, depth + 1, around),
+                Some(old) if !self.gone(path, &old, depth)? => Ok(()),
+                _ => {
+                    self.push(path, What::Made { mode: new.st_mode }, None);
+                    let so_far = self.list.len();
+                    self.directory(path, depth + 1, around)?;
+                    // Somebody removed it, and the run made nothing in it.
+                    if old.is_none() && self.list.len() == so_far && self.has_origin(path)? {
+                        self.list.truncate(so_far - 1);
                     }
-                    None => self.push(path, What::Made { mode: new.st_mode }, None),
+                    Ok(())
                 }
-                self.directory(path, depth + 1)
-            }
+            },
             FileType::RegularFile | FileType::Symlink => self.file(path, &new, old, depth),
             _ => {
                 self.leave_out(path, "it is a pipe, a socket or a device");
@@ -202,23 +175,28 @@ impl Walk<'_> {
             refuse_unreadable(self.above, path)?;
         }
         let Some(old) = old else {
-            // A file that was copied up and whose directory changed below: if the run renamed it, the old name stays.
-            let removed = kind == FileType::RegularFile && self.has_origin(path) && self.parent_changed(path);
-            let conflict = removed.then_some("it was removed from the workspace meanwhile");
-            self.push(path, What::Made { mode: new.st_mode }, conflict);
+            if kind == FileType::RegularFile && self.has_origin(path)? && self.parent_changed(path)? {
+                self.moved.note(path, *new);
+            }
+            self.push(path, What::Made { mode: new.st_mode }, None);
             return Ok(());
         };
         if !is(&old, kind) {
-            self.gone(path, &old, depth)?;
-            self.push(path, What::Made { mode: new.st_mode }, None);
+            if self.gone(path, &old, depth)? {
+                self.push(path, What::Made { mode: new.st_mode }, None);
+            }
             return Ok(());
+        }
+        if kind == FileType::RegularFile {
+            self.moved.note_known(new);
         }
         let same = if kind == FileType::Symlink {
             let target = |side| rustix::fs::readlinkat(open_parent(side, path)?, file_name(path), Vec::new());
             target(self.above)? == target(self.below)?
         } else {
             refuse_unreadable(self.below, path)?;
-            is_same_content(self.above, self.below, path, [new, &old])?
+            new.st_size == old.st_size
+                && is_same_content(&open_file(self.above, path)?, &open_file(self.below, path)?)?
                 && mode::is_same(old.st_mode, new.st_mode)
         };
         if !same {
@@ -228,8 +206,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Records the removal of a path of the workspace, with everything below it.
-    fn gone(&mut self, path: &Path, old: &Stat, depth: usize) -> io::Result<()> {
+    /// Records the removal of a path of the workspace, with everything below it. Returns false if the path itself is left out, and stays.
+    fn gone(&mut self, path: &Path, old: &Stat, depth: usize) -> io::Result<bool> {
         if is(old, FileType::Directory) {
             let conflict = self.removed_wrongly(path, old);
             self.within(conflict, |walk| walk.gone_below(path, depth, &[]))?;
@@ -237,10 +215,11 @@ impl Walk<'_> {
         } else if is(old, FileType::RegularFile) && refuse_unreadable(self.below, path).is_err() {
             // A patch could not show what is lost.
             self.leave_out(path, UNREADABLE);
+            return Ok(false);
         } else {
             self.push(path, What::Gone { mode: old.st_mode }, self.changed_since(old));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Records the removal of everything in a directory of the workspace except some names, which are in order.
@@ -265,13 +244,13 @@ impl Walk<'_> {
     }
 
     /// Whether the directory of a path has changed since the run began, or is gone: one that the run did not make.
-    fn parent_changed(&self, path: &Path) -> bool {
+    fn parent_changed(&self, path: &Path) -> io::Result<bool> {
         match open_parent(self.below, path).and_then(rustix::fs::fstat) {
-            Ok(parent) => self.changed_since(&parent).is_some(),
+            Ok(parent) => Ok(self.changed_since(&parent).is_some()),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-                path.parent().is_some_and(|above| self.has_origin(above))
+                path.parent().map_or(Ok(false), |above| self.has_origin(above))
             }
-            Err(_) => false,
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -282,7 +261,7 @@ impl Walk<'_> {
     /// The conflict of a directory that the run removed. One that was renamed to its place brought files that are as old as they were.
     fn removed_wrongly(&self, path: &Path, old: &Stat) -> Option<&'static str> {
         // A name that another run holds is nobody's. Git makes files in a repository on mere reads.
-        if protect::is_held(self.below, path) {
+        if protect::is_held(self.below, path).unwrap_or(false) {
             return None;
         }
         if protect::is_git(file_name(path)) { self.moved_since(path, old) } else { self.changed_since(old) }
@@ -297,9 +276,19 @@ impl Walk<'_> {
             .filter(|_| !by_entry && around().map_or(true, |around| self.since.is_past(&around)))
     }
 
-    fn has_origin(&self, path: &Path) -> bool {
-        let Ok(file) = open(self.above, path, OFlags::RDONLY | OFlags::NONBLOCK) else { return false };
-        rustix::fs::fgetxattr(&file, ORIGIN, &mut [0; 256]).is_ok()
+    /// Whether nothing is in a directory of the workspace.
+    fn is_empty(&self, path: &Path) -> bool {
+        let directory = open(self.below, path, OFlags::RDONLY | OFlags::DIRECTORY);
+        directory.is_ok_and(|directory| is_empty(&directory).unwrap_or(false))
+    }
+
+    fn has_origin(&self, path: &Path) -> io::Result<bool> {
+        match open(self.above, path, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(file) => Ok(attribute(&file, ORIGIN, &mut [0; 256])?.is_some()),
+            // What may not be read is left out by whoever would take it over.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn push(&mut self, path: &Path, what: What, conflict: Option<&'static str>) {
@@ -308,7 +297,7 @@ impl Walk<'_> {
         if conflict.is_some() && path.ends_with(".git/index") {
             return self.leave_out(path, INDEX);
         }
-        self.list.push(Change { path: path.into(), what, conflict, protected: false });
+        self.list.push(Change { path: path.into(), what, conflict, protected: None });
     }
 
     fn leave_out(&mut self, path: &Path, why: &'static str) {
@@ -328,6 +317,21 @@ impl Walk<'_> {
 /// Whether entries of a directory are too deep to be reached by their paths.
 fn is_too_deep(path: &Path, depth: usize) -> bool {
     depth > DEEPEST || path.as_os_str().len() > LONGEST
+}
+
+/// Whether a directory of the upper layer hides the one below.
+fn is_opaque(directory: &OwnedFd) -> io::Result<bool> {
+    let mut value = [0; 2];
+    Ok(attribute(directory, OPAQUE, &mut value)?.is_some_and(|n| value[..n] == *b"y"))
+}
+
+/// Returns the length of an extended attribute's value, if there is one that fits.
+fn attribute(of: &OwnedFd, name: &std::ffi::CStr, value: &mut [u8]) -> io::Result<Option<usize>> {
+    match rustix::fs::fgetxattr(of, name, value) {
+        Ok(length) => Ok(Some(length)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 fn is(stat: &Stat, kind: FileType) -> bool {

@@ -1,14 +1,16 @@
-//! Reads the accounts of an engine's image, its `passwd` and `group`, from a container that is made for that alone and never started.
-//! The image is hostile: both files are bounded, and links are resolved by the engine, inside the image. Choosing the user among them
-//! is not done here.
+//! Reads what an engine tells of an image's files from a container that is made for that alone and never started: the accounts, `passwd`
+//! and `group`, and where the paths of its volumes lead. The image is hostile: both files and all links are bounded, and the engine
+//! resolves links inside the image. Choosing the user among the accounts is not done here.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
+use bollard::query_parameters::{ContainerArchiveInfoOptionsBuilder, DownloadFromContainerOptionsBuilder};
 use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::apart::{LONGEST, apart};
@@ -18,7 +20,7 @@ use super::engine_error::{NOT_FOUND, error_text, status};
 use super::names::{ACCOUNTS, BINARY, own_label};
 use super::replenish::uuid;
 use crate::error::Error;
-use crate::plan::engine::EngineRun;
+use crate::plan::engine::{EngineKind, EngineRun};
 
 /// The label of such a container.
 const LABEL: &str = "dev.lockgate.accounts";
@@ -45,8 +47,38 @@ pub struct Accounts {
 /// # Errors
 /// When the engine does not return them, or one is too large.
 pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
+    ask(run, "the accounts", async |engine, container| {
+        let passwd = engine.read_table(container, "/etc/passwd").await?;
+        Ok(Accounts { passwd, group: engine.read_table(container, "/etc/group").await? })
+    })
+}
+
+/// Returns where the volumes of an image that an engine has lie, once the image's links are followed. None at Podman, which tells of no
+/// link that leads nowhere in the image, as one to a folder of this machine does.
+///
+/// # Errors
+/// When the engine does not tell.
+pub fn follow_volumes(run: &EngineRun) -> Result<Vec<PathBuf>, Error> {
+    if run.at.kind == EngineKind::Podman {
+        return Ok(Vec::new());
+    }
+    ask(run, "the links", async |engine, container| {
+        let mut all = Vec::new();
+        for volume in &run.config.volumes {
+            all.push(engine.follow(container, volume).await?);
+        }
+        Ok(all)
+    })
+}
+
+/// Asks something about a container of an image that is made for the question.
+fn ask<T: Serialize + DeserializeOwned>(
+    run: &EngineRun,
+    what: &str,
+    question: impl AsyncFnOnce(&Engine, &str) -> Result<T, String>,
+) -> Result<T, Error> {
     let refused = |why: String| Error::Refused {
-        what: format!("the accounts of the image `{}` cannot be read: {why}", run.image),
+        what: format!("{what} of the image `{}` cannot be read: {why}", run.image),
         remedy: None,
     };
     apart(LONGEST, || async {
@@ -56,12 +88,11 @@ pub fn read_accounts(run: &EngineRun) -> Result<Accounts, Error> {
         let name = format!("{ACCOUNTS}{name}");
         let read = async {
             engine.make_container(&name, never_started(run)).await?;
-            let passwd = engine.read_table(&name, "/etc/passwd").await?;
-            Ok(Accounts { passwd, group: engine.read_table(&name, "/etc/group").await? })
+            question(&engine, &name).await
         };
         let read = read.await;
         let removed = engine.remove_container(&name).await;
-        let read = read.and_then(|accounts| removed.map(|()| accounts));
+        let read = read.and_then(|answer| removed.map(|()| answer));
         read.map_err(refused)
     })
 }
@@ -110,6 +141,43 @@ impl Engine {
             }
         }
         Err(format!("more than {MOST_LINKS} links lead to {table}"))
+    }
+
+    /// Returns where a path leads in a container that never runs.
+    async fn follow(&self, container: &str, path: &Path) -> Result<PathBuf, String> {
+        let (mut at, mut links) = (PathBuf::from("/"), 0);
+        let mut left: Vec<OsString> = names(path);
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                at.pop();
+                continue;
+            }
+            at.push(name);
+            let Some(target) = self.link_at(container, &at).await? else { continue };
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(format!("more than {MOST_LINKS} links lead to {}", path.display()));
+            }
+            at.pop();
+            at.push(&target);
+            let next = std::mem::replace(&mut at, PathBuf::from("/"));
+            left.extend(names(&next));
+        }
+        Ok(at)
+    }
+
+    /// Returns the target of a link in a container, if there is one.
+    async fn link_at(&self, container: &str, path: &Path) -> Result<Option<PathBuf>, String> {
+        /// What Go calls `ModeSymlink`.
+        const LINK: u32 = 1 << 27;
+        let path = path.to_str().ok_or("a path is no text")?;
+        let options = ContainerArchiveInfoOptionsBuilder::default().path(path).build();
+        match self.api.get_container_archive_info(container, Some(options)).await {
+            Ok(about) if about.file_mode & LINK != 0 => Ok(Some(about.link_target.into())),
+            Ok(_) => Ok(None),
+            Err(error) if status(&error) == Some(NOT_FOUND) => Ok(None),
+            Err(error) => Err(error_text(&error)),
+        }
     }
 
     /// Returns the archive of a path in a container, or as much of it as a table can need; `None` if nothing is there.
@@ -163,6 +231,13 @@ fn first_of(archive: &[u8]) -> io::Result<First> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(First::Text(String::from_utf8_lossy(&octets).into_owned()))
+}
+
+/// Returns the names of a path, the first one last.
+fn names(path: &Path) -> Vec<OsString> {
+    let parts =
+        path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    parts.map(|part| part.as_os_str().to_owned()).collect()
 }
 
 /// Returns the target of a link at a path. The engine keeps `..` from leaving the image.

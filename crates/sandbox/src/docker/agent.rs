@@ -50,7 +50,7 @@ async fn make(
     network: RunNetwork,
 ) -> Result<Attached, Failure> {
     let (plan, agent) = (given.plan, agent_name(given.plan));
-    let body = container::agent(plan, given.image, &own.volume, network, &given.protected);
+    let body = container::agent(plan, given.image, &own.volume, &given.place, network, &given.protected);
     let made = engine.make_agent(&plan.run, &own.volume, &agent, body, overlay::volumes(plan)).await;
     made.map_err(Failure::at("make the agent's container"))?;
     Attached::to(engine, &agent).await.map_err(Failure::at("attach to the agent's container"))

@@ -1,14 +1,14 @@
 //! Starts a background process, for work that neither the start nor the end of a run waits for. It closes all descriptors of the
 //! run but those it is given: a reader of the command's output would wait for this process as well.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use sys::privilege;
 use sys::process::{self, Forked, Namespaces};
+
+use crate::null_streams;
 
 /// The machine's initial PID namespace, as its link reads: `PID_NS_INIT_INO` of linux/nsfs.h.
 const FIRST: &str = "pid:[4026531836]";
@@ -25,10 +25,7 @@ pub(super) fn start(lines: &[BorrowedFd<'_>], life: impl FnOnce() -> Option<()>)
 fn shut_off(forked: Forked, lines: &[BorrowedFd<'_>]) -> io::Result<()> {
     privilege::undumpable()?;
     forked.close_all_but(lines)?;
-    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&nothing)?;
-    dup2_stdout(&nothing)?;
-    dup2_stderr(&nothing)?;
+    null_streams::take()?;
     Ok(rustix::process::chdir("/")?)
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tool_files::ToolFiles;
 use super::{limit_check, overlay, overlay_check};
-use crate::launch::Launch;
+use crate::launch::{Launch, TerminalSize};
 use crate::plan::Plan;
 use crate::step::{Step, Visible};
 
@@ -15,13 +15,15 @@ use crate::step::{Step, Visible};
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Brief {
     pub(super) launch: Launch,
-    /// Whether the command gets a terminal of its own.
-    pub(super) terminal: bool,
+    /// The size of the command's terminal, if it gets one of its own.
+    pub(super) terminal: Option<TerminalSize>,
     /// The bind mounts the engine was asked for, and the files they must be: the engine looks a path up later than the
     /// shim's parent did.
     pub(super) shown: Vec<Shown>,
     /// Copies: the place where the engine mounts the source, and the target.
     pub(super) copies: Vec<(PathBuf, PathBuf)>,
+    /// The run's private directories, and their modes.
+    pub(super) directories: Vec<(PathBuf, u32)>,
     /// The overlays that keep what is written apart.
     pub(super) overlays: Vec<overlay_check::OverlayRequest>,
     /// Files and links of the home.
@@ -44,6 +46,15 @@ pub(super) struct Shown {
     pub(super) target: PathBuf,
     pub(super) device: u64,
     pub(super) inode: u64,
+}
+
+/// Returns the private directories of a plan, and their modes.
+pub(super) fn directories(plan: &Plan) -> Vec<(PathBuf, u32)> {
+    let directory = |step: &Step| match step {
+        Step::PrivateDirectory { path, mode, .. } => Some((path.clone(), *mode)),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(directory).collect()
 }
 
 /// Returns the trees in which the command of a plan may write.

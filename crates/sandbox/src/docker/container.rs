@@ -14,7 +14,9 @@ use policy::agreed::SIDECAR_NAME;
 use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
 use super::engine::endpoint;
-use super::names::{BINARY, EGRESS, LABEL_POOL, LABEL_VERSION, OWN, POOL_NETWORK, labels, network_name};
+use super::names::{
+    BINARY, EGRESS, LABEL_POOL, LABEL_VERSION, OWN, POOL_NETWORK, binary_at, labels, network_name,
+};
 use super::{copies, overlay, published};
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
@@ -37,11 +39,12 @@ pub(super) const OWN_PROCESSES: i64 = 2;
 /// The limit of open files.
 pub(super) const OPEN_FILES: u64 = 8192;
 
-/// Returns the request for the agent's container.
+/// Returns the request for the agent's container. `place` is where it has our own binary.
 pub(super) fn agent(
     plan: &Plan,
     image: &str,
     volume: &str,
+    place: &str,
     network: RunNetwork,
     protected: &[Protected],
 ) -> ContainerCreateBody {
@@ -53,7 +56,7 @@ pub(super) fn agent(
     host.extra_hosts = Some(vec![format!("{SIDECAR_NAME}:{}", network.sidecar())]);
     host.readonly_rootfs = Some(true);
     host.tmpfs = Some(private_directories(plan));
-    host.mounts = Some(mounts(plan, volume, protected));
+    host.mounts = Some(mounts(plan, own_volume(volume, place), protected));
     // A connection crosses one bridge and loses no packet: if nobody answers at once, nobody will.
     let sysctls = [("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv4.tcp_syn_retries", "1")];
     host.sysctls = Some(sysctls.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
@@ -66,7 +69,7 @@ pub(super) fn agent(
     ContainerCreateBody {
         image: Some(image.to_owned()),
         user: Some(format!("{uid}:{gid}")),
-        entrypoint: Some(vec![BINARY.into()]),
+        entrypoint: Some(vec![binary_at(place)]),
         cmd: Some(vec![INSIDE_AGENT.into()]),
         working_dir: Some("/".into()),
         env: Some(nothing_of_the_image(plan)),
@@ -110,7 +113,7 @@ fn any_sidecar(image: &str, volume: &str, labels: HashMap<String, String>) -> Co
     host.network_mode = Some(EGRESS.into());
     host.cap_add = Some(["NET_ADMIN", "NET_BIND_SERVICE", "SETUID", "SETGID"].map(String::from).to_vec());
     host.readonly_rootfs = Some(true);
-    host.mounts = Some(vec![own_volume(volume)]);
+    host.mounts = Some(vec![own_volume(volume, OWN)]);
     // It is on two networks, and must not route between them.
     host.sysctls = Some(HashMap::from([("net.ipv4.ip_forward".into(), "0".into())]));
     // S1.32
@@ -209,10 +212,10 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
 }
 
 /// Returns the mounts of the agent's container.
-fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
+fn mounts(plan: &Plan, own: Mount, protected: &[Protected]) -> Vec<Mount> {
     // This container may be made before a sidecar's has filled the volume, and its image must not fill it.
     let volume_options = MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() };
-    let mut all = vec![Mount { volume_options: Some(volume_options), ..own_volume(volume) }];
+    let mut all = vec![Mount { volume_options: Some(volume_options), ..own }];
     for step in &plan.steps {
         match step {
             Step::ShowWorkspace(path, mode) => {
@@ -236,11 +239,11 @@ fn mounts(plan: &Plan, volume: &str, protected: &[Protected]) -> Vec<Mount> {
 }
 
 /// Returns the mount of the volume with our own binary, which the sidecar's image fills once.
-fn own_volume(volume: &str) -> Mount {
+fn own_volume(volume: &str, place: &str) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
         source: Some(volume.into()),
-        target: Some(OWN.into()),
+        target: Some(place.into()),
         read_only: Some(true),
         ..Mount::default()
     }
@@ -285,6 +288,7 @@ mod tests {
                 subordinate: None,
                 owners_kept: false,
             },
+            groups: Vec::new(),
             limits: LimitsPlan::Engine(Limits::default()),
             workspace: "/w".into(),
             open: Vec::new(),
@@ -308,9 +312,10 @@ mod tests {
     fn the_agents_container_is_shut_in_and_says_each_thing_once() {
         let protected =
             [("/w/.git".into(), MountMode::ReadWrite), ("/w/.git/hooks".into(), MountMode::ReadOnly)];
-        let body = agent(&plan(), "debian", "volume", RunNetwork::numbered(7), &protected);
+        let body = agent(&plan(), "debian", "volume", "/.lockgate-x", RunNetwork::numbered(7), &protected);
         let host = body.host_config.unwrap();
         assert_eq!((body.user.as_deref(), body.tty), (Some("1000:1001"), Some(false)));
+        assert_eq!(body.entrypoint, Some(vec!["/.lockgate-x/lockgate".into()]));
         assert_eq!(body.env, Some(Vec::new()), "nothing that an engine would tell of a container");
         assert_eq!((host.cap_drop, host.cap_add), (Some(vec!["ALL".into()]), None));
         assert_eq!(host.security_opt, Some(vec!["no-new-privileges".into()]));
@@ -330,7 +335,7 @@ mod tests {
             .map(|m| format!("{} {} {}", m.source.unwrap(), m.target.unwrap(), m.read_only.unwrap()))
             .collect();
         let expected = [
-            "volume /.lockgate true",
+            "volume /.lockgate-x true",
             "/w /w false",
             "/w/.git /w/.git false",
             "/w/.git/hooks /w/.git/hooks true",
@@ -366,7 +371,7 @@ mod tests {
             };
             let plan = Plan { engine: Some(engine), ..plan() };
             let asked = |plan: &Plan| {
-                let body = agent(plan, "debian", "volume", RunNetwork::numbered(7), &[]);
+                let body = agent(plan, "debian", "volume", "/.lockgate-x", RunNetwork::numbered(7), &[]);
                 let host = body.host_config.unwrap();
                 (host.userns_mode, host.tmpfs.unwrap()["/tmp"].clone())
             };

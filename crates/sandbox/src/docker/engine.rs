@@ -116,7 +116,11 @@ impl Engine {
     pub(super) async fn visit(&self, container: &str, visit: &Visit) -> Result<(), String> {
         let endpoint_config = Some(endpoint(visit.address(), &[]));
         let request = NetworkConnectRequest { container: container.into(), endpoint_config };
-        self.api.connect_network(&network_name(&visit.run), request).await.map_err(|e| error_text(&e))
+        match self.api.connect_network(&network_name(&visit.run), request).await {
+            // The companion has ended meanwhile, and its network went with it. Without the container, nothing can be started anyway.
+            Err(error) if status(&error) == Some(NOT_FOUND) => Ok(()),
+            joined => joined.map_err(|error| error_text(&error)),
+        }
     }
 
     /// Makes a container. Asks Podman twice if the first failure is transient.

@@ -29,6 +29,8 @@ pub(super) struct ShimInputs<'a> {
     /// How many sidecars may wait in the pool for later runs.
     pub(super) pool: usize,
     pub(super) image: &'a str,
+    /// Where the agent's container has our own binary.
+    pub(super) place: String,
     /// The bind mounts, and the files they must be.
     pub(super) shown: Vec<Shown>,
     /// The protected paths of the workspace, and how each may be used.

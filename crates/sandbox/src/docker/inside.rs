@@ -7,10 +7,12 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use policy::agreed::CA_BUNDLES;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use sys::landlock::{self, Right};
 use sys::{descriptor, privilege};
@@ -19,11 +21,12 @@ use super::brief::{Brief, Shown};
 use super::limit_check;
 use super::mux::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::relay::{AfterEnd, CommandPipes, Relay, ShimStreams, SupervisorLinks};
+use crate::confine::restrict_files;
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::failure::Failure;
 use crate::launch::Stdio;
 use crate::spawn::open_terminal;
-use crate::supervise::{self, Ready};
+use crate::supervise::{self, FurtherGroups, Ready};
 use crate::watch::{self, Supervised};
 use crate::{seccomp, source};
 
@@ -61,11 +64,12 @@ fn live() -> io::Result<()> {
     // A companion's health can be asked for on this pair.
     let brokers = (!brief.launch.probe.is_empty()).then(descriptor::message_pair).transpose()?;
     let (broker, broker_inside) = brokers.unzip();
-    let (stdio, pipes) = if brief.terminal {
-        (Stdio::Terminal, None)
-    } else {
-        let (theirs, ours) = pipes()?;
-        (Stdio::Descriptors(theirs), Some(ours))
+    let (stdio, pipes) = match brief.terminal {
+        Some(size) => (Stdio::Terminal { size, errors: None }, None),
+        None => {
+            let (theirs, ours) = pipes()?;
+            (Stdio::Descriptors(theirs), Some(ours))
+        }
     };
     let shim = ShimStreams { input, output, frames };
     let relay = Relay::new(shim, SupervisorLinks { control, sidecar, broker }, pipes);
@@ -143,11 +147,15 @@ fn await_brief(input: &OwnedFd, frames: &mut Frames) -> io::Result<Brief> {
 /// Checks the container and sets it up, then gives up the process's privileges: all steps between the brief and the command.
 fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     must_not_be_root().map_err(Failure::at("become another user than root"))?;
+    must_be_no_links(brief).map_err(Failure::at("use places of its own"))?;
     for shown in &brief.shown {
         must_be(shown).map_err(Failure::at("show what was declared"))?;
     }
     for overlay in &brief.overlays {
         overlay.must_hold().map_err(Failure::at("keep apart what is written"))?;
+    }
+    for (path, mode) in &brief.directories {
+        set_mode(path, *mode).map_err(|e| Failure::new(format!("make {}", path.display()), e))?;
     }
     let mut notices = brief.notices.clone();
     if let Some(limits) = &brief.limits {
@@ -162,7 +170,7 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
         trust(authority.as_bytes()).map_err(Failure::at("trust the run's own authority"))?;
     }
     let terminal = match stdio {
-        Stdio::Terminal => Some(open_terminal().map_err(Failure::at("open a terminal"))?),
+        Stdio::Terminal { size, .. } => Some(open_terminal(*size).map_err(Failure::at("open a terminal"))?),
         Stdio::Descriptors(_) => None,
     };
     privilege::drop_capabilities()
@@ -170,7 +178,7 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
         .map_err(Failure::at("drop privileges"))?;
     restrict(&brief.writable).map_err(Failure::at("restrict files by Landlock"))?;
     sys::seccomp::install(&seccomp::AGENT).map_err(Failure::at("install the system-call filter"))?;
-    Ok(Ready { notices, terminal })
+    Ok(Ready { notices, terminal, groups: FurtherGroups::Callers })
 }
 
 /// Refuses to go on as a user who is root outside as well. At a rootless Docker root inside is the engine's user.
@@ -191,6 +199,40 @@ fn is_root_outside(map: &str) -> bool {
     ranges
         .find(|range| range.first() == Some(&"0"))
         .is_none_or(|range| range.get(1).is_none_or(|outside| *outside == "0"))
+}
+
+/// Refuses an image that has a link where something of ours is mounted: it would be read or written elsewhere than the engine mounted it.
+fn must_be_no_links(brief: &Brief) -> Result<(), String> {
+    let copies = brief.copies.iter().map(|(place, _)| place.as_path());
+    let overlays = brief.overlays.iter().flat_map(|it| [it.below.as_path(), &it.place]);
+    let authority = brief.authority.iter().map(|_| Path::new(AUTHORITY));
+    let ours = copies.chain(overlays).chain(authority).map(|path| path.components().take(2).collect());
+    let is_ours = |path: &PathBuf| path.as_os_str().as_bytes().starts_with(b"/.lockgate");
+    match ours.filter(is_ours).find(|path| path.is_symlink()) {
+        None => Ok(()),
+        Some(path) => {
+            Err(format!("the image has a link at {}, which is this program's own name", path.display()))
+        }
+    }
+}
+
+/// Gives a private directory its mode: an engine takes that of the image's directory instead. One on whose path the image has a link is
+/// left alone: it may be a shown folder. So is one that its user cannot get to.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut parent = rustix::fs::open("/", flags, Mode::empty())?;
+    let mut names = path.strip_prefix("/").unwrap_or(path).iter().peekable();
+    while let Some(name) = names.next() {
+        let directory = match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
+            opened => opened?,
+        };
+        if names.peek().is_none() && rustix::fs::fstat(&directory)?.st_mode & 0o7777 != mode {
+            rustix::fs::chmodat(&parent, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        }
+        parent = directory;
+    }
+    Ok(())
 }
 
 /// Refuses a bind mount of another file than the shim's parent opened: the engine looks its path up later.
@@ -230,7 +272,7 @@ fn trust(authority: &[u8]) -> io::Result<()> {
 
 /// Restricts this process and the command by Landlock: everything is readable, `writable` is writable.
 fn restrict(writable: &[PathBuf]) -> Result<(), String> {
-    if landlock::version().is_none() {
+    if landlock::version().is_none_or(|version| version < landlock::MOVES_FILES) {
         return Ok(());
     }
     let named = |path: &str, right| (PathBuf::from(path), right);
@@ -245,12 +287,30 @@ fn restrict(writable: &[PathBuf]) -> Result<(), String> {
         })
         .collect();
     let rules: Vec<_> = opened.iter().map(|(fd, right)| (fd.as_fd(), *right)).collect();
-    landlock::restrict(&rules).map(drop).map_err(|e| e.to_string())
+    restrict_files(&rules)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
+
+    #[test]
+    fn a_directory_gets_its_mode_unless_a_link_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, shown] = ["own", "shown"].map(|name| folder.path().join(name));
+        for path in [&own, &shown] {
+            std::fs::create_dir(path).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        std::os::unix::fs::symlink(&shown, folder.path().join("link")).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+        for (path, changed, expected) in [("own", &own, 0o1777), ("link", &shown, 0o500)] {
+            set_mode(&folder.path().join(path), 0o1777).unwrap();
+            assert_eq!(mode(changed), expected, "{path}");
+        }
+    }
 
     #[test]
     fn root_of_the_machine_is_told_from_a_rootless_engines() {

@@ -44,6 +44,7 @@ mod shim;
 mod slots;
 mod streams;
 mod tool_files;
+mod way;
 mod wire;
 
 use std::ffi::OsString;
@@ -57,7 +58,7 @@ use policy::RunId;
 use sys::descriptor;
 use sys::process::{self, Namespaces};
 
-pub use self::accounts::{Accounts, read_accounts};
+pub use self::accounts::{Accounts, follow_volumes, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 use self::brief::Shown;
 use self::container::Protected;
@@ -139,12 +140,10 @@ pub fn find_engine(
 pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
     let removed = apart(LONGEST_REMOVAL, || async {
         // An engine that hangs gets less time than one that has much to remove.
-        let word = tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await;
-        word.map_err(|_| Error::Refused {
-            what: format!("the engine at {} does not answer", socket.display()),
-            remedy: None,
-        })?
-        .map_err(|error| engine::unusable(socket, &error.to_string()))?;
+        let Ok(word) = tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await else {
+            return Ok(false);
+        };
+        word.map_err(|error| engine::unusable(socket, &error.to_string()))?;
         let ask = |engine: Engine| async move { engine.objects(run).await };
         let (engine, _, mut found) = Engine::find(socket, ask).await?;
         let mut round = 1;
@@ -153,7 +152,7 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
             // Podman goes on making what a killed shim had asked for, and fails on objects that vanish meanwhile.
             let is_last = engine.kind == EngineKind::Docker || round == REMOVAL_ROUNDS;
             match taken {
-                Ok(was_there) if is_last || !was_there && round > 1 => return Ok(()),
+                Ok(was_there) if is_last || !was_there && round > 1 => return Ok(true),
                 Err(what) if is_last => return Err(Error::Refused { what, remedy: None }),
                 _ => tokio::time::sleep(ROUND_PAUSE).await,
             }
@@ -161,7 +160,17 @@ pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
             found = engine.objects(run).await;
         }
     });
-    removed.map_err(|error| io::Error::other(error.to_string()))
+    match removed {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(silent(socket)),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
+
+/// Returns the error for an engine that does not answer.
+pub(crate) fn silent(socket: &Path) -> io::Error {
+    let why = format!("the engine at {} does not answer", socket.display());
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 /// Removes what was found, and the run's volumes. Returns whether anything was found.
@@ -192,11 +201,13 @@ pub(crate) fn start(
         let source = io::Error::other("the plan names no engine");
         return Err(Error::Start { what: "the shim", source });
     };
-    let cover_watch = match plan.steps.contains(&Step::Protect) {
-        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?.cover_watch),
+    let hold = match plan.steps.contains(&Step::Protect) {
+        true => Some(protect::hold_absent(&plan.workspace, &plan.open, undo)?),
         false => None,
     };
-    let (shown, protected) = look_at_sources(plan)?;
+    let (cover_watch, held) = hold.map(|hold| (hold.cover_watch, hold.names)).unzip();
+    let (shown, protected) = look_at_sources(plan, &held.unwrap_or_default())?;
+    way::make(plan)?;
     overlay::prepare(plan, undo)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
@@ -205,6 +216,7 @@ pub(crate) fn start(
         true => Some(descriptor::message_pair().map_err(handshake)?).unzip(),
         false => (None, None),
     };
+    let unknown = replenish::uuid().map_err(|source| Error::Start { what: "the shim", source })?;
     let given = ShimInputs {
         plan,
         command,
@@ -217,6 +229,7 @@ pub(crate) fn start(
         slots: Slots::of(&engine.slots, &engine.at.socket),
         pool: engine.pool,
         image: &engine.config.id,
+        place: names::own_place(&unknown),
         shown,
         protected,
         notices: Vec::new(),
@@ -268,7 +281,7 @@ fn is_left_behind(plan: &Plan, engine: &EngineRun, visits: &[Visit], broker: Opt
 
 /// Opens the sources of all bind mounts without following links, and returns which file each is, since the engine looks them up
 /// again; and the protected paths of the workspace.
-fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
+fn look_at_sources(plan: &Plan, held: &[PathBuf]) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
     let mut shown = Vec::new();
     let mut protected = Vec::new();
     for step in &plan.steps {
@@ -276,7 +289,7 @@ fn look_at_sources(plan: &Plan) -> Result<(Vec<Shown>, Vec<Protected>), Error> {
             Step::ShowWorkspace(path, _) => shown.push(look_at(path, path)?),
             Step::Show(Visible { source: path, target, .. }) => shown.push(look_at(path, target)?),
             Step::Protect => {
-                protected = protect::present(&plan.workspace, &plan.open)?;
+                protected = protect::present(&plan.workspace, &plan.open, held)?;
                 for (path, _) in &protected {
                     shown.push(look_at(path, path)?);
                 }

@@ -23,9 +23,21 @@ pub(crate) const EGRESS: &str = "lockgate-egress";
 /// The network of the members of the pool, until they are taken. S0.43
 pub(super) const POOL_NETWORK: &str = "lockgate-sidecar-pool";
 
-/// Where the volume with our own binary is mounted, and the binary in it.
+/// Where the volume with our own binary is mounted in containers of our own image, and the binary in it.
 pub(super) const OWN: &str = "/.lockgate";
 pub(super) const BINARY: &str = "/.lockgate/lockgate";
+
+/// Returns a mount point of that volume in a container of somebody else's image. An engine follows the image's links when it mounts, and
+/// the kernel again when all mounts are there: at a name that the image knew, the kernel could find another program than ours. `unknown` is
+/// a word that nobody can guess.
+pub(super) fn own_place(unknown: &str) -> String {
+    format!("{OWN}-{unknown}")
+}
+
+/// Returns the path of our own binary where its volume is mounted at `place`.
+pub(super) fn binary_at(place: &str) -> String {
+    format!("{place}/lockgate")
+}
 
 /// Returns the name of a run's network. S0.14
 pub(crate) fn network_name(run: &RunId) -> String {

@@ -2,6 +2,7 @@
 //! is requested through Podman's own API, or in other terms.
 //!
 //! - An internal network made through Docker's API has an address of the host, for its resolver. Podman's own API makes one without.
+//! - Of a volume requested as a mount it does not read that nothing of the image is to be copied there; of one requested as a bind it does.
 //! - A tmpfs mount takes neither a limit of its files nor an owner. A tmpfs volume takes both.
 //! - A container inherits the names of the host's `/etc/hosts`, unless it has another; `sidecar` is resolved by DNS.
 //! - Lists are requested through Podman's own API ([`super::list`]).
@@ -15,7 +16,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use bollard::models::{ContainerCreateBody, Mount, MountType, ResourcesUlimits, VolumeCreateRequest};
+use bollard::models::{
+    ContainerCreateBody, Mount, MountType, MountVolumeOptions, ResourcesUlimits, VolumeCreateRequest,
+};
 use policy::RunId;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -162,10 +165,27 @@ pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> V
             source: Some(name),
             target: Some(target),
             read_only: Some(false),
+            // A copy that is larger than its bounds would hold up all of Podman.
+            volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
             ..Mount::default()
         });
     }
+    let binds = mounts.extract_if(.., |mount| is_left_empty(mount)).map(|mount| bind_of(&mount));
+    host.binds = Some(binds.collect());
     volumes
+}
+
+/// Whether nothing is to be copied into a volume. With a colon in its place it can be no bind.
+fn is_left_empty(mount: &Mount) -> bool {
+    let is_plain = mount.target.as_ref().is_some_and(|target| !target.contains(':'));
+    is_plain && mount.volume_options.as_ref().is_some_and(|it| it.no_copy == Some(true))
+}
+
+/// Requests a volume into which nothing is to be copied as a bind.
+fn bind_of(Mount { source, target, read_only, .. }: &Mount) -> String {
+    let [source, target] = [source, target].map(|it| it.as_deref().unwrap_or_default());
+    let more = if *read_only == Some(true) { ",ro" } else { "" };
+    format!("{source}:{target}:nocopy{more}")
 }
 
 /// Limits the processes to what the caller may have: Podman would ask for more than it may itself, and fail.
@@ -319,7 +339,15 @@ mod tests {
     fn directories_in_memory_become_volumes_with_the_same_bounds() {
         let tmpfs = [("/tmp", "rw,size=8388608,nr_inodes=9,mode=700,uid=1,gid=2"), ("/a", "rw,size=16")];
         let tmpfs = tmpfs.map(|(path, options)| (path.to_owned(), options.to_owned()));
-        let host = HostConfig { tmpfs: Some(tmpfs.into()), ..HostConfig::default() };
+        let volume = Mount {
+            source: Some("v".into()),
+            target: Some("/b".into()),
+            read_only: Some(true),
+            volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
+            ..Mount::default()
+        };
+        let (tmpfs, mounts) = (Some(tmpfs.into()), Some(vec![volume]));
+        let host = HostConfig { tmpfs, mounts, ..HostConfig::default() };
         let labels = Some([("dev.lockgate.run".into(), "abcdefghjkmn".into())].into());
         let mut body =
             ContainerCreateBody { host_config: Some(host), labels, ..ContainerCreateBody::default() };
@@ -329,14 +357,12 @@ mod tests {
         assert_eq!(options, ["rw,nr_blocks=1", "rw,nr_blocks=2048,nr_inodes=9,mode=700,uid=1,gid=2"]);
         assert!(volumes.iter().all(|it| it.labels.as_ref().unwrap().contains_key("dev.lockgate.run")));
         let host = body.host_config.unwrap();
+        assert_eq!(
+            host.binds.unwrap(),
+            ["v:/b:nocopy,ro", "lockgate-abcdefghjkmn-0:/a:nocopy", "lockgate-abcdefghjkmn-1:/tmp:nocopy"]
+        );
         let mounts: Vec<_> = host.mounts.unwrap().into_iter().map(|it| (it.source, it.target)).collect();
-        let mount = |name: &str, path: &str| (Some(name.to_owned()), Some(path.to_owned()));
-        let expected = [
-            mount("/own/hosts", "/etc/hosts"),
-            mount("lockgate-abcdefghjkmn-0", "/a"),
-            mount("lockgate-abcdefghjkmn-1", "/tmp"),
-        ];
-        assert_eq!(mounts, expected);
+        assert_eq!(mounts, [(Some("/own/hosts".into()), Some("/etc/hosts".into()))]);
         assert_eq!(host.tmpfs, None);
     }
 

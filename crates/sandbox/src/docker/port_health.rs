@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::names::BINARY;
+use super::names::binary_at;
 use crate::launch::Launch;
 use crate::plan::Plan;
 use crate::run_network::RunNetwork;
@@ -15,11 +15,11 @@ const INSIDE_ACCEPTS: &str = "engine-accepts";
 /// How long one connection may take.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Sets the probe of a companion that has ports and no probe command.
-pub(super) fn ask_ports(launch: Launch, plan: &Plan, network: RunNetwork) -> Launch {
+/// Sets the probe of a companion that has ports and no probe command. `place` is where its container has our own binary.
+pub(super) fn ask_ports(launch: Launch, plan: &Plan, place: &str, network: RunNetwork) -> Launch {
     match &plan.engine {
         Some(engine) if launch.probe.is_empty() && !engine.ports.is_empty() => {
-            let own = [BINARY.into(), INSIDE_ACCEPTS.into(), network.agent().to_string()];
+            let own = [binary_at(place), INSIDE_ACCEPTS.into(), network.agent().to_string()];
             let ports = engine.ports.iter().map(ToString::to_string);
             Launch { probe: own.into_iter().chain(ports).map(OsString::from).collect(), ..launch }
         }

@@ -203,6 +203,7 @@ pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bol
         ids: config.user.as_deref().and_then(numbered),
         user: config.user.unwrap_or_default(),
         volumes: config.volumes.unwrap_or_default().into_iter().map(PathBuf::from).collect(),
+        linked: Vec::new(),
         stop_signal: config.stop_signal,
     })
 }

@@ -292,10 +292,14 @@ fn open_stream(link: BorrowedFd<'_>, network: RunNetwork) -> io::Result<UnixStre
 fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failure> {
     let plan = given.plan;
     Ok(Brief {
-        launch: port_health::ask_ports(Launch::of(plan, given.command), plan, network),
-        terminal: matches!(given.stdio, Stdio::Terminal),
+        launch: port_health::ask_ports(Launch::of(plan, given.command), plan, &given.place, network),
+        terminal: match given.stdio {
+            Stdio::Terminal { size, .. } => Some(size),
+            Stdio::Descriptors(_) => None,
+        },
         shown: given.shown.clone(),
         copies: copies::copies(plan).map(|copy| (copy.place, copy.target.into())).collect(),
+        directories: brief::directories(plan),
         overlays: overlay::requests(plan).map_err(|e| failed("keep apart what is written", &e))?,
         brought: ToolFiles::of(plan),
         writable: brief::writable(plan),

@@ -96,7 +96,7 @@ impl Streams {
                 errors: Some(errors.into()),
                 terminal: None,
             }),
-            Stdio::Terminal => {
+            Stdio::Terminal { .. } => {
                 let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
                 let master = rustix::pty::openpt(flags)?;
                 rustix::pty::unlockpt(&master)?;

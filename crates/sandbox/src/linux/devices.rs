@@ -1,4 +1,4 @@
-//! `/dev` inside: harmless devices of the host, a devpts of its own, shared memory.
+//! `/dev` inside: harmless devices of the host, a devpts of its own, shared memory, message queues.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,17 +8,18 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use sys::mount::{self, Depth, Flags};
 
 use super::root::Root;
+use crate::launch::Stdio;
 use crate::source;
 
 /// The devices inside.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 impl Root {
-    /// Makes `/dev`: harmless devices, a devpts of its own, shared memory. Opens a terminal if one is wanted.
-    pub(super) fn make_devices(&self, terminal: bool) -> io::Result<Option<OwnedFd>> {
+    /// Makes `/dev`: harmless devices, a devpts of its own, shared memory, message queues. Opens a terminal if the command is to have one.
+    pub(super) fn make_devices(&self, stdio: &Stdio) -> io::Result<Option<OwnedFd>> {
         self.own_directory(Path::new("/dev"), 0o755)?;
         let devices = self.open(Path::new("/dev"))?;
-        for (directory, mode) in [(c"shm", 0o1777), (c"pts", 0o755)] {
+        for (directory, mode) in [(c"shm", 0o1777), (c"pts", 0o755), (c"mqueue", 0o755)] {
             rustix::fs::mkdirat(&devices, directory, Mode::from_raw_mode(mode))?;
         }
         for device in DEVICES {
@@ -42,12 +43,16 @@ impl Root {
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"1024")];
         let terminals = mount::make(c"devpts", &options, Flags::NO_SUID.and(Flags::NO_EXEC))?;
         mount::attach(terminals.as_fd(), devices.as_fd(), c"pts")?;
-        if !terminal {
-            return Ok(None);
+        // A kernel may be built without message queues.
+        if let Ok(queues) = mount::make(c"mqueue", &[], Flags::NO_SUID.and(Flags::NO_DEV).and(Flags::NO_EXEC))
+        {
+            mount::attach(queues.as_fd(), devices.as_fd(), c"mqueue")?;
         }
+        let Stdio::Terminal { size, .. } = stdio else { return Ok(None) };
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let master = rustix::fs::openat(&terminals, c"ptmx", flags, Mode::empty())?;
         rustix::pty::unlockpt(&master)?;
+        size.set(&master)?;
         Ok(Some(master))
     }
 }

@@ -3,18 +3,21 @@
 //! An overlay would be one mount, but it refuses a folder with locked mounts below it, as `/etc` is in every container, and it would not
 //! show them.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use policy::Wiring;
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
 use super::root::{Root, create_in, relative};
+use crate::host_path::{self, MOST_LINKS};
 use crate::plan::Plan;
-use crate::plan::inside::HOME;
+use crate::plan::inside::{HOME, OURS};
 use crate::source;
 
 /// The sidecar's address inside: the first of its range for names, and never assigned to a name.
@@ -23,8 +26,6 @@ const SIDECAR: &str = "198.18.0.0";
 const LOCAL_RESOLVER: &str = "127.0.0.1";
 /// The largest file, of an image or our own, that is read.
 const LARGEST: u64 = 1 << 20;
-/// The directory of our files inside.
-pub(super) const OURS: &str = "/.lockgate-etc";
 
 /// Shows the host's `/etc` with our files mounted over its own.
 pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
@@ -44,9 +45,22 @@ pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
     let directory = root.open(Path::new(OURS))?;
     for (name, content) in files {
         create_in(directory.as_fd(), name.as_ref())?.write_all(content.as_bytes())?;
-        lay_over(root, &Path::new(OURS).join(name), &Path::new("/etc").join(name))?;
+        match lay_over(root, &Path::new(OURS).join(name), &Path::new("/etc").join(name)) {
+            Err(error) if is_no_place(name, &error) => {}
+            laid => laid?,
+        }
     }
     Ok(())
+}
+
+/// Whether the host has something of that name for which no file can be: a directory, links in a circle, or, for `resolv.conf` alone, a
+/// link to a file that does not exist in a directory of the host's. It is as if the host had none: libraries have their defaults, and ask
+/// for names at 127.0.0.1.
+fn is_no_place(name: &str, error: &io::Error) -> bool {
+    let nowhere = [Errno::NOTDIR, Errno::ISDIR, Errno::LOOP];
+    let unmade: &[Errno] =
+        if name == "resolv.conf" { &[Errno::EXIST, Errno::ROFS, Errno::ACCESS] } else { &[] };
+    nowhere.iter().chain(unmade).any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn hosts() -> String {
@@ -95,7 +109,7 @@ fn add_account(root: &Root, name: &str, id: u32, line: &str) -> io::Result<()> {
 fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
     let etc = root.open(Path::new("/etc"))?;
     match rustix::fs::unlinkat(&etc, name, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => root.file(&Path::new("/etc").join(name), content),
+        Ok(()) | Err(Errno::NOENT) => root.file(&Path::new("/etc").join(name), content),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -109,6 +123,9 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path) -> io::Result<()
         }
         Err(error) => return Err(error),
     };
+    if FileType::from_raw_mode(rustix::fs::fstat(&there)?.st_mode) == FileType::Directory {
+        return Err(Errno::ISDIR.into());
+    }
     // By its path: our own files are not behind links.
     let tree = mount::clone_tree(root.fd()?, &source::c_path(relative(ours)), Depth::One)?;
     mount::set_flags(
@@ -118,28 +135,50 @@ pub(super) fn lay_over(root: &Root, ours: &Path, theirs: &Path) -> io::Result<()
     mount::attach(tree.as_fd(), there.as_fd(), c"")
 }
 
-/// Makes the target of a link into a directory that is private here, as `/etc/resolv.conf` often leads into `/run`.
+/// Makes the file that a link leads to, where that is in a directory that is private here, as `/etc/resolv.conf` often leads into `/run`.
 fn fill_dangling_link(root: &Root, link: &Path, ours: &Path) -> io::Result<()> {
-    let Ok(found) = root.follow(link, OFlags::PATH | OFlags::NOFOLLOW) else { return Ok(()) };
-    let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
-    let target =
-        resolve(link.parent().unwrap_or(link), Path::new(std::ffi::OsStr::from_bytes(target.as_bytes())));
+    if root.follow(link, OFlags::PATH | OFlags::NOFOLLOW).is_err() {
+        return Ok(());
+    }
+    let target = missing(root, link)?;
     root.directory(target.parent().unwrap_or(&target), 0o755)?;
     root.file(&target, &root.read(ours, LARGEST)?)
 }
 
-/// Resolves the target of a link by its text alone.
-fn resolve(directory: &Path, target: &Path) -> PathBuf {
-    let mut path = PathBuf::new();
-    for part in directory.join(target).components() {
-        match part {
-            Component::ParentDir => {
-                path.pop();
-            }
-            other => path.push(other),
+/// Returns the place that a path of the root leads to, link by link: the way to the first name that does not exist, and the rest by its
+/// text.
+fn missing(root: &Root, path: &Path) -> io::Result<PathBuf> {
+    let (mut at, mut rest, mut links) = (PathBuf::from("/"), host_path::parts(path), 0);
+    while let Some(part) = rest.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
         }
+        at.push(part);
+        let Some(to) = link_text(root, &at)? else { continue };
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Errno::LOOP.into());
+        }
+        at.pop();
+        if to.is_absolute() {
+            at = "/".into();
+        }
+        rest = host_path::ahead(&to, rest);
     }
-    path
+    Ok(at)
+}
+
+/// Returns where a link leads. `None` if the path, none of whose directories is a link, is none or does not exist.
+fn link_text(root: &Root, path: &Path) -> io::Result<Option<PathBuf>> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+    let text = root.open(parent).and_then(|parent| Ok(rustix::fs::readlinkat(&parent, name, Vec::new())?));
+    match text {
+        Ok(to) => Ok(Some(OsStr::from_bytes(to.as_bytes()).into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn passwd(uid: u32, gid: u32) -> String {
@@ -151,16 +190,73 @@ fn passwd(uid: u32, gid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
+    /// Makes a root of links and, where there is no target, directories.
+    fn root(entries: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("etc")).unwrap();
+        for (name, target) in entries {
+            let path = folder.path().join(name);
+            if target.is_empty() {
+                fs::create_dir_all(path).unwrap();
+            } else {
+                symlink(target, path).unwrap();
+            }
+        }
+        fs::write(folder.path().join("ours"), "ours").unwrap();
+        let root = Root::at(fs::File::open(folder.path()).unwrap().into());
+        (folder, root)
+    }
+
     #[test]
-    fn links_are_followed_by_their_text() {
-        let resolve = |target| resolve(Path::new("/etc"), Path::new(target));
-        assert_eq!(
-            resolve("../run/systemd/resolve/stub-resolv.conf"),
-            Path::new("/run/systemd/resolve/stub-resolv.conf")
-        );
-        assert_eq!(resolve("/run/resolv.conf"), Path::new("/run/resolv.conf"));
-        assert_eq!(resolve("../../../../x"), Path::new("/x"));
+    fn a_file_is_made_where_a_chain_of_links_ends() {
+        for (name, entries, made) in [
+            ("a link", &[("etc/resolv.conf", "../run/resolve/stub.conf")] as &[_], "run/resolve/stub.conf"),
+            ("an absolute link", &[("etc/resolv.conf", "/run/resolv.conf")], "run/resolv.conf"),
+            ("a link upwards", &[("etc/resolv.conf", "../../../../x")], "x"),
+            (
+                "resolvconf",
+                &[
+                    ("etc/resolvconf", ""),
+                    ("etc/resolvconf/run", "/run/resolvconf"),
+                    ("etc/resolv.conf", "/etc/resolvconf/run/resolv.conf"),
+                ],
+                "run/resolvconf/resolv.conf",
+            ),
+            (
+                "NixOS",
+                &[
+                    ("store", ""),
+                    ("store/resolv.conf", "/run/systemd/resolve/stub.conf"),
+                    ("etc/static", "/store"),
+                    ("etc/resolv.conf", "static/resolv.conf"),
+                ],
+                "run/systemd/resolve/stub.conf",
+            ),
+        ] {
+            let (folder, root) = root(entries);
+            lay_over(&root, Path::new("/ours"), Path::new("/etc/resolv.conf")).unwrap();
+            assert_eq!(fs::read_to_string(folder.path().join(made)).unwrap_or_default(), "ours", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_at_which_no_file_can_be_is_told_from_a_failure() {
+        let (folder, root) =
+            root(&[("etc/a", "b"), ("etc/b", "a"), ("etc/dangling", "/ours/x"), ("etc/folder", "")]);
+        let lay = |name: &str| lay_over(&root, Path::new("/ours"), &Path::new("/etc").join(name));
+        assert!(is_no_place("hosts", &lay("a").unwrap_err()), "a circle");
+        assert!(is_no_place("hosts", &lay("dangling").unwrap_err()), "below a file");
+        assert!(is_no_place("hosts", &lay("folder").unwrap_err()), "a folder");
+        assert!(lay("none").is_ok() && !folder.path().join("etc/none").exists());
+        assert!(!is_no_place("resolv.conf", &io::Error::from(Errno::NOSPC)));
+        for errno in [Errno::EXIST, Errno::ROFS, Errno::ACCESS] {
+            let told = ["resolv.conf", "passwd"].map(|name| is_no_place(name, &io::Error::from(errno)));
+            assert_eq!(told, [true, false], "{errno}");
+        }
     }
 }

@@ -2,8 +2,11 @@
 //! group, the trees whose owners only root can map, and the sockets at the host's end of a veth pair. For the pair, init first hands
 //! over its network namespace.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use sys::cgroup::Group;
 use sys::descriptor;
@@ -16,8 +19,8 @@ const MAPPED: &[u8] = b"m";
 const NETWORK: &[u8] = b"n";
 /// To init, with descriptors: the control files by which it moves itself into its control group.
 const CONTROL_FILES: &[u8] = b"d";
-/// To init, with one descriptor: the workspace in which the parent holds names.
-const HELD: &[u8] = b"h";
+/// To init, with one descriptor, the workspace: this octet, then the names that the parent holds in it, a line each.
+const HELD: u8 = b'h';
 /// To init, with one descriptor: one tree whose owners only root can map.
 const TREE: &[u8] = b"t";
 /// To init, after [`END`]: this octet, then the certificate of the run's authority.
@@ -59,7 +62,7 @@ pub(super) struct Laid {
 pub(super) fn give(
     hand: &OwnedFd,
     group: Option<&Group>,
-    held: Option<BorrowedFd<'_>>,
+    held: Option<(BorrowedFd<'_>, &[PathBuf])>,
     trees: &[OwnedFd],
     laid: Option<&Laid>,
 ) -> io::Result<()> {
@@ -67,8 +70,12 @@ pub(super) fn give(
     if !control_files.is_empty() {
         descriptor::send(hand, CONTROL_FILES, &control_files)?;
     }
-    if let Some(workspace) = held {
-        descriptor::send(hand, HELD, &[workspace])?;
+    if let Some((workspace, names)) = held {
+        let mut message = vec![HELD];
+        for name in names {
+            message.extend([name.as_os_str().as_bytes(), b"\n"].concat());
+        }
+        descriptor::send(hand, &message, &[workspace])?;
     }
     for tree in trees {
         descriptor::send(hand, TREE, &[tree.as_fd()])?;
@@ -107,8 +114,8 @@ pub(super) fn await_maps(hand: &OwnedFd) -> io::Result<()> {
 pub(super) struct Handed {
     /// The group's control files; empty if init was born in the group, or there is none.
     pub(super) control_files: Vec<OwnedFd>,
-    /// The workspace in which names are held, if any are.
-    pub(super) held: Option<OwnedFd>,
+    /// The workspace in which the parent holds names, and these.
+    pub(super) held: Option<(OwnedFd, Vec<PathBuf>)>,
     /// The trees, in the order of the steps that show them.
     pub(super) trees: Vec<OwnedFd>,
     /// The host's end of the veth pair, if there is one.
@@ -123,13 +130,18 @@ pub(super) fn take(hand: &OwnedFd) -> io::Result<Handed> {
         let (message, descriptors) = descriptor::receive(hand, &mut buffer)?;
         match message {
             CONTROL_FILES => handed.control_files = descriptors,
-            HELD => handed.held = descriptors.into_iter().next(),
+            [HELD, names @ ..] => handed.held = descriptors.into_iter().next().zip(Some(lines(names))),
             TREE => handed.trees.extend(descriptors),
             [LINK, host @ ..] => handed.laid = Some(laid(host, descriptors)?),
             END => return Ok(handed),
             _ => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
+}
+
+fn lines(names: &[u8]) -> Vec<PathBuf> {
+    let lines = names.split(|octet| *octet == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| OsStr::from_bytes(line).into()).collect()
 }
 
 fn laid(host: &[u8], sockets: Vec<OwnedFd>) -> io::Result<Laid> {

@@ -13,24 +13,25 @@ use policy::{MountMode, Wiring};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use sys::landlock::Right;
+use sys::mount;
 use sys::privilege;
 use sys::process::{self, Forked, Namespaces};
-use sys::{landlock, mount};
 
 use super::handover::Laid;
 use super::image::Written;
 use super::root::Root;
 use super::trust::Trust;
 use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
+use crate::error::Error;
 use crate::failure::{Failure, Need};
-use crate::launch::{Launch, Stdio};
+use crate::launch::Launch;
 use crate::open_file::is_same;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
-use crate::supervise::{self, Ready};
+use crate::supervise::{self, FurtherGroups, Ready};
 use crate::watch::{self, Supervised};
-use crate::{environment, protect, rlimit, seccomp};
+use crate::{confine, environment, priority, protect, rlimit, seccomp};
 
 /// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
 const ELOOP: i32 = Errno::LOOP.raw_os_error();
@@ -54,20 +55,20 @@ pub(super) fn run(inherited: Inherited<'_>, left: Namespaces, forked: Forked) ->
 }
 
 fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Result<Ready, Failure> {
-    let namespaces = |failure: Failure| failure.needing(Need::UserNamespaces);
     // Everybody inside may read init's arguments. They are a copy of the caller's command line.
     sys::arguments::replace("lockgate-init").map_err(Failure::at("hide the caller's arguments"))?;
     close_foreign(forked, inherited).map_err(Failure::at("close inherited descriptors"))?;
     // Init leads a process group, as the sidecar does. The command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
-    let alone = take_identity(inherited).map_err(Failure::at("map the identity")).map_err(namespaces)?;
+    priority::give_up().map_err(Failure::at("give up priority"))?;
+    let alone = take_identity(inherited).map_err(Failure::of_kernel("map the identity", Need::of_maps))?;
     // Only after the identity is taken: the kernel clears this setting when the identity changes.
     process::die_with_parent().map_err(Failure::at("tie the sandbox to its parent"))?;
-    process::unshare(left).map_err(Failure::at("make namespaces")).map_err(namespaces)?;
+    process::unshare(left).map_err(Failure::of_kernel("make namespaces", Need::of_namespaces))?;
     if inherited.plan.wiring == Wiring::Veth {
         link::offer_network(&inherited.hand).map_err(Failure::at("offer the network to the parent"))?;
     }
-    mount::make_all_private().map_err(Failure::at("keep mounts private"))?;
+    mount::make_all_private().map_err(Failure::of_kernel("keep mounts private", Need::of_mounts))?;
     limit_processes(inherited.plan).map_err(Failure::at("limit processes"))?;
     if !inherited.plan.identity.is_private() {
         leave_room();
@@ -77,6 +78,8 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
     let mut maker = SandboxMaker {
         inherited,
         root: Root::default(),
+        has_more_ids: alone.is_none(),
+        groups: FurtherGroups::Callers,
         notices: alone.into_iter().collect(),
         terminal: None,
         trust: None,
@@ -96,16 +99,18 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
         })?;
     }
     rustix::process::umask(mask);
-    Ok(Ready { notices: maker.notices, terminal: maker.terminal.map(|master| (master, TERMINAL.into())) })
+    Ok(Ready {
+        notices: maker.notices,
+        terminal: maker.terminal.map(|master| (master, TERMINAL.into())),
+        groups: maker.groups,
+    })
 }
 
 /// Closes every descriptor that the parent had open and did not hand over.
 fn close_foreign(forked: Forked, inherited: &Inherited<'_>) -> io::Result<()> {
     let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
     keep.extend(inherited.broker.as_ref().map(AsFd::as_fd));
-    if let Stdio::Descriptors(list) = &inherited.stdio {
-        keep.extend(list.iter().map(AsFd::as_fd));
-    }
+    keep.extend(inherited.stdio.descriptors());
     forked.close_all_but(&keep)
 }
 
@@ -152,14 +157,10 @@ fn needs_parent(step: &Step, plan: &Plan) -> bool {
 }
 
 /// Limits the number of processes, if no control group does, and the size of core dumps. The kernel counts processes by user
-/// namespace, so the limit bounds the sandbox alone. Takes away what the caller may have of priority: a real-time process would starve the
-/// machine, whatever the control group says.
+/// namespace, so the limit bounds the sandbox alone.
 fn limit_processes(plan: &Plan) -> io::Result<()> {
     if let LimitsPlan::Processes(pids) = plan.limits {
         rlimit::set(Resource::Nproc, u64::from(pids) + OWN_PROCESSES)?;
-    }
-    for priority in [Resource::Rtprio, Resource::Nice] {
-        rlimit::lower(priority, 0)?;
     }
     rlimit::set_cores()
 }
@@ -216,12 +217,15 @@ struct SandboxMaker<'a> {
     terminal: Option<OwnedFd>,
     /// The host's certificate authorities, if they were read ahead.
     trust: Option<Trust<'a>>,
-    /// The workspace in which the parent holds names, until init has compared it with the one that is shown.
-    held: Option<OwnedFd>,
+    /// The workspace in which the parent holds names, and these, until init has protected the one that is shown.
+    held: Option<(OwnedFd, Vec<PathBuf>)>,
     /// The host's end of the link, if there is a link.
     laid: Option<Laid>,
     /// Whether the network was made and redirected before init began.
     is_wired: bool,
+    /// Whether the sandbox has all ids that the plan names.
+    has_more_ids: bool,
+    groups: FurtherGroups,
     taken_over: bool,
 }
 
@@ -233,11 +237,12 @@ impl<'a> SandboxMaker<'a> {
         }
         let handed = handover::take(&self.inherited.hand).and_then(|handed| {
             sys::cgroup::enter(handed.control_files.iter().map(AsFd::as_fd))?;
-            // Only after init is in the group, so that this group is the root of what the sandbox sees.
-            process::unshare(Namespaces::CGROUP)?;
             Ok((handed.held, handed.trees, handed.laid))
         });
         let (held, trees, laid) = handed.map_err(|e| Failure::new("enter the control group", e))?;
+        // Only after init is in the group, so that this group is the root of what the sandbox sees.
+        process::unshare(Namespaces::CGROUP)
+            .map_err(Failure::of_kernel("make namespaces", Need::of_namespaces))?;
         self.root.receive(trees);
         self.held = held;
         self.laid = laid;
@@ -257,6 +262,8 @@ impl<'a> SandboxMaker<'a> {
             Step::Link { path, to } => self.root.link(path, to)?,
             Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode)?,
             Step::Volume(path) => self.root.volume(path, &plan.identity)?,
+            Step::Home(path) => self.root.home(path, &plan.identity)?,
+            Step::Everybodys(path) => self.root.everybodys(path)?,
             Step::Directory(path, mode) => self.root.directory(path, *mode)?,
             Step::ShowEtc => etc::show(&self.root, plan)?,
             Step::WriteEtc => etc::write(&self.root, plan)?,
@@ -264,15 +271,20 @@ impl<'a> SandboxMaker<'a> {
             Step::TrustAuthority(bundle) => self.trust_authority(bundle.as_deref())?,
             Step::MountProc => self.root.mount_proc()?,
             Step::MakeDevices => {
-                let wants_terminal = matches!(self.inherited.stdio, Stdio::Terminal);
-                self.terminal = self.root.make_devices(wants_terminal)?;
+                self.terminal = self.root.make_devices(&self.inherited.stdio)?;
             }
             Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode)?,
-            Step::OverlayWorkspace { workspace, .. } => self.root.overlay_workspace(workspace).map_err(|e| {
-                format!(
-                    "{e}; the folder and the state directory must be on file systems that overlayfs can use"
-                )
-            })?,
+            Step::OverlayWorkspace { workspace, .. } => {
+                self.root.overlay_workspace(workspace).map_err(|e| {
+                    let what =
+                        "the folder and the state directory must be on file systems that overlayfs can use";
+                    if e.raw_os_error() == Some(ELOOP) {
+                        e.into()
+                    } else {
+                        StepError::from(format!("{e}; {what}"))
+                    }
+                })?
+            }
             Step::Show(visible) => self.root.show(visible)?,
             Step::ShowUnder { target, size, .. } => self.root.show_under(target, size.bytes())?,
             Step::WriteFile(file) => self.root.write(file)?,
@@ -290,7 +302,14 @@ impl<'a> SandboxMaker<'a> {
             Step::DropPrivileges if !self.root.is_entered() => {
                 return Err("the plan leaves the command in this machine's root".into());
             }
-            Step::DropPrivileges => drop_privileges()?,
+            Step::DropPrivileges => {
+                // Only now: until here what is opened may need the caller's own groups.
+                if self.has_more_ids && !plan.groups.is_empty() {
+                    privilege::set_groups(&plan.groups)?;
+                    self.groups = FurtherGroups::Images;
+                }
+                drop_privileges()?;
+            }
             Step::Landlock => self.landlock()?,
             Step::Seccomp => sys::seccomp::install(&seccomp::AGENT)?,
             Step::RunNetwork
@@ -316,12 +335,15 @@ impl<'a> SandboxMaker<'a> {
     /// Makes protected paths read-only, if the workspace is still the one in which the parent holds names.
     fn protect(&mut self) -> Result<(), StepError> {
         let workspace = self.root.open(&self.inherited.plan.workspace)?;
-        let held = self.held.take().ok_or("nobody holds its names")?;
+        let (held, names) = self.held.take().ok_or("nobody holds its names")?;
         if !is_same(&workspace, &held).map_err(io::Error::from)? {
             return Err("another folder was put in its place while the run began; start it again".into());
         }
-        protect::protect(workspace.as_fd(), &self.inherited.plan.open)
-            .map_err(|(path, error)| format!("{}: {error}", path.display()).into())
+        protect::protect(workspace.as_fd(), &self.inherited.plan.open, &names).map_err(|error| match error {
+            Error::Source { path, why } => format!("{}: {why}", path.display()).into(),
+            Error::Refused { what, remedy: Some(remedy) } => format!("{what}; {remedy}").into(),
+            other => other.to_string().into(),
+        })
     }
 
     fn read_authorities(&self, bundle: Option<&'a Path>) -> io::Result<Trust<'a>> {
@@ -335,7 +357,8 @@ impl<'a> SandboxMaker<'a> {
         let root = if self.root.is_image() { Right::Write } else { Right::Read };
         let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), root), (plan.home.clone(), Right::Write)];
         trees.extend(["/proc", "/dev"].map(|p| (p.into(), Right::Use)));
-        trees.extend(["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts"].map(|p| (p.into(), Right::Write)));
+        let own = ["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts", "/dev/mqueue"];
+        trees.extend(own.map(|p| (p.into(), Right::Write)));
         for step in &plan.steps {
             match step {
                 Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite)
@@ -349,17 +372,19 @@ impl<'a> SandboxMaker<'a> {
         }
         let opened: Result<Vec<(OwnedFd, Right)>, String> = trees
             .into_iter()
-            .map(|(path, right)| {
+            .filter_map(|(path, right)| {
                 let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-                rustix::fs::open(&path, flags, rustix::fs::Mode::empty())
-                    .map(|fd| (fd, right))
-                    .map_err(|e| format!("{}: {}", path.display(), io::Error::from(e)))
+                match rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) {
+                    Ok(opened) => Some(Ok((opened, right))),
+                    // An image's user may have a home in `/dev`, which covers what the image has there.
+                    Err(Errno::NOENT) if path == plan.home => None,
+                    Err(errno) => Some(Err(format!("{}: {}", path.display(), io::Error::from(errno)))),
+                }
             })
             .collect();
         let opened = opened?;
         let rules: Vec<_> = opened.iter().map(|(fd, right)| (fd.as_fd(), *right)).collect();
-        landlock::restrict(&rules).map_err(|e| e.to_string())?;
-        Ok(())
+        Ok(confine::restrict_files(&rules)?)
     }
 }
 

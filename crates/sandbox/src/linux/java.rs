@@ -10,8 +10,9 @@ use data_encoding::BASE64;
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, openat2};
 use sha1::{Digest, Sha1};
 
-use super::etc::{OURS, lay_over};
+use super::etc::lay_over;
 use super::root::{Root, relative};
+use crate::plan::inside::OURS;
 
 /// The directories in which runtimes are installed, each in a folder of its own.
 const HOMES: [&str; 3] = ["/usr/lib/jvm", "/usr/lib64/jvm", "/opt"];

@@ -44,6 +44,7 @@ use sys::{descriptor, privilege};
 pub use self::ahead::Ahead;
 use self::owners::Owners;
 pub use self::subordinate::within_subordinate_ids;
+use crate::caller::Caller;
 use crate::error::{Error, THE_SANDBOX};
 use crate::host::Host;
 use crate::launch::Stdio;
@@ -51,6 +52,7 @@ use crate::plan::Plan;
 use crate::plan::ids::Identity;
 use crate::plan::limits::LimitsPlan;
 use crate::process_stamp::ProcessStamp;
+use crate::protect::Hold;
 use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::{Step, TreeSource};
 use crate::undo::{Undo, UndoLog};
@@ -58,6 +60,9 @@ use crate::{mounted, protect, source};
 
 /// A file system cannot do that, mount_setattr(2).
 const EINVAL: i32 = Errno::INVAL.raw_os_error();
+
+/// An id that no user has, for a map that nobody uses.
+const TRIED: u32 = 0x7000_0000;
 
 /// Everything init inherits from its parent.
 pub(crate) struct Inherited<'a> {
@@ -141,9 +146,9 @@ fn meanwhile(
     }
     let mut held = None;
     if plan.steps.contains(&Step::Protect) {
-        let hold = protect::hold_absent(&plan.workspace, &plan.open, undo)?;
-        started.cover_watch = Some(hold.cover_watch);
-        held = Some(hold.workspace);
+        let Hold { cover_watch, workspace, names } = protect::hold_absent(&plan.workspace, &plan.open, undo)?;
+        started.cover_watch = Some(cover_watch);
+        held = Some((workspace, names));
     }
     let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.is_private() { mapped_trees(plan, &mut owners)? } else { Vec::new() };
@@ -157,7 +162,7 @@ fn meanwhile(
             Some(laid)
         }
     };
-    let held = held.as_ref().map(|workspace| workspace.as_fd());
+    let held = held.as_ref().map(|(workspace, names)| (workspace.as_fd(), names.as_slice()));
     handover::give(hand, started.group.as_ref(), held, &trees, laid.as_ref()).map_err(handshake)?;
     if !plan.opens_tls() {
         return sidecar.start();
@@ -214,6 +219,18 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
     trees.collect()
 }
 
+/// Refuses a folder that a run of this caller could not write to, because its file system maps no owners.
+///
+/// # Errors
+/// When it does not, or cannot be mounted at all.
+pub fn refuse_unmappable(folder: &Path, caller: &Caller) -> Result<(), Error> {
+    if !caller.superuser {
+        return Ok(());
+    }
+    let mut owners = Owners::new(Identity::with_sidecar_id(TRIED));
+    mapped_tree(folder, MountMode::ReadWrite, &mut owners).map(drop)
+}
+
 /// Returns one source as a detached tree with its owner mapped.
 fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
@@ -227,13 +244,7 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
         // A file system without id-mapped mounts can still be read.
         Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(EINVAL) => Ok(tree),
         Err(error) if error.raw_os_error() == Some(EINVAL) => {
-            let below = mounted::first_below(path).ok().flatten();
-            let below = below.map(|place| format!(", or that of `{}` below it,", place.display()));
-            let why = format!(
-                "its file system{} cannot map owners; start as the unprivileged owner of the folder instead",
-                below.unwrap_or_default()
-            );
-            Err(fail(&why, error))
+            Err(Error::Unmappable { path: path.into(), below: mounted::first_below(path).ok().flatten() })
         }
         Err(error) => Err(fail("its owners cannot be mapped", error)),
     }
@@ -247,5 +258,5 @@ fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
         Some(range) => (range.map(), range.map()),
         None => (uid.map(), gid.map()),
     };
-    privilege::write_foreign_id_maps(&directory, uid, gid)
+    privilege::write_foreign_id_maps(&directory, &[uid], &[gid])
 }

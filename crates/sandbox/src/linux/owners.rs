@@ -24,7 +24,7 @@ pub(crate) struct Owners {
 /// The owner that a map is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// One user and group, mapped to the run's own.
+    /// One user and group, mapped to the run's own, and that user's files of other groups.
     One(u32, u32),
     /// Every owner, each mapped to the same id inside.
     All(IdRange),
@@ -64,15 +64,43 @@ impl Owners {
 
     fn make(&mut self, owner: Owner) -> io::Result<OwnedFd> {
         // In a mount's id map, inside is the id on disk, and outside the id that the run sees.
-        let (uid, gid) = match owner {
+        let (uids, gids) = match owner {
             Owner::One(uid, gid) => {
-                (IdMap::one(uid, self.identity.uid.outside), IdMap::one(gid, self.identity.gid.outside))
+                (vec![IdMap::one(uid, self.identity.uid.outside)], groups(gid, self.identity.gid.outside))
             }
-            Owner::All(range) => (range.map(), range.map()),
+            Owner::All(range) => (vec![range.map()], vec![range.map()]),
         };
         let held = Held::begin(Namespaces::NONE, Vec::new())?;
-        let namespace = held.open_user(uid, gid)?;
+        let namespace = held.open_user(&uids, &gids)?;
         self.leaving.push(held);
         Ok(namespace)
+    }
+}
+
+/// Returns the map of one group to the run's own, and of every other group to itself. The kernel lets nobody write to a file whose group
+/// is not mapped, not even its owner. No process of a run is in another group, so the groups give it nothing: the user must be the owner.
+/// Ids of other runs are left out.
+fn groups(one: u32, own: u32) -> Vec<IdMap> {
+    let same = |first, end: u32| IdMap { inside: first, outside: first, count: end.saturating_sub(first) };
+    let others = [same(0, one.min(IdRange::FIRST)), same(one.saturating_add(1), IdRange::FIRST)];
+    let others = others.into_iter().filter(|others| others.count > 0);
+    std::iter::once(IdMap::one(one, own)).chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_but_those_of_runs_is_mapped_once() {
+        let maps = |one| -> Vec<_> {
+            let maps = groups(one, 0x7000_0001).into_iter();
+            maps.map(|IdMap { inside, outside, count }| (inside, outside, count)).collect()
+        };
+        let (own, end) = (0x7000_0001, IdRange::FIRST);
+        assert_eq!(maps(0), [(0, own, 1), (1, 1, end - 1)]);
+        assert_eq!(maps(1000), [(1000, own, 1), (0, 0, 1000), (1001, 1001, end - 1001)]);
+        assert_eq!(maps(end - 1), [(end - 1, own, 1), (0, 0, end - 1)]);
+        assert_eq!(maps(end + 7), [(end + 7, own, 1), (0, 0, end)]);
     }
 }

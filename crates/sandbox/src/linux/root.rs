@@ -97,6 +97,12 @@ impl Root {
             .ok_or_else(|| io::Error::other("the private root is not mounted yet"))
     }
 
+    /// Returns a root that is an open directory.
+    #[cfg(test)]
+    pub(super) fn at(directory: OwnedFd) -> Self {
+        Self { directory: Some(directory), ..Self::default() }
+    }
+
     /// Opens a path of the private root.
     pub(super) fn open(&self, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -208,13 +214,16 @@ impl Root {
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// Makes a link.
+    /// Makes a link, and the directories above it.
     pub(super) fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
         let path = relative(path);
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         // The root itself need not be opened once more.
         match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => rustix::fs::symlinkat(to, &self.open(parent)?, name)?,
+            Some(parent) => {
+                self.directory(parent, 0o755)?;
+                rustix::fs::symlinkat(to, &self.open(parent)?, name)?;
+            }
             None => rustix::fs::symlinkat(to, self.fd()?, name)?,
         }
         Ok(())
@@ -268,11 +277,10 @@ impl Root {
         self.attach(tree.as_fd(), path)
     }
 
-    /// Shows a system directory of the host read-only.
+    /// Shows a system directory or file of the host read-only.
     pub(super) fn show_system(&self, path: &Path) -> io::Result<()> {
         let tree = mount::clone_tree(CWD, &source::c_path(path), Depth::Recursive)?;
-        mount::set_flags(tree.as_fd(), PLAIN.and(Flags::READ_ONLY))?;
-        self.attach(tree.as_fd(), path)
+        self.show_tree(tree.as_fd(), path, MountMode::ReadOnly)
     }
 
     /// Shows the workspace at its own path.
@@ -291,20 +299,25 @@ impl Root {
 
     fn show_next(&mut self, target: &Path, mode: MountMode) -> io::Result<()> {
         let tree = self.next_tree()?;
+        self.show_tree(tree.as_fd(), target, mode)
+    }
+
+    /// Attaches a detached tree, a directory or a file, at a path.
+    fn show_tree(&self, tree: BorrowedFd<'_>, target: &Path, mode: MountMode) -> io::Result<()> {
         let flags = match mode {
             MountMode::ReadOnly => PLAIN.and(Flags::READ_ONLY),
             MountMode::ReadWrite => PLAIN,
         };
-        mount::set_flags(tree.as_fd(), flags)?;
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode);
+        mount::set_flags(tree, flags)?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode);
         if kind == FileType::Directory {
-            return self.attach(tree.as_fd(), target);
+            return self.attach(tree, target);
         }
         if self.open(target).is_err() {
             self.directory(target.parent().unwrap_or(target), 0o755)?;
             self.file(target, b"")?;
         }
-        mount::attach(tree.as_fd(), self.open(target)?.as_fd(), c"")
+        mount::attach(tree, self.open(target)?.as_fd(), c"")
     }
 
     /// Copies the next source to a path.

@@ -8,15 +8,16 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use policy::agreed::CA_BUNDLES;
+use rustix::fs::OFlags;
 use sys::mount::{self, Flags};
 
-use super::etc::{OURS, lay_over};
+use super::etc::lay_over;
 use super::java::{self, Store};
 use super::root::Root;
 use crate::environment::{AUTHORITY, BUNDLE};
+use crate::host::DIRECTORY;
+use crate::plan::inside::OURS;
 
-/// OpenSSL's directory of authorities, indexed by a hash of their names.
-const DIRECTORY: &str = "/etc/ssl/certs";
 /// The index entry of the name that every run's authority has, as `openssl x509 -subject_hash` prints it.
 const HASHED: &str = "9ae90c74.0";
 /// The largest CA bundle that is read.
@@ -79,8 +80,10 @@ impl<'a> Trust<'a> {
 
 /// Mounts a directory with one more entry over the host's index. If the kernel cannot, the bundle and the variables remain.
 fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
-    let Ok(theirs) = root.open(Path::new(DIRECTORY)) else { return Ok(()) };
     if root.is_image() {
+        if root.open(Path::new(DIRECTORY)).is_err() {
+            return Ok(());
+        }
         let entry = Path::new(DIRECTORY).join(HASHED);
         return match root.file(&entry, authority) {
             // The image has such an entry; the bundle and the variables remain.
@@ -88,6 +91,8 @@ fn index(root: &Root, authority: &[u8]) -> io::Result<()> {
             made => made,
         };
     }
+    // On some machines it is a link.
+    let Ok(theirs) = root.follow(Path::new(DIRECTORY), OFlags::PATH) else { return Ok(()) };
     let ours = Path::new(OURS).join("certs");
     root.directory(&ours, 0o755)?;
     root.file(&ours.join(HASHED), authority)?;

@@ -8,12 +8,13 @@ use sys::network::{self, Messages};
 use sys::nftables;
 
 /// Returns the messages that wire a network namespace, on a kernel with all the features in use.
-pub(super) fn messages() -> [Messages; 2] {
-    [network::every_address_local(), nftables::all_to(TRANSPARENT_PORT)]
+pub(super) fn messages() -> [Messages; 3] {
+    let [links, of_ipv6] = network::every_address_local();
+    [links, of_ipv6, nftables::all_to(TRANSPARENT_PORT)]
 }
 
 /// Wires this network namespace. Nothing listens yet, and there is no process that could connect.
 pub(super) fn wire() -> io::Result<()> {
-    network::every_address_local().send()?;
+    network::every_address_local().iter().try_for_each(Messages::send)?;
     nftables::lead_all_to(TRANSPARENT_PORT)
 }

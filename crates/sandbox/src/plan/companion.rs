@@ -8,7 +8,7 @@ use super::Plan;
 use super::additions::Additions;
 use super::container::{ImageRoot, finish_image};
 use super::engine::{EngineImage, EngineRun};
-use super::identity::AGENT_ID;
+use super::identity::{AGENT_ID, further_groups};
 use super::ids::{Identity, MappedId};
 use super::inside::{GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
@@ -61,7 +61,7 @@ pub fn plan_companion(
     let said = said.unwrap_or(&home);
     let tools = tool::Brought::default();
     let environment =
-        EnvironmentInputs { spec, caller, run, home: said, planes: &planes, tools: &tools, additions }
+        EnvironmentInputs { spec, caller, host, run, home: said, planes: &planes, tools: &tools, additions }
             .build()?;
     let root = Path::new("/");
     Ok(Plan {
@@ -70,6 +70,7 @@ pub fn plan_companion(
         wiring: Wiring::Redirect,
         engine: additions.engine.clone(),
         identity,
+        groups: further_groups(image, &identity),
         limits,
         // A companion has no workspace.
         workspace: root.into(),

@@ -55,20 +55,30 @@ impl ImageRoot<'_> {
         let written = place_of_written(host, self.written, notices)?;
         let layers = self.image.layers.clone();
         let mut steps = vec![Step::OpenSources, Step::MountImage { layers, size, inodes, written }];
-        let directories = [(Path::new("/tmp"), 0o1777), (Path::new("/var/tmp"), 0o1777), (self.home, 0o700)];
-        steps.extend(directories.map(|(path, mode)| Step::Directory(path.into(), mode)));
+        // Whatever the image has there, the command can write to them.
+        steps.extend(["/tmp", "/var/tmp"].map(|path| Step::Everybodys(path.into())));
+        let is_kept = |path: &Path| !path.starts_with("/run");
+        steps.extend(is_kept(self.home).then(|| Step::Home(self.home.into())));
         let volumes = self.image.volumes.iter();
-        steps.extend(volumes.clone().filter(|path| !path.starts_with("/run")).cloned().map(Step::Volume));
+        steps.extend(volumes.clone().filter(|path| is_kept(path)).cloned().map(Step::Volume));
         // A directory of the sandbox's own, because the gateway's socket is made there: a link of that name in the image
         // could lead it into the workspace.
         steps.push(Step::OwnDirectory("/run".into(), 0o755));
-        // It covers what the image has there. `/var/run` is mostly a link to it, hier(7).
-        let run = volumes.filter_map(|path| path.strip_prefix("/run").or(path.strip_prefix("/var/run")).ok());
-        let below = run.filter(|path| !path.as_os_str().is_empty());
-        steps.extend(below.map(|path| Step::Volume(Path::new("/run").join(path))));
+        // It covers what the image has there.
+        steps.extend(volumes.filter_map(|path| below_run(path)).map(Step::Volume));
+        steps.extend(below_run(self.home).map(Step::Home));
+        // Engines make it as well. The one that the policy names must be there.
+        let directory = self.image.directory.as_ref().filter(|path| spec.directory.as_ref() == Some(path));
+        steps.extend(directory.map(|path| Step::Directory(path.clone(), 0o755)));
         steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
         Ok(steps)
     }
+}
+
+/// Returns where a path lies in `/run`, if it lies below it. `/var/run` is mostly a link to it, hier(7).
+fn below_run(path: &Path) -> Option<PathBuf> {
+    let below = path.strip_prefix("/run").or(path.strip_prefix("/var/run")).ok()?;
+    (!below.as_os_str().is_empty()).then(|| Path::new("/run").join(below))
 }
 
 /// Returns a notice if the image's files do not keep their owners. An image whose user is root loses nothing: the command stands in for

@@ -27,7 +27,8 @@ pub(super) fn steps(
     }
     let written = spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
     let written = written.map(|mount| mount.target.as_path());
-    refuse_volumes([workspace].into_iter().chain(written), &engine.config.volumes)?;
+    refuse_volumes([workspace].into_iter().chain(written.clone()), &engine.config.volumes)?;
+    refuse_volumes([workspace].into_iter().chain(written), &engine.config.linked)?;
     if engine.at.makes_user_root() {
         notices.push("the engine runs without root: its root is you, and the command's user inside".into());
     }

@@ -117,6 +117,8 @@ pub struct EngineImage {
     pub ids: Option<(u32, u32)>,
     /// The directories that it declares as volumes, which are to be writable.
     pub volumes: Vec<PathBuf>,
+    /// Where these lie once its links are followed, if that was looked up.
+    pub linked: Vec<PathBuf>,
     /// The signal that ends its command.
     pub stop_signal: Option<String>,
 }

@@ -7,6 +7,7 @@ use super::engine::{EngineRun, never_root};
 use super::ids::{Identity, MappedId};
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::image::RootImage;
 
 /// The first host id of runs started by root, and the number of such ids: far above those of users and of subordinate ranges.
 const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
@@ -63,6 +64,13 @@ impl Identity {
             )
         })
     }
+}
+
+/// Returns the further groups that an image's user has in a sandbox with these ids. One id alone can stand for no other group.
+pub(super) fn further_groups(image: &RootImage, identity: &Identity) -> Vec<u32> {
+    let has_more = identity.range.is_some() || identity.subordinate.is_some();
+    let is_taken = |gid: &&u32| has_more && image.uid != 0 && **gid != identity.gid.inside;
+    image.groups.iter().filter(is_taken).copied().collect()
 }
 
 /// Chooses the ids of a command in an engine's container, where ids are not mapped: those of `HOST_UID` and `HOST_GID`, else the caller,

@@ -97,8 +97,10 @@ pub struct IdRange {
 impl IdRange {
     /// The number of ids a range has inside. The next one on the host is the sidecar's.
     pub(super) const INSIDE: u32 = 0xffff;
+    /// The first id that a run of root's may have on the host.
+    pub(crate) const FIRST: u32 = 0x4000_0000;
     /// The first id of the first range, and the number of ranges: below the single ids, above those of everybody else.
-    const PLACES: (u32, u32) = (0x4000_0000, 0x3000);
+    const PLACES: (u32, u32) = (Self::FIRST, 0x3000);
 
     /// Returns a range by its number. Numbers wrap around after the last range.
     #[must_use]

@@ -12,6 +12,9 @@ pub(crate) const HOME: &str = "/home/agent";
 /// The gateway's Unix socket.
 pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
 
+/// The folder of the run's own files of configuration.
+pub(crate) const OURS: &str = "/.lockgate-etc";
+
 /// Returns the home inside: the sandbox's own, or that of the image's user if it is not root.
 pub(super) fn home(backend: Backend, caller: &Caller, image: Option<&RootImage>) -> PathBuf {
     match backend {

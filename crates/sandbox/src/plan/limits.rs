@@ -3,6 +3,7 @@
 use policy::{Backend, ByteSize, Enforcement, Limits, RunSpec};
 
 use crate::error::Error;
+use crate::failure::SEE_DOCTOR;
 use crate::host::Host;
 
 /// How limits are enforced.
@@ -40,10 +41,8 @@ pub(super) fn plan_limits(
             remedy: Some(format!("{}; or accept a run without them: --limits best-effort", missing.remedy)),
         }),
         Err(missing) => {
-            notices.push(format!(
-                "{lacks} are not limited: {}. To change that, {}",
-                missing.why, missing.remedy
-            ));
+            // At each run, so in one line: `lockgate doctor` has the remedy.
+            notices.push(format!("{lacks} are not limited: {}{SEE_DOCTOR}", missing.why));
             Ok(match spec.backend {
                 Backend::Process => LimitsPlan::Unlimited,
                 _ => LimitsPlan::Processes(spec.limits.pids),

@@ -8,7 +8,8 @@ use super::inputs::PlanInputs;
 use super::inside::HOME;
 use super::limits::inodes;
 use crate::error::Error;
-use crate::host::{Host, SystemPath};
+use crate::host::Host;
+use crate::host_path::SystemPath;
 use crate::step::{Step, Visible};
 
 /// Returns the steps of the `linux` backend.
@@ -19,7 +20,7 @@ pub(super) fn steps(inputs: &PlanInputs<'_>, notices: &mut Vec<String>) -> Resul
     let mut steps = vec![Step::OpenSources, Step::MountRoot { size, inodes }];
     for path in &host.system {
         steps.push(match path {
-            SystemPath::Directory(path) => Step::ShowSystem(path.clone()),
+            SystemPath::Tree(path) => Step::ShowSystem(path.clone()),
             SystemPath::Link(path, to) => Step::Link { path: path.clone(), to: to.clone() },
         });
     }
@@ -73,15 +74,15 @@ pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
         Wiring::Veth => steps.push(Step::JoinLink),
     }
     steps.push(Step::DropPrivileges);
-    if host.landlock.is_some() {
+    if host.landlock_for_command().is_ok() {
         steps.push(Step::Landlock);
     }
     steps.push(Step::Seccomp);
 }
 
 pub(super) fn note_landlock(host: &Host, notices: &mut Vec<String>) {
-    if host.landlock.is_none() {
-        notices.push("this kernel has no Landlock; mounts alone keep files apart".into());
+    if let Err(why) = host.landlock_for_command() {
+        notices.push(format!("{why}; mounts alone keep files apart"));
     }
 }
 
@@ -139,12 +140,16 @@ pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: Option<&Path>)
     let (Some(bundle), Some(at)) = (bundle, steps.iter().position(|step| *step == Step::MakeDevices)) else {
         return;
     };
-    // The whole top-level directory, because links in it lead to other places in it.
+    // The whole top-level directory, because links in it lead to other places in it, and whatever else they may lead to.
     let tree: PathBuf = bundle.components().take(2).collect();
-    let read = [Some(tree.as_path()), Some(Path::new("/usr")), Some(Path::new("/opt")), java];
-    let lies_over = |covered: &Path| {
-        read.iter().flatten().any(|read| covered.starts_with(read) || read.starts_with(covered))
-    };
+    let shown = steps.iter().filter_map(|step| match step {
+        Step::ShowSystem(path) | Step::Link { path, .. } => Some(path.as_path()),
+        _ => None,
+    });
+    let places = [tree.as_path(), Path::new("/usr"), Path::new("/opt")];
+    let read: Vec<&Path> = shown.chain(places).chain(java).collect();
+    let lies_over =
+        |covered: &Path| read.iter().any(|read| covered.starts_with(read) || read.starts_with(covered));
     if !steps.iter().filter_map(Step::covers).any(lies_over) {
         steps.insert(at + 1, Step::ReadAuthorities(bundle));
     }

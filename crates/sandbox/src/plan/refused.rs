@@ -1,6 +1,7 @@
 //! Refuses workspaces that may be none, and plans that show the socket of a container engine, which makes its user root on this machine
 //! (S3.10), a protected path of the workspace at a second place, where it could be written, or something that hides what is shown before.
 
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -8,11 +9,13 @@ use policy::{Backend, MountMode, RunSpec, WorkspaceMode};
 
 use super::Plan;
 use super::engine::{self, SOCKET};
+use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::mounted::{self, Mounts};
 use crate::path_identity::PathIdentity;
+use crate::protect;
 use crate::step::{Step, Visible};
-use crate::{mounted, protect};
 
 /// The usual sockets of engines, beside the one that the caller names.
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
@@ -46,8 +49,24 @@ const FOR_USERS: [&str; 2] = ["/usr/src", "/usr/local/src"];
 
 /// Whether a path is, or is in, a directory from which the machine is run or configured.
 fn is_obeyed_by_the_system(path: &Path) -> bool {
-    let is_below = |directory: &&str| path.starts_with(directory);
-    path == Path::new("/") || OBEYED.iter().any(is_below) && !FOR_USERS.iter().any(is_below)
+    is_obeyed(|directory| path.starts_with(directory))
+}
+
+/// Whether that is so by another name, such as that of a bind mount, or such a directory is in it.
+///
+/// # Errors
+/// When the kernel's list of mounts cannot be read.
+fn is_obeyed_by_another_name(path: &Path) -> io::Result<bool> {
+    let mounts = Mounts::read()?;
+    let Some(place) = mounts.place_of(path) else { return Ok(false) };
+    let holds = |directory: &&str| mounts.place_of(Path::new(directory)).is_some_and(|it| it.is_in(&place));
+    let is_in = |directory: &Path| mounts.place_of(directory).is_some_and(|it| place.is_in(&it));
+    Ok(["/"].iter().chain(&OBEYED).any(holds) || is_obeyed(is_in))
+}
+
+fn is_obeyed(is_in: impl Fn(&Path) -> bool) -> bool {
+    let is_in = |directory: &&str| is_in(Path::new(directory));
+    OBEYED.iter().any(is_in) && !FOR_USERS.iter().any(is_in)
 }
 
 /// Refuses a plan that shows an engine's socket, or could show a second name of it.
@@ -57,13 +76,45 @@ pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> 
     let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
     let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
     for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {
-        // A usual socket that does not exist now need not be hidden.
         let is_ours = plan.engine.as_ref().is_some_and(|engine| engine.at.socket == socket);
-        if is_ours || socket.exists() {
-            refuse(plan, &socket)?;
-        }
+        let presence = match socket.try_exists() {
+            Ok(true) => Presence::There,
+            Err(error) if !is_ours && is_shut(&error, &socket, plan.backend, caller) => continue,
+            Err(_) => Presence::Unknown,
+            Ok(false) if is_ours => Presence::There,
+            // A usual socket that does not exist now need not be hidden.
+            Ok(false) => continue,
+        };
+        refuse(plan, &socket, presence)?;
     }
     Ok(())
+}
+
+/// What is known of a socket.
+#[derive(Clone, Copy)]
+enum Presence {
+    There,
+    /// Its folder cannot be looked into.
+    Unknown,
+}
+
+impl Presence {
+    fn told(self) -> &'static str {
+        match self {
+            Self::There => "the engine's socket is there",
+            Self::Unknown => "the engine's socket may be there: it cannot be looked at",
+        }
+    }
+}
+
+/// Whether a socket is behind a folder of root's that a plain user's run cannot pass either. An engine may run its containers as root, and
+/// the caller's own folder can be opened by its mode.
+fn is_shut(error: &io::Error, socket: &Path, backend: Backend, caller: &Caller) -> bool {
+    let folder = || socket.ancestors().skip(1).find_map(|above| std::fs::metadata(above).ok());
+    error.kind() == io::ErrorKind::PermissionDenied
+        && backend != Backend::Docker
+        && caller.uid != 0
+        && folder().is_some_and(|folder| folder.uid() == 0)
 }
 
 /// Refuses to show anything at or below a held name of the workspace: a placeholder with something in it would look like the user's own
@@ -75,7 +126,7 @@ pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error
     let targets = spec.mounts.iter().map(|mount| &mount.target);
     for target in targets.chain(spec.copies.iter().map(|copy| &copy.target)) {
         let Ok(within) = target.strip_prefix(&plan.workspace) else { continue };
-        if let Some(held) = protect::held_above(&plan.workspace, &spec.open, within) {
+        if let Some(held) = protect::held_above(&plan.workspace, &spec.open, within)? {
             return Err(Error::Refused {
                 what: format!(
                     "nothing can be shown at `{}`: `{}` is protected, and is not there in the workspace",
@@ -102,7 +153,11 @@ pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> 
             "start in a folder of your own, or name one with --workspace",
         );
     }
-    if spec.workspace_mode == WorkspaceMode::ReadWrite && is_obeyed_by_the_system(path) {
+    let is_obeyed = || match is_obeyed_by_the_system(path) {
+        true => Ok(true),
+        false => is_obeyed_by_another_name(path).map_err(|error| untold(path, &error)),
+    };
+    if spec.workspace_mode == WorkspaceMode::ReadWrite && is_obeyed()? {
         return refuse(
             "writable workspace: what is there, this machine executes or is configured by",
             "use --workspace-mode overlay, and apply what you want of it; or ro",
@@ -155,27 +210,57 @@ fn shown_at(step: &Step) -> Option<(&Path, &Path)> {
     }
 }
 
-/// Refuses to show the workspace, or a protected path in it, a second time for writing.
+/// Refuses to show the workspace, or a protected path in it, a second time for writing, whatever its name there.
 pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
-    let shown = |step: &Step| match step {
-        Step::Show(Visible { source: path, mode: MountMode::ReadWrite, .. }) => Some(path.clone()),
-        _ => None,
-    };
-    for path in plan.steps.iter().filter_map(shown) {
-        let within = path.strip_prefix(&plan.workspace).ok();
-        let shows_protected = |within: &Path| protect::shows_protected(within, &plan.open);
-        if plan.workspace.starts_with(&path) || within.is_some_and(shows_protected) {
-            return Err(Error::Refused {
-                what: format!(
-                    "`{}` cannot be shown for writing: what is protected in the workspace {} could be written there",
-                    path.display(),
-                    plan.workspace.display()
+    let workspace = &plan.workspace;
+    let mut writable = plan.steps.iter().filter_map(shown_for_writing).peekable();
+    if writable.peek().is_none() {
+        return Ok(());
+    }
+    let aliases = Aliases::of(workspace, &plan.open).map_err(|error| untold(workspace, &error))?;
+    for (path, is_mount) in writable {
+        let within = path.strip_prefix(workspace).ok();
+        let by_name = within.is_some_and(|within| protect::shows_protected(within, &plan.open));
+        let refused = |why: String, remedy: &str| Error::Refused {
+            what: format!("`{}` cannot be shown for writing: {why}", path.display()),
+            remedy: Some(remedy.into()),
+        };
+        if is_mount && (by_name || aliases.shows_protected(path)) {
+            return Err(refused(
+                format!("what is protected in the workspace {} could be written there", workspace.display()),
+                "show it read-only, or a folder in which nothing is protected",
+            ));
+        }
+        if let Some(place) = aliases.first_below(path) {
+            return Err(refused(
+                format!(
+                    "what is protected in the workspace {} is mounted at `{}` as well, and could be written there",
+                    workspace.display(),
+                    place.display()
                 ),
-                remedy: Some("show it read-only, or a folder in which nothing is protected".into()),
-            });
+                if is_mount {
+                    "unmount that, mount it read-only, or show the folder read-only"
+                } else {
+                    "unmount that, mount it read-only, or use --workspace-mode ro"
+                },
+            ));
         }
     }
     Ok(())
+}
+
+/// Returns the source of what a step shows for writing, and whether it is a mount and not the workspace.
+fn shown_for_writing(step: &Step) -> Option<(&Path, bool)> {
+    match step {
+        Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => Some((path, false)),
+        Step::Show(Visible { source, mode: MountMode::ReadWrite, .. }) => Some((source, true)),
+        _ => None,
+    }
+}
+
+fn untold(folder: &Path, error: &io::Error) -> Error {
+    let why = format!("what is mounted below it cannot be told: /proc/self/mountinfo: {error}");
+    Error::Source { path: folder.into(), why }
 }
 
 /// Refuses an overlay over a workspace with a mount below it. The overlay does not cross into the mount: it would show, and take over, what
@@ -185,10 +270,7 @@ pub(super) fn refuse_mounts_below(plan: &Plan) -> Result<(), Error> {
         return Ok(());
     }
     let workspace = &plan.workspace;
-    let found = mounted::first_below(workspace).map_err(|error| Error::Source {
-        path: workspace.clone(),
-        why: format!("what is mounted below it cannot be told: /proc/self/mountinfo: {error}"),
-    })?;
+    let found = mounted::first_below(workspace).map_err(|error| untold(workspace, &error))?;
     found.map_or(Ok(()), |place| {
         Err(Error::Refused {
             what: format!(
@@ -201,7 +283,7 @@ pub(super) fn refuse_mounts_below(plan: &Plan) -> Result<(), Error> {
     })
 }
 
-fn refuse(plan: &Plan, socket: &Path) -> Result<(), Error> {
+fn refuse(plan: &Plan, socket: &Path, presence: Presence) -> Result<(), Error> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let at = real(socket);
     let about = std::fs::metadata(socket).ok().filter(|about| about.file_type().is_socket());
@@ -212,7 +294,7 @@ fn refuse(plan: &Plan, socket: &Path) -> Result<(), Error> {
     };
     if let Some(path) = plan.shown().find(|path| at.starts_with(real(path)) || is_it(path)) {
         return Err(Error::Refused {
-            what: format!("`{}` cannot be shown inside: the engine's socket is there", path.display()),
+            what: format!("`{}` cannot be shown inside: {}", path.display(), presence.told()),
             remedy: Some("show a path beside it, or have the engine listen elsewhere".into()),
         });
     }
@@ -228,5 +310,23 @@ fn refuse(plan: &Plan, socket: &Path) -> Result<(), Error> {
             remedy: Some("remove that name; `find / -samefile` with the socket tells it".into()),
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_behind_a_folder_that_the_run_cannot_pass_either_is_not_looked_for() {
+        let closed = io::Error::from(io::ErrorKind::PermissionDenied);
+        let of_root = Path::new("/nonesuch/docker.sock"); // `/` is root's
+        let (user, root) = (Caller::new(1000, 1000, "/"), Caller::new(0, 0, "/"));
+        for backend in [Backend::Linux, Backend::Container] {
+            assert!(is_shut(&closed, of_root, backend, &user) && !is_shut(&closed, of_root, backend, &root));
+            assert!(!is_shut(&io::Error::from(io::ErrorKind::NotADirectory), of_root, backend, &user));
+        }
+        assert!(!is_shut(&closed, of_root, Backend::Docker, &user));
+        assert!(Presence::Unknown.told().contains("may be there"));
     }
 }

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::*;
-use crate::host::{LimitsUnavailable, SystemPath};
+use crate::host::LimitsUnavailable;
+use crate::host_path::SystemPath;
 use crate::image::RootImage;
 use crate::step::{Cache, PrivateFile};
 
@@ -22,8 +23,7 @@ fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
         .with_home("/home/me")
         .with_env([("PATH", "/home/me/bin:/usr/bin:/opt/x/bin"), ("TOKEN", "t")]);
     let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
-    let system =
-        vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
+    let system = vec![SystemPath::Tree("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
     let host = Host {
         system,
         limits: Err(missing),
@@ -65,7 +65,7 @@ limits: 512 processes, nothing else
 19. drop privileges
 20. restrict files by Landlock
 21. install the system-call filter
-note: memory and processors are not limited: there are none. To change that, make some
+note: memory and processors are not limited: there are none (lockgate doctor)
 ";
     assert_eq!(text, expected);
 }
@@ -110,7 +110,7 @@ limits: 512 processes, nothing else
  2. mount the image (2 layers) under room for 4GiB, 1048576 files
  3. make /tmp (mode 1777)
  4. make /var/tmp (mode 1777)
- 5. make /srv/app (mode 700)
+ 5. give /srv/app to the command as its home
  6. make /run anew (mode 755)
  7. write hosts, resolv.conf, passwd and group
  8. mount /proc
@@ -124,7 +124,7 @@ limits: 512 processes, nothing else
 16. drop privileges
 17. restrict files by Landlock
 18. install the system-call filter
-note: memory and processors are not limited: there are none. To change that, make some
+note: memory and processors are not limited: there are none (lockgate doctor)
 note: every file of the image belongs to the command's own user, the one id there is
 ";
     assert_eq!(plan.to_string(), expected);
@@ -133,6 +133,32 @@ note: every file of the image belongs to the command's own user, the one id ther
     // Neither the directory the command is in, nor a proxy of the image's choosing.
     assert!(value("PATH").unwrap().starts_with("/app/bin:/usr/local/sbin:"));
     assert_eq!(value("HTTP_PROXY"), Some("http://sidecar:8081"));
+}
+
+#[test]
+fn further_groups_and_the_working_directory_are_the_images() {
+    let image = RootImage {
+        uid: 101,
+        gid: 102,
+        groups: vec![102, 3456],
+        directory: Some("/not/there".into()),
+        ..RootImage::default()
+    };
+    let additions = Additions { image: Some(image), ..Additions::default() };
+    let made = Step::Directory("/not/there".into(), 0o755);
+    let plan = |workdir: &str, additions: &Additions| {
+        planned_with(&format!("image = \"x\"\nworkdir = \"{workdir}\""), additions).unwrap()
+    };
+    let one = plan("/not/there", &additions);
+    assert!(one.groups.is_empty() && one.steps.contains(&made), "{one}");
+    assert!(!plan("/other", &additions).steps.contains(&made));
+    let subordinate = Some(crate::subordinate::SubordinateIds { users: 100_000, groups: 100_000 });
+    let several = plan("/other", &Additions { subordinate, ..additions.clone() });
+    assert_eq!(several.groups, [3456], "the command's own group is the caller's");
+    assert!(several.to_string().contains("further groups inside: 3456"), "{several}");
+    let root = RootImage { uid: 0, ..additions.image.clone().unwrap() };
+    let roots = plan("/other", &Additions { subordinate, image: Some(root), ..additions });
+    assert!(roots.groups.is_empty(), "an image that says root gets `agent`, who has none of root's groups");
 }
 
 #[test]
@@ -311,7 +337,8 @@ fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
     let modes = select(vec!["rw", "ro", "overlay"]);
     let written =
         (select(vec!["linux", "container"]), select(vec!["redirect", "veth"]), modes, mounts, copies);
-    let machine = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let landlock = select(vec![None, Some(1), Some(2), Some(7)]);
+    let machine = (landlock, any::<bool>(), any::<bool>(), any::<bool>());
     (written, machine).prop_map(
         |((backend, wiring, mode, mounts, copies), (landlock, attributes, tls, built_in))| {
             let image = if backend == "container" { "image = \"x\"\n" } else { "" };
@@ -344,11 +371,7 @@ fn valid() -> impl Strategy<Value = (String, Additions, Host)> {
                 caches: if built_in { vec![cache] } else { Vec::new() },
                 ..Additions::default()
             };
-            let host = Host {
-                landlock: landlock.then_some(7),
-                memory_attributes: attributes,
-                ..machine_with_links()
-            };
+            let host = Host { landlock, memory_attributes: attributes, ..machine_with_links() };
             (config, additions, host)
         },
     )
@@ -394,7 +417,7 @@ fn what_the_machine_is_run_from_is_no_writable_workspace() {
 
 fn machine_with_links() -> Host {
     Host {
-        system: vec![SystemPath::Directory("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())],
+        system: vec![SystemPath::Tree("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())],
         limits: Err(LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() }),
         landlock: Some(7),
         memory_attributes: true,
@@ -468,7 +491,10 @@ proptest! {
         prop_assert!(trusts.iter().all(|at| *at < drop), "{plan}");
 
         let mut last = vec![Step::DropPrivileges];
-        last.extend(host.landlock.map(|_| Step::Landlock));
+        let restricts = host.landlock.is_some_and(|version| version > 1);
+        last.extend(restricts.then_some(Step::Landlock));
+        let says_so = plan.notices.iter().any(|notice| notice.contains("mounts alone keep files apart"));
+        prop_assert_eq!(says_so, !restricts, "{}", plan);
         last.push(Step::Seccomp);
         prop_assert!(plan.steps.ends_with(&last), "{plan}");
         once(&Step::Seccomp);
@@ -500,10 +526,49 @@ fn volumes_below_run_are_made_in_the_run_that_covers_the_images() {
 }
 
 #[test]
+fn a_home_below_run_is_made_in_the_run_that_covers_the_images() {
+    let image = RootImage::default();
+    let spec = Layers::default().compile().unwrap();
+    let own = |step: &Step| matches!(step, Step::OwnDirectory(path, _) if path == Path::new("/run"));
+    for (home, wanted) in [
+        ("/home/agent", vec!["/home/agent", "own"]),
+        ("/run/app", vec!["own", "/run/app"]),
+        ("/var/run/app", vec!["/var/run/app", "own", "/run/app"]),
+        ("/running", vec!["/running", "own"]),
+    ] {
+        let root = super::container::ImageRoot { image: &image, home: Path::new(home), written: None };
+        let steps = root.steps(&spec, &machine_with_links(), &mut Vec::new()).unwrap();
+        let told = steps.iter().filter_map(|step| match step {
+            Step::Home(path) => path.to_str(),
+            step => own(step).then_some("own"),
+        });
+        assert_eq!(told.collect::<Vec<_>>(), wanted, "{home}");
+    }
+}
+
+#[test]
 fn a_path_that_is_opened_is_told_of_where_it_can_be_written() {
     for (mode, told) in [("rw", 1), ("ro", 0)] {
         let plan = planned(&format!("workspace = {{ mode = \"{mode}\", open = [\".vscode\"] }}")).unwrap();
         let opened = plan.notices.iter().filter(|it| it.starts_with("`.vscode` is not protected"));
         assert_eq!(opened.count(), told, "{mode}: {:?}", plan.notices);
     }
+}
+
+#[test]
+fn a_repository_that_is_not_shown_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    std::fs::create_dir_all(folder.join("main/.git/worktrees/w")).unwrap();
+    std::fs::create_dir(folder.join("w")).unwrap();
+    std::fs::write(folder.join("w/.git"), "gitdir: ../main/.git/worktrees/w\n").unwrap();
+    let told = |config: &str| {
+        let workspace = folder.join("w");
+        let plan = planned(&format!("workspace = {{ path = {workspace:?} }}\n{config}")).unwrap();
+        plan.notices.iter().any(|notice| notice.contains("git finds no repository inside"))
+    };
+    assert!(told(""));
+    let main = folder.join("main");
+    assert!(!told(&format!("mount = [{{ source = {main:?}, target = {main:?} }}]")));
+    assert!(!told("backend = \"process\""));
 }

@@ -3,7 +3,7 @@
 //! folder in it, which the command could replace.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -20,8 +20,8 @@ pub(super) fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Re
         return Ok(());
     }
     // Only a regular file can name a repository.
-    let file = read_line(&git).and_then(|text| leads_to(&text).map(Path::to_owned));
-    let common = read_line(&git.join("commondir")).and_then(|text| line(&text).map(Path::to_owned));
+    let file = read_line(&git)?.and_then(|text| leads_to(&text).map(Path::to_owned));
+    let common = read_line(&git.join("commondir"))?.and_then(|text| line(&text).map(Path::to_owned));
     let leads_inside =
         |from: &Path, to: Option<PathBuf>| to.is_some_and(|to| leads_inside(workspace, from, &to));
     let (what, name) = if leads_inside(workspace, file) {
@@ -43,11 +43,46 @@ pub(super) fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Re
     })
 }
 
-/// Reads the beginning of a file, as git does: any octets, blanks included.
-fn read_line(path: &Path) -> Option<Vec<u8>> {
+/// Returns where the repository of a workspace is, if `.git` is a file that leads out of the workspace. A file that cannot be read is none:
+/// whoever protects it says so.
+pub(crate) fn repository_outside(workspace: &Path) -> Option<PathBuf> {
+    let text = read_line(&workspace.join(".git")).ok()??;
+    let there = workspace.join(leads_to(&text)?).canonicalize().ok()?;
+    (!there.starts_with(workspace)).then_some(there)
+}
+
+/// Reads the beginning of a file, as git does: any octets, blanks included. `None` where there is no regular file.
+fn read_line(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match std::fs::symlink_metadata(path) {
+        Ok(about) if about.is_file() => {}
+        Ok(_) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(unread(path, &error.to_string())),
+    }
+    let opened = open_regular(path).map_err(|error| match error {
+        Error::Source { why, .. } => unread(path, &why),
+        other => other,
+    });
+    let Some(file) = opened? else { return Ok(None) };
     let mut text = Vec::new();
-    open_regular(path).ok()??.take(LONGEST_LINE).read_to_end(&mut text).ok()?;
-    Some(text)
+    match file.take(LONGEST_LINE).read_to_end(&mut text) {
+        Ok(_) => Ok(Some(text)),
+        Err(error) => Err(unread(path, &error.to_string())),
+    }
+}
+
+/// The error for a file that may name a repository, and cannot be read.
+fn unread(path: &Path, why: &str) -> Error {
+    Error::Refused {
+        what: format!("`.git` cannot be protected: `{}` cannot be read: {why}", path.display()),
+        remedy: Some(
+            "make it readable (chmod u+r), use --workspace-mode ro or overlay, or leave it to the command as it is: \
+             --open .git"
+                .into(),
+        ),
+    }
 }
 
 /// Returns the path that a `.git` file names.
@@ -110,6 +145,42 @@ mod tests {
         }
         assert_eq!(leads_to(b"gitdir: inner\n\0x\n"), Some(Path::new("inner\n")));
         assert!(leads_to(b"gitdir: \n").is_none() && leads_to(b"[core]").is_none());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_refused_with_a_way_out() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = folder.path().canonicalize().unwrap();
+        let told = |error: Error| (error.to_string(), error.remedy().unwrap_or_default());
+        // No name of a file is that long.
+        let (what, remedy) = told(read_line(&workspace.join("x".repeat(300))).unwrap_err());
+        assert!(what.contains("`.git` cannot be protected") && remedy.contains("--open .git"), "{what}");
+        if !rustix::process::geteuid().is_root() {
+            std::fs::write(workspace.join(".git"), "gitdir: ../x\n").unwrap();
+            std::fs::set_permissions(workspace.join(".git"), PermissionsExt::from_mode(0o000)).unwrap();
+            let (what, remedy) = told(refuse_repository_inside(&workspace, &[]).unwrap_err());
+            assert!(what.contains("cannot be read") && remedy.contains("chmod u+r"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_repository_outside_is_found_by_the_file_that_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let workspace = folder.join("w");
+        std::fs::create_dir_all(folder.join("main/.git/worktrees/w")).unwrap();
+        std::fs::create_dir_all(workspace.join("inner")).unwrap();
+        assert_eq!(repository_outside(&workspace), None);
+        for (leads_to, expected) in [
+            ("../main/.git/worktrees/w", Some(folder.join("main/.git/worktrees/w"))),
+            ("inner", None),
+            ("/nonesuch/repo", None),
+        ] {
+            std::fs::write(workspace.join(".git"), format!("gitdir: {leads_to}\n")).unwrap();
+            assert_eq!(repository_outside(&workspace), expected, "{leads_to}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Holds one protected name by a placeholder, which comes from the cache or is made, is locked, and goes back at the end.
 //!
-//! Each run in a workspace has a shared lock on the placeholder, and the last run removes it.
+//! Each run in a workspace has a shared lock on the placeholder, and the last run removes it. Anybody who can open it can lock it too, as a
+//! command in a run over a folder above: such a lock keeps the placeholder there, and keeps no run from beginning.
 //!
 //! All operations use a bare name in a directory that was opened beneath the workspace through no link, so a process that can write in that
 //! directory cannot redirect them elsewhere.
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::placeholder::{
@@ -27,16 +28,51 @@ pub(crate) struct HeldName {
     pub(super) opened: OwnedFd,
 }
 
+impl HeldName {
+    /// Whether its placeholder still has the name.
+    pub(super) fn is_there(&self) -> rustix::io::Result<bool> {
+        self.path.file_name().map_or(Ok(false), |name| is_at(&self.parent, name, &self.opened))
+    }
+
+    /// Tries once more to take the lock, which may be had already.
+    pub(super) fn lock_again(&self) -> rustix::io::Result<()> {
+        lock(&self.opened, &mut Patience { tries: 0, gave_up: false })
+    }
+}
+
 /// The most attempts at a name that other runs of the workspace release at the same moment.
 const TRIES: usize = 64;
-/// The most attempts at a lock. A run that removes a placeholder holds it for less time.
-const LOCK_TRIES: usize = 1000;
+/// The most waits for the locks of all names together. A run that removes placeholders holds them for less time; whoever keeps one longer
+/// is none.
+const WAITS: usize = 1000;
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Holds one name. Returns `None` if the user's own file is there, or nobody inside could make it.
+/// How long a run that begins still waits for locks.
+#[derive(Debug)]
+pub(super) struct Patience {
+    tries: usize,
+    /// Whether a lock was not had.
+    pub(super) gave_up: bool,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self { tries: WAITS, gave_up: false }
+    }
+}
+
+/// The error of a file system that does not keep what tells a placeholder: its mode, or the number by which it is known again. It is also
+/// that of one that does not do at all what a placeholder takes, such as locks.
+pub(super) const KEEPS_NO_ATTRIBUTES: Errno = Errno::OPNOTSUPP;
+
+/// Holds one name. Returns `None` if nobody inside could make it.
+///
+/// # Errors
+/// `EOPNOTSUPP` if the file system keeps no attributes; nothing is left there. `EEXIST` if the user's own file is there. When its name was chosen there was none.
 pub(super) fn hold(
     place: &HeldPath<'_>,
     cache: &mut PlaceholderCache,
+    patience: &mut Patience,
 ) -> rustix::io::Result<Option<OwnedFd>> {
     let mut from_cache = cache.place(place);
     for _ in 0..TRIES {
@@ -47,9 +83,8 @@ pub(super) fn hold(
         let opened = match made {
             Ok(opened) => opened,
             Err(Errno::EXIST) => match look(place) {
-                Ok(opened) if kind_of(&opened).is_some() => opened,
-                // It exists, and is the user's own.
-                Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Ok(None),
+                Ok(opened) if kind_of(&opened)?.is_some() => opened,
+                Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Err(Errno::EXIST),
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno),
             },
@@ -58,10 +93,14 @@ pub(super) fn hold(
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => return Ok(None),
             Err(errno) => return Err(errno),
         };
-        lock(&opened)?;
+        lock(&opened, patience)?;
         // Another run may have removed it before this one had the lock.
         if is_at(place.parent, place.name, &opened)? {
             return Ok(Some(opened));
+        }
+        if !is_numbered(&opened)? {
+            unmake(place, &opened)?;
+            return Err(KEEPS_NO_ATTRIBUTES);
         }
     }
     Err(Errno::BUSY)
@@ -101,7 +140,7 @@ pub(crate) fn release(
         // A non-empty directory cannot be removed anyway, so its content is not checked here.
         may_be(&stat).then_some(Kind::Directory)
     } else {
-        kind_of(&opened)
+        kind_of(&opened)?
     };
     let Some(kind) = kind else { return Ok(()) }; // the user's own by now
     match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
@@ -132,36 +171,158 @@ fn make(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
 
 fn make_unmasked(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     let content = match place.kind {
-        Kind::Directory => {
-            rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
-            let opened = look(place)?;
-            return match kind_of(&opened) == Some(Kind::Directory) && is_own(&opened)? {
-                true => own(&opened, place.owner).map(|()| opened),
-                false => Err(Errno::EXIST),
-            };
-        }
-        Kind::Dot => DOT,
-        Kind::Void => b"",
+        Kind::Directory => None,
+        Kind::Dot => Some(DOT),
+        Kind::Void => Some(&b""[..]),
+    };
+    let Some(content) = content else {
+        rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
+        return kept(place, look_at_made(place)?);
     };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(place.parent, place.name, flags, Mode::from_raw_mode(FILE_MODE))?;
     if !content.is_empty() {
         rustix::io::write(&file, content)?;
     }
-    own(&file, place.owner).map(|()| file)
+    kept(place, file)
+}
+
+/// Opens a directory that was just made and has no lock yet.
+///
+/// # Errors
+/// `EEXIST` if a run that ended took it away, or somebody put something in its place: whoever made it has to look again.
+fn look_at_made(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
+    look(place).map_err(|errno| match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::ACCESS => Errno::EXIST,
+        errno => errno,
+    })
+}
+
+/// Gives what was just made to its owner, if it looks as it was made. Otherwise removes it: every later look would take it for the user's
+/// own. Somebody may have given it to its owner already, as `chown -R` does.
+fn kept(place: &HeldPath<'_>, made: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    if kind_of(&made)? == Some(place.kind) && (is_own(&made)? || is_of(place.owner, &made)?) {
+        return own(&made, place.owner).map(|()| made);
+    }
+    unmake(place, &made)?;
+    Err(KEEPS_NO_ATTRIBUTES)
+}
+
+fn is_of(owner: Option<(Uid, Gid)>, opened: &OwnedFd) -> rustix::io::Result<bool> {
+    let uid = rustix::fs::fstat(opened)?.st_uid;
+    Ok(owner.is_some_and(|(owner, _)| owner.as_raw() == uid))
+}
+
+/// Removes what was just made: a directory only if it is empty, and a file only if it still has the name.
+fn unmake(place: &HeldPath<'_>, made: &OwnedFd) -> rustix::io::Result<()> {
+    let how = match place.kind {
+        Kind::Directory => AtFlags::REMOVEDIR,
+        Kind::Dot | Kind::Void if is_at(place.parent, place.name, made)? || !is_numbered(made)? => {
+            AtFlags::empty()
+        }
+        Kind::Dot | Kind::Void => return Err(Errno::EXIST),
+    };
+    match rustix::fs::unlinkat(place.parent, place.name, how) {
+        // Somebody else's by now.
+        Err(Errno::NOTEMPTY | Errno::NOTDIR | Errno::ISDIR) => Err(Errno::EXIST),
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether the file system gives an open file the same number each time it is asked.
+fn is_numbered(opened: &OwnedFd) -> rustix::io::Result<bool> {
+    Ok(rustix::fs::fstat(opened)?.st_ino == rustix::fs::fstat(opened)?.st_ino)
 }
 
 fn look(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(place.parent, place.name, LOOK, Mode::empty())
 }
 
-/// Takes the shared lock of a holder. Does not wait for a foreign lock forever, since it may never be released.
-fn lock(opened: &OwnedFd) -> rustix::io::Result<()> {
-    for _ in 0..LOCK_TRIES {
+/// Takes the shared lock of a holder. A foreign lock, which may never be released, is not waited for without end: without its own the run
+/// has the name all the same, and ends if the placeholder is removed meanwhile.
+fn lock(opened: &OwnedFd, patience: &mut Patience) -> rustix::io::Result<()> {
+    loop {
         match rustix::fs::flock(opened, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN),
+            Err(Errno::WOULDBLOCK) if patience.tries == 0 => {
+                patience.gave_up = true;
+                return Ok(());
+            }
+            Err(Errno::WOULDBLOCK) => {
+                patience.tries -= 1;
+                std::thread::sleep(BETWEEN);
+            }
             done => return done,
         }
     }
-    Err(Errno::BUSY)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+
+    use super::*;
+
+    #[test]
+    fn what_a_file_system_shows_otherwise_than_it_was_made_is_removed_and_nothing_else_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let parent: Arc<OwnedFd> = Arc::new(fs::File::open(folder.path()).unwrap().into());
+        let (name, at) = (OsStr::new("held"), folder.path().join("held"));
+        let kept = |kind| {
+            let place = HeldPath { parent: &parent, name, kind, owner: None };
+            kept(&place, look(&place).unwrap()).map(drop)
+        };
+        // As on a file system with modes of its own.
+        for mode in [0o755, 0o700, 0o555] {
+            fs::DirBuilder::new().mode(mode).create(&at).unwrap();
+            assert_eq!((kept(Kind::Directory), at.exists()), (Err(KEEPS_NO_ATTRIBUTES), false));
+        }
+        let file = |mode| fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&at).unwrap();
+        file(0o644);
+        assert_eq!((kept(Kind::Void), at.exists()), (Err(KEEPS_NO_ATTRIBUTES), false));
+        file(0o400);
+        assert_eq!((kept(Kind::Void), at.exists()), (Ok(()), true));
+        fs::remove_file(&at).unwrap();
+        // Somebody else's by now.
+        fs::create_dir_all(at.join("theirs")).unwrap();
+        assert_eq!((kept(Kind::Directory), at.exists()), (Err(Errno::EXIST), true));
+        fs::remove_dir_all(&at).unwrap();
+        file(0o644);
+        let place = HeldPath { parent: &parent, name, kind: Kind::Void, owner: None };
+        let made = look(&place).unwrap();
+        fs::rename(&at, folder.path().join("aside")).unwrap();
+        file(0o644);
+        assert_eq!(super::kept(&place, made).map(drop), Err(Errno::EXIST));
+        assert!(at.exists());
+        // Taken away before it was opened: neither held nor impossible to make.
+        fs::remove_file(&at).unwrap();
+        assert_eq!(look_at_made(&place).map(drop), Err(Errno::EXIST));
+    }
+
+    #[test]
+    fn what_somebody_gave_to_its_owner_already_is_kept() {
+        use std::os::unix::fs::{MetadataExt, chown};
+
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let parent: Arc<OwnedFd> = Arc::new(fs::File::open(folder.path()).unwrap().into());
+        let (name, at) = (OsStr::new("held"), folder.path().join("held"));
+        let owner = Some((Uid::from_raw(1000), Gid::from_raw(1000)));
+        let place = HeldPath { parent: &parent, name, kind: Kind::Directory, owner };
+        let kept_of = |uid| {
+            fs::DirBuilder::new().mode(0o500).create(&at).unwrap();
+            chown(&at, Some(uid), None).unwrap();
+            kept(&place, look(&place).unwrap()).map(drop)
+        };
+        assert_eq!(kept_of(1000), Ok(()));
+        let there = fs::metadata(&at).unwrap();
+        assert_eq!((there.uid(), there.gid()), (1000, 1000));
+        fs::remove_dir(&at).unwrap();
+        // A file system that shows another's owner.
+        assert_eq!((kept_of(1001), at.exists()), (Err(KEEPS_NO_ATTRIBUTES), false));
+    }
 }

@@ -1,17 +1,21 @@
 //! Holds the protected names that do not exist in a workspace. Runs on the host, before the sandbox is made. Placeholders are made by
-//! `held_name`, and never here.
+//! `held_name`, and never here. Refuses the run if something protected is made or removed meanwhile.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Gid, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::held_name::{self, HeldName};
+use super::held::Held;
+use super::held_name::{self, HeldName, Patience};
 use super::links::refuse_links;
-use super::placeholder::{self, HeldPath, Kind, is_placeholder};
-use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows_in};
+use super::placeholder::{self, HeldPath, Kind};
+use super::spelling::refuse_ignored_case;
+use super::unheld::Unheld;
+use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows, rows_in};
 use crate::cover_watch::CoverWatch;
 use crate::error::Error;
 use crate::source;
@@ -24,29 +28,45 @@ pub(crate) struct Hold {
     pub(crate) cover_watch: CoverWatch,
     /// The opened folder. The workspace that is shown must be the same one.
     pub(crate) workspace: Arc<OwnedFd>,
+    /// The names that are held in it.
+    pub(crate) names: Vec<PathBuf>,
 }
+
+/// The most looks at a name that is exchanged meanwhile.
+const LOOKS: usize = 8;
 
 /// Holds every absent name that must not appear. The undo log keeps the placeholders.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Hold, Error> {
     let root = Arc::new(source::open(workspace)?);
+    // Before anything else is looked at, so that what is there by the end was there all the time. What stands in its way is told below.
+    let chosen = absent(root.as_fd(), open, &[]);
     let mut covered = refuse_links(root.as_fd(), open)?;
     refuse_repository_inside(workspace, open)?;
     let repositories = repositories_without_links(workspace, &root, open)?;
-    let free = absent(root.as_fd(), open);
+    let Names { free, .. } = chosen?;
     let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
+    let to_tell = Undo::Unheld(Unheld::of(workspace, root.as_fd(), open, &free)?);
     // Recorded before any of them is made. Links are last, so that they are removed first: that also opens a repository which the
     // command has closed by its mode.
-    undo.push_all(free.iter().map(|row| Undo::Placeholder(workspace.join(row.path))).chain(links));
+    let placeholders = free.iter().map(|row| Undo::Placeholder(workspace.join(row.path)));
+    undo.push_all([to_tell].into_iter().chain(placeholders).chain(links));
     undo.repositories.extend(repositories);
-    let owner = placeholder::owner_to_be(&root);
+    let owner = placeholder::owner_to_be(&root).map_err(|errno| source::refused(workspace, errno))?;
     undo.placeholders.of(&root);
-    for row in free {
+    let mut names = Vec::new();
+    let mut patience = Patience::new();
+    for row in &free {
         let path = workspace.join(row.path);
-        let locked = hold(&root, &row, owner, undo).map_err(|errno| unheld(&path, errno))?;
-        undo.held.extend(locked.map(|(parent, opened)| HeldName { path, parent, opened }));
+        if let Some((parent, opened)) =
+            hold(&root, row, owner, undo, &mut patience).map_err(|errno| unheld(&path, errno))?
+        {
+            undo.held.push(HeldName { path, parent, opened });
+            names.push(row.path.to_path_buf());
+        }
         covered.push(row.path);
     }
-    let cover_watch = CoverWatch::begin(root.as_fd(), covered).map_err(|error| {
+    refuse_ignored_case(workspace, root.as_fd(), &covered)?;
+    let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied()).map_err(|error| {
         let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
             true => "raise the limit of open files: `ulimit -n`",
             false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
@@ -54,7 +74,43 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
         Error::Refused { what, remedy: Some(remedy.into()) }
     })?;
-    Ok(Hold { cover_watch, workspace: root })
+    for held in &undo.held {
+        // Somebody's own lock may have gone since. Without this run's, another run that ends removes the placeholder.
+        if patience.gave_up {
+            held.lock_again().map_err(|errno| unheld(&held.path, errno))?;
+        }
+        // Removed before the watch began, and so not watched.
+        if !held.is_there().map_err(|errno| unheld(&held.path, errno))? {
+            return Err(meddled(&held.path));
+        }
+    }
+    // Whatever is done from here on, the watch sees.
+    let now = absent(root.as_fd(), open, &names)?;
+    refuse_changed(workspace, &free, &now.free)?;
+    // There at both looks, and not between, when the covers were chosen or the watch began.
+    let is_watched = |path: &&Path| covered.contains(path) && cover_watch.knows(path);
+    if let Some(path) = now.taken.into_iter().find(|path| !is_watched(path)) {
+        return Err(meddled(&workspace.join(path)));
+    }
+    Ok(Hold { cover_watch, workspace: root, names })
+}
+
+/// Refuses a workspace in which somebody made or removed something protected since its names were chosen.
+fn refuse_changed(workspace: &Path, chosen: &[Row], now: &[Row]) -> Result<(), Error> {
+    let [chosen, now] = [chosen, now].map(|rows| rows.iter().map(|row| row.path).collect::<BTreeSet<_>>());
+    // The first is the outermost.
+    match chosen.symmetric_difference(&now).next() {
+        None => Ok(()),
+        Some(path) => Err(meddled(&workspace.join(path))),
+    }
+}
+
+/// The error for a protected name that was made or removed while a run began.
+pub(super) fn meddled(path: &Path) -> Error {
+    Error::Refused {
+        what: format!("`{}` is protected, and was made or removed while the run began", path.display()),
+        remedy: Some("start it again".into()),
+    }
 }
 
 fn hold(
@@ -62,16 +118,18 @@ fn hold(
     row: &Row,
     owner: Option<(Uid, Gid)>,
     undo: &mut UndoLog,
+    patience: &mut Patience,
 ) -> rustix::io::Result<Option<(Arc<OwnedFd>, OwnedFd)>> {
     let Some(name) = row.path.file_name() else { return Ok(None) };
     let Some(parent) = placeholder::parent_of(root, row.path)? else { return Ok(None) };
     let place = HeldPath { parent: &parent, name, kind: kind(row.when_absent), owner };
-    let opened = held_name::hold(&place, &mut undo.placeholders)?;
+    let opened = held_name::hold(&place, &mut undo.placeholders, patience)?;
     Ok(opened.map(|opened| (parent, opened)))
 }
 
 fn unheld(path: &Path, errno: Errno) -> Error {
     match errno {
+        Errno::EXIST => meddled(path),
         Errno::ACCESS => Error::Refused {
             what: format!(
                 "`{}` cannot be kept from the command: its folder is read-only by its mode alone, which its owner can change",
@@ -79,9 +137,28 @@ fn unheld(path: &Path, errno: Errno) -> Error {
             ),
             remedy: Some("make the folder writable for you (chmod u+w), or use --workspace-mode ro".into()),
         },
+        held_name::KEEPS_NO_ATTRIBUTES => Error::Refused {
+            what: format!(
+                "`{}` cannot be kept from the command: its file system does not keep the modes, owners or numbers of files, or has no locks",
+                path.display()
+            ),
+            remedy: Some("use --workspace-mode overlay or ro, or a folder on another file system".into()),
+        },
+        Errno::MFILE | Errno::NFILE => Error::Refused {
+            what: format!(
+                "`{}` cannot be kept from the command: {}",
+                path.display(),
+                std::io::Error::from(errno)
+            ),
+            remedy: Some(
+                "allow more open files: `ulimit -n 1024`; the hard limit may have to be raised first".into(),
+            ),
+        },
         errno => {
             let why = match errno {
-                Errno::BUSY => "somebody keeps it locked".into(),
+                Errno::BUSY => {
+                    "somebody on this machine removes it again and again; start the run again".into()
+                }
                 errno => std::io::Error::from(errno).to_string(),
             };
             Error::Source { path: path.into(), why: format!("its name could not be held: {why}") }
@@ -89,10 +166,20 @@ fn unheld(path: &Path, errno: Errno) -> Error {
     }
 }
 
-/// Returns the rows whose names are to be held.
-fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
-    let mut free: Vec<Row> = Vec::new();
-    for row in rows_in(root, open).into_iter().filter(|row| row.when_absent != WhenAbsent::Leave) {
+/// The names of a workspace that must not appear.
+struct Names {
+    /// Those to be held: they are free, in a folder that is there.
+    free: Vec<Row>,
+    /// Those that are there.
+    taken: Vec<&'static Path>,
+}
+
+/// Looks at the names that must not appear. Those that this run is known to hold are free.
+fn absent(root: BorrowedFd<'_>, open: &[PathBuf], held: &[PathBuf]) -> Result<Names, Error> {
+    let (mut free, mut taken): (Vec<Row>, _) = (Vec::new(), Vec::new());
+    let mut folders: Vec<(&Path, bool)> = Vec::new();
+    for row in rows_in(root, open, Held::Any)?.into_iter().filter(|row| row.when_absent != WhenAbsent::Leave)
+    {
         // Names below a placeholder need none, because it cannot be written into.
         let below = |above: &Row| row.path.parent() == Some(above.path);
         let is_one_held = free.iter().any(|other| other.when_absent == WhenAbsent::HoldOne);
@@ -101,18 +188,73 @@ fn absent(root: BorrowedFd<'_>, open: &[PathBuf]) -> Vec<Row> {
             WhenAbsent::HoldWithOne => is_one_held,
             _ => true,
         };
-        if is_needed && !free.iter().any(below) && is_free(root, row.path) {
+        if !is_needed || free.iter().any(below) {
+            continue;
+        }
+        let refused = |errno| source::refused(row.path, errno);
+        if !held.iter().any(|held| held == row.path) && !is_free(root, row.path).map_err(refused)? {
+            // None of these is covered.
+            if row.when_absent != WhenAbsent::HoldOne {
+                taken.push(row.path);
+            }
+        } else if is_in_a_folder(root, row.path, &mut folders).map_err(refused)? {
             free.push(row);
         }
     }
-    free
+    Ok(Names { free, taken })
 }
 
-/// Whether a name does not exist, or only as another run's placeholder.
-pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> bool {
+/// Whether the folder of a name is there, and is no placeholder of another run's. Remembers what it has looked at.
+fn is_in_a_folder(
+    root: BorrowedFd<'_>,
+    path: &'static Path,
+    known: &mut Vec<(&'static Path, bool)>,
+) -> rustix::io::Result<bool> {
+    let Some(folder) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+        return Ok(true);
+    };
+    if let Some((_, is_there)) = known.iter().find(|(at, _)| *at == folder) {
+        return Ok(*is_there);
+    }
+    // Only a row's folder is ever a placeholder; another, whatever its mode, can be opened by its owner.
+    let is_there = match rows().any(|row| row.path == folder && row.when_absent != WhenAbsent::Leave) {
+        true => !is_free(root, folder)?,
+        false => stat(root, folder)?.is_some(),
+    };
+    known.push((folder, is_there));
+    Ok(is_there)
+}
+
+/// Whether a name does not exist, or only as another run's placeholder. That run may remove it, and a third make another, at any moment.
+pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<bool> {
+    for _ in 0..LOOKS {
+        let Some(seen) = stat(root, path)? else { return Ok(true) };
+        if !placeholder::may_be(&seen) {
+            return Ok(false);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(root, path, placeholder::LOOK, Mode::empty(), resolve) {
+            Ok(opened) if placeholder::kind_of(&opened)?.is_some() => return Ok(true),
+            Ok(opened) => {
+                let opened = rustix::fs::fstat(&opened)?;
+                if (opened.st_dev, opened.st_ino) == (seen.st_dev, seen.st_ino) {
+                    return Ok(false);
+                }
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(true),
+            // Root's, until it has given it to the owner of the workspace; or somebody's own.
+            Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(false)
+}
+
+fn stat(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<Stat>> {
     match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => placeholder::may_be(&stat) && is_placeholder(root, path),
-        Err(_) => true,
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -236,6 +378,189 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_or_removed_while_names_are_held_refuses_the_run() {
+        let chosen = |at: &Path| absent(source::open(at).unwrap().as_fd(), &[], &[]).unwrap().free;
+        for (there, made, told) in [
+            ("src", ".git", ".git"),
+            (".git", ".git/hooks", ".git/hooks"),
+            ("src", ".hg", ".hg/hgrc"),
+            ("src", ".envrc", ".envrc"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::create_dir(folder.path().join(there)).unwrap();
+            let before = chosen(folder.path());
+            std::fs::create_dir(folder.path().join(made)).unwrap();
+            let after = chosen(folder.path());
+            assert!(refuse_changed(folder.path(), &before, &before).is_ok());
+            for (before, now) in [(&before, &after), (&after, &before)] {
+                let error = refuse_changed(folder.path(), before, now).unwrap_err().to_string();
+                let told = format!("`{}`", folder.path().join(told).display());
+                assert!(error.contains(&told) && error.contains("while the run began"), "{made}: {error}");
+            }
+        }
+        // What has a chosen name by now, and is no placeholder.
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".git")).unwrap();
+        let parent = Arc::new(source::open(folder.path()).unwrap());
+        let place = HeldPath { parent: &parent, name: ".git".as_ref(), kind: Kind::Directory, owner: None };
+        let held = held_name::hold(&place, &mut UndoLog::in_memory().placeholders, &mut Patience::new());
+        assert_eq!(held.map(drop), Err(Errno::EXIST));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_at_is_neither_free_nor_somebodys() {
+        use std::os::unix::fs::{DirBuilderExt, symlink};
+
+        let folder = tempfile::tempdir().unwrap();
+        let root = source::open(folder.path()).unwrap();
+        let long = "x".repeat(300);
+        assert_eq!(is_free(root.as_fd(), Path::new(&long)), Err(Errno::NAMETOOLONG));
+        assert_eq!(placeholder::is_placeholder(&root, Path::new(&long)), Err(Errno::NAMETOOLONG));
+        // A descriptor that cannot be read by.
+        std::fs::DirBuilder::new().mode(0o500).create(folder.path().join(".idea")).unwrap();
+        let unread = source::open(&folder.path().join(".idea")).unwrap();
+        assert_eq!(placeholder::kind_of(&unread), Err(Errno::BADF));
+        std::fs::write(folder.path().join("HEAD"), "").unwrap();
+        symlink(&long, folder.path().join("objects")).unwrap();
+        // Without `refs` it is no repository, whatever leads where.
+        let begin = |open: &[PathBuf]| {
+            let mut undo = UndoLog::in_memory();
+            let begun = hold_absent(folder.path(), open, &mut undo).map(drop);
+            assert!(undo.unwind().is_empty());
+            begun
+        };
+        begin(&[]).unwrap();
+        std::fs::create_dir(folder.path().join("refs")).unwrap();
+        let error = begin(&[]).unwrap_err();
+        let told = folder.path().join("objects").display().to_string();
+        assert!(
+            error.to_string().contains(&told) && error.remedy().unwrap().contains("--open .git"),
+            "{error}"
+        );
+        begin(&[".git".into()]).unwrap();
+    }
+
+    #[test]
+    fn a_placeholder_that_comes_and_goes_is_always_free() {
+        use std::os::unix::fs::DirBuilderExt;
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let folder = tempfile::tempdir().unwrap();
+        let (root, name) = (source::open(folder.path()).unwrap(), folder.path().join("refs"));
+        let is_over = AtomicBool::new(false);
+        let taken = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::fs::DirBuilder::new().mode(0o500).create(&name).unwrap();
+                    std::fs::remove_dir(&name).unwrap();
+                }
+            });
+            let taken = (0..20_000).filter(|_| is_free(root.as_fd(), Path::new("refs")) != Ok(true)).count();
+            is_over.store(true, Ordering::Relaxed);
+            taken
+        });
+        assert_eq!(taken, 0);
+        // What the user has by that mode is theirs, once there is something in it.
+        std::fs::create_dir_all(name.join("heads")).unwrap();
+        std::fs::set_permissions(&name, std::os::unix::fs::PermissionsExt::from_mode(0o500)).unwrap();
+        assert_eq!(is_free(root.as_fd(), Path::new("refs")), Ok(false));
+        std::fs::set_permissions(&name, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    }
+
+    #[test]
+    fn what_only_another_run_holds_may_go_with_it() {
+        use std::os::unix::fs::DirBuilderExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("refs")).unwrap();
+        let theirs = folder.path().join("HEAD");
+        std::fs::DirBuilder::new().mode(0o500).create(&theirs).unwrap();
+        let hold = hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).unwrap();
+        assert!(hold.names.contains(&"objects".into()) && !hold.names.contains(&"HEAD".into()));
+        std::fs::remove_dir(&theirs).unwrap();
+        assert!(hold.cover_watch.broken().is_empty());
+        std::fs::remove_dir(folder.path().join("objects")).unwrap();
+        assert_eq!(hold.cover_watch.broken(), [Path::new("objects")]);
+    }
+
+    #[test]
+    fn many_locks_that_somebody_keeps_are_waited_for_together() {
+        use std::os::unix::fs::DirBuilderExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let names = [".vscode", ".idea", ".envrc", "lockgate.toml"].map(|name| folder.path().join(name));
+        let mut locked = Vec::new();
+        for name in &names {
+            std::fs::DirBuilder::new().mode(0o500).create(name).unwrap();
+            let theirs = std::fs::File::open(name).unwrap();
+            rustix::fs::flock(&theirs, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            locked.push(theirs);
+        }
+        let mut undo = UndoLog::in_memory();
+        let begun = std::time::Instant::now();
+        let hold = hold_absent(folder.path(), &[], &mut undo).unwrap();
+        assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(names.iter().all(|name| hold.names.iter().any(|held| folder.path().join(held) == *name)));
+        // A lock that is had late keeps another run from removing it.
+        drop(locked);
+        undo.held.iter().for_each(|held| held.lock_again().unwrap());
+        let mut other = UndoLog::in_memory();
+        hold_absent(folder.path(), &[], &mut other).unwrap();
+        assert!(other.unwind().is_empty() && hold.cover_watch.broken().is_empty());
+        assert!(undo.unwind().is_empty() && names.iter().all(|name| !name.exists()));
+    }
+
+    #[test]
+    fn a_repository_that_only_another_run_holds_has_nothing_to_hold_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut first, mut second) = (UndoLog::in_memory(), UndoLog::in_memory());
+        let one = hold_absent(folder.path(), &[], &mut first).unwrap();
+        let other = hold_absent(folder.path(), &[".git".into()], &mut second).unwrap();
+        let of_git = |hold: &Hold| hold.names.iter().filter(|name| name.starts_with(".git")).count();
+        assert_eq!((of_git(&one), of_git(&other)), (1, 0));
+        assert!(first.unwind().is_empty() && other.cover_watch.broken().is_empty());
+    }
+
+    #[test]
+    fn whoever_makes_a_name_while_it_is_held_is_held_off_refused_or_watched() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join(".envrc");
+        let is_over = AtomicBool::new(false);
+        let make = || std::fs::write(&name, "").is_ok();
+        std::thread::scope(|scope| {
+            let begun = std::time::Instant::now();
+            for _ in 0..200 {
+                if begun.elapsed().as_secs() >= 2 {
+                    break;
+                }
+                is_over.store(false, Ordering::Relaxed);
+                let theirs = scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        make();
+                        std::thread::yield_now();
+                        let _ = std::fs::remove_file(&name);
+                    }
+                });
+                let mut undo = UndoLog::in_memory();
+                let hold = hold_absent(folder.path(), &[], &mut undo);
+                is_over.store(true, Ordering::Relaxed);
+                theirs.join().unwrap();
+                match hold {
+                    Ok(hold) if hold.names.contains(&".envrc".into()) => {
+                        assert!(name.is_dir() && !make() && hold.cover_watch.broken().is_empty());
+                    }
+                    // It was theirs all the time, and has been removed since.
+                    Ok(hold) => assert_eq!(hold.cover_watch.broken(), [Path::new(".envrc")]),
+                    Err(error) => assert!(error.to_string().contains(".envrc"), "{error}"),
+                }
+                assert!(undo.unwind().is_empty());
+            }
+        });
+    }
+
+    #[test]
     fn a_lock_that_somebody_keeps_is_not_waited_for_without_end() {
         use std::os::unix::fs::DirBuilderExt;
 
@@ -244,7 +569,22 @@ mod tests {
         std::fs::DirBuilder::new().mode(0o500).create(&name).unwrap();
         let theirs = std::fs::File::open(&name).unwrap();
         rustix::fs::flock(&theirs, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        let error = hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).unwrap_err();
-        assert!(error.to_string().contains("keeps it locked"), "{error}");
+        let held = || {
+            let mut undo = UndoLog::in_memory();
+            let hold = hold_absent(folder.path(), &[], &mut undo).unwrap();
+            assert!(undo.held.iter().any(|it| it.path == name) && hold.cover_watch.broken().is_empty());
+            undo
+        };
+        // It stays while it is locked, and the next run takes it away.
+        assert_eq!((held().unwind(), name.exists()), (Vec::new(), true));
+        drop(theirs);
+        assert_eq!((held().unwind(), name.exists()), (Vec::new(), false));
+    }
+
+    #[test]
+    fn too_few_open_files_are_told_with_the_limit() {
+        let error = unheld(Path::new(".envrc"), Errno::MFILE);
+        assert!(error.to_string().contains(".envrc"), "{error}");
+        assert!(error.remedy().unwrap().contains("ulimit -n"));
     }
 }

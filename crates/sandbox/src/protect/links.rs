@@ -11,8 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
+use super::held::Held;
 use super::tree::{Shut, Walk};
-use super::{Row, is_placeholder, rows_there};
+use super::{LEFT, Row, WhenAbsent, open_left, rows_there};
 use crate::error::Error;
 use crate::source;
 
@@ -26,7 +27,8 @@ const OBJECTS: &str = "objects";
 /// Returns the protected paths that exist in a workspace, and refuses one in which such a path has an alias.
 pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec<&'static Path>, Error> {
     let mut present = Vec::new();
-    for Row { path, .. } in rows_there(root, open) {
+    for row in rows_there(root, open, Held::Any)? {
+        let Row { path, when_absent, .. } = row;
         let refused = |why: String| Error::Refused {
             what: format!("`{}` cannot be protected: {why}", path.display()),
             remedy: Some(format!(
@@ -38,10 +40,15 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
         let Some(found) = opened.map_err(|error| refused(why_unopened(root, path, error)))? else {
             continue;
         };
+        // Another run's placeholder is that run's to remove: holding any one of these rows is enough.
+        if when_absent == WhenAbsent::HoldOne {
+            continue;
+        }
         present.push(path);
         // A repository as a whole is not covered: its protected paths have rows of their own.
-        let whole = path == Path::new(".git") && super::is_directory(found.as_fd());
-        if whole || is_placeholder(root, path) {
+        let unread = |errno| source::refused(path, errno);
+        let whole = row.is_repository() && super::is_directory(found.as_fd()).map_err(unread)?;
+        if whole || Held::Any.is(root, path)? {
             continue;
         }
         match second_name(root, found.as_fd(), path) {
@@ -86,10 +93,12 @@ fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::
     if !FileType::from_raw_mode(stat.st_mode).is_dir() {
         return Ok((stat.st_nlink > 1).then(|| Other { path: path.to_path_buf(), how: NAMES }));
     }
+    let is_left = open_left(root).is_some();
     // The root's path with its links resolved.
     let root = std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
     let skips = path.ends_with(REPOSITORIES);
-    let leaves = |within: &Path| skips && within.ends_with(OBJECTS);
+    let leaves =
+        |within: &Path| skips && within.ends_with(OBJECTS) || is_left && path.join(within) == Path::new(LEFT);
     let mut other = None;
     Walk { most: MOST, leaves: &leaves, shut: Shut::Refuse }.visit(found, &mut |entry| {
         let how = match entry.kind {
@@ -135,7 +144,7 @@ fn leads_to_writable(root: &Path, covered: &Path, place: &Path, target: &Path) -
     let real = real.join(named.strip_prefix(above).unwrap_or(Path::new("")));
     let within = root.join(covered);
     match is_plain {
-        true if named.starts_with(&within) => real != named,
+        true if named.starts_with(&within) => real != named || named.starts_with(root.join(LEFT)),
         true => named.starts_with(root) || real.starts_with(root),
         false => true,
     }
@@ -176,6 +185,34 @@ mod tests {
         assert_eq!(link("plain", "other"), None);
         assert_eq!(link(".git/modules/sub/objects/aa/bb", "other"), None);
         assert!(link("plain", ".envrc").is_some());
+    }
+
+    #[test]
+    fn what_lies_in_checkouts_is_no_reason_to_refuse_and_a_link_to_them_is() {
+        let make = |link: Option<&'static str>| {
+            refused(move |folder| {
+                let one = folder.join(LEFT).join("one");
+                std::fs::create_dir_all(&one).unwrap();
+                std::fs::write(folder.join(".claude/settings.json"), "").unwrap();
+                std::fs::hard_link(folder.join("plain"), one.join("linked")).unwrap();
+                std::os::unix::fs::symlink("../../../plain", one.join("link")).unwrap();
+                if let Some(target) = link {
+                    std::os::unix::fs::symlink(target, folder.join(".claude/skills")).unwrap();
+                }
+            })
+        };
+        assert_eq!(make(None), None);
+        assert_eq!(make(Some("settings.json")), None);
+        for target in ["worktrees", "worktrees/one/linked", "worktrees/absent"] {
+            assert!(make(Some(target)).is_some_and(|why| why.contains("`.claude/skills`")), "{target}");
+        }
+        // What is protected has no second name there.
+        let why = refused(|folder| {
+            std::fs::create_dir_all(folder.join(LEFT)).unwrap();
+            std::fs::write(folder.join(".claude/settings.json"), "").unwrap();
+            std::fs::hard_link(folder.join(".claude/settings.json"), folder.join(LEFT).join("x")).unwrap();
+        });
+        assert!(why.is_some_and(|why| why.contains(".claude/settings.json")));
     }
 
     #[test]

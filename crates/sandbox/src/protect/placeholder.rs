@@ -72,11 +72,11 @@ pub(super) fn open_directory(
 }
 
 /// Returns the owner of the workspace if root makes placeholders in another user's folder. `None` if they get the right owner anyway.
-pub(super) fn owner_to_be(root: impl AsFd) -> Option<(Uid, Gid)> {
-    let (uid, gid) = source::owner(root.as_fd()).ok()?;
+pub(super) fn owner_to_be(root: impl AsFd) -> rustix::io::Result<Option<(Uid, Gid)>> {
+    let (uid, gid) = source::owner(root.as_fd())?;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let own = (rustix::process::geteuid(), rustix::process::getegid());
-    (own.0.is_root() && own != (uid, gid)).then_some((uid, gid))
+    Ok((own.0.is_root() && own != (uid, gid)).then_some((uid, gid)))
 }
 
 /// Gives a placeholder to `owner`, or back to this process if there is none.
@@ -93,10 +93,16 @@ pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Re
 pub(super) const LOOK: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> bool {
+/// Whether a placeholder is at a path. What its mode, a link or its kind keeps from being opened is none.
+pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result<bool> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve)
-        .is_ok_and(|opened| kind_of(&opened).is_some())
+    match rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve) {
+        Ok(opened) => Ok(kind_of(&opened)?.is_some()),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {
+            Ok(false)
+        }
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Whether a file's mode is that of a placeholder.
@@ -111,16 +117,19 @@ pub(super) fn may_be(stat: &Stat) -> bool {
 
 /// Returns the kind of a placeholder: an empty directory, or a file with a dot or nothing, without write permission. `None` for any other
 /// file.
-pub(super) fn kind_of(opened: &OwnedFd) -> Option<Kind> {
-    let stat = rustix::fs::fstat(opened).ok().filter(may_be)?;
+pub(super) fn kind_of(opened: &OwnedFd) -> rustix::io::Result<Option<Kind>> {
+    let stat = rustix::fs::fstat(opened)?;
+    if !may_be(&stat) {
+        return Ok(None);
+    }
     if FileType::from_raw_mode(stat.st_mode).is_dir() {
-        return is_empty(opened).then_some(Kind::Directory);
+        return Ok(is_empty(opened)?.then_some(Kind::Directory));
     }
     let mut content = [0; 8];
-    match rustix::io::pread(opened, &mut content, 0).ok()? {
+    Ok(match rustix::io::pread(opened, &mut content, 0)? {
         0 => Some(Kind::Void),
         read => (content[..read] == *DOT).then_some(Kind::Dot),
-    }
+    })
 }
 
 /// Gives a moved directory the mode of a placeholder.

@@ -66,7 +66,7 @@ impl PlaceholderCache {
             let name = self.names.pop()?;
             let directory = self.directory.as_ref()?;
             let Ok(opened) = rustix::fs::openat(directory, &name, LOOK, Mode::empty()) else { continue };
-            if placeholder::kind_of(&opened) != Some(Kind::Directory) {
+            if placeholder::kind_of(&opened) != Ok(Some(Kind::Directory)) {
                 continue;
             }
             match renameat_with(directory, &name, place.parent, place.name, RenameFlags::NOREPLACE) {
@@ -75,7 +75,7 @@ impl PlaceholderCache {
                     placeholder::own(&opened, place.owner)
                         .and_then(|()| placeholder::settle(&opened))
                         .ok()?;
-                    return is_empty(&opened).then_some(opened);
+                    return is_empty(&opened).ok()?.then_some(opened);
                 }
                 Err(Errno::NOENT) => {}
                 Err(Errno::EXIST) => {
@@ -107,7 +107,7 @@ impl PlaceholderCache {
         let Some(kept) = self.put(&parent, name) else { return Ok(false) };
         self.room -= 1;
         let (Some(cache), Some(directory)) = (&self.path, &self.directory) else { return Ok(true) };
-        if !is_at(directory, &kept, opened)? || !is_empty(opened) {
+        if !is_at(directory, &kept, opened)? || is_empty(opened) != Ok(true) {
             match renameat_with(directory, &kept, &parent, name, RenameFlags::NOREPLACE) {
                 // A run that begins here took it meanwhile, and checked it as well.
                 Ok(()) | Err(Errno::NOENT) => {}

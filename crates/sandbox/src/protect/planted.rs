@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::repository::{Layout, OpenRepository, Repository};
+use super::told::shown;
 use super::tree::{Found, Shut, Walk, let_owner_in};
 use crate::error::Error;
 
@@ -23,7 +24,6 @@ const MOST: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
 
 /// The most links that are reported by name, and the longest part of a name, in characters.
 const MOST_TOLD: usize = 32;
-const LONGEST_TOLD: usize = 256;
 
 /// The folders that are read-only inside.
 const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
@@ -130,15 +130,6 @@ pub(crate) fn take_away(
         told.push(format!("took away {more} more of them in `{}`", shown(repository.path.as_os_str())));
     }
     done.map_err(stays)
-}
-
-/// Formats a name for users, truncated.
-fn shown(name: &OsStr) -> String {
-    let name = name.display().to_string();
-    match name.char_indices().nth(LONGEST_TOLD) {
-        Some((at, _)) => format!("{}…", name[..at].escape_debug()),
-        None => name.escape_debug().to_string(),
-    }
 }
 
 /// Removes one of them. Returns whether it still existed.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::held::Held;
 use super::hold::is_free;
 use super::{is_bare, is_directory};
 use crate::file_id::FileId;
@@ -48,19 +49,19 @@ impl OpenRepository {
         }
         let mut all = Vec::new();
         // A placeholder is no repository.
-        if !is_free(root.as_fd(), git)
+        if !is_free(root.as_fd(), git)?
             && let Some(opened) = own(root.as_fd())?
         {
             all.push(Self::of(workspace.join(git), Arc::new(opened), Layout::Whole)?);
         }
-        if is_bare(root.as_fd()) {
+        if is_bare(root.as_fd(), Held::Any).map_err(io::Error::other)? {
             all.push(Self::of(workspace.into(), Arc::clone(root), Layout::Bare)?);
         }
         Ok(all)
     }
 
     fn of(path: PathBuf, opened: Arc<OwnedFd>, layout: Layout) -> io::Result<Self> {
-        let being = FileId::of(opened.as_fd())?;
+        let being = FileId::lasting(opened.as_fd())?;
         Ok(Self { repository: Repository { path, being, layout }, opened })
     }
 }
@@ -79,7 +80,7 @@ impl Repository {
     /// Opens the repository by its path. Returns `None` if it is gone, or another one is there.
     pub(super) fn find(&self) -> io::Result<Option<OwnedFd>> {
         match source::open_if_there(&self.path).map_err(io::Error::other)? {
-            Some(opened) if is_directory(opened.as_fd()) => {
+            Some(opened) if is_directory(opened.as_fd())? => {
                 Ok(FileId::of(opened.as_fd())?.is_still(self.being).then_some(opened))
             }
             _ => Ok(None),

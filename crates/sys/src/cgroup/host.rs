@@ -55,7 +55,7 @@ impl Host {
             Some(parents) => Ok(Self { version: Version::V1, parents }),
             None if is_read_only(&Path::new(ROOT).join(CONTROLLERS[0])) => Err(read_only()),
             None if Path::new(ROOT).join(CONTROLLERS[0]).exists() => Err(Unavailable {
-                why: "this host has control groups of version 1, where only root can make one".into(),
+                why: "only root can make control groups of version 1".into(),
                 remedy: "run as root, or boot with `systemd.unified_cgroup_hierarchy=1`".into(),
             }),
             None => Err(Unavailable {

@@ -149,8 +149,9 @@ pub fn let_run(directory: &Path) {
 
 /// Writes a value to a control file.
 fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
-    let path = directory.join(file);
-    let fd = rustix::fs::open(&path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    // A control file is neither a link nor a pipe: what is one lies in no group, and is not written to or waited for.
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory.join(file), flags, Mode::empty())?;
     rustix::io::write(&fd, value.as_bytes())?;
     Ok(())
 }

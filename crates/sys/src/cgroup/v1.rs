@@ -11,15 +11,16 @@ use super::{Limits, Usage, number, row, write};
 /// The length of a scheduling period, in microseconds: the kernel's own default.
 const PERIOD: u64 = 100_000;
 
+/// The part of the limit of memory that TCP may hold in addition to it.
+const TCP_SHARE: u64 = 4;
+
 pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<OwnedFd>> {
     let (memory, cpu, pids) = by_controller(directories).ok_or(io::ErrorKind::InvalidInput)?;
-    let most = limits.memory.to_string();
-    write(memory, "memory.limit_in_bytes", &most)?;
-    // Swap accounting can be switched off at boot; then this file does not exist.
-    match write(memory, "memory.memsw.limit_in_bytes", &most) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    write(memory, "memory.limit_in_bytes", &limits.memory.to_string())?;
+    // Swap accounting can be switched off at boot, and a kernel may be built without TCP; then the file does not exist.
+    write_if_there(memory, "memory.memsw.limit_in_bytes", limits.memory)?;
+    // What sockets hold is no part of the limit of memory.
+    write_if_there(memory, "memory.kmem.tcp.limit_in_bytes", limits.memory / TCP_SHARE)?;
     if let Some(milli) = limits.cpu_milli {
         let quota = (u64::from(milli) * PERIOD / 1000).max(1000);
         write(cpu.ok_or(io::ErrorKind::InvalidInput)?, "cpu.cfs_quota_us", &quota.to_string())?;
@@ -29,6 +30,13 @@ pub(super) fn limit(directories: &[PathBuf], limits: &Limits) -> io::Result<Vec<
         Ok(rustix::fs::open(directory.join("tasks"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
     };
     directories.iter().map(open).collect()
+}
+
+fn write_if_there(directory: &Path, file: &str, most: u64) -> io::Result<()> {
+    match write(directory, file, &most.to_string()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn usage(directories: &[PathBuf]) -> Usage {
@@ -45,5 +53,32 @@ fn by_controller(directories: &[PathBuf]) -> Option<(&Path, Option<&Path>, &Path
         [memory, pids] => Some((memory, None, pids)),
         [memory, cpu, pids] => Some((memory, Some(cpu), pids)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tcp_holds_is_limited_where_the_kernel_can() {
+        let limits = Limits { memory: 1 << 20, cpu_milli: None, pids: 7 };
+        for (has_tcp, then) in [(true, "262144"), (false, "")] {
+            let root = tempfile::tempdir().unwrap();
+            let directories = ["memory", "pids"].map(|name| root.path().join(name));
+            let tcp = directories[0].join("memory.kmem.tcp.limit_in_bytes");
+            for (directory, file) in directories.iter().zip(["memory.limit_in_bytes", "pids.max"]) {
+                std::fs::create_dir(directory).unwrap();
+                std::fs::write(directory.join(file), "").unwrap();
+                std::fs::write(directory.join("tasks"), "").unwrap();
+            }
+            if has_tcp {
+                std::fs::write(&tcp, "").unwrap();
+            }
+            limit(&directories, &limits).unwrap();
+            assert_eq!(std::fs::read_to_string(tcp).unwrap_or_default(), then);
+            let memory = std::fs::read_to_string(directories[0].join("memory.limit_in_bytes"));
+            assert_eq!(memory.unwrap(), "1048576");
+        }
     }
 }

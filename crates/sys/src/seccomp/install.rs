@@ -8,6 +8,7 @@ use std::io;
 use std::ptr;
 
 use super::Filter;
+use crate::kernel_file;
 
 /// Sets `no_new_privs` and installs the filter on the calling thread, and on what it starts from now on.
 ///
@@ -40,4 +41,27 @@ pub fn install(filter: &Filter) -> io::Result<()> {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, ptr::from_ref(&program))
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether a filter judges the system calls of this process, ours or another's. Read from `/proc`: a filter may forbid the call that asks.
+#[must_use]
+pub fn is_installed() -> bool {
+    kernel_file::read("/proc/self/status").is_ok_and(|status| tells_of_a_filter(&status))
+}
+
+/// Whether a process's status says `SECCOMP_MODE_FILTER`: proc_pid_status(5).
+fn tells_of_a_filter(status: &str) -> bool {
+    status.lines().filter_map(|line| line.strip_prefix("Seccomp:")).any(|mode| mode.trim() == "2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_told_by_a_status() {
+        let status = |mode: &str| format!("NoNewPrivs:\t1\nSeccomp:\t{mode}\nSeccomp_filters:\t2\n");
+        assert!(tells_of_a_filter(&status("2")));
+        assert!(!tells_of_a_filter(&status("0")) && !tells_of_a_filter(""));
+    }
 }

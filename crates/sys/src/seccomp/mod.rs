@@ -12,7 +12,7 @@ mod profile;
 #[cfg(test)]
 mod tests;
 
-pub use install::install;
+pub use install::{install, is_installed};
 pub use profile::{Action, Condition, Expect, Profile, Rule, Verdict};
 
 use assemble::{CAPACITY, Instruction};

@@ -8,7 +8,7 @@
 pub enum Action {
     /// The call runs.
     Allow,
-    /// The call does not run and fails with this error number.
+    /// The call does not run and fails with this error number. With 0 it returns 0, as if it had succeeded.
     Errno(u16),
     /// The whole process dies with SIGSYS.
     KillProcess,

@@ -3,7 +3,8 @@
 //!
 //! A row is `{"id", "send", "tables"?, "answers"?, "settle"?, "reaches"?}`: the octets as characters of the same number, the addresses of
 //! names from now on (`$TALK_TABLES`), how many responses to wait for, whether to wait until no more is recorded, and whether to wait until
-//! a server records a connection. An answer is `{"id", "received", "ms", "from", "to"}`, the last two offsets in `$WORLD_RECORDS`.
+//! a server records a connection. An answer is `{"id", "received", "closed", "ms", "from", "to"}`: what came, whether the other side closed
+//! the connection before the time was over, and the last two offsets in `$WORLD_RECORDS`.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -45,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|c| u8::try_from(u32::from(c)))
             .collect::<Result<_, _>>()?;
         let (from, begun) = (length(), Instant::now());
-        let received = converse(address, &octets, row["answers"].as_u64().unwrap_or(1))?;
+        let (received, closed) = converse(address, &octets, row["answers"].as_u64().unwrap_or(1))?;
         let ms = u64::try_from(begun.elapsed().as_millis())?;
         if row["reaches"] == true && received.starts_with(b"HTTP/1.1 200 ") {
             await_visit(&records, from).map_err(|error| format!("{line}: {error}"))?;
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             settle(length);
         }
         let received: String = received.into_iter().take(KEPT).map(char::from).collect();
-        said += &json!({ "id": row["id"], "received": received, "ms": ms, "from": from, "to": length() })
+        said += &json!({ "id": row["id"], "received": received, "closed": closed, "ms": ms, "from": from, "to": length() })
             .to_string();
         said.push('\n');
     }
@@ -103,29 +104,30 @@ fn await_listener(address: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends the octets and reads until the answer is whole, the other side closes, or the time is over.
-fn converse(address: &str, octets: &[u8], responses: u64) -> Result<Vec<u8>, Box<dyn Error>> {
+/// Sends the octets and reads until the answer is whole, the other side closes, or the time is over. Tells whether it closed.
+fn converse(address: &str, octets: &[u8], responses: u64) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let deadline = Instant::now() + ANSWERED;
     let mut received = Vec::new();
     // The other side may refuse before it has read everything.
     let _ = stream.write_all(octets);
-    let mut buffer = [0; 4096];
-    while !are_whole(&received, responses) {
+    let (mut buffer, mut closed) = ([0; 4096], false);
+    while !closed && !are_whole(&received, responses) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => closed = true,
             Ok(length) => received.extend_from_slice(&buffer[..length]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => break,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            Err(_) => closed = true,
         }
     }
-    Ok(received)
+    Ok((received, closed))
 }
 
 /// Whether that many responses have been received whole. The end of the connection ends one without a length.

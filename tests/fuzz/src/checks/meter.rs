@@ -43,15 +43,27 @@ pub fn meter(input: &[u8]) {
         "it was for nothing"
     );
     if kind == STREAM {
-        // A comment, and CRLF line ends as the standard of event streams allows, do not change what is reported.
+        // A comment, and each line end that the standard of event streams allows, do not change what is reported.
+        let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
         let remark = [b": \"usage\"\n", body].concat();
         assert_eq!(charged(&remark, remark.len()), (used.clone(), refused.clone()), "behind a remark");
-        let lines: Vec<u8> = body.split(|octet| *octet == b'\n').collect::<Vec<_>>().join(&b"\r\n"[..]);
-        let (other, other_refused) = charged(&lines, lines.len());
-        assert_eq!((other.input_tokens, other.cached_tokens), (used.input_tokens, used.cached_tokens));
-        assert_eq!(other_refused, refused);
+        for end in [&b"\n"[..], b"\r", b"\r\n"] {
+            let lines = lines(body).join(end);
+            assert_eq!(charged(&lines, lines.len()), (used.clone(), refused.clone()), "with {end:?}");
+        }
     }
     good(format, body, usize::from(*cut));
+}
+
+/// The lines of a stream, which end with LF, CR or both.
+fn lines(body: &[u8]) -> Vec<&[u8]> {
+    let (mut lines, mut rest) = (Vec::new(), body);
+    while let Some(end) = rest.iter().position(|octet| b"\r\n".contains(octet)) {
+        lines.push(&rest[..end]);
+        rest = &rest[end + if rest[end..].starts_with(b"\r\n") { 2 } else { 1 }..];
+    }
+    lines.push(rest);
+    lines
 }
 
 fn charge(

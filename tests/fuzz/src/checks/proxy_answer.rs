@@ -133,13 +133,16 @@ fn read_connect(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
 
 /// Returns the same for SOCKS 5 (RFC 1928, RFC 1929).
 fn read_socks(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
-    let mut sent = vec![5, 1, if known { 2 } else { 0 }];
+    let offered: &[u8] = if known { &[2, 0] } else { &[0] };
+    let mut sent = vec![5, offered.len() as u8];
+    sent.extend(offered);
     let agreed = (|| {
         let (chosen, mut rest) = answer.split_at_checked(2)?;
-        if chosen != [5, sent[2]] {
+        let [5, chosen] = chosen else { return None };
+        if !offered.contains(chosen) {
             return None;
         }
-        if known {
+        if *chosen == 2 {
             sent.extend([1, 2, b'm', b'e', u8::try_from(SECRET.len()).expect("a short secret")]);
             sent.extend(SECRET.bytes());
             let (status, behind) = rest.split_at_checked(2)?;

@@ -3,8 +3,15 @@
 
 use credential::{Credential, Position, RenderError, Secret, Template, Value, substitute};
 
-const PLACES: [Position; 6] =
-    [Position::Header, Position::Path, Position::Query, Position::Json, Position::Form, Position::Text];
+const PLACES: [Position; 7] = [
+    Position::Header,
+    Position::Login,
+    Position::Path,
+    Position::Query,
+    Position::Json,
+    Position::Form,
+    Position::Text,
+];
 
 /// Fills the template of the input in each position.
 pub fn template(input: &[u8]) {
@@ -108,7 +115,8 @@ fn written(value: &[u8], place: Position) -> Option<Vec<u8>> {
     };
     let percent = || -> String { percent() };
     match place {
-        Position::Header => (!controls).then(|| value.to_vec()),
+        Position::Header => (!controls && value.is_ascii()).then(|| value.to_vec()),
+        Position::Login => (!controls).then(|| value.to_vec()),
         Position::Path => {
             let leads = value.iter().any(|b| b"/\\?#%".contains(b)) || value == b"." || has_dots(value);
             (!controls && !leads).then(|| percent().into_bytes())

@@ -11,7 +11,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::refused::{after_unread, recorded, refusal};
-use super::whole_body::{WholeBody, read_whole};
+use super::whole_body::{WholeBody, broke_off, read_whole};
 use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -38,6 +38,13 @@ struct Configuration {
 }
 
 impl Configuration {
+    /// Reads a body that says all that is needed, and nothing that this sidecar does not heed.
+    fn read(body: &[u8]) -> Option<Self> {
+        // A list would be read as the fields in their order.
+        let is_object = body.trim_ascii_start().starts_with(b"{");
+        serde_json::from_slice(body).ok().filter(|read: &Self| is_object && read.is_whole())
+    }
+
     /// Whether it asks for nothing that this sidecar does not take from it.
     fn is_whole(&self) -> bool {
         self.proxy_url.as_ref().is_none_or(|url| url.is_empty()) && self.llm.is_none()
@@ -81,8 +88,7 @@ impl Drop for GiveBack<'_> {
 
 /// Configures the sidecar by a request's body, and returns the reply. The error is the reply to a body that cannot be used.
 fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
-    let read = serde_json::from_slice(body).ok();
-    let configuration: Configuration = read.filter(Configuration::is_whole).ok_or_else(|| {
+    let configuration = Configuration::read(body).ok_or_else(|| {
         let why = "the body is {\"runToken\": …, \"platformApiUrl\": …}; proxies and models are named by the policy";
         refusal(400, "target_syntax", why)
     })?;
@@ -97,7 +103,7 @@ fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
 async fn read_in_time(request: &mut Request<'_>, answer: &mut Answer<'_>) -> Result<WholeBody, Reply> {
     match tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await {
         Ok(Ok(read)) => read,
-        Ok(Err(_)) => Err(refusal(400, "http_framing", "The request body broke off")),
+        Ok(Err(_)) => Err(broke_off()),
         Err(_) => Err(refusal(408, "http_framing", "The request body did not come in time")),
     }
 }
@@ -149,8 +155,9 @@ mod tests {
     fn what_pools_send_and_do_not_use_is_taken_and_what_would_count_is_not() {
         let is_taken = |more: &str| {
             let body = format!(r#"{{"runToken": "t", "platformApiUrl": "http://127.0.0.1:9100"{more}}}"#);
-            serde_json::from_str::<Configuration>(&body).is_ok_and(|read| read.is_whole())
+            Configuration::read(body.as_bytes()).is_some()
         };
+        assert!(Configuration::read(br#"["t", "http://127.0.0.1:9100"]"#).is_none());
         for unused in ["", r#", "proxyUrl": """#, r#", "proxyUrl": null, "llm": null"#] {
             assert!(is_taken(unused), "{unused}");
         }

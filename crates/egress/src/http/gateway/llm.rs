@@ -1,6 +1,7 @@
 //! `/llm/*`: the address of a model's API, as `MODEL_BASE_URL`. The model's name tells which provider answers, and that provider's key is
 //! injected; the agent needs none. S1.25, S4.46
 
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy::{Denial, Guard, Hint, Plane, Provider, Target};
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::refused::{Refused, after_unread, recorded, refusal};
-use super::whole_body::{ReservedMemory, WholeBody, read_whole};
+use super::whole_body::{WholeBody, broke_off, read_whole};
 use crate::audit;
 use crate::exchange::{self, Exchange, Ready};
 use crate::gate::Gate;
@@ -22,8 +24,10 @@ use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
 use crate::http::head::{BodyLength, RequestHead};
 use crate::http::incoming::Incoming;
+use crate::http::max_forwards::count_forward;
 use crate::http::problem::After;
 use crate::http::request::Request;
+use crate::http::reserved_memory::ReservedMemory;
 use crate::inject::{AUTHENTICATION, Form, Sending, inject, is_version};
 
 /// The largest request to a model: conversations are long, and hold pictures.
@@ -35,6 +39,28 @@ const WITHIN: Duration = Duration::from_secs(300);
 const VENDORS: [&str; 3] = ["anthropic", "openai", RESELLER];
 /// The vendor that has the models of others, under their makers' names (S4.46).
 const RESELLER: &str = "openrouter";
+
+/// Where paths begin that OpenAI's API has and Anthropic's has not. Many of these requests are multipart, or have no body that could name
+/// a model.
+const OF_OPENAI: [&str; 17] = [
+    "assistants",
+    "audio",
+    "batches",
+    "chat",
+    "completions",
+    "containers",
+    "conversations",
+    "embeddings",
+    "evals",
+    "fine_tuning",
+    "images",
+    "moderations",
+    "realtime",
+    "responses",
+    "threads",
+    "uploads",
+    "vector_stores",
+];
 
 /// A request that is ready to be forwarded.
 struct Prepared {
@@ -70,7 +96,8 @@ async fn prepare(
     if providers.is_empty() {
         return Err(not_configured(gate, request));
     }
-    let WholeBody { octets, reserved } = match read_whole(request, answer, LARGEST).await? {
+    let read = read_whole(request, answer, LARGEST).await.unwrap_or_else(|_| Err(broke_off()));
+    let WholeBody { octets, reserved } = match read {
         Ok(body) => body,
         Err(reply) => {
             let reply = recorded(gate, &request.head, reply);
@@ -88,7 +115,9 @@ async fn prepare(
     let denied = |denial| Refused::denied(denial, &url);
     let pinned = exchange::pin(gate, method.as_str(), url.clone(), asked).await.map_err(denied)?;
     let mut sending = Sending::new(method, &target, fields_of(&request.head));
-    let exchange = inject(pinned, gate, &target, &mut sending, Form::Placeholders).await.map_err(denied)?;
+    let counted = count_forward(pinned, &mut sending, gate, &target, &url)
+        .map_err(|ended| Refused::ended(ended, request, &url))?;
+    let exchange = inject(counted, gate, &target, &mut sending, Form::Placeholders).await.map_err(denied)?;
     Ok(Prepared { exchange, target, sending, reserved })
 }
 
@@ -119,8 +148,7 @@ fn replace_body(request: &mut Request<'_>, body: Bytes) {
 
 /// Returns the header fields to send on. Clients insist on sending a key; theirs is made up, and the sidecar's counts.
 fn fields_of(head: &RequestHead) -> Fields {
-    let mut fields = head.fields.clone();
-    fields.leave_hop();
+    let mut fields = head.fields_to_send();
     fields.remove("expect"); // it has been met
     AUTHENTICATION.iter().for_each(|name| fields.remove(name));
     fields
@@ -148,10 +176,16 @@ fn route(
                 .with_hint(Hint::Command(format!("lockgate run --provider {vendor}")));
             Err(unreadable(gate, denial, path))
         }
+        ByModel::Repeated => {
+            let why = "the body names its `model` twice, and each reader may take another one: name it once";
+            let reply = recorded(gate, head, refusal(400, "target_syntax", why));
+            Err(Refused::Answered { reply, after: After::KeepAlive })
+        }
         ByModel::Untold => match by_path(path, providers) {
             Some(provider) => Ok(Routed { provider: Arc::clone(provider), body }),
             None => {
-                let why = "name the model as provider/model, as in anthropic/claude-sonnet-4-5";
+                let why = "nothing tells which provider is meant: name the model as provider/model, as in \
+                    anthropic/claude-sonnet-4-5, or ask the provider at its own address";
                 let reply = recorded(gate, head, refusal(400, "target_syntax", why));
                 Err(Refused::Answered { reply, after: After::KeepAlive })
             }
@@ -165,20 +199,27 @@ enum ByModel {
     Declared(Routed),
     /// It names a vendor that the run declares no provider for.
     Undeclared(String),
+    /// The body has the field more than once.
+    Repeated,
     Untold,
 }
 
 /// Takes the provider off the model's name in a body.
 fn by_model(body: &Bytes, providers: &[Arc<Provider>]) -> ByModel {
-    let Ok(ModelField { model: Some(raw) }) = serde_json::from_slice::<ModelField<'_>>(body) else {
-        return ByModel::Untold;
+    let raw = match serde_json::from_slice(body) {
+        Ok(ModelField::Once(raw)) => raw,
+        Ok(ModelField::Repeated) => return ByModel::Repeated,
+        Ok(ModelField::Missing) | Err(_) => return ByModel::Untold,
     };
     let Ok(name) = serde_json::from_str::<String>(raw.get()) else { return ByModel::Untold };
-    let known = |id: &str| providers.iter().find(|provider| provider.id().as_str() == id);
-    let Some((vendor, model)) = name.split_once('/') else { return ByModel::Untold };
-    let Some(provider) = known(vendor) else {
+    // An id may hold a slash itself, so the longest one that the name begins with is meant.
+    let after =
+        |provider: &Provider| Some(name.strip_prefix(provider.id().as_str())?.strip_prefix('/')?.to_owned());
+    let named = providers.iter().filter_map(|provider| Some((provider, after(provider)?)));
+    let Some((provider, model)) = named.min_by_key(|(_, model)| model.len()) else {
+        let Some((vendor, _)) = name.split_once('/') else { return ByModel::Untold };
         // A vendor's model is asked for at no other provider, except at one that resells the models of others (S4.46).
-        return match known(RESELLER) {
+        return match providers.iter().find(|provider| provider.id().as_str() == RESELLER) {
             Some(reseller) => {
                 ByModel::Declared(Routed { provider: Arc::clone(reseller), body: body.clone() })
             }
@@ -186,33 +227,72 @@ fn by_model(body: &Bytes, providers: &[Arc<Provider>]) -> ByModel {
             None => ByModel::Untold,
         };
     };
+    // Models of the reseller's own, such as `openrouter/auto`, have its name in theirs.
+    if provider.id().as_str() == RESELLER && !model.contains('/') {
+        return ByModel::Declared(Routed { provider: Arc::clone(provider), body: body.clone() });
+    }
     // The raw text borrows from the body: the distance between the two is where it begins.
     let at = raw.get().as_ptr() as usize - body.as_ptr() as usize;
-    let model = Value::String(model.to_owned()).to_string();
+    let model = Value::String(model).to_string();
     let rewritten = [&body[..at], model.as_bytes(), &body[at + raw.get().len()..]].concat();
     ByModel::Declared(Routed { provider: Arc::clone(provider), body: rewritten.into() })
 }
 
 /// The only field of a request that is read; the others are skipped without being kept.
-#[derive(Deserialize)]
-struct ModelField<'a> {
-    #[serde(borrow)]
-    model: Option<&'a RawValue>,
+enum ModelField<'a> {
+    Once(&'a RawValue),
+    Repeated,
+    Missing,
 }
 
-/// Returns the only provider there is, or the first whose API has the path.
+impl<'de> Deserialize<'de> for ModelField<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ModelFieldVisitor)
+    }
+}
+
+struct ModelFieldVisitor;
+
+impl<'de> Visitor<'de> for ModelFieldVisitor {
+    type Value = ModelField<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request to a model")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Self::Value, M::Error> {
+        let mut found = ModelField::Missing;
+        while let Some(name) = fields.next_key::<String>()? {
+            if name != "model" {
+                fields.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = fields.next_value()?;
+            found = match found {
+                ModelField::Missing => ModelField::Once(value),
+                ModelField::Once(_) | ModelField::Repeated => ModelField::Repeated,
+            };
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the only provider there is, or the only one whose API has the path: among several none is guessed, for the request would go to
+/// a service that it is not for, and its key with it.
 fn by_path<'a>(path: &str, providers: &'a [Arc<Provider>]) -> Option<&'a Arc<Provider>> {
     use policy::LlmFormat::{Anthropic, OpenAi};
     let path = path.strip_prefix("v1/").unwrap_or(path);
     let format = match path.split(['?', '/']).next() {
         Some("messages") => Some(Anthropic),
-        Some("chat" | "responses" | "completions" | "embeddings") => Some(OpenAi),
+        Some(first) if OF_OPENAI.contains(&first) => Some(OpenAi),
+        // Both have `models` and `files`.
         _ => None,
     };
-    match providers {
-        [only] => Some(only),
-        _ => providers.iter().find(|provider| format.is_some() && provider.llm() == format),
+    if let [only] = providers {
+        return Some(only);
     }
+    let mut having = providers.iter().filter(|provider| format.is_some() && provider.llm() == format);
+    having.next().filter(|_| having.next().is_none())
 }
 
 /// Returns the URL at which a provider's API begins, by its first URI: all of a prefix that names a version, or an exact one up to and with
@@ -236,10 +316,7 @@ mod tests {
 
     /// Returns who is asked for a model, and under which name; or the vendor that is missing.
     fn asked(providers: &str, model: &str) -> String {
-        let mut layers = policy::Layers::default();
-        layers.push(policy::Origin::Flags, toml::from_str(&format!("providers = {providers}")).unwrap());
-        let spec = layers.compile().unwrap();
-        let providers: Vec<_> = spec.policy.providers().cloned().collect();
+        let providers = declared(providers);
         let body = Bytes::from(format!("{{\"stream\":true,\"model\":\"{model}\"}}"));
         match by_model(&body, &providers) {
             ByModel::Declared(routed) => {
@@ -247,6 +324,7 @@ mod tests {
                 format!("{} {}", routed.provider.id(), body["model"].as_str().unwrap())
             }
             ByModel::Undeclared(vendor) => format!("without {vendor}"),
+            ByModel::Repeated => "repeated".into(),
             ByModel::Untold => "untold".into(),
         }
     }
@@ -266,6 +344,76 @@ mod tests {
         }
     }
 
+    fn declared(providers: &str) -> Vec<Arc<Provider>> {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Flags, toml::from_str(&format!("providers = {providers}")).unwrap());
+        layers.compile().unwrap().policy.providers().cloned().collect()
+    }
+
+    #[test]
+    fn a_path_that_two_providers_have_tells_none() {
+        for all in ["[\"openrouter\", \"openai\"]", "[\"openai\", \"anthropic\", \"openrouter\"]"] {
+            let providers = declared(all);
+            for path in ["v1/uploads", "v1/audio/speech", "v1/batches", "images/edits", "v1/chat/completions"]
+            {
+                assert!(by_path(path, &providers).is_none(), "{all} {path}");
+            }
+        }
+        let two = declared("[\"openrouter\", \"anthropic\"]");
+        assert_eq!(by_path("v1/uploads", &two).map(|it| it.id().as_str()), Some("openrouter"));
+        assert_eq!(by_path("v1/messages", &two).map(|it| it.id().as_str()), Some("anthropic"));
+    }
+
+    #[test]
+    fn a_path_of_one_api_alone_tells_the_provider() {
+        let providers = declared("[\"anthropic\", \"openai\"]");
+        for (path, who) in [
+            ("v1/messages", Some("anthropic")),
+            ("v1/messages/batches", Some("anthropic")),
+            ("v1/chat/completions", Some("openai")),
+            ("v1/moderations", Some("openai")),
+            ("v1/audio/transcriptions", Some("openai")),
+            ("images/generations?x", Some("openai")),
+            ("v1/fine_tuning/jobs", Some("openai")),
+            ("v1/models", None),
+            ("v1/files", None),
+        ] {
+            assert_eq!(by_path(path, &providers).map(|it| it.id().as_str()), who, "{path}");
+            assert!(by_path(path, &providers[..1]).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_is_named_twice_is_none() {
+        for (body, is_repeated) in [
+            (r#"{"model":"openai/a","model":"anthropic/b"}"#, true),
+            (r#"{"model":"a","x":{},"mod\u0065l":"a"}"#, true),
+            (r#"{"model":null,"model":"openai/a","model":1}"#, true),
+            (r#"{"model":"openai/a","x":{"model":"b"}}"#, false),
+            (r#"["model","model"]"#, false),
+        ] {
+            let found = by_model(&Bytes::from(body), &declared("[\"openai\", \"anthropic\"]"));
+            assert_eq!(matches!(found, ByModel::Repeated), is_repeated, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_begins_with_an_id_of_two_parts_names_it() {
+        let provider = |id: &str| {
+            format!("{{ id = \"{id}\", llm = \"openai\", authorized_uris = [\"https://llm.example/v1/*\"] }}")
+        };
+        let declared =
+            format!("[\"openrouter\"]\nprovider = [{}, {}]", provider("@acme/llm"), provider("acme"));
+        for (model, who) in [
+            ("@acme/llm/big", "@acme/llm big"),
+            ("@acme/llm/vendor/big", "@acme/llm vendor/big"),
+            ("acme/llm/big", "acme llm/big"),
+            ("acmes/big", "openrouter acmes/big"),
+        ] {
+            assert_eq!(asked(&declared, model), who, "{model}");
+        }
+    }
+
     #[test]
     fn a_model_of_another_vendor_is_asked_for_where_models_are_resold() {
         let both = "[\"openai\", \"openrouter\"]";
@@ -274,6 +422,8 @@ mod tests {
             (both, "google/gemini-3", "openrouter google/gemini-3"),
             (both, "openai/gpt-5", "openai gpt-5"),
             (both, "openrouter/openai/gpt-5", "openrouter openai/gpt-5"),
+            (both, "openrouter/auto", "openrouter openrouter/auto"),
+            (both, "openrouter/openrouter/auto", "openrouter openrouter/auto"),
             (both, "gpt-5", "untold"),
             ("[\"openai\"]", "anthropic/claude-sonnet-4.5", "without anthropic"),
             ("[\"openai\"]", "google/gemini-3", "untold"),

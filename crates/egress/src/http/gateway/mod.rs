@@ -9,6 +9,7 @@ mod llm;
 mod proxy;
 mod refused;
 mod template;
+mod web_page;
 mod whole_body;
 
 use std::io;
@@ -21,7 +22,7 @@ use super::problem::{After, Reply};
 use super::request::Request;
 use crate::gate::Gate;
 use refused::{after_unread, recorded, refusal};
-pub(super) use whole_body::{NO_ROOM, ReservedMemory};
+pub(super) use web_page::refuse_web_page;
 
 /// The longest query of a question about earlier runs, in octets.
 const LONGEST_QUERY: usize = 1024;

@@ -10,21 +10,23 @@ use credential::{Position, is_template, substitute};
 use policy::{Denial, Guard, Method, Placeholders, Plane, ProviderId, Target};
 
 use super::control_headers::ControlHeaders;
-use super::refused::{Refused, after_unread, refusal};
+use super::refused::{Refused, refusal};
 use super::template;
-use super::whole_body::{NO_ROOM, ReservedMemory, WholeBody, read_whole};
+use super::whole_body::{WholeBody, read_whole};
 use crate::audit;
 use crate::credentials::unfit;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::forward::{Terms, forward};
-use crate::http::head::{BodyLength, RequestHead};
+use crate::http::head::BodyLength;
 use crate::http::incoming::Incoming;
+use crate::http::max_forwards::count_forward;
 use crate::http::media_type::MediaType;
 use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
-use crate::inject::{Form, Sending, inject, stands_elsewhere};
+use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
+use crate::inject::{Form, Sending, escaped, inject, stands_elsewhere};
 
 /// The largest body in which placeholders are replaced (literal behaviour of the existing sidecar).
 const LARGEST_BODY: usize = 5 * 1024 * 1024;
@@ -37,8 +39,8 @@ struct Prepared {
     target: Target,
     sending: Sending,
     terms: Terms,
-    /// The memory of a body that was filled.
-    reserved: Option<ReservedMemory>,
+    /// The memory of the answer, which is gathered, and that of a body that was filled.
+    reserved: Vec<ReservedMemory>,
 }
 
 /// Answers `/proxy`.
@@ -63,11 +65,16 @@ async fn prepare(
 ) -> Result<Prepared, Refused> {
     let headers = ControlHeaders::read(&request.head.fields).map_err(|why| {
         audit::record_unreadable(gate, Plane::Gateway, "/proxy", Denial::new(Guard::Syntax, why));
-        Refused::Answered { reply: refusal(400, "target_syntax", why), after: after_unread(request) }
+        Refused::Answered { reply: refusal(400, "target_syntax", why), after: After::Close }
     })?;
     let denied = |denial| Refused::denied(denial, &headers.target);
     let judged = judge(gate, &request.head.method, &headers).await.map_err(denied)?;
-    let prepared = inject_and_rejudge(gate, judged, &headers, &request.head).await.map_err(denied)?;
+    let mut prepared = inject_and_rejudge(gate, judged, &headers, request).await?;
+    // Before anything is sent: a request that had been carried out would be repeated by an agent that is told to try again.
+    match ReservedMemory::for_octets(headers.max_response_size) {
+        Some(for_answer) => prepared.reserved.push(for_answer),
+        None => return Err(refuse(prepared, NO_ROOM_HERE, no_room())),
+    }
     match headers.substitute_body && request.head.body != BodyLength::None {
         true => fill_body(prepared, request, answer, &headers.target).await,
         false => Ok(prepared),
@@ -93,6 +100,11 @@ async fn judge(gate: &Rc<Gate>, method: &Method, headers: &ControlHeaders) -> Re
         None => granted.pin(gate).await?,
         // S1.19. An agent chooses among the declared proxies: any other would be a way around the policy.
         Some(wanted) => match gate.policy().proxies().named(wanted) {
+            Some(_) if granted.grant().is_placed() => {
+                let why =
+                    "the policy says where this host is, so no proxy is asked for it; leave X-Proxy out";
+                return Err(granted.refuse(Denial::new(Guard::NotAuthorized, why)));
+            }
             Some(proxy) => granted.pin_through(gate, Arc::clone(proxy)).await?,
             None => {
                 let why = "X-Proxy names no proxy that is declared";
@@ -108,15 +120,17 @@ async fn inject_and_rejudge(
     gate: &Rc<Gate>,
     judged: Judged,
     headers: &ControlHeaders,
-    head: &RequestHead,
-) -> Result<Prepared, Denial> {
+    request: &Request<'_>,
+) -> Result<Prepared, Refused> {
     let Judged { exchange, target, origin_form } = judged;
-    let mut fields = head.fields.clone();
-    fields.leave_hop();
-    let mut sending = Sending::new(head.method.clone(), &target, fields);
+    let head = &request.head;
+    let mut sending = Sending::new(head.method.clone(), &target, head.fields_to_send());
     sending.origin_form = origin_form;
-    let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await?;
-    let exchange = judge_again(gate, exchange, &headers.provider, &target, &sending)?;
+    let denied = |denial| Refused::denied(denial, &headers.target);
+    let exchange = count_forward(exchange, &mut sending, gate, &target, &headers.target)
+        .map_err(|ended| Refused::ended(ended, request, &headers.target))?;
+    let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await.map_err(denied)?;
+    let exchange = judge_again(gate, exchange, &headers.provider, &target, &sending).map_err(denied)?;
     let terms = Terms {
         max_body: Some(headers.max_response_size),
         within: Some(OUTBOUND),
@@ -124,7 +138,7 @@ async fn inject_and_rejudge(
         late_status: 502,
         ..Terms::default()
     };
-    Ok(Prepared { exchange, target, sending, terms, reserved: None })
+    Ok(Prepared { exchange, target, sending, terms, reserved: Vec::new() })
 }
 
 /// Reads the whole body and replaces the `{{…}}` in it. S0.49
@@ -134,10 +148,18 @@ async fn fill_body(
     answer: &mut Answer<'_>,
     shown: &str,
 ) -> Result<Prepared, Refused> {
+    if request.head.fields.values("content-encoding").any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
+    {
+        let reason =
+            "Unresolved placeholders in body: it is packed (Content-Encoding), so none can be replaced in it";
+        let denial = Denial::new(Guard::Unresolved, reason)
+            .with_hint("send it unpacked, or leave X-Substitute-Body out");
+        return Err(Refused::denied(prepared.exchange.refuse(denial), shown));
+    }
     let WholeBody { octets, mut reserved } = match read_whole(request, answer, LARGEST_BODY).await? {
         Ok(body) => body,
         Err(reply) => {
-            let why = if reply.status == 413 { "Request body too large" } else { "the gateway has no room" };
+            let why = if reply.status == 413 { "Request body too large" } else { NO_ROOM_HERE };
             return Err(refuse(prepared, why, reply));
         }
     };
@@ -148,16 +170,24 @@ async fn fill_body(
     };
     // A short placeholder may stand for a long value, many times over.
     if reserved.grow_to(filled.len()).is_none() {
-        return Err(refuse(prepared, "the gateway has no room", refusal(429, "http_framing", NO_ROOM)));
+        return Err(refuse(prepared, NO_ROOM_HERE, no_room()));
     }
     request.head.body = BodyLength::Sized(filled.len() as u64);
     request.body = Incoming::Whole(Some(filled));
     prepared.sending.fields.remove("expect"); // it has been met
-    prepared.reserved = Some(reserved);
+    prepared.reserved.push(reserved);
     Ok(prepared)
 }
 
-/// Records why a body is not taken, and refuses its request with this reply.
+/// What the record says of a request for which there is no memory.
+const NO_ROOM_HERE: &str = "the gateway has no room";
+
+/// The reply to a request for which there is no memory.
+fn no_room() -> Reply {
+    refusal(429, "http_framing", NO_ROOM)
+}
+
+/// Records why a request is not taken, and refuses it with this reply.
 fn refuse(prepared: Prepared, why: &str, reply: Reply) -> Refused {
     prepared.exchange.refuse(Denial::new(Guard::Framing, why));
     Refused::Answered { reply, after: After::Close }
@@ -166,8 +196,12 @@ fn refuse(prepared: Prepared, why: &str, reply: Reply) -> Refused {
 /// Replaces each `{{field}}` of a body. A provider that says where its credential goes gets none in a body, because a service keeps and
 /// shows what a body tells it.
 fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Result<Bytes, Denial> {
-    let Some(held) = exchange.held().filter(|_| is_template(&written)) else { return Ok(written) };
+    let Some(held) = exchange.held() else { return Ok(written) };
     let place = place_of(&MediaType::of(sending.fields.text("content-type").unwrap_or_default()));
+    escaped::refuse_in_body(&written, held.credential(), place)?;
+    if !is_template(&written) {
+        return Ok(written);
+    }
     // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
     let filled = substitute(&written, held.credential(), place).map_err(|error| unfit("body", &error))?;
     match exchange.grant().provider() {
@@ -246,6 +280,89 @@ mod tests {
         ours
     }
 
+    /// Returns a gate by this policy, with a platform that answers with this value.
+    fn gate(policy: &str, value: &str) -> Rc<Gate> {
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(policy).unwrap());
+        let spec = layers.compile().unwrap();
+        let place = PlatformPlace::Inherited(platform(value), Secret::from_text("t".into()));
+        Gate::open(GateOptions {
+            credential_config: CredentialConfig { platform: Some(place), ..CredentialConfig::default() },
+            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
+        })
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn no_proxy_is_asked_for_what_the_policy_places() {
+        let proxy = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = upstream.local_addr().unwrap().port();
+        let policy = format!(
+            "proxy = [{{ id = \"corp\", url = \"http://{}\" }}]\negress.proxy = \"corp\"\n\
+             [[provider]]\nid = \"one\"\nauthorized_uris = [\"http://model.example:{port}/*\"]\naddresses = [\"127.0.0.1\"]\n",
+            proxy.local_addr().unwrap()
+        );
+        let gate = gate(&policy, "value");
+        let ask = async |named: &str| {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let stream = AgentStream::Unix(ours);
+            tokio::task::spawn_local(serve_requests(Rc::clone(&gate), Via::Gateway, stream, BytesMut::new()));
+            let question = format!(
+                "GET /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\n\
+                 X-Target: http://model.example:{port}/\r\n{named}Connection: close\r\n\r\n"
+            );
+            theirs.write_all(question.as_bytes()).await.unwrap();
+            theirs
+        };
+        let asked = async {
+            let mut answer = String::new();
+            ask("X-Proxy: corp\r\n").await.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("leave X-Proxy out"), "{answer}");
+            let _kept = ask("").await;
+            tokio::select! {
+                _ = upstream.accept() => {}
+                _ = proxy.accept() => panic!("the proxy was asked"),
+            }
+        };
+        LocalSet::new().run_until(asked).await;
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_answer_has_no_room_is_not_sent() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let policy = format!("[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://{at}/*\"]\n");
+        let gate = gate(&policy, "value");
+        let ask = async |size: usize| {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let stream = AgentStream::Unix(ours);
+            tokio::task::spawn_local(serve_requests(Rc::clone(&gate), Via::Gateway, stream, BytesMut::new()));
+            let question = format!(
+                "POST /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\nX-Target: https://{at}/\r\n\
+                 X-Max-Response-Size: {size}\r\nContent-Length: 1\r\n\r\nx"
+            );
+            theirs.write_all(question.as_bytes()).await.unwrap();
+            theirs
+        };
+        let asked = async {
+            let held = ReservedMemory::for_octets(63 * 1024 * 1024 + 512 * 1024);
+            assert!(held.is_some());
+            let mut answer = String::new();
+            ask(1_000_000).await.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+            let moment = Duration::from_millis(100);
+            assert!(tokio::time::timeout(moment, upstream.accept()).await.is_err(), "it was sent");
+            // The control: one whose answer has room, or has it now, is.
+            let kept = ask(50_000).await;
+            upstream.accept().await.unwrap();
+            drop(held);
+            let _kept = (kept, ask(1_000_000).await);
+            upstream.accept().await.unwrap();
+        };
+        LocalSet::new().run_until(asked).await;
+    }
+
     #[tokio::test]
     async fn what_a_body_becomes_counts_and_not_what_it_was() {
         // Each body is filled to 16,000,000 octets, of which four have room.
@@ -256,15 +373,7 @@ mod tests {
         let policy = format!(
             "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://{at}/*\"]\nplaceholders = \"anywhere\"\n"
         );
-        let mut layers = policy::Layers::default();
-        layers.push(policy::Origin::Named("test".into()), toml::from_str(&policy).unwrap());
-        let spec = layers.compile().unwrap();
-        let place = PlatformPlace::Inherited(platform(&"v".repeat(VALUE)), Secret::from_text("t".into()));
-        let gate = Gate::open(GateOptions {
-            credential_config: CredentialConfig { platform: Some(place), ..CredentialConfig::default() },
-            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
-        })
-        .unwrap();
+        let gate = gate(&policy, &"v".repeat(VALUE));
         let body = "{{access_token}}".repeat(PLACEHOLDERS);
         let question = format!(
             "POST /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\nX-Target: https://{at}/\r\n\

@@ -9,8 +9,10 @@ use serde::Serialize;
 use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
-use crate::http::head::{BodyLength, RequestHead};
+use crate::http::head::RequestHead;
+use crate::http::max_forwards::Ended;
 use crate::http::problem::{After, PROBLEM, Reply};
+pub(super) use crate::http::refuse::after_unread;
 use crate::http::refuse::deny;
 use crate::http::request::Request;
 
@@ -33,6 +35,14 @@ impl From<io::Error> for Refused {
 impl Refused {
     pub(super) fn denied(denial: Denial, shown: &str) -> Self {
         Self::Denied { denial, shown: shown.to_owned() }
+    }
+
+    /// The end of a request that is not sent on.
+    pub(super) fn ended(ended: Ended, request: &Request<'_>, shown: &str) -> Self {
+        match ended {
+            Ended::Denied(denial) => Self::denied(denial, shown),
+            Ended::Answered(reply) => Self::Answered { reply, after: after_unread(request) },
+        }
     }
 
     /// Tells the agent.
@@ -72,9 +82,4 @@ pub(super) fn refusal(status: u16, code: &str, why: &str) -> Reply {
 pub(super) fn recorded(gate: &Rc<Gate>, head: &RequestHead, reply: Reply) -> Reply {
     audit::record_own_answer(gate, head.method.as_str(), &head.target, reply.status);
     reply
-}
-
-/// Returns whether the connection can be kept after an answer that did not read the request's body.
-pub(super) fn after_unread(request: &Request<'_>) -> After {
-    if request.head.body == BodyLength::None { After::KeepAlive } else { After::Close }
 }

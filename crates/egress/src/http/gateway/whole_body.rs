@@ -1,26 +1,15 @@
-//! Reads whole request bodies into memory, within one limit for all requests of a sidecar.
+//! Reads whole request bodies into memory, within the limit of [`ReservedMemory`].
 
 use std::io;
-use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::refused::refusal;
 use crate::http::answer::Answer;
 use crate::http::head::BodyLength;
 use crate::http::problem::Reply;
 use crate::http::request::Request;
-
-/// How much of requests the gateway holds in memory at once, in KiB.
-const MEMORY_KIB: usize = 64 * 1024;
-
-thread_local! {
-    static MEMORY: Arc<Semaphore> = Arc::new(Semaphore::new(MEMORY_KIB));
-}
-
-/// How much a body without a declared length reserves at a time, in octets.
-const STEP: usize = 64 * 1024;
+use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
 
 /// A body that was read to its end.
 pub(super) struct WholeBody {
@@ -28,46 +17,6 @@ pub(super) struct WholeBody {
     /// To be kept for as long as the octets are.
     pub(super) reserved: ReservedMemory,
 }
-
-/// The gateway's memory that one body takes. Dropping it gives the memory back.
-pub(in crate::http) struct ReservedMemory {
-    permit: OwnedSemaphorePermit,
-    octets: usize,
-}
-
-impl ReservedMemory {
-    /// Reserves a body's declared length, or one step of a body that declares none. Returns `None` if other requests hold what it needs.
-    fn for_body(length: BodyLength, limit: usize) -> Option<Self> {
-        let octets = match length {
-            BodyLength::None => 0,
-            BodyLength::Sized(size) => usize::try_from(size).unwrap_or(usize::MAX).min(limit),
-            BodyLength::Chunked => STEP.min(limit),
-        };
-        Self::for_octets(octets)
-    }
-
-    /// Reserves room for this many octets.
-    pub(in crate::http) fn for_octets(octets: usize) -> Option<Self> {
-        Some(Self { permit: permit(octets)?, octets })
-    }
-
-    /// Reserves more steps until `octets` fit.
-    pub(in crate::http) fn grow_to(&mut self, octets: usize) -> Option<()> {
-        while self.octets < octets {
-            self.permit.merge(permit(STEP)?);
-            self.octets += STEP;
-        }
-        Some(())
-    }
-}
-
-fn permit(octets: usize) -> Option<OwnedSemaphorePermit> {
-    let kibibytes = u32::try_from(octets.div_ceil(1024)).unwrap_or(u32::MAX);
-    MEMORY.with(Arc::clone).try_acquire_many_owned(kibibytes).ok()
-}
-
-/// Why a request is refused for which there is no memory.
-pub(in crate::http) const NO_ROOM: &str = "the gateway holds as many requests as it has room for; try again";
 
 /// The reply to a body for which there is no memory.
 fn no_room() -> Reply {
@@ -79,17 +28,30 @@ fn too_large() -> Reply {
     refusal(413, "http_framing", "Request body too large")
 }
 
+/// The reply to a body that does not come whole, or is malformed.
+pub(super) fn broke_off() -> Reply {
+    refusal(400, "http_framing", "The request body broke off")
+}
+
+/// Whether a body declares that it is above the limit.
+fn declares_too_much(length: BodyLength, limit: usize) -> bool {
+    matches!(length, BodyLength::Sized(size) if usize::try_from(size).map_or(true, |size| size > limit))
+}
+
 /// Reads the whole body, after an interim 100 to a client that expects one. Returns the reply to send in its place if the body is larger
 /// than `limit` octets or there is no memory for it.
 ///
 /// # Errors
-/// The agent's connection broke.
+/// The agent's connection broke, or the body is malformed.
 pub(super) async fn read_whole(
     request: &mut Request<'_>,
     answer: &mut Answer<'_>,
     limit: usize,
 ) -> io::Result<Result<WholeBody, Reply>> {
     let Request { head, body } = request;
+    if declares_too_much(head.body, limit) {
+        return Ok(Err(too_large()));
+    }
     let Some(mut reserved) = ReservedMemory::for_body(head.body, limit) else { return Ok(Err(no_room())) };
     if head.waits_to_go_on() {
         answer.go_on().await?;
@@ -105,4 +67,77 @@ pub(super) async fn read_whole(
         octets.extend_from_slice(&piece);
     }
     Ok(Ok(WholeBody { octets: octets.freeze(), reserved }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+    use std::rc::Rc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::http::request::Via;
+    use crate::http::serve1::serve_requests;
+    use crate::http::stream::AgentStream;
+    use crate::local_addresses::tests::gate_for;
+
+    #[tokio::test]
+    async fn a_request_to_a_model_that_breaks_off_is_recorded() {
+        for (framing, body) in [("Content-Length: 9", "{}"), ("Transfer-Encoding: chunked", "2\r\n{}\r\n")] {
+            let mut audit = tempfile::tempfile().unwrap();
+            let gate = gate_for("providers = [\"anthropic\"]", Vec::new(), Some(audit.try_clone().unwrap()));
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let head = format!("POST /llm/v1/messages HTTP/1.1\r\nHost: gate\r\n{framing}\r\n\r\n");
+            let served =
+                serve_requests(Rc::clone(&gate), Via::Gateway, AgentStream::Unix(ours), BytesMut::new());
+            let asks = async {
+                theirs.write_all(head.as_bytes()).await.unwrap();
+                theirs.write_all(body.as_bytes()).await.unwrap();
+                theirs.shutdown().await.unwrap();
+                let mut answer = String::new();
+                theirs.read_to_string(&mut answer).await.unwrap();
+                answer
+            };
+            let (answer, _) = LocalSet::new().run_until(async { tokio::join!(asks, served) }).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 400 ") && answer.contains("broke off"),
+                "{framing}: {answer}"
+            );
+            gate.close().unwrap();
+            let mut records = String::new();
+            audit.rewind().unwrap();
+            audit.read_to_string(&mut records).unwrap();
+            let told = records.lines().any(|line| line.contains("/llm/v1/messages") && line.contains("400"));
+            assert!(told, "{framing}: {records}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_declares_too_much_is_refused_before_it_is_sent() {
+        let gate = gate_for("providers = [\"anthropic\"]", Vec::new(), None);
+        let ask = async || {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let stream = AgentStream::Unix(ours);
+            tokio::task::spawn_local(serve_requests(Rc::clone(&gate), Via::Gateway, stream, BytesMut::new()));
+            let head = "POST /llm/v1/messages HTTP/1.1\r\nHost: gate\r\nContent-Length: 40000000\r\n\
+                Expect: 100-continue\r\n\r\n";
+            theirs.write_all(head.as_bytes()).await.unwrap();
+            let mut begun = [0; 12];
+            theirs.read_exact(&mut begun).await.unwrap();
+            (theirs, String::from_utf8_lossy(&begun).into_owned())
+        };
+        let asked = async {
+            // As many as would fill the memory, if they were given any.
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                let (kept, begun) = ask().await;
+                assert_eq!(begun, "HTTP/1.1 413");
+                held.push(kept);
+            }
+        };
+        LocalSet::new().run_until(asked).await;
+    }
 }

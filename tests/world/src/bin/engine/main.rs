@@ -1,6 +1,6 @@
-//! `engine [--podman | --docker-of USER:GROUP | --podman-of USER:GROUP] [--here] [--archive FILE]… -- CMD ARGS…`: a separate engine, Docker
-//! or Podman, rootful or rootless, for as long as the command runs, which finds it by `DOCKER_HOST`. The program needs root, and touches
-//! neither the machine's engine, if there is one, nor its network.
+//! `engine [--podman | --docker-of USER:GROUP | --podman-of USER:GROUP] [--here] [--archive FILE]… [--as VARIABLE] -- CMD ARGS…`: a separate
+//! engine, Docker or Podman, rootful or rootless, for as long as the command runs, which finds its address in the variable, `DOCKER_HOST`
+//! unless another is named. The program needs root, and touches neither the machine's engine, if there is one, nor its network.
 //!
 //! ```text
 //! engine ─┬─ command
@@ -68,7 +68,7 @@ fn command(options: &Options, folder: &Folder) -> Result<u8, Error> {
     let watched: Vec<_> = SIGNALS.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();
     process::block(&watched);
     let mut command = Command::new(&options.program);
-    command.args(&options.arguments).env("DOCKER_HOST", folder.host());
+    command.args(&options.arguments).env(&options.variable, folder.host());
     process::own_group(&mut command);
     let failed = |source| Error::Command { program: options.program.display().to_string(), source };
     let child = command.spawn().map_err(failed)?;

@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) kind: Kind,
     pub(crate) network: Network,
     pub(crate) archives: Vec<PathBuf>,
+    /// The variable in which the command finds the engine's address.
+    pub(crate) variable: OsString,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
 }
@@ -47,6 +49,7 @@ impl Options {
     /// Reads the arguments that follow the program's own name.
     pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, Error> {
         let (mut kind, mut network, mut archives) = (Kind::Docker, Network::Own, Vec::new());
+        let mut variable = OsString::from("DOCKER_HOST");
         loop {
             let Some(argument) = arguments.next() else {
                 return Err(Error::Arguments("`--` and a command are missing".to_owned()));
@@ -63,6 +66,10 @@ impl Options {
                         if of == "--docker-of" { Kind::DockerOf(account) } else { Kind::PodmanOf(account) };
                 }
                 Some("--here") => network = Network::Here,
+                Some("--as") => match arguments.next() {
+                    Some(name) => variable = name,
+                    None => return Err(Error::Arguments("`--as` needs the name of a variable".to_owned())),
+                },
                 Some("--archive") => match arguments.next() {
                     Some(path) => archives.push(PathBuf::from(path)),
                     None => return Err(Error::Arguments("`--archive` needs a path".to_owned())),
@@ -71,7 +78,7 @@ impl Options {
             }
         }
         let program = arguments.next().ok_or_else(|| Error::Arguments("a command is missing".to_owned()))?;
-        Ok(Self { kind, network, archives, program, arguments: arguments.collect() })
+        Ok(Self { kind, network, archives, variable, program, arguments: arguments.collect() })
     }
 }
 

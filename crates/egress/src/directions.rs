@@ -1,0 +1,106 @@
+//! Waits for the two directions of a connection that is carried between two peers: one of them outlives the other for a while.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long one direction may be idle when the other has ended. A half-closed connection would hold its slot for nobody.
+pub(crate) const HALF_CLOSED: Duration = Duration::from_secs(600);
+/// How long one direction may be idle when the other has failed.
+pub(crate) const BROKEN: Duration = Duration::from_secs(5);
+
+/// How both directions ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Both peers ended theirs.
+    ByPeers,
+    /// Nothing moved for too long.
+    Idle,
+}
+
+/// Waits for both directions. The other goes on for a while when one has ended or failed: a peer that reads no more may have sent the reason
+/// before. Both end where nothing has `moved` for `idle`, and at once where one stalls or carries what must not pass.
+pub(crate) async fn both(
+    there: impl Future<Output = io::Result<()>>,
+    back: impl Future<Output = io::Result<()>>,
+    moved: &Cell<Instant>,
+    idle: Duration,
+) -> io::Result<Ended> {
+    let (mut there, mut back) = (pin!(there), pin!(back));
+    let (mut is_there, mut is_back, mut failed) = (false, false, None);
+    while !(is_there && is_back) {
+        let left = match (&failed, is_there || is_back) {
+            (Some(_), _) => BROKEN,
+            (None, true) => HALF_CLOSED,
+            (None, false) => idle,
+        };
+        let outcome = tokio::select! {
+            outcome = &mut there, if !is_there => {
+                is_there = true;
+                outcome
+            }
+            outcome = &mut back, if !is_back => {
+                is_back = true;
+                outcome
+            }
+            () = rest(moved, left.min(idle)) => {
+                return failed.map_or(Ok(Ended::Idle), Err);
+            }
+        };
+        moved.set(Instant::now());
+        if let Err(error) = outcome {
+            if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData) {
+                return Err(error);
+            }
+            failed = failed.or(Some(error));
+        }
+    }
+    failed.map_or(Ok(Ended::ByPeers), Err)
+}
+
+/// Returns when no octet has moved for `idle`.
+async fn rest(moved: &Cell<Instant>, idle: Duration) {
+    loop {
+        let until = moved.get() + idle;
+        if Instant::now() >= until {
+            return;
+        }
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_direction_outlives_the_other() {
+        let moved = Cell::new(Instant::now());
+        let after = |wait: Duration, outcome: io::Result<()>| async move {
+            tokio::time::sleep(wait).await;
+            outcome
+        };
+        let idle = HALF_CLOSED * 6;
+        let reset = || Err(io::ErrorKind::ConnectionReset.into());
+        let stalled = || Err(io::ErrorKind::TimedOut.into());
+        let soon = Duration::from_secs(1);
+        for (there, back, long, kind) in [
+            (after(soon, Ok(())), after(HALF_CLOSED / 2, Ok(())), HALF_CLOSED / 2, Ok(Ended::ByPeers)),
+            (after(soon, reset()), after(BROKEN, Ok(())), BROKEN, Err(io::ErrorKind::ConnectionReset)),
+            (after(soon, reset()), after(idle, Ok(())), soon + BROKEN, Err(io::ErrorKind::ConnectionReset)),
+            (after(soon, Ok(())), after(idle, Ok(())), soon + HALF_CLOSED, Ok(Ended::Idle)),
+            (after(soon, stalled()), after(idle, Ok(())), soon, Err(io::ErrorKind::TimedOut)),
+            (after(idle * 2, Ok(())), after(idle * 2, Ok(())), idle, Ok(Ended::Idle)),
+        ] {
+            let began = Instant::now();
+            moved.set(began);
+            let outcome = both(there, back, &moved, idle).await;
+            assert_eq!(outcome.map_err(|error| error.kind()), kind);
+            let took = began.elapsed();
+            assert!(took >= long && took < long + Duration::from_secs(1), "{took:?} and not {long:?}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The names of the list that did not exist when a run began, and that nothing held: the command may make them. Which of them were made is
+//! told at the end. Removes nothing: that the command made one may be what it was run for.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::held::Held;
+use super::placeholder::is_placeholder;
+use super::told::shown;
+use super::{Row, WhenAbsent, rows, rows_in};
+use crate::error::Error;
+use crate::source;
+
+/// The names of one workspace that nothing holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unheld {
+    /// The workspace.
+    pub(crate) workspace: PathBuf,
+    /// The names in it.
+    pub(crate) names: Vec<&'static Path>,
+}
+
+impl Unheld {
+    /// Returns the names that do not exist, are not left to the command, and are not among those that are to be held.
+    pub(super) fn of(
+        workspace: &Path,
+        root: BorrowedFd<'_>,
+        open: &[PathBuf],
+        to_hold: &[Row],
+    ) -> Result<Self, Error> {
+        let is_open = |path: &Path| open.iter().any(|open| path.starts_with(open));
+        let is_held = |path: &Path| to_hold.iter().any(|row| path.starts_with(row.path));
+        let mut names = Vec::new();
+        for row in rows_in(root, open, Held::Any)? {
+            // These count for nothing one by one.
+            let is_of_bare = matches!(row.when_absent, WhenAbsent::HoldOne | WhenAbsent::HoldWithOne);
+            if !is_of_bare && !is_open(row.path) && !is_held(row.path) && look(root, row.path) == Look::Absent
+            {
+                names.push(row.path);
+            }
+        }
+        Ok(Self { workspace: workspace.into(), names })
+    }
+
+    /// Returns the names as one word of a log. Those of the list have neither blanks nor commas.
+    pub(crate) fn word(&self) -> String {
+        self.names.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    /// Reads that word. What is not on the list is left out.
+    pub(crate) fn read(word: &str, workspace: PathBuf) -> Self {
+        let listed = |name: &str| {
+            let mut all =
+                rows().flat_map(|row| [Some(row.path), row.path.strip_prefix(".git").ok()]).flatten();
+            all.find(|path| !name.is_empty() && *path == Path::new(name))
+        };
+        Self { workspace, names: word.split(',').filter_map(listed).collect() }
+    }
+
+    /// Returns sentences about those that exist now.
+    pub(crate) fn made(&self) -> Vec<String> {
+        let Ok(root) = source::open(&self.workspace) else { return Vec::new() };
+        let which = |wanted: Look| {
+            let found: Vec<_> = self.names.iter().filter(|name| look(root.as_fd(), name) == wanted).collect();
+            // One name tells of all below it.
+            let is_told = |name: &Path| found.iter().any(|other| **other != name && name.starts_with(other));
+            let names = found.iter().filter(|name| !is_told(name));
+            let names: Vec<_> = names.map(|name| format!("`{}`", name.display())).collect();
+            (!names.is_empty()).then(|| names.join(", "))
+        };
+        let workspace = shown(self.workspace.as_os_str());
+        let made = which(Look::There).map(|names| {
+            format!("made in `{workspace}` meanwhile: {names}. This machine would execute or trust that: look at it before you use it")
+        });
+        let unseen = which(Look::Unseen).map(|names| {
+            format!(
+                "whether any of these was made in `{workspace}` meanwhile cannot be seen: {names}. This machine would execute or trust \
+                 them: open the folder (`chmod u+rwx`) and look"
+            )
+        });
+        made.into_iter().chain(unseen).collect()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Absent,
+    There,
+    Unseen,
+}
+
+/// Looks at a name. A link on the way to it is there, and is not followed: it may lead to where a look has an effect.
+fn look(root: BorrowedFd<'_>, path: &Path) -> Look {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Look::Absent,
+        // Another run's placeholder.
+        Ok(_) if is_placeholder(root, path).is_ok_and(|is_one| is_one) => Look::Absent,
+        Ok(_) | Err(Errno::LOOP) => Look::There,
+        Err(_) => Look::Unseen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::super::hold_absent;
+    use crate::undo::UndoLog;
+
+    #[test]
+    fn what_was_made_and_nothing_held_is_told_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at(".claude")).unwrap();
+        let run = |open: &str, make: &dyn Fn()| {
+            let mut log = UndoLog::in_memory();
+            let held = hold_absent(folder.path(), &[open.into()], &mut log).unwrap();
+            make();
+            drop(held);
+            assert_eq!(log.unwind(), Vec::<String>::new());
+            log.told()
+        };
+        assert_eq!(run(".exrc", &|| ()), Vec::<String>::new());
+        let told = run(".vimrc", &|| {
+            for name in [".husky", ".hg", ".mcp", "sub", ".claude/x", "sub/.cursor"] {
+                std::fs::create_dir(at(name)).unwrap();
+            }
+            for name in [".bashrc", ".vimrc", ".hg/hgrc"] {
+                std::fs::write(at(name), "").unwrap();
+            }
+            symlink("/nowhere", at(".gitconfig")).unwrap();
+            symlink("/nowhere", at(".jj")).unwrap();
+        });
+        let [told] = &told[..] else { panic!("{told:?}") };
+        let names = told.split_once(": ").unwrap().1.split_once(". ").unwrap().0;
+        assert_eq!(
+            names, "`.hg/hgrc`, `.jj/repo`, `.jj/workspace-config.toml`, `.husky`, `.bashrc`, `.gitconfig`",
+            "{told}"
+        );
+        // They were there already: what is a link is refused from now on, and the rest is covered.
+        for link in [".gitconfig", ".jj"] {
+            std::fs::remove_file(at(link)).unwrap();
+        }
+        assert_eq!(run(".exrc", &|| ()), Vec::<String>::new());
+        // What is left to the command is no news.
+        let left = run(".git", &|| {
+            std::fs::create_dir_all(at(".git/hooks")).unwrap();
+            std::fs::write(at(".git/config"), "").unwrap();
+        });
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_killed_run_is_told_of_too() {
+        let folder = tempfile::Builder::new().prefix("a\nb \u{1b}").tempdir().unwrap();
+        let mut log = UndoLog::in_memory();
+        let held = hold_absent(folder.path(), &[], &mut log).unwrap();
+        let text: String = log.entries.iter().map(crate::undo::Undo::line).collect();
+        std::fs::create_dir(folder.path().join(".husky")).unwrap();
+        drop(held);
+        drop(log);
+        let mut log = UndoLog::recover(&text);
+        assert_eq!(log.unwind(), Vec::<String>::new());
+        let told = log.told();
+        assert!(told.len() == 1 && told[0].contains("`.husky`") && told[0].contains("a\\nb"), "{told:?}");
+        assert!(!told[0].contains(char::is_control), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_shut_folder_hides_is_told_as_such() {
+        if rustix::process::geteuid().is_root() {
+            return; // Root sees into every folder.
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".hg")).unwrap();
+        std::fs::create_dir(folder.path().join("x")).unwrap();
+        let mut log = UndoLog::in_memory();
+        let held = hold_absent(folder.path(), &[], &mut log).unwrap();
+        let shut = |mode| {
+            std::fs::set_permissions(folder.path().join(".hg"), PermissionsExt::from_mode(mode)).unwrap();
+        };
+        shut(0);
+        drop(held);
+        let told = {
+            log.unwind();
+            log.told()
+        };
+        shut(0o700);
+        assert!(told.iter().any(|told| told.contains("cannot be seen: `.hg/sharedpath`")), "{told:?}");
+    }
+}
