@@ -1,7 +1,8 @@
 //! The kernel's list of mounts, proc_pid_mountinfo(5).
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +42,9 @@ pub fn first_by_another_name(others: &[PathBuf], shown: &[PathBuf]) -> io::Resul
     Ok(None)
 }
 
+/// The size of most lists, in octets.
+const USUAL_SIZE: usize = 16 * 1024;
+
 /// The mounts of this mount namespace.
 pub(crate) struct Mounts(Vec<Mount>);
 
@@ -64,7 +68,10 @@ pub(crate) struct Place {
 
 impl Mounts {
     pub(crate) fn read() -> io::Result<Self> {
-        Ok(Self::parse(&std::fs::read("/proc/self/mountinfo")?))
+        // The file tells no size. Without room from the beginning it would be read in many small parts.
+        let mut list = Vec::with_capacity(USUAL_SIZE);
+        File::open("/proc/self/mountinfo")?.read_to_end(&mut list)?;
+        Ok(Self::parse(&list))
     }
 
     pub(crate) fn parse(list: &[u8]) -> Self {

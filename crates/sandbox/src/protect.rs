@@ -15,6 +15,7 @@ mod repository;
 mod row;
 mod spelling;
 mod told;
+mod top_names;
 mod tree;
 mod unheld;
 
@@ -41,6 +42,7 @@ use self::planted::refuse_links_within;
 pub(crate) use self::planted::take_away as take_planted_links;
 pub(crate) use self::repository::{Layout, OpenRepository, Repository};
 use self::row::{LEFT, Row, WhenAbsent, rows};
+use self::top_names::TopNames;
 pub(crate) use self::unheld::Unheld;
 use crate::error::Error;
 use crate::source;
@@ -174,8 +176,13 @@ fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf], held: Held<'_>) -> Result<
         folders.push((folder, is_there));
         Ok(is_there)
     };
+    let top = TopNames::of(root);
     let mut there = Vec::new();
     for row in rows_in(root, open, held)? {
+        // One that is held must be there.
+        if row.when_absent == WhenAbsent::Leave && !top.may_have(row.path) {
+            continue;
+        }
         if (row.when_absent != WhenAbsent::HoldOne || held.is(root, row.path)?)
             && is_within_something(row.path)?
         {

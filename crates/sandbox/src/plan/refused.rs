@@ -12,7 +12,7 @@ use super::engine::{self, SOCKET};
 use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::mounted::{self, Mounts};
+use crate::mounted::{self, Mounts, Place};
 use crate::path_identity::PathIdentity;
 use crate::protect;
 use crate::step::{Step, Visible};
@@ -49,7 +49,8 @@ const FOR_USERS: [&str; 2] = ["/usr/src", "/usr/local/src"];
 
 /// Whether a path is, or is in, a directory from which the machine is run or configured.
 fn is_obeyed_by_the_system(path: &Path) -> bool {
-    is_obeyed(|directory| path.starts_with(directory))
+    let is_in = |directory: &&str| path.starts_with(directory);
+    OBEYED.iter().any(is_in) && !FOR_USERS.iter().any(is_in)
 }
 
 /// Whether that is so by another name, such as that of a bind mount, or such a directory is in it.
@@ -59,14 +60,12 @@ fn is_obeyed_by_the_system(path: &Path) -> bool {
 fn is_obeyed_by_another_name(path: &Path) -> io::Result<bool> {
     let mounts = Mounts::read()?;
     let Some(place) = mounts.place_of(path) else { return Ok(false) };
-    let holds = |directory: &&str| mounts.place_of(Path::new(directory)).is_some_and(|it| it.is_in(&place));
-    let is_in = |directory: &Path| mounts.place_of(directory).is_some_and(|it| place.is_in(&it));
-    Ok(["/"].iter().chain(&OBEYED).any(holds) || is_obeyed(is_in))
-}
-
-fn is_obeyed(is_in: impl Fn(&Path) -> bool) -> bool {
-    let is_in = |directory: &&str| is_in(Path::new(directory));
-    OBEYED.iter().any(is_in) && !FOR_USERS.iter().any(is_in)
+    let place_of = |directory: &&str| mounts.place_of(Path::new(directory));
+    let obeyed: Vec<Place> = OBEYED.iter().filter_map(place_of).collect();
+    let is_in = |obeyed: &Place| place.is_in(obeyed);
+    let holds_any = obeyed.iter().chain(&place_of(&"/")).any(|it| it.is_in(&place));
+    let is_for_users = || FOR_USERS.iter().filter_map(place_of).any(|it| is_in(&it));
+    Ok(holds_any || obeyed.iter().any(is_in) && !is_for_users())
 }
 
 /// Refuses a plan that shows an engine's socket, or could show a second name of it.

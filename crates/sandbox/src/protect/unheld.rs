@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::held::Held;
 use super::placeholder::is_placeholder;
 use super::told::shown;
+use super::top_names::TopNames;
 use super::{Row, WhenAbsent, rows, rows_in};
 use crate::error::Error;
 use crate::source;
@@ -33,12 +34,13 @@ impl Unheld {
     ) -> Result<Self, Error> {
         let is_open = |path: &Path| open.iter().any(|open| path.starts_with(open));
         let is_held = |path: &Path| to_hold.iter().any(|row| path.starts_with(row.path));
+        let top = TopNames::of(root);
+        let is_absent = |path: &Path| !top.may_have(path) || look(root, path) == Look::Absent;
         let mut names = Vec::new();
         for row in rows_in(root, open, Held::Any)? {
             // These count for nothing one by one.
             let is_of_bare = matches!(row.when_absent, WhenAbsent::HoldOne | WhenAbsent::HoldWithOne);
-            if !is_of_bare && !is_open(row.path) && !is_held(row.path) && look(root, row.path) == Look::Absent
-            {
+            if !is_of_bare && !is_open(row.path) && !is_held(row.path) && is_absent(row.path) {
                 names.push(row.path);
             }
         }
@@ -63,8 +65,11 @@ impl Unheld {
     /// Returns sentences about those that exist now.
     pub(crate) fn made(&self) -> Vec<String> {
         let Ok(root) = source::open(&self.workspace) else { return Vec::new() };
+        let top = TopNames::of(root.as_fd());
+        let looked_at: Vec<_> = self.names.iter().filter(|name| top.may_have(name)).collect();
         let which = |wanted: Look| {
-            let found: Vec<_> = self.names.iter().filter(|name| look(root.as_fd(), name) == wanted).collect();
+            let seen_so = |name: &&&Path| look(root.as_fd(), name) == wanted;
+            let found: Vec<_> = looked_at.iter().copied().filter(|name| seen_so(name)).collect();
             // One name tells of all below it.
             let is_told = |name: &Path| found.iter().any(|other| **other != name && name.starts_with(other));
             let names = found.iter().filter(|name| !is_told(name));
