@@ -30,7 +30,9 @@ pub(crate) fn run() -> Result<()> {
     let mut closing = Closing::default();
     let result = all(&workspace, &mut steps, &mut closing);
     eprint!("\n{}", steps.table());
-    for line in closing.absent.iter().chain(&closing.skipped).chain(&closing.summary) {
+    for line in
+        closing.absent.iter().chain(&closing.skipped).chain(&closing.summary).chain(&closing.at_second_try)
+    {
         eprintln!("  {}", line.trim());
     }
     result
@@ -42,6 +44,8 @@ struct Closing {
     absent: Vec<String>,
     skipped: Vec<String>,
     summary: Option<String>,
+    /// The tests that failed first and passed when they were tried once more, as nextest names them at its end.
+    at_second_try: Vec<String>,
 }
 
 fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Result<()> {
@@ -75,6 +79,8 @@ fn all(workspace: &Workspace, steps: &mut Steps, closing: &mut Closing) -> Resul
             let line = plain(line);
             if line.trim_start().starts_with("Summary [") {
                 closing.summary = Some(line);
+            } else if closing.summary.is_some() && line.trim_start().starts_with("FLAKY ") {
+                closing.at_second_try.push(line);
             }
         });
         let skipped = skips::read(&report);
