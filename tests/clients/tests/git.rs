@@ -45,6 +45,22 @@ fn clone_and_push_over_https() {
     }
 }
 
+/// As programs do that have git in them, such as cargo. What holds names in a repository is no part of it to them.
+#[test]
+fn libgit2_opens_a_repository_inside_and_beside_a_run() {
+    let Some(site) = Site::for_test(&[Need::Program("git"), Need::Venv]) else { return };
+    let venv = std::env::var("LOCKGATE_TEST_VENV").expect("`Need::Venv` was asked for");
+    let ended = site.shell().with("VENV", &venv).run(&format!(
+        r#"git init -q -b main .; {COMMIT} one; git branch two
+        echo 'import pygit2, sys; at = pygit2.Repository("."); print(sys.argv[1], at.head.shorthand, *sorted(at.branches.local))' > look.py
+        "$PRODUCT" run --timeout 40s --mount "$VENV:$VENV:ro" -- sh -c "$VENV/bin/python look.py inside; touch done
+            until [ -e seen ]; do sleep 0.1; done" &
+        for _ in $(seq 300); do [ -e done ] && break; sleep 0.1; done
+        "$VENV/bin/python" look.py beside; touch seen; wait $!"#
+    ));
+    assert_eq!((ended.code, &*ended.stdout), (0, "inside main main two\nbeside main main two\n"), "{ended}");
+}
+
 #[test]
 fn clone_and_push_over_ssh() {
     for site in Site::for_everyone(&[Need::Program("git"), Need::Program("ssh")]) {

@@ -19,7 +19,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Written last, so that an interrupted installation, or one with another list, is made anew.
 const STAMP: &str = "lockgate-packages.txt";
-const PACKAGES: [&str; 4] = ["httpx==0.28.1", "aiohttp==3.14.5", "anthropic==2.14.0", "openai==3.57.0"];
+const PACKAGES: [&str; 5] =
+    ["httpx==0.28.1", "aiohttp==3.14.5", "anthropic==2.14.0", "openai==3.57.0", "pygit2==1.21.0"];
 
 /// Makes the environment if it is not complete.
 pub(super) fn prepare(target: &Path, rights: Rights) -> Result<Option<String>> {

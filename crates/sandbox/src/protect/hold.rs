@@ -343,7 +343,7 @@ mod tests {
         let mut undo = log();
         hold_absent(elsewhere.path(), &[], &mut undo).unwrap();
         let commondir = elsewhere.path().join(".git/commondir");
-        assert_eq!(std::fs::read(&commondir).unwrap(), b".\n");
+        assert_eq!(std::fs::read(&commondir).unwrap(), b"./.\n");
         assert_eq!((undo.unwind(), commondir.exists()), (Vec::new(), false));
         let kept = caches().into_iter().flat_map(|at| std::fs::read_dir(at).unwrap());
         assert!(kept.into_iter().all(|it| it.unwrap().file_type().unwrap().is_dir()));

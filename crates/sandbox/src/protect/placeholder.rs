@@ -19,7 +19,7 @@ use crate::source;
 pub(super) enum Kind {
     /// An empty directory.
     Directory,
-    /// A file with a dot, which in `.git/commondir` names the repository itself.
+    /// A file with the path `./.`, which in `.git/commondir` names the repository itself.
     Dot,
     /// An empty file.
     Void,
@@ -33,7 +33,9 @@ pub(super) const FILE_MODE: u32 = 0o400;
 const MOVING_MODE: u32 = 0o1700;
 /// The mode bits that are compared. A directory may have inherited the set-group-id bit.
 const TELLING: u32 = 0o1777;
-pub(super) const DOT: &[u8] = b".\n";
+/// The path of the repository itself, so written that every program takes it from the repository: libgit2 takes a bare `.` from the current
+/// directory, and GitPython finds no branches by `./`.
+pub(super) const DOT: &[u8] = b"./.\n";
 
 /// The place, kind and owner of a placeholder.
 pub(super) struct HeldPath<'a> {
@@ -115,7 +117,7 @@ pub(super) fn may_be(stat: &Stat) -> bool {
     }
 }
 
-/// Returns the kind of a placeholder: an empty directory, or a file with a dot or nothing, without write permission. `None` for any other
+/// Returns the kind of a placeholder: an empty directory, or a file with that path or nothing, without write permission. `None` for any other
 /// file.
 pub(super) fn kind_of(opened: &OwnedFd) -> rustix::io::Result<Option<Kind>> {
     let stat = rustix::fs::fstat(opened)?;
