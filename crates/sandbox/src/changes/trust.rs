@@ -93,10 +93,26 @@ impl Trust<'_> {
         if let Some(known) = self.marked.get(directory) {
             return *known;
         }
-        let marks = directory.parent().is_some_and(|parent| self.marks_below(parent))
-            || self.is_marked(directory, Itself::Counts);
+        let inherits = directory.parent().is_some_and(|parent| self.marks_below(parent));
+        let marks = inherits && !self.is_left_of_one(directory) || self.is_marked(directory, Itself::Counts);
         self.marked.insert(directory.into(), marks);
         marks
+    }
+
+    /// Whether a directory is the command's within one that is protected, and not within others that are.
+    fn is_left_of_one(&mut self, directory: &Path) -> bool {
+        let Some(home) = directory.ancestors().nth(2).filter(|_| directory.ends_with(protect::LEFT)) else {
+            return false;
+        };
+        !self.marks_below(home) && self.is_left(home, Path::new(protect::LEFT))
+    }
+
+    /// Whether a path, seen from `home`, is in the directory that is the command's. As in a run that writes to the workspace itself, that
+    /// is so only if it was there before.
+    fn is_left(&self, home: &Path, within: &Path) -> bool {
+        let at = home.join(protect::LEFT);
+        let is_new = |path: &Path| self.made.contains(path) || self.replaced.contains(path);
+        protect::is_in_left(within) && !at.ancestors().take(2).any(is_new)
     }
 
     /// Whether a path is protected, unless because it is below one that is. So it is looked at from the directories above it that are as
@@ -145,7 +161,7 @@ impl Trust<'_> {
             Bare::Becomes => !top || of_git(),
         };
         let looked_at = top || place.has_git || first.is_some_and(protect::is_git);
-        for_bare || looked_at && protect::is_listed(within)
+        for_bare || looked_at && protect::is_listed(within) && !self.is_left(directory, within)
     }
 
     fn place(&mut self, directory: &Path) -> Place {
@@ -248,6 +264,22 @@ mod tests {
         assert_eq!(taken(&[".hg", "sub"]), [".hg", ".hg/x", "sub", "sub/y"]);
         assert_eq!(taken(&["sub/.git"]), ["sub/.git", "sub/.git/config"]);
         assert_eq!(taken(&["sub/.git/link"]), ["sub/.git/link"]);
+    }
+
+    #[test]
+    fn the_checkouts_of_an_agent_are_the_commands_where_their_folder_was_there() {
+        let written = [".claude/worktrees/a/b/c/d/e/f", ".claude/settings.json", ".claude/worktrees/w/.git"];
+        let there = [".claude/worktrees/"];
+        assert_eq!(protected(&there, &written), [".claude/settings.json", ".claude/worktrees/w/.git"]);
+        let all = protected(&[], &written[..2]);
+        assert!(all.contains(&".claude/worktrees/a/b/c/d/e/f".to_owned()) && all.len() == 9, "{all:?}");
+        // What this machine would execute in one of them, and such a folder in another that is protected.
+        let checkout = [".claude/worktrees/w/.git/"];
+        let written = [".claude/worktrees/w/.vscode/tasks.json", ".claude/worktrees/w/x"];
+        let vscode = ".claude/worktrees/w/.vscode";
+        assert_eq!(protected(&checkout, &written), [vscode.to_owned(), format!("{vscode}/tasks.json")]);
+        let deep = [".vscode/a/b/c/d/.claude/worktrees/"];
+        assert_eq!(protected(&deep, &[&format!("{}x", deep[0])]), [format!("{}x", deep[0])]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const REPOSITORIES: [&str; 2] = [".git", ".jj/repo"];
 
 /// The folder in a protected one that is the command's all the same: it holds whole checkouts. What this machine would execute in one of
 /// them is as little protected as in any other checkout below a workspace.
-pub(super) const LEFT: &str = ".claude/worktrees";
+pub(crate) const LEFT: &str = ".claude/worktrees";
 
 impl Row {
     pub(super) fn is_repository(&self) -> bool {
