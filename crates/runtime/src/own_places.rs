@@ -1,7 +1,7 @@
 //! Refuses a run whose command would see this program's records, keys or images, or could put others in their place or in the place of the
 //! settings: every run obeys what is there.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use sandbox::{Caller, PathIdentity, Plan};
 
@@ -63,7 +63,7 @@ fn overlapped<'a>(directories: &[PathBuf], paths: &[&'a Path]) -> Result<Option<
     let found = paths.iter().zip(&resolved).find(|(path, other)| {
         own.iter().any(|own| other.starts_with(own.path()))
             || PathIdentity::any_in(&own, other)
-            || directories.iter().any(|directory| directory.starts_with(path))
+            || directories.iter().any(|directory| is_below(directory, path))
     });
     if let Some((path, _)) = found {
         return Ok(Some(path));
@@ -73,6 +73,11 @@ fn overlapped<'a>(directories: &[PathBuf], paths: &[&'a Path]) -> Result<Option<
         refused(Path::new("/"), "looked at", &format!("/proc/self/mountinfo: {error}"), "mount /proc")
     })?;
     Ok(at.map(|at| paths[at]))
+}
+
+/// Whether a place lies below a folder as it is written. By `..` it may lead out of there again: then only the resolved one tells.
+fn is_below(directory: &Path, folder: &Path) -> bool {
+    directory.starts_with(folder) && !directory.components().any(|part| part == Component::ParentDir)
 }
 
 fn refused(path: &Path, how: &str, why: &str, remedy: &str) -> Error {
@@ -130,6 +135,24 @@ mod tests {
             assert!(refused.remedy().unwrap().contains("overlay"));
             assert!(told("dotfiles", &[]).is_ok(), "{place}: it is shown, and not for writing");
             assert!(told("beside", &[&at("beside")]).is_ok(), "{place}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_where_it_leads_however_it_is_written() {
+        let (folder, caller) = home();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("beside/state")).unwrap();
+        for (name, written, is_refused) in [
+            ("XDG_STATE_HOME", "beside/../home/.local/state", false),
+            ("XDG_CONFIG_HOME", "beside/../home/.config", false),
+            ("XDG_STATE_HOME", "home/../beside/state", true),
+            ("XDG_CONFIG_HOME", "home/../beside/state", true),
+        ] {
+            let caller = caller.clone().with_env([(name, at(written).to_str().unwrap())]);
+            let state = StateDirectory::of(&caller).unwrap();
+            let told = refuse(&[&at("beside")], &[&at("beside")], &state, &caller);
+            assert_eq!(told.is_err(), is_refused, "{name} {written}: {told:?}");
         }
     }
 

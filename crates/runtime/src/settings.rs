@@ -194,11 +194,20 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
         layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
     }
     if let Some(path) = user_file(caller)
-        && let Some(text) = read_layer_if_there(&path)?
+        && let Some(text) = read_user_file(&path, caller)?
     {
         layers.push(Origin::User(path.display().to_string()), parse(&path, &text)?);
     }
     Ok(layers)
+}
+
+/// Reads the person's file. Who has no home, as a service whose `HOME` is `/dev/null`, has none.
+fn read_user_file(path: &Path, caller: &Caller) -> Result<Option<String>, Error> {
+    read_layer_if_there(path).or_else(|error| {
+        let named = caller.variable("XDG_CONFIG_HOME").map(Path::new).filter(|named| named.is_absolute());
+        let is_no_folder = |it: &Path| it.metadata().is_ok_and(|about| !about.is_dir());
+        named.or(caller.home.as_deref()).is_some_and(is_no_folder).then_some(None).ok_or(error)
+    })
 }
 
 pub(crate) fn user_file(caller: &Caller) -> Option<PathBuf> {
@@ -256,6 +265,35 @@ mod tests {
     fn caller(folder: &Path, variable: &str) -> Caller {
         let (directory, environment) = (folder.into(), vec![(variable.into(), folder.into())]);
         Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment }
+    }
+
+    #[test]
+    fn who_has_no_home_has_no_file_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let of = |home: &Path, config: Option<&Path>| {
+            let caller = Caller::new(1, 1, "/").with_home(home);
+            let caller = match config {
+                Some(config) => caller.with_env([("XDG_CONFIG_HOME", config.to_str().unwrap())]),
+                None => caller,
+            };
+            read_user_file(&user_file(&caller).unwrap(), &caller)
+        };
+        for (home, config) in [
+            (Path::new("/dev/null"), None),
+            (&file, None),
+            (folder.path(), Some(Path::new("/dev/null"))),
+            (folder.path(), None),
+            (Path::new("/dev/null"), Some(folder.path())),
+        ] {
+            assert!(of(home, config).unwrap().is_none(), "{home:?} {config:?}");
+        }
+        // What is in the way of a file in a home that is there hides it.
+        std::fs::write(folder.path().join(".config"), "").unwrap();
+        assert!(
+            of(folder.path(), None).is_err() && of(Path::new("/dev/null"), Some(&file.join("x"))).is_err()
+        );
     }
 
     #[test]

@@ -48,7 +48,7 @@ const PARTS: [&str; 12] =
     [RUNS, AUDIT, CHANGES, WRITTEN, TRUSTED, LIVE, STOCK, TURNS, KEYS, VAULT, ORGANISATIONS, APPROVED];
 
 /// What helps where another user's place would be used.
-const WHOSE: &str = "use a HOME of your own (`sudo -H`), or name another place with XDG_STATE_HOME";
+const WHOSE: &str = "name another place with XDG_STATE_HOME, or use a HOME of your own (`sudo -H`)";
 
 /// The state directory.
 #[derive(Clone, Debug)]
@@ -60,20 +60,24 @@ impl StateDirectory {
     /// # Errors
     /// When neither `XDG_STATE_HOME` nor `HOME` names a place, or somebody else may have written to a directory whose files are obeyed.
     pub fn of(caller: &Caller) -> Result<Self, Error> {
+        let directory = Self::to_read(caller)?;
+        directory.refuse_to_take_over(caller)?;
+        Ok(directory)
+    }
+
+    /// Returns it to a command that makes nothing in it.
+    ///
+    /// # Errors
+    /// As [`StateDirectory::of`].
+    pub fn to_read(caller: &Caller) -> Result<Self, Error> {
         let named =
             caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
-        let own = rustix::process::geteuid().as_raw();
         let directory = match (named, &caller.home) {
-            // As in a volume of another user's: whoever names it means it.
             (Some(named), _) => Self(named.join("lockgate")),
-            (None, Some(home)) => {
-                let directory = Self(home.join(".local/state/lockgate"));
-                directory.refuse_to_take_over(own)?;
-                directory
-            }
+            (None, Some(home)) => Self(home.join(".local/state/lockgate")),
             (None, None) => return Err(Error::NoStateDirectory),
         };
-        directory.refuse_others(own)?;
+        directory.refuse_others(rustix::process::geteuid().as_raw())?;
         Ok(directory)
     }
 
@@ -103,8 +107,12 @@ impl StateDirectory {
 
     /// Refuses to make root's directories in another user's home: `~/.local` would be shut to its owner from then on. Others can make
     /// directories only where they are let.
-    fn refuse_to_take_over(&self, own: u32) -> Result<(), Error> {
-        if own != 0 || self.0.exists() {
+    fn refuse_to_take_over(&self, caller: &Caller) -> Result<(), Error> {
+        // As in a volume of another user's: whoever names it means it.
+        let is_named = caller
+            .variable("XDG_STATE_HOME")
+            .is_some_and(|named| self.0 == Path::new(named).join("lockgate"));
+        if is_named || !rustix::process::geteuid().is_root() || self.0.exists() {
             return Ok(());
         }
         let above = self.0.ancestors().skip(1).find_map(|path| Some((path, std::fs::metadata(path).ok()?)));
@@ -448,6 +456,7 @@ mod tests {
             let of = |caller: Caller| StateDirectory::of(&caller);
             let caller = Caller::new(0, 0, "/").with_home(&home);
             let refused = of(caller.clone()).unwrap_err();
+            assert!(StateDirectory::to_read(&caller).is_ok(), "who only reads makes nothing there");
             let volume = home.to_str().unwrap();
             assert!(of(caller.with_env([("XDG_STATE_HOME", volume)])).is_ok(), "it is named");
             assert!(refused.to_string().contains("home, which belongs to user 65534"), "{refused}");

@@ -20,6 +20,8 @@ pub(crate) struct Way {
     pub(crate) links: Vec<PathBuf>,
     /// The device and inode number of each folder.
     identities: Vec<(u64, u64)>,
+    /// Which of the folders a name is looked up in, or are where the way ends. To go up from a folder takes no name in it.
+    looked_in: Vec<usize>,
 }
 
 impl Way {
@@ -37,9 +39,12 @@ impl Way {
         way
     }
 
-    /// Whether it leads through a folder, or to it, under any name.
+    /// Whether it leads through a folder by a name in it, or to the folder, under any name.
     pub(crate) fn leads_through(&self, folder: &Path) -> bool {
-        folder.metadata().is_ok_and(|about| self.identities.contains(&identity(&about)))
+        let is_it = |about: Metadata| {
+            self.looked_in.iter().any(|folder| self.identities.get(*folder) == Some(&identity(&about)))
+        };
+        folder.metadata().is_ok_and(is_it)
     }
 
     fn follow(&mut self, named: &Path) -> io::Result<()> {
@@ -50,6 +55,7 @@ impl Way {
                 Some(Component::RootDir) => at = "/".into(),
                 Some(Component::ParentDir) => _ = at.pop(),
                 Some(Component::Normal(name)) => {
+                    self.looks_in(&at);
                     let place = at.join(name);
                     let about = place.symlink_metadata()?;
                     if about.is_symlink() {
@@ -70,7 +76,13 @@ impl Way {
                 _ => {}
             }
         }
+        self.looks_in(&at);
         Ok(())
+    }
+
+    fn looks_in(&mut self, folder: &Path) {
+        let number = self.folders.iter().position(|known| known == folder);
+        self.looked_in.extend(number.filter(|number| !self.looked_in.contains(number)));
     }
 }
 
@@ -110,6 +122,11 @@ mod tests {
             }
             assert!(!way.leads_through(&at("beside")) && !way.leads_through(&at("none")));
         }
+        // From where a name of it was looked up, or not.
+        let up = Way::towards(&at("beside/../home/state/../../../dotfiles/../beside/none"));
+        assert!(up.leads_through(&at("versions/v1")) && up.leads_through(&at("beside")));
+        let up = Way::towards(&at("beside/../dotfiles"));
+        assert!(!up.leads_through(&at("beside")) && up.leads_through(&at("dotfiles")));
         assert!(Way::along(&at("home/state/none")).is_err());
         let nowhere = Way::towards(&at("nowhere"));
         assert!(nowhere.leads_through(&at("dotfiles")) && !nowhere.leads_through(&at("versions")));

@@ -18,7 +18,7 @@ use crate::output::{self, Form};
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn audit(command: Audit) -> Done {
-    let state = StateDirectory::of(&super::caller()?)?;
+    let state = StateDirectory::to_read(&super::caller()?)?;
     match command {
         Audit::Show { run, json } => {
             let run = find(&state, &run)?;

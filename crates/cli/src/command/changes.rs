@@ -117,7 +117,7 @@ pub(crate) fn discard(run: Option<&str>) -> Done {
 
 /// Lists run records after killed runs were cleaned up, since their changes are to be decided on as well.
 fn state() -> Result<StateDirectory, anyhow::Error> {
-    let state = StateDirectory::of(&super::caller()?)?;
+    let state = StateDirectory::to_read(&super::caller()?)?;
     super::look_after_dead(&state);
     Ok(state)
 }

@@ -11,7 +11,7 @@ use crate::output::{self, Form};
 pub(crate) fn config(command: Config) -> Done {
     let Config::Show { spec, origin, json } = command;
     let caller = super::caller()?;
-    let state = StateDirectory::of(&caller)?;
+    let state = StateDirectory::to_read(&caller)?;
     super::tell_unknown_variables(&caller);
     let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
     let rows = layers.origins();

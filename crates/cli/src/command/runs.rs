@@ -17,7 +17,7 @@ const LONGEST: usize = 120;
 const MOST_UNREADABLE: usize = 8;
 
 pub(crate) fn runs(command: Runs) -> Done {
-    let state = StateDirectory::of(&super::caller()?)?;
+    let state = StateDirectory::to_read(&super::caller()?)?;
     super::look_after_dead(&state);
     match command {
         Runs::Ls { json, quiet, labels, number } => {

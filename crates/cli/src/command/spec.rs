@@ -25,7 +25,7 @@ pub(crate) fn request(spec: &Spec) -> Result<SettingsRequest, anyhow::Error> {
 /// The settings that a command's flags ask for, as a run would have them.
 pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
     let caller = super::caller()?;
-    let state = StateDirectory::of(&caller)?;
+    let state = StateDirectory::to_read(&caller)?;
     super::tell_unknown_variables(&caller);
     Ok(Settings::load(&request(spec)?, &caller, Some(&state))?)
 }
