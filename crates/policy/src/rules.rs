@@ -112,7 +112,8 @@ impl Policy {
     }
 
     /// Returns whether a rule lists the addresses of exactly this host at this port. Such rules alone allow anything there.
-    pub(crate) fn places(&self, host: &Host, port: Port) -> bool {
+    #[must_use]
+    pub fn places(&self, host: &Host, port: Port) -> bool {
         let mut rules = self.bound().chain(&self.allow);
         rules.any(|rule| rule.addresses.is_some() && rule.reach.is_at(host, port))
     }

@@ -118,7 +118,8 @@ impl RunSpec {
                 memory: Some(memory.to_string()),
                 cpus: Some(cpus.written()),
                 pids: Some(*pids),
-                disk: Some(disk.to_string()),
+                // It has no private directories, and refuses the field.
+                disk: (self.backend != Backend::Process).then(|| disk.to_string()),
                 enforce: Some(enforcement.as_str().to_owned()),
             },
             egress: EgressConfig {

@@ -107,6 +107,15 @@ fn of_a_command_that_was_not_found_it_is_said_why() {
 }
 
 #[test]
+fn a_policy_that_does_not_fit_stays_as_it_was() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let script = r#"printf '[[egress.allow]]\nhost = "a.example"\n# %0950d\n' 0 > p.toml; cp p.toml q.toml
+        prlimit --fsize=1024 "$PRODUCT" policy allow --policy p.toml b.example.com:8443; code=$?
+        cmp p.toml q.toml >&2 || exit 9; exit $code"#;
+    told(&site, script, 125, &["p.toml: File too large", "it is as it was"]);
+}
+
+#[test]
 fn a_rule_that_is_there_is_known_in_any_spelling() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     told(&site, "lockgate policy allow --policy p.toml api.example.com", 0, &["allow api.example.com"]);

@@ -12,8 +12,9 @@ pub(crate) fn lines(hint: &Hint, flags: &Spec) -> impl Iterator<Item = String> {
 
 /// Formats a denial's hint for a person.
 pub(crate) fn told(hint: &Hint, flags: &Spec) -> String {
+    let remark = if let Hint::Rule(rule) = hint { rule.port.remark() } else { "" };
     match suited(hint.clone(), flags) {
-        hint if hint.allows() => format!("to allow it: {hint}"),
+        hint if hint.allows() => format!("to allow it{remark}: {hint}"),
         hint => hint.to_string(),
     }
 }
@@ -63,13 +64,12 @@ pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
     if let Some(file) = &flags.policy {
         Hint::Rule(SuggestedRule { file: Some(file.to_string_lossy().into()), ..*rule.clone() }.into())
     } else if flags.no_project && !target.contains("://") {
-        Hint::Edit(format!("--allow {}{}", shell_word(target), rule.port.remark()))
+        Hint::Edit(format!("--allow {}", shell_word(target)))
     } else if flags.no_project {
         Hint::Edit(format!("{hint}, and leave --no-project out"))
     } else if let Some(folder) = &flags.workspace {
         let folder = shell_word(&folder.to_string_lossy());
-        let (target, remark) = (shell_word(target), rule.port.remark());
-        Hint::Command(format!("lockgate policy allow --workspace {folder} {target}{remark}"))
+        Hint::Command(format!("lockgate policy allow --workspace {folder} {}", shell_word(target)))
     } else {
         hint
     }
@@ -77,6 +77,8 @@ pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
 
 #[cfg(test)]
 mod tests {
+    use policy::SuggestedPort;
+
     use super::*;
 
     const HOST: &str = "example.com:443";
@@ -93,6 +95,19 @@ mod tests {
             ("ask again in 3 s".into(), &none, "ask again in 3 s"),
         ] {
             assert_eq!(told(&hint, flags), expected);
+        }
+        // A remark is no part of the command, which people paste.
+        let port = SuggestedPort::Unknown;
+        let rule = SuggestedRule { target: "a.example".into(), port, file: None };
+        let elsewhere = Spec { workspace: Some("/src/a".into()), ..Spec::default() };
+        for (flags, command) in [
+            (&Spec::default(), "lockgate policy allow a.example"),
+            (&none, "--allow a.example"),
+            (&elsewhere, "lockgate policy allow --workspace /src/a a.example"),
+        ] {
+            let hint = Hint::Rule(rule.clone().into());
+            let expected = format!("to allow it (add :PORT if it is neither 80 nor 443): {command}");
+            assert_eq!((told(&hint, flags), suited(hint, flags).to_string()), (expected, command.into()));
         }
         for (target, preset) in [
             ("github.com:443", Some("github")),

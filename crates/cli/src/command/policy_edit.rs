@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use policy::{ConfigError, Layers, Origin, Policy, RunConfig};
+use policy::{ConfigError, Hint, Layers, Origin, Policy, RunConfig};
 use runtime::{Settings, StateDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -197,17 +197,22 @@ fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     }
     if let Err(error) = fill(&file, before.as_ref().map_or(0, String::len), text) {
         // The disk may be full. The previous content fits where it was.
-        let _ = put_back(path, text.len(), before.as_deref());
-        return Err(anyhow::anyhow!("failed to write {}: {error}; it is as it was", path.display()));
+        let now = match put_back(path, before.as_deref()) {
+            Ok(()) => "it is as it was".into(),
+            Err(error) => format!("nor could its content be put back: {error}"),
+        };
+        return Err(anyhow::anyhow!("failed to write {}: {error}; {now}", path.display()));
     }
     Ok(())
 }
 
-/// Restores the previous content of a file that may be this long by now, or removes the file if there was none.
-fn put_back(path: &Path, length: usize, before: Option<&str>) -> std::io::Result<()> {
+/// Restores the previous content of a file, or removes the file if there was none. Takes no more room than the file has by now.
+fn put_back(path: &Path, before: Option<&str>) -> std::io::Result<()> {
     let Some(before) = before else { return std::fs::remove_file(path) };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    fill(&File::from(rustix::fs::open(path, flags, Mode::empty())?), length, before)
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    fill(&file, length, before)
 }
 
 /// Waits for the lock on policy edits, which is held until the returned file is dropped. Without a state directory, a named file is
@@ -299,7 +304,9 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         let is_denied = |there: Table| ["host", "url"].iter().any(|key| names(&there, key, target));
         if let Some(denial) = standing_denial(&policy, target) {
             let by = denial.rule.map(|rule| format!(" by {rule}")).unwrap_or_default();
-            output::tell(&format!("note: {target} stays denied{by}: {}", denial.reason));
+            let hint = denial.hint.filter(|hint| matches!(hint, Hint::Edit(_)));
+            let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+            output::tell(&format!("note: {target} stays denied{by}: {}{hint}", denial.reason));
         } else if denied.is_some_and(|denied| tables(denied).any(is_denied)) {
             output::tell(&format!("note: {name} denies {target} as well, and what is denied stays so"));
         }

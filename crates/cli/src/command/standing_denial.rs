@@ -1,5 +1,5 @@
-//! What still denies a target that a file allows: a deny rule of any layer, or the managed policy. Decided by the same `decide` that
-//! enforces.
+//! What still denies a target that a file allows: a deny rule of any layer, the managed policy, or a rule that lists the addresses of the
+//! host, beside which no other counts. Decided by the same `decide` that enforces.
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Target, View};
 
@@ -17,8 +17,11 @@ pub(super) fn standing_denial(policy: &Policy, target: &str) -> Option<Denial> {
         true => Asked::request(Plane::Forward, Method::parse("GET")?, &url),
         false => Asked::connection(Plane::Forward, url.host().clone(), url.port(), View::Opaque),
     };
+    let is_standing = |denial: &Denial| {
+        matches!(denial.guard, Guard::DenyRule | Guard::Managed) || policy.places(url.host(), url.port())
+    };
     // Any other denial is of what the rule itself leaves out.
-    policy.decide(&asked).err().filter(|denial| matches!(denial.guard, Guard::DenyRule | Guard::Managed))
+    policy.decide(&asked).err().filter(is_standing)
 }
 
 #[cfg(test)]
@@ -44,6 +47,7 @@ mod tests {
                 r#"
                 [egress]
                 allow = [
+                    { url = "https://git.example.net/x/*", addresses = ["10.0.0.5"] }, { url = "https://git.example.net/y" },
                     { host = "api.example.com" }, { host = "api.example.net" }, { host = "api.example.org" },
                     { host = "www.example.net" }, { url = "https://www.example.com/v1/*" },
                 ]
@@ -65,6 +69,7 @@ mod tests {
             ("https://www.example.com/v1/*", Guard::DenyRule, "www.example.com is denied"),
             ("api.example.net", Guard::DenyRule, "not ours"),
             ("api.example.org", Guard::Managed, "the managed policy does not allow it"),
+            ("https://git.example.net/y", Guard::Path, ""),
         ] {
             let (by, reason) = found(target).unwrap_or_else(|| panic!("{target} is not denied"));
             assert!(by == guard && reason.starts_with(words), "{target}: {by} {reason}");
