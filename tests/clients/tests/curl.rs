@@ -75,18 +75,18 @@ fn a_refusal_has_no_body_where_none_was_asked_for() {
 }
 
 #[test]
-fn a_refusal_before_the_body_was_read_arrives() {
+fn an_answer_that_is_no_success_arrives_before_the_body_was_read() {
     let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
     let left = site.beside("[[egress.allow]]\nurl = \"https://api.example.com/unread\"").script(
         r#"head -c 8000000 /dev/zero > "$OUT/body"
-        for version in 1.1 2; do for code in 401 413; do
+        for version in 1.1 2; do for code in 307 401 413; do
             echo "$version-$code=$(gate -o /dev/null -o /dev/null -o /dev/null -w '%{http_code} ' --http$version \
                 -x http://127.0.0.1:8081 --cacert "$OUT/ca.pem" -H Expect: --data-binary @"$OUT/body" \
                 "https://api.example.com/unread?code=$code&"[1-3])"
         done; done"#,
     );
     for version in ["1.1", "2"] {
-        for code in ["401", "413"] {
+        for code in ["307", "401", "413"] {
             let said = left.said(&format!("{version}-{code}"));
             assert_eq!(said, format!("{code} {code} {code} "), "HTTP/{version}: {}", left.ended);
         }

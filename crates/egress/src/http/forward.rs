@@ -181,7 +181,7 @@ impl Forwarding<'_> {
         }
         self.recycle(&exchange, attempt, connection, stream, &outcome);
         let relayed = self.settle(exchange, attempt, status.get(), outcome).await;
-        if matches!(relayed, Ok(Relayed::Answered { status: None | Some(FAILURE..), .. })) {
+        if matches!(relayed, Ok(Relayed::Answered { status: None | Some(NO_SUCCESS..), .. })) {
             body.settle().await;
         }
         relayed
@@ -210,8 +210,8 @@ impl Forwarding<'_> {
     }
 }
 
-/// From this status on an answer says that nothing came of the request, and its sender does not send the rest of the body.
-const FAILURE: u16 = 400;
+/// From this status on an answer says that nothing came of the request here, and its sender does not send the rest of the body.
+const NO_SUCCESS: u16 = 300;
 
 #[cfg(test)]
 mod tests {

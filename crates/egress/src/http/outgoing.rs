@@ -121,13 +121,20 @@ impl<W: Severable> Outgoing<'_, W> {
 
     /// Writes out what waits. After a write that failed or was given up it fails at once, and writes nothing.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
-        if let Self::Version1 { writer, waiting, .. } = self {
-            if !waiting.is_empty() {
-                write_waiting(*writer, waiting).await?;
+        match self {
+            Self::Version1 { writer, waiting, .. } => {
+                if !waiting.is_empty() {
+                    write_waiting(*writer, waiting).await?;
+                }
+                write_whole(*writer, STALLED, async |writer| writer.flush().await).await
             }
-            write_whole(*writer, STALLED, async |writer| writer.flush().await).await?;
+            // The task of the connection writes what it was given. A reset before its turn would throw that away.
+            Self::Version2(_) => {
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+            Self::Nothing => Ok(()),
         }
-        Ok(())
     }
 
     /// Ends the body.

@@ -9,18 +9,21 @@ use crate::http::fields::Fields;
 
 /// Refuses a request that a browser sends for a web page of another site. `local` is the address that it came to, if it came over TCP.
 pub(in crate::http) fn refuse_web_page(fields: &Fields, local: Option<IpAddr>) -> Result<(), Denial> {
-    // Fetch Metadata Request Headers §2.4: browsers let no page set it.
-    if fields.values("sec-fetch-site").any(|site| site == b"cross-site") {
-        let why = "a web page of another site may not ask the gateway (Sec-Fetch-Site: cross-site)";
-        return Err(Denial::new(Guard::Source, why));
-    }
-    // A WebSocket has no such field, and older browsers send none; both say whose the page is. No page may send these two fields without
-    // asking first (CORS), and gets no answer to that; a program's `Origin` may be for its target.
-    if !(fields.has("x-provider") && fields.has("x-target"))
-        && let Some(origin) = fields.values("origin").find(|origin| is_of_another_site(fields, origin))
-    {
+    // No page may send these two fields without asking first (CORS), and gets no answer to that; a program's `Origin` may be for its target.
+    let origins = match fields.has("x-provider") && fields.has("x-target") {
+        true => Vec::new(),
+        false => fields.values("origin").collect(),
+    };
+    if let Some(origin) = origins.iter().find(|origin| is_of_another_site(fields, origin)) {
         let origin = String::from_utf8_lossy(origin);
         let why = format!("a web page of another site may not ask the gateway (Origin: {origin})");
+        return Err(Denial::new(Guard::Source, why));
+    }
+    // Where no `Origin` says whose the page is. Fetch Metadata Request Headers §2.4: browsers let no page set it, and call a page of this
+    // machine's cross-site as well if it was asked for by another name.
+    let is_named = origins.iter().any(|origin| scheme_and_authority(origin).is_some());
+    if !is_named && fields.values("sec-fetch-site").any(|site| site == b"cross-site") {
+        let why = "a web page of another site may not ask the gateway (Sec-Fetch-Site: cross-site)";
         return Err(Denial::new(Guard::Source, why));
     }
     // By a name that its owner lets resolve to this machine, a page of any site would be of the same site (DNS rebinding).
@@ -35,12 +38,14 @@ pub(in crate::http) fn refuse_web_page(fields: &Fields, local: Option<IpAddr>) -
 }
 
 /// Whether a page of this origin is of another site than what it asks, and not of this machine. A sandboxed page, which a WebSocket alone
-/// could be for, is nobody's.
+/// could be for, is nobody's. The window of a program has a scheme of its own, as `vscode-webview`, and no site.
 fn is_of_another_site(fields: &Fields, origin: &[u8]) -> bool {
-    let origin = String::from_utf8_lossy(origin);
-    let Some((_, authority)) = origin.split_once("://") else {
-        return origin == "null" && fields.has("sec-websocket-key");
+    let Some((scheme, authority)) = scheme_and_authority(origin) else {
+        return origin == b"null" && fields.has("sec-websocket-key");
     };
+    if !["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web)) {
+        return false;
+    }
     let address = authority.parse().map(|it: SocketAddr| it.ip());
     let address = address.or_else(|_| authority.trim_matches(['[', ']']).parse());
     let is_elsewhere = match address {
@@ -50,15 +55,23 @@ fn is_of_another_site(fields: &Fields, origin: &[u8]) -> bool {
     is_elsewhere && fields.text("host") != Some(authority)
 }
 
-/// Returns the name in a `Host` if anybody could own it: one of several labels, and no address. Those below `localhost` and `internal`
-/// are nobody's (RFC 6761 §6.3; ICANN reserved the other for private use), and a path of a socket, in percent-encoding, is no name.
+/// Returns the parts of an origin. One that is no text is of no program's making, and a site's that nobody can own.
+fn scheme_and_authority(origin: &[u8]) -> Option<(&str, &str)> {
+    std::str::from_utf8(origin).ok()?.split_once("://")
+}
+
+/// Returns the name in a `Host` if anybody could own it: one of several labels, and no address. Those below `localhost`, `internal`
+/// or `test` are nobody's (RFC 6761 §6.2 and §6.3; ICANN reserved `internal` for private use), nor is `localhost.localdomain`, a name of
+/// this machine. A path of a socket, in percent-encoding, is no name.
 fn public_name(host: &str) -> Option<&str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_end_matches('.');
     let (_, last) = name.rsplit_once('.')?;
     let is_nobodys = name.starts_with('[')
         || name.contains('%')
         || last.bytes().all(|octet| octet.is_ascii_digit())
-        || ["localhost", "internal"].iter().any(|reserved| last.eq_ignore_ascii_case(reserved));
+        || ["localhost", "localdomain", "internal", "test"]
+            .iter()
+            .any(|reserved| last.eq_ignore_ascii_case(reserved));
     (!is_nobodys).then_some(name)
 }
 
@@ -95,6 +108,8 @@ mod tests {
                 "localhost:8080",
                 "app.localhost:1",
                 "host.docker.internal:8080",
+                "localhost.localdomain:1",
+                "gate.test",
                 "127.0.0.1:8080",
                 "127.1",
                 "[::1]:8080",
@@ -117,6 +132,27 @@ mod tests {
             {
                 let fields = [("host", &b"sidecar"[..]), ("sec-fetch-site", site.as_bytes())];
                 assert_eq!(is_refused(local, &fields), refused, "{site}");
+            }
+            // Browsers call a page of this machine's, and the window of a program, cross-site too.
+            for (origin, refused) in [
+                ("http://localhost:3000", false),
+                ("vscode-webview://0abc", false),
+                ("file://", false),
+                ("app://obsidian.md", false),
+                ("https://evil.example", true),
+                ("HTTPS://evil.example", true),
+                ("null", true),
+                ("", true),
+            ] {
+                let origin = ("origin", origin.as_bytes());
+                let fields = [("host", &b"127.0.0.1:8080"[..]), origin, ("sec-fetch-site", b"cross-site")];
+                assert_eq!(is_refused(local, &fields), refused, "{origin:?}");
+                // Of several, each counts.
+                let more = [fields[0], fields[1], fields[2], ("origin", b"https://evil.example")];
+                assert!(is_refused(local, &more), "{origin:?}");
+                let programs = [("x-provider", &b"one"[..]), ("x-target", b"https://x.example/")];
+                let programs: Vec<_> = fields.into_iter().chain(programs).collect();
+                assert!(is_refused(local, &programs), "{origin:?}");
             }
             for (origin, page, socket) in [
                 ("https://evil.example", true, true),
