@@ -128,7 +128,8 @@ impl<W: Severable> Outgoing<'_, W> {
                 }
                 write_whole(*writer, STALLED, async |writer| writer.flush().await).await
             }
-            // The task of the connection writes what it was given. A reset before its turn would throw that away.
+            // The task of the connection writes what it was given, as far as it can at once. It is on this thread, and has its turn before
+            // this one. A reset before that would throw all of it away.
             Self::Version2(_) => {
                 tokio::task::yield_now().await;
                 Ok(())

@@ -19,10 +19,14 @@ pub(in crate::http) fn refuse_web_page(fields: &Fields, local: Option<IpAddr>) -
         let why = format!("a web page of another site may not ask the gateway (Origin: {origin})");
         return Err(Denial::new(Guard::Source, why));
     }
-    // Where no `Origin` says whose the page is. Fetch Metadata Request Headers §2.4: browsers let no page set it, and call a page of this
-    // machine's cross-site as well if it was asked for by another name.
-    let is_named = origins.iter().any(|origin| scheme_and_authority(origin).is_some());
-    if !is_named && fields.values("sec-fetch-site").any(|site| site == b"cross-site") {
+    // Fetch Metadata Request Headers §2.4: browsers let no page set it. The window of a program and a page of this machine's are
+    // cross-site to them as well, if that was asked for by another name.
+    let is_ours = |origin: &&[u8]| {
+        scheme_and_authority(origin).is_some_and(|(scheme, authority)| {
+            is_of_a_program(scheme) || is_of_this_machine(authority) || fields.text("host") == Some(authority)
+        })
+    };
+    if !origins.iter().any(is_ours) && fields.values("sec-fetch-site").any(|site| site == b"cross-site") {
         let why = "a web page of another site may not ask the gateway (Sec-Fetch-Site: cross-site)";
         return Err(Denial::new(Guard::Source, why));
     }
@@ -37,41 +41,63 @@ pub(in crate::http) fn refuse_web_page(fields: &Fields, local: Option<IpAddr>) -
     Ok(())
 }
 
-/// Whether a page of this origin is of another site than what it asks, and not of this machine. A sandboxed page, which a WebSocket alone
-/// could be for, is nobody's. The window of a program has a scheme of its own, as `vscode-webview`, and no site.
+/// Whether a page of this origin is of another site than what it asks, as a name tells that somebody may own. A sandboxed page and one in a
+/// file, which a WebSocket alone could be for, are nobody's.
 fn is_of_another_site(fields: &Fields, origin: &[u8]) -> bool {
     let Some((scheme, authority)) = scheme_and_authority(origin) else {
         return origin == b"null" && fields.has("sec-websocket-key");
     };
-    if !["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web)) {
-        return false;
+    if is_of_a_program(scheme) {
+        return scheme == "file" && fields.has("sec-websocket-key");
     }
-    let address = authority.parse().map(|it: SocketAddr| it.ip());
-    let address = address.or_else(|_| authority.trim_matches(['[', ']']).parse());
-    let is_elsewhere = match address {
-        Ok(address) => !address.to_canonical().is_loopback(),
-        Err(_) => public_name(authority).is_some(),
+    let is_elsewhere = match address_of(authority) {
+        Some(address) => !address.to_canonical().is_loopback(),
+        None => public_name(authority).is_some(),
     };
     is_elsewhere && fields.text("host") != Some(authority)
 }
 
-/// Returns the parts of an origin. One that is no text is of no program's making, and a site's that nobody can own.
+/// Returns the parts of an origin. One that is not UTF-8 comes from no browser, and counts as none.
 fn scheme_and_authority(origin: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(origin).ok()?.split_once("://")
 }
 
+/// Whether an origin is the window of a program: it has a scheme of its own, as `vscode-webview`, and no site. The schemes that browsers
+/// load pages by from elsewhere, and those of their extensions, are none.
+fn is_of_a_program(scheme: &str) -> bool {
+    let of_browsers = ["http", "https", "ftp", "ipfs", "ipns"];
+    !of_browsers.iter().any(|other| scheme.eq_ignore_ascii_case(other)) && !scheme.ends_with("-extension")
+}
+
+/// Whether the authority of an origin is this machine, by its address or by a name that is this machine everywhere.
+fn is_of_this_machine(authority: &str) -> bool {
+    let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name);
+    match address_of(authority) {
+        Some(address) => address.to_canonical().is_loopback(),
+        None => ["localhost", LOCAL].contains(&name) || name.ends_with(".localhost"),
+    }
+}
+
+/// Returns the address in an authority, if it has one.
+fn address_of(authority: &str) -> Option<IpAddr> {
+    let address = authority.parse().map(|it: SocketAddr| it.ip());
+    address.or_else(|_| authority.trim_matches(['[', ']']).parse()).ok()
+}
+
+/// A name of the machine itself in the `/etc/hosts` of some systems.
+const LOCAL: &str = "localhost.localdomain";
+
 /// Returns the name in a `Host` if anybody could own it: one of several labels, and no address. Those below `localhost`, `internal`
-/// or `test` are nobody's (RFC 6761 §6.2 and §6.3; ICANN reserved `internal` for private use), nor is `localhost.localdomain`, a name of
-/// this machine. A path of a socket, in percent-encoding, is no name.
+/// or `test` are nobody's (RFC 6761 §6.2 and §6.3; ICANN reserved `internal` for private use). A path of a socket, in percent-encoding, is no
+/// name.
 fn public_name(host: &str) -> Option<&str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_end_matches('.');
     let (_, last) = name.rsplit_once('.')?;
     let is_nobodys = name.starts_with('[')
         || name.contains('%')
         || last.bytes().all(|octet| octet.is_ascii_digit())
-        || ["localhost", "localdomain", "internal", "test"]
-            .iter()
-            .any(|reserved| last.eq_ignore_ascii_case(reserved));
+        || name.eq_ignore_ascii_case(LOCAL)
+        || ["localhost", "internal", "test"].iter().any(|reserved| last.eq_ignore_ascii_case(reserved));
     (!is_nobodys).then_some(name)
 }
 
@@ -94,9 +120,14 @@ mod tests {
             Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
         ];
         for local in loopback {
-            for host in
-                ["evil.example:8080", "evil.example", "EVIL.example.:8080", "a_b.evil.example:1", "a!b.c"]
-            {
+            for host in [
+                "evil.example:8080",
+                "evil.example",
+                "a.localdomain",
+                "EVIL.example.:8080",
+                "a_b.evil.example:1",
+                "a!b.c",
+            ] {
                 assert!(is_refused(Some(local), &[("host", host.as_bytes())]), "{host}");
                 for elsewhere in [None, Some(IpAddr::from([10, 0, 0, 2]))] {
                     assert!(!is_refused(elsewhere, &[("host", host.as_bytes())]), "{host}");
@@ -139,6 +170,17 @@ mod tests {
                 ("vscode-webview://0abc", false),
                 ("file://", false),
                 ("app://obsidian.md", false),
+                ("http://127.0.0.1:3000", false),
+                ("http://app.localhost", false),
+                ("http://localhost.localdomain:1", false),
+                // Of another machine, or of an extension.
+                ("http://wiki", true),
+                ("https://app.corp.internal", true),
+                ("http://printer.localdomain", true),
+                ("http://a.test", true),
+                ("http://10.0.0.5", true),
+                ("moz-extension://0abc", true),
+                ("ipfs://0abc", true),
                 ("https://evil.example", true),
                 ("HTTPS://evil.example", true),
                 ("null", true),
@@ -158,6 +200,8 @@ mod tests {
                 ("https://evil.example", true, true),
                 ("http://evil.example:8080", true, true),
                 ("null", false, true),
+                ("file://", false, true),
+                ("ftp://evil.example", true, true),
                 ("http://localhost:3000", false, false),
                 ("http://127.0.0.1", false, false),
                 ("http://[::1]:1", false, false),
