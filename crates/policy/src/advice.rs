@@ -135,7 +135,8 @@ mod tests {
     #[test]
     fn a_name_without_a_port_is_told_of_the_port() {
         let name = crate::hostname::Hostname::parse("git.example.org").unwrap();
-        let hint = policy().decide_name(&name).unwrap_err().hint.unwrap().to_string();
-        assert_eq!(hint, "lockgate policy allow git.example.org");
+        let hint = policy().decide_name(&name).unwrap_err().hint.unwrap();
+        assert_eq!(hint, Hint::rule_at_some_port("git.example.org"));
+        assert_eq!(hint.to_string(), "lockgate policy allow git.example.org");
     }
 }

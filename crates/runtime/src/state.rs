@@ -58,7 +58,8 @@ impl StateDirectory {
     /// Returns the state directory of a caller, by the XDG rules.
     ///
     /// # Errors
-    /// When neither `XDG_STATE_HOME` nor `HOME` names a place, or somebody else may have written to a directory whose files are obeyed.
+    /// When neither `XDG_STATE_HOME` nor `HOME` names a place, somebody else may have written to a directory whose files are obeyed, or root
+    /// would make it in another user's home.
     pub fn of(caller: &Caller) -> Result<Self, Error> {
         let directory = Self::to_read(caller)?;
         directory.refuse_to_take_over(caller)?;
@@ -68,7 +69,7 @@ impl StateDirectory {
     /// Returns it to a command that makes nothing in it.
     ///
     /// # Errors
-    /// As [`StateDirectory::of`].
+    /// As [`StateDirectory::of`], but for what would be made.
     pub fn to_read(caller: &Caller) -> Result<Self, Error> {
         let named =
             caller.variable("XDG_STATE_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);

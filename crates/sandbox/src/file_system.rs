@@ -24,6 +24,15 @@ const OF_THIS_MACHINE: [u32; 16] = [
     0xe0f5_e1e2,
 ];
 
+/// The kinds that find a file by a shortened name as well, which they do not list: FAT and NTFS.
+const WITH_SHORT_NAMES: [u32; 2] = [0x4d44, 0x7366_746e];
+
+/// Whether a folder lists every name by which something is found in it.
+pub(crate) fn lists_what_is_found(folder: impl AsFd) -> bool {
+    let is_short = |kind: i64| WITH_SHORT_NAMES.iter().any(|short| i64::from(*short) == kind);
+    rustix::fs::fstatfs(folder).is_ok_and(|about| is_listed(about.f_type) && !is_short(about.f_type))
+}
+
 /// Whether an open file is on a file system that is this machine's alone. One that is not known, as FUSE or NFS, may not be.
 pub(crate) fn is_of_this_machine(opened: impl AsFd) -> bool {
     rustix::fs::fstatfs(opened).is_ok_and(|about| is_listed(about.f_type))

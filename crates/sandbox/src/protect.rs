@@ -66,17 +66,13 @@ pub(crate) fn shows_protected(within: &Path, open: &[PathBuf]) -> bool {
 /// Whether this machine would execute or trust a path, seen from the top of a workspace or of a repository, or something below it.
 #[must_use]
 pub fn is_protected(path: &Path) -> bool {
-    is_listed(path) && !is_in_left(path) || repositories(path).any(|(_, within)| is_listed(&within))
+    is_listed(path) && !lies_in(path, Path::new(LEFT))
+        || repositories(path).any(|(_, within)| is_listed(&within))
 }
 
 /// Whether a path is one of the list, or below it. A repository as a whole is not: its protected paths have rows of their own.
 pub(crate) fn is_listed(path: &Path) -> bool {
     listed().any(|row| lies_in(path, row.path))
-}
-
-/// Whether a path is in the folder of a protected one that is the command's, or that folder.
-pub(crate) fn is_in_left(path: &Path) -> bool {
-    lies_in(path, Path::new(LEFT))
 }
 
 /// Whether a path is above one of the list. What is no directory there would lead to another place, or to none.

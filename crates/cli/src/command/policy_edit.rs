@@ -197,7 +197,7 @@ fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     }
     if let Err(error) = fill(&file, before.as_ref().map_or(0, String::len), text) {
         // The disk may be full. The previous content fits where it was.
-        let now = match put_back(path, before.as_deref()) {
+        let now = match put_back(path, text, before.as_deref()) {
             Ok(()) => "it is as it was".into(),
             Err(error) => format!("nor could its content be put back: {error}"),
         };
@@ -206,12 +206,13 @@ fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-/// Restores the previous content of a file, or removes the file if there was none. Takes no more room than the file has by now.
-fn put_back(path: &Path, before: Option<&str>) -> std::io::Result<()> {
+/// Restores the previous content of a file, or removes the file if there was none. Asks for no more room than the file may have by now.
+fn put_back(path: &Path, text: &str, before: Option<&str>) -> std::io::Result<()> {
     let Some(before) = before else { return std::fs::remove_file(path) };
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let length = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    let longest = text.len().max(before.len());
+    let length = usize::try_from(file.metadata()?.len()).map_or(longest, |length| length.min(longest));
     fill(&file, length, before)
 }
 

@@ -112,7 +112,7 @@ impl Trust<'_> {
     fn is_left(&self, home: &Path, within: &Path) -> bool {
         let at = home.join(protect::LEFT);
         let is_new = |path: &Path| self.made.contains(path) || self.replaced.contains(path);
-        protect::is_in_left(within) && !at.ancestors().take(2).any(is_new)
+        within.starts_with(protect::LEFT) && !at.ancestors().take(2).any(is_new)
     }
 
     /// Whether a path is protected, unless because it is below one that is. So it is looked at from the directories above it that are as

@@ -117,7 +117,7 @@ pub(super) fn may_be(stat: &Stat) -> bool {
     }
 }
 
-/// Returns the kind of a placeholder: an empty directory, or a file with that path or nothing, without write permission. `None` for any other
+/// Returns the kind of a placeholder: an empty directory, or a file with `./.` or nothing, without write permission. `None` for any other
 /// file.
 pub(super) fn kind_of(opened: &OwnedFd) -> rustix::io::Result<Option<Kind>> {
     let stat = rustix::fs::fstat(opened)?;

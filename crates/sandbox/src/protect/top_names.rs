@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, RawDir};
 
-use crate::file_system::is_of_this_machine;
+use crate::file_system::lists_what_is_found;
 
 /// The most names that are read. Of more, each is looked at where it is asked for.
 const MOST: usize = 128;
@@ -24,7 +24,7 @@ impl TopNames {
     /// Reads the names of an open folder.
     pub(super) fn of(root: BorrowedFd<'_>) -> Self {
         // A server may list less than it has.
-        Self { names: is_of_this_machine(root).then(|| read(root)).flatten() }
+        Self { names: lists_what_is_found(root).then(|| read(root)).flatten() }
     }
 
     /// Whether something may be found by a path.
