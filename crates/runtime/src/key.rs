@@ -8,7 +8,8 @@ use credential::Secret;
 use egress::SigningKey;
 
 use crate::error::Error;
-use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key, replace, state};
+use crate::key_file::{links_to_nothing, read_key};
+use crate::state::{StateDirectory, make_directory, make_once, replace, state};
 use crate::without_waiting::open_regular;
 
 const PRIVATE: &str = "audit.pk8";

@@ -25,6 +25,7 @@ mod ids;
 mod images;
 mod inbound;
 mod key;
+mod key_file;
 mod launch;
 mod line_start;
 mod locality;

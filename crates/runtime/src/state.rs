@@ -16,7 +16,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use sandbox::{Caller, Reaper};
 
 use crate::companion_audits::companion_audits_beside;
 use crate::error::Error;
-use crate::without_waiting::{IRREGULAR, open_regular};
+use crate::without_waiting::IRREGULAR;
 
 const RUNS: &str = "runs";
 const AUDIT: &str = "audit";
@@ -285,44 +285,6 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
     made.map_err(|source| state(path, source))
 }
 
-/// Returns the error for a key whose name exists and leads nowhere.
-pub(crate) fn links_to_nothing(path: &Path) -> Error {
-    Error::KeyFile { path: path.into(), source: io::Error::other("it is a link to nothing") }
-}
-
-/// The largest key file.
-const LARGEST_KEY: u64 = 64 * 1024;
-
-/// Reads a key file, if it exists. It must be a regular file of this person's alone; a pipe in its place is not waited for.
-pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    let unreadable = |source| Error::KeyFile { path: path.into(), source };
-    let file = match open_regular(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(unreadable(error)),
-        Err(source) => return Err(state(path, source)),
-    };
-    let metadata = file.metadata().map_err(unreadable)?;
-    refuse_shared(path, metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw())?;
-    let read = || {
-        let mut content = Vec::new();
-        (&file).take(LARGEST_KEY).read_to_end(&mut content)?;
-        Ok(content)
-    };
-    read().map(Some).map_err(unreadable)
-}
-
-/// Refuses a key file of another user, or one that others may read or write.
-fn refuse_shared(path: &Path, owner: u32, mode: u32, own: u32) -> Result<(), Error> {
-    if owner != own && owner != 0 {
-        return Err(Error::KeyOfOthers { path: path.into(), owner });
-    }
-    match mode & 0o077 {
-        0 => Ok(()),
-        _ => Err(Error::KeyShared { path: path.into(), mode: mode & 0o7777 }),
-    }
-}
-
 /// Makes a key file: whole or not at all, for the owner only. Of two processes the first wins; returns whether this one did.
 pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
     let parent = path.parent().unwrap_or(Path::new("."));
@@ -485,23 +447,5 @@ mod tests {
         let refused = directory.refuse_others(own).unwrap_err();
         assert!(refused.to_string().contains("live: it belongs to user 65534"), "{refused}");
         assert!(refused.remedy().unwrap().contains("sudo -H"), "{refused}");
-    }
-
-    #[test]
-    fn a_key_is_its_owners_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("vault.key");
-        assert!(make_once(&path, b"key").unwrap());
-        assert_eq!(read_key(&path).unwrap().as_deref(), Some(&b"key"[..]));
-        for mode in [0o640, 0o604, 0o620, 0o602] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let refused = read_key(&path).unwrap_err();
-            assert!(matches!(refused, Error::KeyShared { mode: told, .. } if told == mode), "{refused}");
-            assert!(refused.remedy().unwrap().contains("chmod 600"), "{refused}");
-        }
-        let fits = |owner, mode| refuse_shared(&path, owner, mode, 1000);
-        assert!(fits(1000, 0o100_600).is_ok() && fits(0, 0o100_400).is_ok());
-        assert!(matches!(fits(1001, 0o100_600), Err(Error::KeyOfOthers { owner: 1001, .. })));
-        assert!(matches!(fits(0, 0o100_644), Err(Error::KeyShared { mode: 0o644, .. })));
     }
 }

@@ -9,9 +9,10 @@ use policy::{OrganisationName, ProviderId, RunSpec, shell_word};
 use sandbox::Caller;
 
 use crate::error::Error;
+use crate::key_file::{links_to_nothing, read_key};
 use crate::own_secrets::CONNECTION_ENCRYPTION_KEY;
 use crate::stash::Stash;
-use crate::state::{StateDirectory, links_to_nothing, make_directory, make_once, read_key};
+use crate::state::{StateDirectory, make_directory, make_once};
 use crate::system_keys::SystemKey;
 use crate::value_source::ValueSource;
 
