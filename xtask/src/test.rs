@@ -13,7 +13,7 @@ use crate::steps::Steps;
 use crate::workspace::{Workspace, in_ci};
 use crate::{check, engines, order, setup, skips};
 
-const TEST_LIMIT: Duration = Duration::from_secs(60 * 60);
+const TEST_LIMIT: Duration = Duration::from_secs(70 * 60);
 
 /// Where nextest keeps its reports, whatever the target directory is (`store.dir` of its configuration).
 const REPORTS: &str = "target/nextest";
