@@ -14,7 +14,7 @@ use super::version2;
 /// How long a body may stall.
 const STALLED: Duration = Duration::from_secs(120);
 
-/// How long the rest of a stream is read that was refused before its end, and how many octets of it: more than a stream's window,
+/// How long the rest of a stream is read that was answered before its end, and how many octets of it: more than a stream's window,
 /// which may be on its way already.
 const LAST_PIECES: Duration = Duration::from_secs(1);
 const MOST_SETTLED: usize = 1024 * 1024;
@@ -91,7 +91,7 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         }
     }
 
-    /// Reads the rest of a stream that was refused before its end: otherwise it would be reset, and some programs (curl 7.88) discard the
+    /// Reads the rest of a stream that was answered before its end: otherwise it would be reset, and some programs (curl 7.88) discard the
     /// answer then. Over HTTP/1 the connection is closed instead.
     pub(crate) async fn settle(&mut self) {
         let Self::Version2(stream) = self else { return };
