@@ -1,8 +1,8 @@
 //! `cargo xtask order`: lists the functions that a start runs, for the linker.
 //!
 //! The functions of a start are scattered over the whole binary, and each of its processes pays a page fault for each page it
-//! touches. So the command single-steps a few starts and writes the functions they run, in that order, to a linker script, which
-//! puts those functions side by side. The script orders; it must never change what is linked: a name that no longer exists is
+//! touches. So the command follows a few starts and writes the functions they run, in that order, to a linker script, which puts those
+//! functions side by side. The script orders; it must never change what is linked: a name that no longer exists is
 //! skipped, and a function it does not name stays where it was.
 
 mod map;
@@ -86,7 +86,7 @@ fn followed<'a>(lockgate: &Path, map: &'a Map, home: &Path) -> Result<Vec<&'a Se
     let mut sections = Vec::new();
     for start in STARTS {
         eprintln!("==> lockgate {}", start.join(" "));
-        let addresses = trace::follow(lockgate, start, home, &work, &map.text())?;
+        let addresses = trace::follow(lockgate, start, home, &work, map.entries())?;
         let ran = addresses.into_iter().filter_map(|address| map.at(address));
         sections.extend(ran.filter(|section| named.insert(section.begin)));
     }

@@ -1,10 +1,10 @@
-//! Traces a start instruction by instruction: ptrace(2).
+//! Traces which functions a start enters: ptrace(2).
 //!
-//! Every process of the start is traced from its first instruction, however it is forked. The command inside is detached as soon as
-//! it is executed.
+//! A breakpoint is put at the first instruction of each function, before the program's first one, and taken away where it is met: a
+//! function stops each process once. A process that is forked has the breakpoints that are left, and is traced from its first
+//! instruction, however it is forked. The command inside is detached as soon as it is executed.
 
-use std::collections::HashSet;
-use std::ops::Range;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -21,16 +21,18 @@ use nix::unistd::Pid;
 
 use super::VARIABLES;
 
-/// How long a trace may take. A start has about 1.6 million instructions, each some forty microseconds when traced: a minute.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// How long a trace may take. A start enters some two thousand functions in each of three processes: less than a second.
+const LIMIT: Duration = Duration::from_secs(60);
+/// `int3`: the processor stops behind it.
+const BREAKPOINT: u8 = 0xcc;
 
-/// Returns the addresses within `text` that `program` with `args` ran, each once, in the order they were first run.
+/// Returns which of the functions at `entries` were entered by `program` with `args`, each once, in the order they were first entered.
 pub(super) fn follow(
     program: &Path,
     args: &[&str],
     home: &Path,
     folder: &Path,
-    text: &Range<u64>,
+    entries: &[u64],
 ) -> Result<Vec<u64>> {
     let mut command = Command::new("sh");
     // The shell stops until it is attached, and then becomes the program.
@@ -52,7 +54,7 @@ pub(super) fn follow(
             let _ = kill(first, Signal::SIGKILL);
         }
     });
-    let addresses = taken_hold_of(first).and_then(|()| stepped(first, text));
+    let addresses = taken_hold_of(first).and_then(|()| entered(first, entries));
     if addresses.is_err() {
         let _ = child.kill();
         let _ = child.wait();
@@ -81,12 +83,13 @@ fn taken_hold_of(first: Pid) -> Result<()> {
     }
 }
 
-/// Single-steps `first` and every process it forks, until all have ended.
-fn stepped(first: Pid, text: &Range<u64>) -> Result<Vec<u64>> {
+/// Runs `first` and every process it forks until all have ended, with a breakpoint at each of the entries.
+fn entered(first: Pid, entries: &[u64]) -> Result<Vec<u64>> {
+    let breakpoints = Breakpoints::set(first, entries)?;
     let mut seen = HashSet::new();
-    let mut addresses = Vec::new();
+    let mut order = Vec::new();
     let mut status = None;
-    ptrace::step(first, None)?;
+    ptrace::cont(first, None)?;
     loop {
         let stop = match waitpid(None, Some(WaitPidFlag::__WALL)) {
             Err(Errno::ECHILD) => break,
@@ -101,28 +104,64 @@ fn stepped(first: Pid, text: &Range<u64>) -> Result<Vec<u64>> {
                 gone_meanwhile(ptrace::detach(pid, None))?;
                 continue;
             }
-            WaitStatus::PtraceEvent(pid, _, _) => (pid, None),
-            // The end of a step, or the stop with which a forked process begins.
-            WaitStatus::Stopped(pid, Signal::SIGTRAP | Signal::SIGSTOP) => (pid, None),
+            WaitStatus::Stopped(pid, Signal::SIGTRAP) => {
+                if let Some(entry) = gone_meanwhile(breakpoints.passed(pid))?.flatten()
+                    && seen.insert(entry)
+                {
+                    order.push(entry);
+                }
+                (pid, None)
+            }
+            // An event, or the stop with which a forked process begins.
+            WaitStatus::PtraceEvent(pid, _, _) | WaitStatus::Stopped(pid, Signal::SIGSTOP) => (pid, None),
             WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
             _ => continue,
         };
-        if let Ok(registers) = ptrace::getregs(pid)
-            && text.contains(&registers.rip)
-            && seen.insert(registers.rip)
-        {
-            addresses.push(registers.rip);
-        }
-        gone_meanwhile(ptrace::step(pid, signal))?;
+        gone_meanwhile(ptrace::cont(pid, signal))?;
     }
     ensure!(status == Some(0), "the start that was followed did not succeed: {status:?}");
-    Ok(addresses)
+    Ok(order)
 }
 
-/// Accepts that a stopped process was killed meanwhile; `waitpid` reports its end.
-fn gone_meanwhile(done: nix::Result<()>) -> Result<()> {
+/// The octets that breakpoints stand for, by address.
+struct Breakpoints(HashMap<u64, u8>);
+
+impl Breakpoints {
+    /// Puts a breakpoint at each of the entries, in the memory of a process that is stopped.
+    fn set(pid: Pid, entries: &[u64]) -> Result<Self> {
+        let set = entries.iter().map(|entry| Ok((*entry, exchange(pid, *entry, BREAKPOINT)?)));
+        set.collect::<nix::Result<_>>().map(Self).context("failed to set a breakpoint")
+    }
+
+    /// If the process met a breakpoint, takes it away, has the process go on with what was there, and returns the address.
+    fn passed(&self, pid: Pid) -> nix::Result<Option<u64>> {
+        let mut registers = ptrace::getregs(pid)?;
+        let at = registers.rip.wrapping_sub(1);
+        let Some(octet) = self.0.get(&at) else {
+            return Ok(None);
+        };
+        exchange(pid, at, *octet)?;
+        registers.rip = at;
+        ptrace::setregs(pid, registers)?;
+        Ok(Some(at))
+    }
+}
+
+/// Writes an octet into the memory of a process, and returns the one that was there.
+fn exchange(pid: Pid, address: u64, octet: u8) -> nix::Result<u8> {
+    // A whole word is read and written, and an aligned one never reaches into a page that is not there.
+    let word = address & !7;
+    let at = usize::try_from(address - word).map_err(|_| Errno::EFAULT)?;
+    let mut octets = ptrace::read(pid, word as ptrace::AddressType)?.to_ne_bytes();
+    let before = std::mem::replace(&mut octets[at], octet);
+    ptrace::write(pid, word as ptrace::AddressType, libc::c_long::from_ne_bytes(octets))?;
+    Ok(before)
+}
+
+/// Accepts that a stopped process was killed meanwhile, and returns nothing; `waitpid` reports its end.
+fn gone_meanwhile<T>(done: nix::Result<T>) -> Result<Option<T>> {
     match done {
-        Err(Errno::ESRCH) => Ok(()),
-        other => Ok(other?),
+        Err(Errno::ESRCH) => Ok(None),
+        other => Ok(Some(other?)),
     }
 }
