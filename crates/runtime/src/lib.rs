@@ -30,6 +30,7 @@ mod launch;
 mod line_start;
 mod locality;
 mod lock_file;
+mod looks;
 mod missing;
 mod named_policy;
 mod own_places;

@@ -3,10 +3,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use sandbox::{Caller, PathIdentity, Plan};
+use sandbox::{Caller, Plan};
 
 use crate::error::Error;
 use crate::images::Images;
+use crate::looks::Looks;
 use crate::settings::{MANAGED, user_file};
 use crate::state::StateDirectory;
 use crate::way::Way;
@@ -23,56 +24,65 @@ pub(crate) fn refuse_own_state(plan: &Plan, state: &StateDirectory, caller: &Cal
 }
 
 fn refuse(shown: &[&Path], writable: &[&Path], state: &StateDirectory, caller: &Caller) -> Result<(), Error> {
-    let files: Vec<PathBuf> = user_file(caller).into_iter().chain([MANAGED.into()]).collect();
-    let folders = files.iter().filter_map(|file| Some(file.parent()?.to_path_buf()));
-    let settings: Vec<PathBuf> =
-        folders.chain(files.iter().filter_map(|file| file.canonicalize().ok())).collect();
-    if let Some(path) = overlapped(&settings, writable)? {
+    let looks = Looks::default();
+    let towards = |path: PathBuf| Towards { way: Way::towards(&path, &looks), path };
+    let all = |paths: Vec<PathBuf>| paths.into_iter().map(towards).collect::<Vec<_>>();
+    let [shown, writable] =
+        [shown, writable].map(|paths| all(paths.iter().map(|path| path.to_path_buf()).collect()));
+    let files = all(user_file(caller).into_iter().chain([MANAGED.into()]).collect());
+    let folders = files.iter().filter_map(|file| Some(file.path.parent()?.to_path_buf()));
+    let led_to = files.iter().filter(|file| file.way.exists()).map(|file| file.way.end().to_path_buf());
+    let settings = all(folders.chain(led_to).collect());
+    if let Some(path) = overlapped(&settings, &writable)? {
         return Err(refused(path, "written", "the settings for every run are there", NOT_WRITTEN));
     }
-    let mut own: Vec<PathBuf> = state.places().collect();
     let images = Images::of(caller).ok().map(|images| images.directory().to_path_buf());
     let images: Vec<PathBuf> =
         images.into_iter().flat_map(|directory| [directory.join("images"), directory]).collect();
+    let images = all(images);
+    let mut own = all(state.places().collect());
     // A directory that does not exist shows nothing.
-    own.extend(images.iter().filter(|place| place.try_exists().unwrap_or(true)).cloned());
-    if let Some(path) = overlapped(&own, shown)? {
+    own.extend(images.iter().filter(|place| !place.way.is_absent()).cloned());
+    if let Some(path) = overlapped(&own, &shown)? {
         let why = "this program's records, keys and images are there";
         let elsewhere = "choose a folder beside them, or move them with XDG_STATE_HOME and XDG_DATA_HOME";
         return Err(refused(path, "shown", why, elsewhere));
     }
-    if writable.is_empty() {
-        return Ok(());
-    }
     for place in own.iter().chain(&images).chain(&files) {
-        let way = Way::towards(place);
-        if let Some(path) = writable.iter().find(|path| way.leads_through(path)) {
-            let place = place.display();
+        if let Some(folder) = writable.iter().find(|folder| place.way.leads_through(&folder.way)) {
+            let place = place.path.display();
             let why = format!("the way to {place} leads through it, and every run obeys what is found there");
-            return Err(refused(path, "written", &why, NOT_ON_THE_WAY));
+            return Err(refused(&folder.path, "written", &why, NOT_ON_THE_WAY));
         }
     }
     Ok(())
 }
 
+/// A path, and where it leads.
+#[derive(Clone)]
+struct Towards {
+    path: PathBuf,
+    way: Way,
+}
+
 /// Returns the first path that contains one of the directories or is inside one, so that whoever sees the path sees some of the
 /// directory.
-fn overlapped<'a>(directories: &[PathBuf], paths: &[&'a Path]) -> Result<Option<&'a Path>, Error> {
-    let own: Vec<PathIdentity> = directories.iter().map(|directory| PathIdentity::of(directory)).collect();
-    let resolved: Vec<PathBuf> = paths.iter().map(|path| sandbox::resolved(path)).collect();
-    let found = paths.iter().zip(&resolved).find(|(path, other)| {
-        own.iter().any(|own| other.starts_with(own.path()))
-            || PathIdentity::any_in(&own, other)
-            || directories.iter().any(|directory| is_below(directory, path))
+fn overlapped<'a>(directories: &[Towards], paths: &'a [Towards]) -> Result<Option<&'a Path>, Error> {
+    let found = paths.iter().find(|shown| {
+        directories.iter().any(|own| {
+            shown.way.end().starts_with(own.way.end())
+                || own.way.ends_in(&shown.way)
+                || is_below(&own.path, &shown.path)
+        })
     });
-    if let Some((path, _)) = found {
-        return Ok(Some(path));
+    if let Some(shown) = found {
+        return Ok(Some(&shown.path));
     }
-    let own: Vec<PathBuf> = own.iter().map(|own| own.path().to_path_buf()).collect();
-    let at = sandbox::first_by_another_name(&own, &resolved).map_err(|error| {
+    let ends = |all: &[Towards]| all.iter().map(|it| it.way.end().to_path_buf()).collect::<Vec<_>>();
+    let at = sandbox::first_by_another_name(&ends(directories), &ends(paths)).map_err(|error| {
         refused(Path::new("/"), "looked at", &format!("/proc/self/mountinfo: {error}"), "mount /proc")
     })?;
-    Ok(at.map(|at| paths[at]))
+    Ok(at.map(|at| paths[at].path.as_path()))
 }
 
 /// Whether a place lies below a folder as it is written. By `..` it may lead out of there again: then only the resolved one tells.

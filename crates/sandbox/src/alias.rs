@@ -4,7 +4,6 @@
 //! What has neither the same numbers nor the same place in a file system is not found: the layers of an overlay, another server's view.
 
 use std::cell::OnceCell;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::mounted::{Mount, Mounts, Place, mount_of};
@@ -16,7 +15,7 @@ pub(crate) struct Aliases<'a> {
     workspace: &'a Path,
     /// Its protected paths that the command may write all the same.
     open: &'a [PathBuf],
-    mounts: Mounts,
+    mounts: &'a Mounts,
     /// Looked up once something is to be compared with it.
     known: OnceCell<Known>,
 }
@@ -30,10 +29,8 @@ struct Known {
 }
 
 impl<'a> Aliases<'a> {
-    /// # Errors
-    /// When the kernel's list of mounts cannot be read.
-    pub(crate) fn of(workspace: &'a Path, open: &'a [PathBuf]) -> io::Result<Self> {
-        Ok(Self { workspace, open, mounts: Mounts::read()?, known: OnceCell::new() })
+    pub(crate) fn of(workspace: &'a Path, open: &'a [PathBuf], mounts: &'a Mounts) -> Self {
+        Self { workspace, open, mounts, known: OnceCell::new() }
     }
 
     /// Returns the first writable mount below a folder by which something protected could be written.
@@ -115,7 +112,8 @@ mod tests {
             std::os::unix::fs::symlink(target, at(name)).unwrap();
         }
         let workspace = at("above/w");
-        let aliases = Aliases::of(&workspace, &[]).unwrap();
+        let mounts = Mounts::read().unwrap();
+        let aliases = Aliases::of(&workspace, &[], &mounts);
         for shown in
             ["top", "same", "same/.git", "same/.git/hooks", "git", "git/hooks", "top/w/.git/hooks", "above"]
         {
@@ -128,7 +126,7 @@ mod tests {
         }
         let open = [PathBuf::from(".git")];
         assert!(aliases.shows_protected(&at("git/annex")));
-        assert!(!Aliases::of(&workspace, &open).unwrap().shows_protected(&at("git/annex")));
+        assert!(!Aliases::of(&workspace, &open, &mounts).shows_protected(&at("git/annex")));
     }
 
     #[test]

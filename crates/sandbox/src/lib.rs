@@ -77,7 +77,7 @@ pub use image::RootImage;
 pub use launch::{Stdio, TerminalSize};
 pub use linux::{Ahead, refuse_unmappable, within_subordinate_ids};
 pub use mounted::first_by_another_name;
-pub use path_identity::{PathIdentity, resolved};
+pub use path_identity::PathIdentity;
 pub use plan::additions::Additions;
 pub use plan::companion::plan_companion;
 pub use plan::engine::{EngineAt, EngineImage, EngineRun};

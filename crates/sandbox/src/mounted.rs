@@ -1,5 +1,6 @@
 //! The kernel's list of mounts, proc_pid_mountinfo(5).
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,8 +11,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 /// Returns the first mount below a folder, which may itself be a mount point.
 pub(crate) fn first_below(folder: &Path) -> io::Result<Option<PathBuf>> {
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    Ok(Mounts::read()?.below(&folder).next().map(|mount| mount.at.clone()))
+    Ok(Mounts::read()?.first_below(folder))
 }
 
 /// Returns which of the folders that are shown contains one of the others, or is in one, by another name of its place, such as that of a
@@ -48,6 +48,19 @@ const USUAL_SIZE: usize = 16 * 1024;
 /// The mounts of this mount namespace.
 pub(crate) struct Mounts(Vec<Mount>);
 
+/// The mounts of this mount namespace, read once something is asked of them.
+#[derive(Default)]
+pub(crate) struct MountsOnceRead(OnceCell<Mounts>);
+
+impl MountsOnceRead {
+    pub(crate) fn get(&self) -> io::Result<&Mounts> {
+        match self.0.get() {
+            Some(mounts) => Ok(mounts),
+            None => Mounts::read().map(|mounts| self.0.get_or_init(|| mounts)),
+        }
+    }
+}
+
 /// One mount of the list.
 pub(crate) struct Mount {
     pub(crate) id: u64,
@@ -81,6 +94,12 @@ impl Mounts {
     /// Returns the mounts below a folder, but none at the folder itself.
     pub(crate) fn below(&self, folder: &Path) -> impl Iterator<Item = &Mount> {
         self.0.iter().filter(move |mount| mount.at.starts_with(folder) && mount.at != folder)
+    }
+
+    /// Returns the first of them, whatever the folder is called.
+    pub(crate) fn first_below(&self, folder: &Path) -> Option<PathBuf> {
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+        self.below(&folder).next().map(|mount| mount.at.clone())
     }
 
     /// Returns the place of what a path leads to.

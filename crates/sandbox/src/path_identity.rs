@@ -41,8 +41,7 @@ impl PathIdentity {
 }
 
 /// Resolves the links in as much of a path as exists.
-#[must_use]
-pub fn resolved(path: &Path) -> PathBuf {
+pub(crate) fn resolved(path: &Path) -> PathBuf {
     // `canonicalize` asks once for each component, so it is not tried with what does not exist.
     path.ancestors()
         .filter(|there| there.exists())

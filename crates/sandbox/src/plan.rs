@@ -36,6 +36,7 @@ use crate::caller::Caller;
 use crate::environment::{self, EnvironmentInputs, Planes};
 use crate::error::Error;
 use crate::host::Host;
+use crate::mounted::MountsOnceRead;
 use crate::step::{Step, Visible};
 use crate::{protect, tool};
 
@@ -89,7 +90,8 @@ pub fn plan(
     host: &Host,
     additions: &Additions,
 ) -> Result<Plan, Error> {
-    let workspace = workspace(spec, caller)?;
+    let mounts = MountsOnceRead::default();
+    let workspace = workspace(spec, caller, &mounts)?;
     refuse_half_root(spec, caller, host)?;
     refuse_link(spec, caller, host)?;
     protect::refuse_unknown(&spec.open)?;
@@ -138,8 +140,8 @@ pub fn plan(
     if plan.backend != Backend::Process {
         refused::refuse_engines(&plan, caller)?;
         refused::refuse_below_held(spec, &plan)?;
-        refused::refuse_second_names(&plan)?;
-        refused::refuse_mounts_below(&plan)?;
+        refused::refuse_second_names(&plan, &mounts)?;
+        refused::refuse_mounts_below(&plan, &mounts)?;
         refused::refuse_hidden(&plan)?;
     }
     Ok(plan)
@@ -208,11 +210,11 @@ fn without_repository(spec: &RunSpec, workspace: &Path) -> Option<String> {
 }
 
 /// Returns the workspace as an absolute path. Refuses one that cannot be recorded and displayed, and one that may be none.
-fn workspace(spec: &RunSpec, caller: &Caller) -> Result<PathBuf, Error> {
+fn workspace(spec: &RunSpec, caller: &Caller, mounts: &MountsOnceRead) -> Result<PathBuf, Error> {
     let path: PathBuf = caller.workspace(spec.workspace.as_deref()).components().collect();
     refuse_unwritable_name(&path)?;
     if spec.backend != Backend::Process {
-        refused::refuse_workspace(&path, spec, caller)?;
+        refused::refuse_workspace(&path, spec, caller, mounts)?;
     }
     Ok(path)
 }

@@ -12,7 +12,7 @@ use super::engine::{self, SOCKET};
 use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::mounted::{self, Mounts, Place};
+use crate::mounted::{Mounts, MountsOnceRead, Place};
 use crate::path_identity::PathIdentity;
 use crate::protect;
 use crate::step::{Step, Visible};
@@ -54,18 +54,14 @@ fn is_obeyed_by_the_system(path: &Path) -> bool {
 }
 
 /// Whether that is so by another name, such as that of a bind mount, or such a directory is in it.
-///
-/// # Errors
-/// When the kernel's list of mounts cannot be read.
-fn is_obeyed_by_another_name(path: &Path) -> io::Result<bool> {
-    let mounts = Mounts::read()?;
-    let Some(place) = mounts.place_of(path) else { return Ok(false) };
+fn is_obeyed_by_another_name(path: &Path, mounts: &Mounts) -> bool {
+    let Some(place) = mounts.place_of(path) else { return false };
     let place_of = |directory: &&str| mounts.place_of(Path::new(directory));
     let obeyed: Vec<Place> = OBEYED.iter().filter_map(place_of).collect();
     let is_in = |obeyed: &Place| place.is_in(obeyed);
     let holds_any = obeyed.iter().chain(&place_of(&"/")).any(|it| it.is_in(&place));
     let is_for_users = || FOR_USERS.iter().filter_map(place_of).any(|it| is_in(&it));
-    Ok(holds_any || obeyed.iter().any(is_in) && !is_for_users())
+    holds_any || obeyed.iter().any(is_in) && !is_for_users()
 }
 
 /// Refuses a plan that shows an engine's socket, or could show a second name of it.
@@ -140,7 +136,12 @@ pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error
 }
 
 /// Refuses a workspace that is a directory of the system or the sandbox, that this machine obeys, or that holds the caller's home.
-pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> Result<(), Error> {
+pub(super) fn refuse_workspace(
+    path: &Path,
+    spec: &RunSpec,
+    caller: &Caller,
+    mounts: &MountsOnceRead,
+) -> Result<(), Error> {
     let refuse = |why: &str, remedy: &str| {
         let what = format!("`{}` cannot be a {why}", path.display());
         Err(Error::Refused { what, remedy: Some(remedy.into()) })
@@ -154,7 +155,7 @@ pub(super) fn refuse_workspace(path: &Path, spec: &RunSpec, caller: &Caller) -> 
     }
     let is_obeyed = || match is_obeyed_by_the_system(path) {
         true => Ok(true),
-        false => is_obeyed_by_another_name(path).map_err(|error| untold(path, &error)),
+        false => Ok(is_obeyed_by_another_name(path, mounts.get().map_err(|error| untold(path, &error))?)),
     };
     if spec.workspace_mode == WorkspaceMode::ReadWrite && is_obeyed()? {
         return refuse(
@@ -210,13 +211,14 @@ fn shown_at(step: &Step) -> Option<(&Path, &Path)> {
 }
 
 /// Refuses to show the workspace, or a protected path in it, a second time for writing, whatever its name there.
-pub(super) fn refuse_second_names(plan: &Plan) -> Result<(), Error> {
+pub(super) fn refuse_second_names(plan: &Plan, mounts: &MountsOnceRead) -> Result<(), Error> {
     let workspace = &plan.workspace;
     let mut writable = plan.steps.iter().filter_map(shown_for_writing).peekable();
     if writable.peek().is_none() {
         return Ok(());
     }
-    let aliases = Aliases::of(workspace, &plan.open).map_err(|error| untold(workspace, &error))?;
+    let mounts = mounts.get().map_err(|error| untold(workspace, &error))?;
+    let aliases = Aliases::of(workspace, &plan.open, mounts);
     for (path, is_mount) in writable {
         let within = path.strip_prefix(workspace).ok();
         let by_name = within.is_some_and(|within| protect::shows_protected(within, &plan.open));
@@ -264,13 +266,13 @@ fn untold(folder: &Path, error: &io::Error) -> Error {
 
 /// Refuses an overlay over a workspace with a mount below it. The overlay does not cross into the mount: it would show, and take over, what
 /// the mount covers.
-pub(super) fn refuse_mounts_below(plan: &Plan) -> Result<(), Error> {
+pub(super) fn refuse_mounts_below(plan: &Plan, mounts: &MountsOnceRead) -> Result<(), Error> {
     if !plan.steps.iter().any(|step| matches!(step, Step::OverlayWorkspace { .. })) {
         return Ok(());
     }
     let workspace = &plan.workspace;
-    let found = mounted::first_below(workspace).map_err(|error| untold(workspace, &error))?;
-    found.map_or(Ok(()), |place| {
+    let mounts = mounts.get().map_err(|error| untold(workspace, &error))?;
+    mounts.first_below(workspace).map_or(Ok(()), |place| {
         Err(Error::Refused {
             what: format!(
                 "what is written in the workspace {} cannot be kept apart: something is mounted below it, at `{}`",

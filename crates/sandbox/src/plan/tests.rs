@@ -282,9 +282,13 @@ fn a_workspace_has_a_name_that_can_be_written_down() {
         let directory = std::ffi::OsString::from_vec([b"/srv/", name].concat());
         Caller::new(1000, 1000, directory).with_home("/home/me")
     };
-    assert_eq!(workspace(&spec, &caller("caf\u{e9}".as_bytes())).unwrap(), Path::new("/srv/caf\u{e9}"));
+    let mounts = MountsOnceRead::default();
+    assert_eq!(
+        workspace(&spec, &caller("caf\u{e9}".as_bytes()), &mounts).unwrap(),
+        Path::new("/srv/caf\u{e9}")
+    );
     for (name, why) in [(&b"caf\xe9"[..], "not UTF-8"), (b"a\nb", "control"), (b"a\x1b[2Jb", "control")] {
-        let error = workspace(&spec, &caller(name)).unwrap_err();
+        let error = workspace(&spec, &caller(name), &mounts).unwrap_err();
         assert!(error.to_string().contains(why) && error.remedy().is_some(), "{error}");
         assert!(!error.to_string().contains(char::is_control), "{error:?}");
     }
