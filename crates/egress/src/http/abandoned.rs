@@ -5,14 +5,22 @@ use std::io;
 
 /// The agent abandoned its request.
 #[derive(Debug, thiserror::Error)]
-#[error("the agent gave the request up ({why})")]
-pub(super) struct Abandoned {
-    why: String,
+pub(super) enum Abandoned {
+    #[error("the agent gave the request up ({0})")]
+    GivenUp(String),
+    /// The sidecar ended the connection, for what else came by it.
+    #[error("the sidecar ended the agent's connection ({0})")]
+    Ended(String),
 }
 
 impl Abandoned {
     pub(super) fn because(why: &impl ToString) -> io::Error {
-        io::Error::new(io::ErrorKind::BrokenPipe, Self { why: why.to_string() })
+        io::Error::new(io::ErrorKind::BrokenPipe, Self::GivenUp(why.to_string()))
+    }
+
+    /// The sidecar ended the connection that the request came by.
+    pub(super) fn by_an_end(why: &impl ToString) -> io::Error {
+        io::Error::new(io::ErrorKind::BrokenPipe, Self::Ended(why.to_string()))
     }
 
     /// Whether an error is this one.

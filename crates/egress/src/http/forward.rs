@@ -48,7 +48,7 @@ pub(super) async fn forward(
     let mut reuse = reuse_for(&head);
     // Agents that speak HTTP/2 may need it all the way: gRPC does.
     let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
-    let replay = replayable(&exchange, &body, head.body, terms);
+    let replay = replayable(&exchange, &body, head.body, terms, offer);
     let (mut renewal, mut unread) = (Retry::Allowed, Retry::Allowed);
     loop {
         let sent = {
@@ -133,12 +133,13 @@ fn replayable(
     body: &Incoming<'_, AgentReader>,
     length: BodyLength,
     terms: Terms,
+    offer: Offer,
 ) -> ReplayBuffer {
     match body.whole() {
         _ if terms.body_holds_credential => ReplayBuffer::disabled(),
         Some(whole) => ReplayBuffer::whole(whole),
-        // Without a credential there is no other one to try.
-        None if exchange.held().is_none() => ReplayBuffer::disabled(),
+        // Without a credential there is no other one to try, and HTTP/1 gives nothing back unread.
+        None if exchange.held().is_none() && offer == Offer::Version1 => ReplayBuffer::disabled(),
         None => ReplayBuffer::recording(length),
     }
 }
@@ -225,7 +226,9 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::http::chunk::ChunkSyntax;
     use crate::http::head::Buffered;
+    use crate::http::incoming::Framing;
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
@@ -305,5 +308,24 @@ mod tests {
         assert!(read.starts_with("HTTP/1.1 201 "), "{read}");
         let record = records.lines().find(|line| line.contains("\"POST\"")).unwrap();
         assert!(record.contains("\"failed\"") && record.contains("\"status\":201"), "{record}");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_kept_where_an_upstream_may_give_it_back_unread() {
+        let url = "http://127.0.0.1:9/";
+        let gate = gate_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"), Vec::new(), None);
+        let exchange = crate::exchange::tests::ready(&gate, url).await;
+        let (reader, _writer) = AgentStream::Unix(UnixStream::pair().unwrap().0).split();
+        let mut reader = Buffered::new(reader);
+        let length = BodyLength::Sized(5);
+        let framing = Framing::of(length, ChunkSyntax::Strict);
+        let body = Incoming::Version1 { reader: &mut reader, framing };
+        let kept = |offer| {
+            let replay = replayable(&exchange, &body, length, Terms::default(), offer);
+            replay.record(b"hello");
+            replay.mark_complete();
+            replay.is_complete()
+        };
+        assert!(kept(Offer::Version2) && !kept(Offer::Version1));
     }
 }

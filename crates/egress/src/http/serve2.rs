@@ -36,8 +36,7 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
             Ok(Some(Ok(stream))) => stream,
             Ok(Some(Err(error))) => {
                 if error.is_library() {
-                    let why = error.reason().map_or_else(String::new, |reason| format!(" ({reason})"));
-                    let denial = Denial::new(Guard::Framing, format!("the connection breaks HTTP/2{why}"));
+                    let denial = Denial::new(Guard::Framing, version2::misdeed(&error));
                     let shown = via.shown(None);
                     audit::record_unreadable(
                         &gate,
@@ -192,6 +191,38 @@ mod tests {
             crosses.await;
         };
         LocalSet::new().run_until(answered).await;
+    }
+
+    #[tokio::test]
+    async fn streams_beyond_those_allowed_are_refused_and_all_others_answered() {
+        const ASKED: u32 = 3 * version2::MOST_STREAMS / 2;
+        let (ours, mut agent) = UnixStream::pair().unwrap();
+        let mut asked = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for number in 0..ASKED {
+            // GET https://a.test/, as above.
+            asked.extend(b"\0\0\x0b\x01\x05");
+            asked.extend((2 * number + 1).to_be_bytes());
+            asked.extend(b"\x82\x87\x84\x01\x06a.test");
+        }
+        agent.write_all(&asked).await.unwrap();
+        let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
+        let counted = async {
+            tokio::task::spawn_local(served);
+            let (mut answered, mut refused) = (0, 0);
+            while answered + refused < ASKED {
+                let mut head = [0; 9];
+                agent.read_exact(&mut head).await.expect("the connection goes on");
+                let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+                agent.read_exact(&mut payload).await.unwrap();
+                match head[3] {
+                    1 => answered += 1,                           // HEADERS
+                    3 if payload == [0, 0, 0, 7] => refused += 1, // RST_STREAM, REFUSED_STREAM
+                    kind => assert!(kind != 3 && kind != 7, "{kind} {payload:?}"),
+                }
+            }
+            refused
+        };
+        assert_eq!(LocalSet::new().run_until(counted).await, ASKED - version2::MOST_STREAMS);
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use super::head::{BodyLength, LARGEST_HEAD};
 use super::http2_limits::Window;
 use super::interim::Next;
 use super::response::{MOST_FIELDS, ResponseHead};
-use super::version2::{PREFACE, SEND_BUFFER, STREAM_WINDOW, broken};
+use super::version2::{MOST_OWN_RESETS, PREFACE, RESETS_REMEMBERED, SEND_BUFFER, STREAM_WINDOW, broken};
 use crate::duplex::Duplex;
 use crate::upstream::Upstream;
 
@@ -67,6 +67,8 @@ pub(super) async fn over(stream: impl Duplex + 'static) -> io::Result<RequestSen
         .initial_connection_window_size(window.octets())
         .data_frame_budget(SMALL_FRAMES.min(SMALL_FRAMES_OF_WINDOW * window.octets() as usize))
         .max_send_buffer_size(SEND_BUFFER)
+        .max_concurrent_reset_streams(RESETS_REMEMBERED)
+        .max_local_error_reset_streams(Some(MOST_OWN_RESETS))
         .handshake(HeadCounter::new(stream, awaited.clone()));
     let (requests, connection) = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
     tokio::task::spawn_local(async move {

@@ -302,6 +302,14 @@ impl<'a> UpstreamResponse<'a> {
         } else {
             match head.body(method).map_err(io::Error::other)? {
                 ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
+                // As over HTTP/1, it ends with its head, whether or not the upstream ends the stream.
+                ResponseBody::Framed(BodyLength::None) => {
+                    return Ok(Self {
+                        head,
+                        length: ResponseBody::Framed(BodyLength::None),
+                        body: Incoming::Whole(None),
+                    });
+                }
                 framed => framed,
             }
         };
@@ -413,6 +421,34 @@ mod tests {
                 assert!(after(1, 101).await.0.is_err());
             })
             .await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_a_body_ends_with_its_head_whether_or_not_its_stream_does() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let upstream = async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let mut open = Vec::new();
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let head = http::Response::builder().status(204).body(()).unwrap();
+                open.push(respond.send_response(head, false).unwrap());
+            }
+        };
+        let agent = async move {
+            let mut session = session::over(ours).await.unwrap();
+            let request = http::Request::builder().uri("https://a.example/").body(()).unwrap();
+            let (response, _) = session.send(request, BodyLength::None).unwrap();
+            let arrived = PendingResponse::Version2(response)
+                .receive("GET", &Cell::new(true), InterimAnswers::dropped())
+                .await;
+            let arrived = arrived.unwrap();
+            assert!(arrived.head.status == 204 && arrived.body.is_done());
+        };
+        let both = async {
+            tokio::task::spawn_local(upstream);
+            agent.await;
+        };
+        tokio::task::LocalSet::new().run_until(both).await;
     }
 
     #[test]

@@ -19,6 +19,11 @@ pub(super) const MOST_STREAMS: u32 = 100;
 pub(super) const LARGEST_HEAD: u32 = 16 * 1024;
 /// The most streams that the peer may reset before they are looked at: more is an attack (CVE-2023-44487).
 pub(super) const MOST_RESET: usize = 20;
+/// The streams that a connection has reset, and still knows for a second: frames for them that were under way count for nothing.
+pub(super) const RESETS_REMEMBERED: usize = 512;
+/// The most resets that the library makes of its own accord in the whole life of a connection: for streams beyond those allowed, frames for
+/// streams that it no longer knows, and what breaks HTTP/2. Each waits in memory for the other side to read it.
+pub(super) const MOST_OWN_RESETS: usize = 4096;
 /// The windows of one stream and of one connection from an agent.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;
@@ -98,6 +103,7 @@ pub(super) fn header_map(fields: &Fields) -> io::Result<HeaderMap> {
 pub(super) fn abandoned(reset: Result<h2::Reason, h2::Error>) -> io::Error {
     match reset {
         Ok(reason) => Abandoned::because(&reason),
+        Err(error) if error.is_library() => Abandoned::by_an_end(&Broken(error)),
         Err(error) => Abandoned::because(&Broken(error)),
     }
 }
@@ -156,6 +162,17 @@ pub(super) fn broken(error: h2::Error) -> io::Error {
     }
 }
 
+/// Says what an agent's connection did for which the library ended it.
+pub(super) fn misdeed(error: &h2::Error) -> String {
+    let reason = error.reason();
+    let deed = match reason {
+        Some(h2::Reason::ENHANCE_YOUR_CALM) => "asks for more of HTTP/2 than the sidecar does",
+        _ => "breaks HTTP/2",
+    };
+    let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("the connection {deed}{reason}")
+}
+
 /// Begins to serve a connection; its window is taken until the [`Window`] is dropped.
 pub(super) async fn serve(
     stream: super::stream::AgentStream,
@@ -165,8 +182,8 @@ pub(super) async fn serve(
         .max_concurrent_streams(streams_of_one(MOST_STREAMS))
         .max_header_list_size(LARGEST_HEAD)
         .max_pending_accept_reset_streams(MOST_RESET)
-        .max_local_error_reset_streams(Some(MOST_RESET))
-        .max_concurrent_reset_streams(MOST_RESET)
+        .max_local_error_reset_streams(Some(MOST_OWN_RESETS))
+        .max_concurrent_reset_streams(RESETS_REMEMBERED)
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(window.octets())
         .max_send_buffer_size(SEND_BUFFER)
@@ -209,5 +226,21 @@ mod tests {
         for told in [error.to_string(), format!("{error:?}")] {
             assert!(told.contains("connection error received") && !told.contains("hush"), "{told}");
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_ended_a_connection_is_told() {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        // An empty SETTINGS, then an empty PING, which must have eight octets (RFC 9113 §6.7).
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0]).await.unwrap();
+        let (_requests, connection) = h2::client::handshake(ours).await.unwrap();
+        let error = connection.await.unwrap_err();
+        assert!(misdeed(&error).starts_with("the connection breaks HTTP/2 ("), "{}", misdeed(&error));
+        let ended = abandoned(Err(error));
+        assert!(Abandoned::is(&ended) && ended.to_string().starts_with("the sidecar ended"), "{ended}");
+        let given_up = abandoned(Ok(h2::Reason::CANCEL));
+        assert!(given_up.to_string().starts_with("the agent gave the request up"), "{given_up}");
+        let calmed = misdeed(&h2::Reason::ENHANCE_YOUR_CALM.into());
+        assert!(!calmed.contains("breaks"), "{calmed}");
     }
 }
