@@ -108,7 +108,8 @@ impl Credential {
         self.0.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&FieldName, &Secret)> {
+    /// Returns its fields, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&FieldName, &Secret)> {
         self.0.iter()
     }
 }

@@ -1,10 +1,10 @@
 //! The credentials of a sidecar: fetched from the platform at first use, kept until they change, never written to disk.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use credential::{Credential, Needles, Placeholder, Position, RenderError, Secret, Template};
+use credential::{Credential, FieldName, Needles, Placeholder, Position, RenderError, Secret, Template};
 use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 
 use crate::credential_config::{CredentialConfig, Generation, PlatformPlace};
@@ -13,6 +13,8 @@ use crate::platform::{FetchError, Platform};
 
 /// How many values responses are searched for. Values in use are kept beyond this number.
 const MOST_LOOKED_FOR: usize = 64;
+/// The field with the name of a proxy's user.
+pub(crate) const USERNAME: &str = "username";
 
 /// A provider's credential, as it was fetched.
 pub(crate) struct FetchedCredential {
@@ -76,6 +78,8 @@ pub(crate) struct Credentials {
     /// Every value that was ever held here, to be searched for in every response that can be read.
     searched: RefCell<Vec<Secret>>,
     needles: LiveNeedles,
+    /// Those whose credential goes into requests. Any other is for a proxy.
+    providers: HashSet<ProviderId>,
     placeholders: HashMap<Placeholder, ProviderId>,
     exposed: ExposedValues,
     organisation: Option<OrganisationName>,
@@ -108,7 +112,7 @@ enum ConfigureRight {
 }
 
 impl Credentials {
-    pub(crate) fn new(credential_config: CredentialConfig) -> Self {
+    pub(crate) fn new(credential_config: CredentialConfig, providers: HashSet<ProviderId>) -> Self {
         let CredentialConfig {
             platform,
             own,
@@ -134,6 +138,7 @@ impl Credentials {
             cache: RefCell::default(),
             searched: RefCell::new(values),
             needles: needles.clone().into(),
+            providers,
             placeholders: placeholders.into_iter().collect(),
             exposed: ExposedValues { values: exposed, needles },
             organisation,
@@ -272,7 +277,7 @@ impl Credentials {
             FetchError::Absent => unavailable(format!("there is none for `{provider}`")).with_hint(remedy()),
             other => unavailable(other.to_string()),
         })?;
-        self.search_for(&credential);
+        self.search_for(provider, &credential);
         let held = Rc::new(FetchedCredential {
             provider: provider.clone(),
             credential,
@@ -300,12 +305,15 @@ impl Credentials {
         &self.needles
     }
 
-    /// Adds a credential's values to those that responses are searched for.
-    fn search_for(&self, credential: &Credential) {
+    /// Adds a credential's values to those that responses are searched for. The name of a user at a proxy is none of them: it is a word as
+    /// any other, which answers of all hosts may have.
+    fn search_for(&self, provider: &ProviderId, credential: &Credential) {
+        let is_word = |name: &FieldName| name.as_str() == USERNAME && !self.providers.contains(provider);
+        let secrets = || credential.iter().filter(|(name, _)| !is_word(name)).map(|(_, value)| value);
         let mut searched = self.searched.borrow_mut();
         let known = |new: &Secret, all: &[Secret]| all.iter().any(|old| old.matches(new.expose()));
         let mut news = false;
-        for secret in credential.secrets() {
+        for secret in secrets() {
             if !known(secret, &searched) {
                 searched.push(secret.clone());
                 news = true;
@@ -318,7 +326,7 @@ impl Credentials {
             let in_use = |value: &Secret| {
                 let current = cache.credentials.values().flat_map(|held| held.credential.secrets());
                 let exposed = self.exposed.values.iter().map(|(_, value)| value);
-                current.chain(exposed).chain(credential.secrets()).any(|one| one.matches(value.expose()))
+                current.chain(exposed).chain(secrets()).any(|one| one.matches(value.expose()))
             };
             searched.retain(|value| {
                 let goes = surplus > 0 && !in_use(value);
@@ -384,8 +392,10 @@ mod tests {
     #[test]
     fn what_is_exposed_is_masked_in_small_letters_too() {
         let exposed = ("one".parse().unwrap(), Secret::from_text("AbCdEf0123456789".into()));
-        let credentials =
-            Credentials::new(CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() });
+        let credentials = Credentials::new(
+            CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() },
+            HashSet::new(),
+        );
         for text in ["http://abcdef0123456789.example.com/", "http://example.com/AbCdEf0123456789"] {
             let veiled = credentials.veiled(text.into());
             assert!(
@@ -399,17 +409,35 @@ mod tests {
     fn none_that_is_in_use_is_let_go_for_others() {
         let exposed = ("one".parse().unwrap(), Secret::from_text("exposed-value".into()));
         let credential_config = CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() };
-        let credentials = Credentials::new(credential_config);
+        let credentials = Credentials::new(credential_config, HashSet::new());
         let is_found = |text: &str| credentials.needles().now().scrub_text(text.as_bytes()).is_some();
         let value = |kind: &str, number: usize| format!("{kind}-value-{number:04}");
+        let id: ProviderId = "one".parse().unwrap();
         // A credential with more fields than rotated values are kept.
-        credentials.search_for(&credential((0..MOST_LOOKED_FOR + 6).map(|n| value("wide", n))));
+        credentials.search_for(&id, &credential((0..MOST_LOOKED_FOR + 6).map(|n| value("wide", n))));
         assert!((0..MOST_LOOKED_FOR + 6).all(|n| is_found(&value("wide", n))));
         // Rotated: only the latest values are in use now.
         for number in 0..MOST_LOOKED_FOR {
-            credentials.search_for(&credential([value("narrow", number)]));
+            credentials.search_for(&id, &credential([value("narrow", number)]));
         }
         assert!(is_found("exposed-value") && is_found(&value("narrow", MOST_LOOKED_FOR - 1)));
         assert!(!is_found(&value("wide", 0)) && credentials.searched.borrow().len() <= MOST_LOOKED_FOR);
+    }
+
+    #[test]
+    fn the_name_of_a_user_at_a_proxy_is_not_masked() {
+        let id: ProviderId = "one".parse().unwrap();
+        for (providers, is_masked) in [(HashSet::new(), false), (HashSet::from([id.clone()]), true)] {
+            let credentials = Credentials::new(CredentialConfig::default(), providers);
+            let mut of_proxy = Credential::default();
+            for (name, text) in [(USERNAME, "proxy"), ("password", "open-sesame")] {
+                let value = Value::new(Secret::from_text(text.into())).unwrap();
+                of_proxy.set(name.parse().unwrap(), value);
+            }
+            credentials.search_for(&id, &of_proxy);
+            let is_found = |text: &[u8]| credentials.needles().now().scrub_text(text).is_some();
+            assert_eq!(is_found(b"x-served-by: proxy-7"), is_masked);
+            assert!(is_found(b"open-sesame") && is_found(b"Basic cHJveHk6b3Blbi1zZXNhbWU="));
+        }
     }
 }

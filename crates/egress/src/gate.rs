@@ -190,13 +190,14 @@ impl Gate {
         let (found, bundle, local) = files.into_parts();
         let mut audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
         policy.providers().for_each(|provider| audit.name_exposed(provider));
+        let providers = policy.providers().map(|provider| provider.id().clone()).collect();
         Ok(Rc::new(Self {
             policy,
             answers: answers.unwrap_or(found),
             trust: Trust::from_bundle(bundle),
             pool: Pool::default(),
             leaves: authority.map(Leaves::of),
-            credentials: Credentials::new(credential_config),
+            credentials: Credentials::new(credential_config, providers),
             ledger: Rc::new(Ledger::new(spending)),
             rates: Rates::default(),
             names: RefCell::new(Names::new(names)),

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use super::dial::{Dialled, dial_proxy};
 use super::trust::{Offer, Trust};
+use crate::credentials::USERNAME;
 use crate::duplex::Duplex;
 use crate::gate::Gate;
 use crate::resolve::Answers;
@@ -90,7 +91,7 @@ fn user(credential: &Credential) -> Result<(&[u8], &[u8]), String> {
         Some(secret) => Ok(secret.expose()),
         None => Err(format!("its credential has no `{name}`")),
     };
-    Ok((field("username")?, field("password")?))
+    Ok((field(USERNAME)?, field("password")?))
 }
 
 /// Sends a `CONNECT` and reads the head of its response.
