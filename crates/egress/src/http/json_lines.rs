@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -11,11 +13,12 @@ use data_encoding::BASE64;
 use policy::{Denial, Guard, Plane};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, Interest};
 use tokio::net::UnixStream;
 
 use crate::audit;
 use crate::gate::Gate;
+use crate::http::abandoned::Abandoned;
 use crate::http::head::Buffered;
 use crate::http::outgoing::within_stall_limit;
 use crate::http::request::Via;
@@ -33,6 +36,8 @@ const PIECE: usize = 64 * 1024;
 const ADDED_FIELDS: usize = 4;
 /// How long the agent may be silent, within a line and between lines.
 const IDLE: Duration = Duration::from_secs(120);
+/// How often it is looked whether the agent has hung up.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// One request, as a line of JSON has it.
 #[derive(Deserialize)]
@@ -62,7 +67,7 @@ pub(super) async fn serve(gate: Rc<Gate>, mut agent: Buffered<UnixStream>) -> io
             None => return Ok(()),
         };
         let (answer, _reserved) = match parse(&line) {
-            Ok(request) => match send(&gate, &request).await? {
+            Ok(request) => match send_unless_abandoned(&gate, &request, &agent.reader).await? {
                 Some((answer, reserved)) => (answer, Some(reserved)),
                 None => (no_room(), None),
             },
@@ -190,6 +195,32 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     out.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()));
     out.push_str(body);
     Ok(out.into_bytes())
+}
+
+/// As [`send`]; gives the request up if the agent hangs up meanwhile.
+async fn send_unless_abandoned(
+    gate: &Rc<Gate>,
+    request: &Wire,
+    agent: &UnixStream,
+) -> io::Result<Option<(serde_json::Value, ReservedMemory)>> {
+    tokio::select! {
+        biased;
+        sent = send(gate, request) => sent,
+        () = hung_up(agent) => Err(Abandoned::because(&"its connection has ended")),
+    }
+}
+
+/// Completes when the agent has shut both directions: one that only sends no more, as `nc -N`, still waits for its answer. It is looked for
+/// in intervals, because any other event, such as the next line, would end a wait for it until that line is read.
+async fn hung_up(agent: &UnixStream) {
+    let is_hung_up = || {
+        let mut cx = Context::from_waker(Waker::noop());
+        let ready = pin!(agent.ready(Interest::WRITABLE)).poll(&mut cx);
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_write_closed())
+    };
+    while !is_hung_up() {
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Sends a request to the gateway, and converts the response to JSON. Returns it with the memory that it takes; `None` if others hold what
@@ -345,6 +376,41 @@ mod tests {
         let (_, read) = tokio::join!(served, theirs.read_to_end(&mut answer));
         read.unwrap();
         serde_json::from_slice(&answer).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_ends_with_an_agent_that_hangs_up_and_not_with_one_that_sends_no_more() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let rule = format!("[[egress.allow]]\nurl = \"http://{at}/*\"\n");
+        let gate = gate_for(&rule, vec![Ipv4Addr::LOCALHOST.into()], None);
+        let line = format!("{}\n", json!({"method": "GET", "url": format!("http://{at}/")}));
+        for hangs_up in [true, false] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let asks = async {
+                theirs.write_all(line.as_bytes()).await.unwrap();
+                let (mut stream, _) = upstream.accept().await.unwrap();
+                let mut request = BytesMut::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+                }
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n").await.unwrap();
+                if hangs_up {
+                    drop(theirs);
+                    let ended = tokio::time::timeout(10 * LOOK, stream.read_u8()).await;
+                    return assert!(ended.expect("the request goes on").is_err());
+                }
+                theirs.shutdown().await.unwrap();
+                tokio::time::sleep(10 * LOOK).await;
+                stream.write_all(b"ok").await.unwrap();
+                let mut answer = String::new();
+                theirs.read_to_string(&mut answer).await.unwrap();
+                assert!(answer.contains("\"body\":\"ok\""), "{answer}");
+            };
+            let served = serve(Rc::clone(&gate), Buffered::new(ours));
+            let (served, ()) = LocalSet::new().run_until(async { tokio::join!(served, asks) }).await;
+            assert_eq!(served.is_err(), hangs_up);
+        }
     }
 
     #[tokio::test]
