@@ -130,10 +130,13 @@ enum Answerer {
     Proxy,
     /// The upstream.
     Upstream,
+    /// A model, behind `/llm`, whose answer tells at its end how much it took.
+    Model,
 }
 
-/// The gateway's path for requests with a credential.
+/// The gateway's path for requests with a credential, and the one for those to models.
 const PROXY: &str = "/proxy";
+const LLM: &str = "/llm";
 
 /// Converts a line to a request of HTTP/1.
 fn parse(line: &[u8]) -> Result<Wire, Unreadable> {
@@ -141,8 +144,14 @@ fn parse(line: &[u8]) -> Result<Wire, Unreadable> {
         let denial = unreadable(error.to_string().escape_default().to_string());
         Unreadable { target: UNREAD.into(), denial }
     })?;
-    let is_proxys = request.capability.is_some() || request.url.split('?').next() == Some(PROXY);
-    let answerer = if is_proxys { Answerer::Proxy } else { Answerer::Upstream };
+    let path = request.url.split('?').next().unwrap_or_default();
+    let answerer = if request.capability.is_some() || path == PROXY {
+        Answerer::Proxy
+    } else if path.strip_prefix(LLM).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        Answerer::Model
+    } else {
+        Answerer::Upstream
+    };
     match to_http1(&request) {
         Ok(octets) => Ok(Wire { octets, answerer }),
         Err(denial) => Err(Unreadable { target: request.url, denial }),
@@ -230,7 +239,7 @@ async fn send(gate: &Rc<Gate>, request: &Wire) -> io::Result<Option<(serde_json:
     let (ours, theirs) = tokio::io::duplex(PIECE);
     let wire = request.octets.as_slice();
     let served = serve_requests(Rc::clone(gate), Via::JsonLine, AgentStream::Memory(theirs), wire.into());
-    let (_, read) = tokio::join!(Box::pin(served), read_answer(ours));
+    let (_, read) = tokio::join!(Box::pin(served), read_answer(ours, request.answerer));
     let Some((mut answer, reserved)) = read? else { return Ok(None) };
     let is_cut = answer.len() as u64 > LARGEST_ANSWER;
     answer.truncate(LARGEST_ANSWER as usize);
@@ -241,9 +250,21 @@ async fn send(gate: &Rc<Gate>, request: &Wire) -> io::Result<Option<(serde_json:
     Ok(Some((told, reserved)))
 }
 
-/// Reads an answer, up to one octet more than is converted, and reserves its memory. Dropping the reading end when there is enough, or no
-/// room, makes the writer fail instead of waiting for a reader.
-async fn read_answer(ours: DuplexStream) -> io::Result<Option<(Vec<u8>, ReservedMemory)>> {
+/// Reads an answer. Dropping the reading end when there is enough, or no room, makes the writer fail instead of waiting for a reader. That
+/// of a model is read to its end: cut off before its usage, it would end the run's budget.
+async fn read_answer(
+    mut ours: DuplexStream,
+    answerer: Answerer,
+) -> io::Result<Option<(Vec<u8>, ReservedMemory)>> {
+    let read = read_converted(&mut ours).await?;
+    if answerer == Answerer::Model {
+        tokio::io::copy(&mut ours, &mut tokio::io::sink()).await?;
+    }
+    Ok(read)
+}
+
+/// Reads an answer up to one octet more than is converted, and reserves its memory. `None` if others hold what it needs.
+async fn read_converted(ours: &mut DuplexStream) -> io::Result<Option<(Vec<u8>, ReservedMemory)>> {
     let Some(mut reserved) = ReservedMemory::for_octets(0) else { return Ok(None) };
     let (mut ours, mut answer) = (ours.take(LARGEST_ANSWER + 1), Vec::new());
     while ours.read_buf(&mut answer).await? > 0 {
@@ -454,6 +475,28 @@ mod tests {
         LocalSet::new().run_until(asks).await;
     }
 
+    #[tokio::test]
+    async fn an_answer_of_a_model_is_read_to_its_end() {
+        for (line, is_read) in [
+            (json!({"method": "POST", "url": "/llm/v1/messages"}), true),
+            (json!({"method": "POST", "url": "/llm?x"}), true),
+            (json!({"method": "POST", "url": "/llms"}), false),
+            (json!({"method": "POST", "url": "http://up.test/llm/v1/messages"}), false),
+            (json!({"method": "POST", "url": "/llm/v1/messages", "capability": "one"}), false),
+        ] {
+            let Ok(wire) = parse(line.to_string().as_bytes()) else { panic!("{line} is no request") };
+            let (ours, mut theirs) = tokio::io::duplex(PIECE);
+            let answers = async {
+                let written = theirs.write_all(&vec![b'x'; 2 * LARGEST_ANSWER as usize]).await;
+                drop(theirs);
+                written
+            };
+            let (read, written) = tokio::join!(read_answer(ours, wire.answerer), answers);
+            let (answer, _reserved) = read.unwrap().expect("there is room");
+            assert_eq!((answer.len() as u64, written.is_ok()), (LARGEST_ANSWER + 1, is_read), "{line}");
+        }
+    }
+
     #[test]
     fn an_answer_that_broke_off_is_told_from_a_whole_one() {
         for (answer, is_head, body, whole) in [
@@ -471,8 +514,8 @@ mod tests {
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n", false, "all", false),
             ("HTTP/1.1 200 OK\r\n\r\nto the end", false, "to the end", true),
         ] {
-            for answerer in [Answerer::Proxy, Answerer::Upstream] {
-                let whole = whole || (answerer == Answerer::Upstream && answer.contains("x-truncated"));
+            for answerer in [Answerer::Proxy, Answerer::Upstream, Answerer::Model] {
+                let whole = whole || (answerer != Answerer::Proxy && answer.contains("x-truncated"));
                 let (told, is_whole) = as_json(answer.as_bytes(), answerer, is_head);
                 assert_eq!((told["body"].as_str(), is_whole), (Some(body), whole), "{answer}");
             }
