@@ -4,6 +4,7 @@ use memchr::memmem;
 use policy::{LlmFormat, Tokens};
 use serde_json::Value;
 
+use super::document;
 use super::kept::{Kept, NoRoom, Room};
 use crate::http::MediaType;
 
@@ -25,6 +26,10 @@ pub(super) struct Meter<'a> {
     given_up: bool,
     /// The data of the current event of a stream: its lines so far, joined by line feeds.
     event: Kept<'a>,
+    /// How many octets of the byte order mark have begun an answer that is no stream.
+    marked: usize,
+    /// Whether the answer, or an event that names a usage, could not be read.
+    is_illegible: bool,
     /// Whether no line of a stream has ended yet.
     first_line: bool,
     /// Whether the latest octet was a carriage return, which has ended a line: a line feed right after it is of the same end.
@@ -36,7 +41,7 @@ pub(super) struct Meter<'a> {
     found: Metered,
 }
 
-/// The mark of UTF-8 that a stream may begin with.
+/// The mark of UTF-8 that an answer may begin with.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Whether an answer should report how many tokens it took.
@@ -72,6 +77,8 @@ pub(super) struct Metered {
 pub(super) enum UnknownUsage {
     /// The answer came whole and reported none.
     Missing,
+    /// The answer came whole and was not of a form that can be read.
+    Illegible,
     /// The answer reported something that is no count of tokens.
     Unreadable,
     /// The answer, or a part of it, was too large to be kept, or came beside too many others.
@@ -89,6 +96,8 @@ impl<'a> Meter<'a> {
             kept: Kept::within(room),
             given_up: false,
             event: Kept::within(room),
+            marked: 0,
+            is_illegible: false,
             first_line: true,
             after_return: false,
             estimate: 0,
@@ -136,13 +145,14 @@ impl<'a> Meter<'a> {
         if !self.given_up {
             match self.stream {
                 true => self.line(&rest),
-                false => _ = self.document(&rest),
+                false => self.is_illegible = !rest.is_empty() && !self.document(&rest),
             }
         }
         self.dispatch();
         let unknown = match self.found.tokens {
             _ if self.usage == Usage::NotExpected => None,
             _ if self.found.unknown.is_some() => self.found.unknown,
+            None if end == AnswerEnd::Whole && self.is_illegible => Some(UnknownUsage::Illegible),
             None if end == AnswerEnd::Whole => Some(UnknownUsage::Missing),
             None => Some(UnknownUsage::CutOff),
             Some(_) => None,
@@ -156,9 +166,16 @@ impl<'a> Meter<'a> {
 
     /// Reads a piece of an answer that is no stream. Only an object of JSON can hold a usage, whatever type the answer says it has:
     /// nothing is kept of what begins otherwise.
-    fn piece_of_whole(&mut self, piece: &[u8]) {
+    fn piece_of_whole(&mut self, mut piece: &[u8]) {
         if !self.kept.is_empty() {
             return self.keep(piece);
+        }
+        // A reader may ignore the mark (RFC 8259 §8.1).
+        while let Some((first, rest)) = piece.split_first()
+            && BYTE_ORDER_MARK.get(self.marked) == Some(first)
+        {
+            self.marked += 1;
+            piece = rest;
         }
         // The blanks of JSON (RFC 8259 §2), which `trim_ascii_start` knows and one more.
         let begun = piece.trim_ascii_start();
@@ -202,16 +219,18 @@ impl<'a> Meter<'a> {
         let text = event.len().saturating_sub(EVENT_OVERHEAD) / OCTETS_PER_TOKEN;
         self.estimate = self.estimate.saturating_add(1 + text as u64);
         // Most events are pieces of text, and only a few report a usage.
-        if memmem::find(&event, b"\"usage\"").is_some() && !self.document(&event) {
+        let names_usage = |text: &[u8]| memmem::find(text, b"\"usage\"").is_some();
+        if names_usage(&event) && !self.document(&event) {
             // Some services put no empty line between events of one line.
-            event.split(|octet| *octet == b'\n').for_each(|line| _ = self.document(line));
+            for line in event.split(|octet| *octet == b'\n') {
+                self.is_illegible |= !self.document(line) && names_usage(line);
+            }
         }
     }
 
     /// Reads the model and the usage of an answer or an event. Returns whether it can be read.
     fn document(&mut self, text: &[u8]) -> bool {
-        let Ok(document) = serde_json::from_slice::<Value>(text) else { return false };
-        // Anthropic's first event has its usage in `message`, OpenAI's last event in `response`.
+        let Some(document) = document::read(text) else { return false };
         for (part, is_last) in
             [(&document, true), (&document["message"], false), (&document["response"], true)]
         {
@@ -460,6 +479,39 @@ mod tests {
         // Each line is an event to many clients.
         let narrow = b"data: {\"delta\":\"a\"}\ndata: {\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}\n";
         assert_eq!(metered(LlmFormat::OpenAi, "text/event-stream", narrow, 7).tokens, found.tokens);
+    }
+
+    #[test]
+    fn what_an_answer_holds_beside_its_usage_need_not_be_understood() {
+        let answer = r#"{"content":"x\ud83d","log":-1e999,"usage":{"input_tokens":3,"output_tokens":4}}"#;
+        let tokens = Some(Tokens { input: 3, output: 4, ..Tokens::default() });
+        for (kind, body) in [
+            ("application/json", answer.to_owned()),
+            ("application/json", format!("\u{feff}{answer}")),
+            ("text/event-stream", format!("data: {answer}\n\n")),
+        ] {
+            for piece in 1..body.len() {
+                let found = metered(LlmFormat::OpenAi, kind, body.as_bytes(), piece);
+                assert_eq!((found.tokens, found.unknown), (tokens, None), "{body} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_told_from_one_without_a_usage() {
+        let (json, stream) = ("application/json", "text/event-stream");
+        let illegible = r#"{"log":NaN,"usage":{"input_tokens":3}}"#;
+        for (kind, body, unknown) in [
+            (json, illegible.to_owned(), Some(UnknownUsage::Illegible)),
+            (json, String::new(), Some(UnknownUsage::Missing)),
+            (json, "{}".into(), Some(UnknownUsage::Missing)),
+            (json, "\u{feff}\u{feff}{}".into(), Some(UnknownUsage::Missing)),
+            (stream, format!("data: {illegible}\n\n"), Some(UnknownUsage::Illegible)),
+            (stream, format!("data: {illegible}\n\ndata: {{\"usage\":{{\"input_tokens\":3}}}}\n\n"), None),
+            (stream, "data: {\"text\":NaN}\n\ndata: [DONE]\n\n".into(), Some(UnknownUsage::Missing)),
+        ] {
+            assert_eq!(metered(LlmFormat::OpenAi, kind, body.as_bytes(), 50).unknown, unknown, "{body}");
+        }
     }
 
     #[test]

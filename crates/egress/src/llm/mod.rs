@@ -1,6 +1,7 @@
 //! Models: counts the tokens that answers report, prices them, and enforces the run's budget.
 
 mod account;
+mod document;
 mod kept;
 mod ledger;
 mod meter;

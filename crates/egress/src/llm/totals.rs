@@ -200,6 +200,9 @@ impl Totals {
                 "an answer did not tell how many it took",
                 "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
             ),
+            UnknownUsage::Illegible => {
+                ("an answer could not be read for how many it took: it is no JSON", "begin another run")
+            }
             UnknownUsage::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
             UnknownUsage::Unread => (
                 "an answer was too large, or came beside too many large ones, to be read for how many it took",

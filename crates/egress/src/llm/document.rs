@@ -1,0 +1,107 @@
+//! Reads the few fields of an answer, or of an event, that tell what it took. The rest is skipped and never understood: a model's text may
+//! hold what is no text, such as half of a surrogate pair, and other fields numbers and depths that no reader has to take (RFC 8259 §9).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+/// The fields that are read.
+const READ: [&str; 5] = ["model", "usage", "speed", "service_tier", "server_tool_use"];
+/// The parts that may have these fields instead: Anthropic's first event has them in `message`, OpenAI's last event in `response`.
+const PARTS: [&str; 2] = ["message", "response"];
+
+/// Returns an answer or an event with nothing but the fields that are read. `None` if it is no object.
+pub(super) fn read(text: &[u8]) -> Option<Value> {
+    let found: Found<'_> = serde_json::from_slice(text).ok()?;
+    let mut document = understood(&found);
+    for part in PARTS {
+        let found = found.0.get(part).and_then(|raw| serde_json::from_str::<Found<'_>>(raw.get()).ok());
+        document.extend(found.map(|found| (part.to_owned(), understood(&found).into())));
+    }
+    Some(document.into())
+}
+
+/// Returns the values of the fields that are read. One that cannot be understood counts as one of no known meaning, and not as missing.
+fn understood(found: &Found<'_>) -> Map<String, Value> {
+    let value =
+        |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| json!({"unreadable": true}));
+    let fields = READ.into_iter().filter_map(|name| Some((name, found.0.get(name)?)));
+    fields.map(|(name, raw)| (name.to_owned(), value(raw))).collect()
+}
+
+/// The fields of an object that are read, and its parts. Of a field that comes twice this is the last one.
+struct Found<'a>(BTreeMap<&'static str, &'a RawValue>);
+
+impl<'de> Deserialize<'de> for Found<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FoundVisitor)
+    }
+}
+
+struct FoundVisitor;
+
+impl<'de> Visitor<'de> for FoundVisitor {
+    type Value = Found<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an answer of a model")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Self::Value, M::Error> {
+        let mut found = BTreeMap::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            match READ.into_iter().chain(PARTS).find(|read| *read == name) {
+                Some(read) => _ = found.insert(read, fields.next_value()?),
+                None => _ = fields.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(Found(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_read_need_not_be_understood() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let (fields, told) = (
+            r#""model":"a","usage":{"input_tokens":3}"#,
+            json!({"model": "a", "usage": {"input_tokens": 3}}),
+        );
+        for other in [r#""x\ud83d""#, r#"[{"\udfff":"\udfff\ud83d"}]"#, "-1e999", "1E+9999", &deep] {
+            for (text, document) in [
+                (format!(r#"{{"x":{other},{fields},"y":{other}}}"#), told.clone()),
+                (format!(r#"{{"message":{{"x":{other},{fields}}}}}"#), json!({"message": told})),
+                (format!(r#"{{"response":{{{fields},"x":{other}}}}}"#), json!({"response": told})),
+                (format!(r#"{{"message":{{"message":{other}}}}}"#), json!({"message": {}})),
+                (format!(r#"{{"message":{other},{fields}}}"#), told.clone()),
+            ] {
+                assert_eq!(read(text.as_bytes()), Some(document), "{}", &text[..text.len().min(80)]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_read_and_not_understood_is_not_missing() {
+        for other in [r#""\ud83d""#, "-1e999"] {
+            for name in READ {
+                let read = read(format!(r#"{{"{name}":{other}}}"#).as_bytes()).unwrap();
+                assert!(read[name].is_object(), "{name} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_not_read() {
+        for text in ["", "7", "[]", "[DONE]", "{", "{}}", r#"{"x":NaN}"#, r#"{"x":"\ud8"}"#] {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(read(b" {} "), Some(json!({})));
+    }
+}
