@@ -191,7 +191,7 @@ impl Credentials {
         let platform = self.platform.borrow().clone();
         match platform {
             Some(platform) => platform.run_history(query).await,
-            None => Err(FetchError::Malformed("there is none")),
+            None => Err(FetchError::NoPlatform),
         }
     }
 
@@ -265,7 +265,7 @@ impl Credentials {
         };
         let generation = self.cache.borrow().generation;
         let Some(platform) = self.platform_of(provider) else {
-            return Err(unavailable("this sidecar has no platform to ask".into()));
+            return Err(unavailable(FetchError::NoPlatform.to_string()));
         };
         let whose = || OrganisationName::flag(self.organisation.as_ref());
         // A platform elsewhere is asked in place of this machine's vault, so storing one there would not help.

@@ -28,6 +28,9 @@ const LARGEST: usize = 256 * 1024;
 /// Why there is no credential.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
+    /// There is no platform.
+    #[error("this sidecar has no platform to ask")]
+    NoPlatform,
     /// The platform has no credential.
     #[error("there is none")]
     Absent,

@@ -70,7 +70,21 @@ async fn run_history(gate: &Gate, query: &str) -> Reply {
                 let fields = super::Fields::from_iter([("content-type", &b"application/json"[..])]);
                 Reply { status, fields, body }
             }
-            Err(why) => refusal(502, "platform", &format!("the platform cannot tell: {why}")),
+            Err(why) => refusal(502, "platform", &format!("earlier runs cannot be told: {why}")),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local_addresses::tests::gate_for;
+
+    #[tokio::test]
+    async fn without_a_platform_nothing_is_said_of_its_answer() {
+        let reply = run_history(&gate_for("", Vec::new(), None), "").await;
+        let body = String::from_utf8(reply.body).unwrap();
+        assert_eq!(reply.status, 502);
+        assert!(body.contains("earlier runs cannot be told: this sidecar has no platform to ask"), "{body}");
     }
 }
