@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use credential::Secret;
-use egress::{Notice, SidecarMessage, Summary};
+use egress::{ModelUse, Notice, SidecarMessage, Summary};
 use policy::{OrganisationName, Policy, RunId, Spending};
 use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, Shutdown};
@@ -97,6 +97,8 @@ pub enum SidecarEvent<'a> {
     Denied(&'a Notice),
     /// It was told to end, and open exchanges have so long.
     Ending(Duration),
+    /// It has ended, and models were used.
+    Used(&'a ModelUse),
 }
 
 /// Serves until it is told to end. A confined process serves, as in a run; this process answers it for credentials, and tells `on_event`
@@ -278,13 +280,14 @@ impl Parent<'_> {
         }
     }
 
-    /// Reports denials since the last call, and records that are missing from the audit.
+    /// Reports denials since the last call, and of the summary the use of models, and records that are missing from the audit.
     fn report_notices(&mut self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
         while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
             match message {
                 SidecarMessage::Denied(notice) => on_event(SidecarEvent::Denied(&notice)),
                 SidecarMessage::Summary(summary) => {
                     self.summary = SummaryState::Told;
+                    summary.models.iter().for_each(|used| on_event(SidecarEvent::Used(used)));
                     // Records that could not be written are the error that the sidecar ends with.
                     let omitted = Summary { unwritten: None, ..summary };
                     omitted.missing_records().for_each(|missing| on_event(SidecarEvent::Fault(&missing)));

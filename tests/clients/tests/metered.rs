@@ -91,3 +91,16 @@ fn an_answer_that_is_cut_for_the_agent_is_counted_whole() {
     let models = models(&site);
     assert_eq!(models["output_tokens"], 2 * OUTPUT_TOKENS, "{models}");
 }
+
+#[test]
+fn a_sidecar_alone_tells_what_was_used_and_what_its_policy_does_not_do() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    site.keep("openai", "access_token", OPENAI_KEY);
+    let ask = format!("MODEL_BASE_URL=http://127.0.0.1:8080/llm\n{ASK}ask it chat/completions \"$chat\"");
+    let left = site.beside("providers = [\"openai\"]\n").script(&ask);
+    assert_eq!(left.said("it"), "200", "{}", left.ended);
+    let used = format!("1 request to models: {INPUT_TOKENS} tokens in, {OUTPUT_TOKENS} out, ");
+    assert!(left.words().contains(&used), "{}", left.words());
+    let idle = site.beside("llm.budget = { tokens = 5 }\n").script("").words();
+    assert!(idle.contains("note: `llm.budget` limits nothing") && !idle.contains("to models:"), "{idle}");
+}

@@ -171,6 +171,7 @@ impl Telling {
                 ));
             }
             SidecarEvent::Listening(places) => self.tell_places(&places),
+            SidecarEvent::Used(models) => output::tell(&output::models(models)),
         }
     }
 
@@ -217,6 +218,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     refuse_what_takes_a_sandbox(&spec)?;
     tell_what_is_not_held(&layers, &named);
     tell_other_layers(&layers, &named);
+    spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}")));
     tell_unheeded_no_proxy(&caller);
     spec.policy.keep_in(&named);
     let run = runtime::new_run_id()?;
