@@ -313,6 +313,7 @@ mod tests {
     fn links_are_followed_where_there_is_a_store() {
         let host = |system: &[&str]| Host {
             system: system.iter().map(|path| SystemPath::Tree(path.into())).collect(),
+            memory: policy::ByteSize::from_mib(16384),
             limits: Err(crate::host::LimitsUnavailable { why: String::new(), remedy: String::new() }),
             landlock: None,
             memory_attributes: false,

@@ -32,7 +32,12 @@ pub(super) fn bring(
         let target = home.join(&cache.target);
         if is_free(&target) {
             let written = on_disk(spec, additions, brought.len());
-            brought.push(Step::ShowUnder { source: cache.source.clone(), target, size: room(spec), written });
+            brought.push(Step::ShowUnder {
+                source: cache.source.clone(),
+                target,
+                size: room(spec, host),
+                written,
+            });
         }
     }
     for file in &additions.files {
@@ -80,7 +85,9 @@ fn is_cache(step: &Step) -> bool {
 }
 
 /// Returns the room for writes over a cache: as large as the disk limit, and a quarter of the memory limit at most, since they live in
-/// memory.
-fn room(spec: &RunSpec) -> ByteSize {
-    spec.limits.disk.min(ByteSize::from_bytes(spec.limits.memory.bytes() / 4))
+/// memory. Unless a size was asked for, it is a quarter of the machine's memory at most.
+fn room(spec: &RunSpec, host: &Host) -> ByteSize {
+    let quarter = |memory: ByteSize| ByteSize::from_bytes(memory.bytes() / 4);
+    let room = spec.limits.disk.min(quarter(spec.limits.memory));
+    if spec.disk_asked { room } else { room.min(quarter(host.memory)) }
 }

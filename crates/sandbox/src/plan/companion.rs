@@ -175,6 +175,7 @@ mod tests {
         let missing = crate::host::LimitsUnavailable { why: "none".into(), remedy: "none".into() };
         let host = Host {
             system: Vec::new(),
+            memory: policy::ByteSize::from_mib(16384),
             limits: Err(missing),
             landlock: None,
             memory_attributes: true,

@@ -108,7 +108,8 @@ pub(super) fn inside(target: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Returns the size of private directories and the number of files in them. They live in memory, so the size is half of the memory limit
-/// at most: filling them must not end the run.
+/// at most: filling them must not end the run. Nor may it end other processes of this machine: unless a size was asked for, it is half of
+/// the machine's memory at most, which is the kernel's own bound, tmpfs(5).
 pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String>) -> (ByteSize, u64) {
     let mut size = spec.limits.disk;
     let half = ByteSize::from_bytes(spec.limits.memory.bytes() / 2);
@@ -119,6 +120,9 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
             ));
         }
         size = half;
+    }
+    if !spec.disk_asked {
+        size = size.min(ByteSize::from_bytes(host.memory.bytes() / 2));
     }
     (size, inodes(size))
 }

@@ -1,6 +1,6 @@
 //! Plans as they are printed, what is refused, and that every plan has its steps in order.
 
-use policy::{Layers, Origin, RunConfig, WorkspaceMode};
+use policy::{ByteSize, Layers, Origin, RunConfig, WorkspaceMode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -26,6 +26,7 @@ fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
     let system = vec![SystemPath::Tree("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())];
     let host = Host {
         system,
+        memory: ByteSize::from_mib(16384),
         limits: Err(missing),
         landlock: Some(7),
         memory_attributes: true,
@@ -218,6 +219,7 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
     let missing = LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() };
     let host = Host {
         system: Vec::new(),
+        memory: ByteSize::from_mib(16384),
         limits: Err(missing),
         landlock: None,
         memory_attributes: true,
@@ -247,6 +249,27 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
             other => panic!("{config}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn what_nobody_asked_a_size_for_takes_no_more_memory_than_the_machine_can_spare() {
+    let rooms = |config: &str, mib: u64| {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(config).unwrap());
+        let host = Host { memory: ByteSize::from_mib(mib), ..machine_with_links() };
+        let cache = Cache { source: "/home/me/.npm".into(), target: ".npm".into() };
+        let additions = Additions { caches: vec![cache], ..Additions::default() };
+        let (run, caller) = ("abcdefghjkmn".parse().unwrap(), Caller::new(1000, 1000, "/home/me/project"));
+        let plan = plan(&layers.compile().unwrap(), &run, &caller, &host, &additions).unwrap();
+        let sizes = plan.steps.iter().filter_map(|step| match step {
+            Step::MountRoot { size, .. } | Step::ShowUnder { size, .. } => Some(size.to_string()),
+            _ => None,
+        });
+        sizes.collect::<Vec<_>>()
+    };
+    assert_eq!(rooms("", 256), ["128MiB", "64MiB"]);
+    assert_eq!(rooms("", 16384), ["4GiB", "384MiB"]);
+    assert_eq!(rooms("limits = { disk = \"400MiB\" }", 256), ["400MiB", "384MiB"]);
 }
 
 #[test]
@@ -422,6 +445,7 @@ fn what_the_machine_is_run_from_is_no_writable_workspace() {
 fn machine_with_links() -> Host {
     Host {
         system: vec![SystemPath::Tree("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())],
+        memory: ByteSize::from_mib(16384),
         limits: Err(LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() }),
         landlock: Some(7),
         memory_attributes: true,
