@@ -54,6 +54,8 @@ pub enum Need {
     Mounts,
     /// The process file system.
     ProcessFiles,
+    /// The module `overlay`.
+    OverlayModule,
     /// Overlays in a user namespace, with extended attributes on tmpfs files.
     Overlay,
     /// The modules that redirect packets.
@@ -99,6 +101,11 @@ impl Failure {
             Step::ShowWorkspace(..) | Step::OverlayWorkspace { .. } if is(Errno::LOOP) => {
                 Some(Need::WorkspaceWithoutLinks)
             }
+            Step::OverlayWorkspace { .. } | Step::MountImage { .. } | Step::ShowUnder { .. }
+                if is(Errno::NODEV) =>
+            {
+                Some(Need::OverlayModule)
+            }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
             Step::Copy { .. } if is(Errno::NOSPC) => Some(Need::MoreRoom),
             Step::MakeDevices if is(Errno::NOSPC) => Some(Need::MoreTerminals),
@@ -131,7 +138,7 @@ fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
 }
 
 impl Need {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::OtherDirectory,
         Self::OwnGroups,
         Self::UncoveredProc,
@@ -145,6 +152,7 @@ impl Need {
         Self::NewerKernel,
         Self::Mounts,
         Self::ProcessFiles,
+        Self::OverlayModule,
         Self::Overlay,
         Self::Redirect,
         Self::PlaceOfItsOwn,
@@ -206,6 +214,7 @@ impl Need {
             | Self::MoreTerminals
             | Self::KernelWithNamespaces
             | Self::NewerKernel
+            | Self::OverlayModule
             | Self::ProcessFiles => self.means().into_owned(),
             Self::UncoveredProc
             | Self::UserNamespaces
@@ -290,9 +299,10 @@ impl Need {
                  namespace: AppArmor, SELinux"
             }
             Self::ProcessFiles => "a run needs the process file system: `mount -t proc proc /proc`",
+            Self::OverlayModule => "this kernel has no overlayfs loaded: `modprobe overlay`",
             Self::Overlay => {
-                "images need overlayfs in user namespaces, with attributes on files in memory: `modprobe overlay`, \
-                 on Linux 6.6 or later"
+                "images need overlayfs in user namespaces, and attributes on the files that are written over them: in memory these \
+                 take Linux 6.6 or later"
             }
             Self::Redirect => {
                 "the kernel needs nf_tables with nft_tproxy, or with nft_redir and nf_nat: `modprobe nft_tproxy`"
@@ -313,6 +323,7 @@ impl Need {
             Some(Self::NewerKernel) => 'k',
             Some(Self::Mounts) => 'a',
             Some(Self::ProcessFiles) => 's',
+            Some(Self::OverlayModule) => 'v',
             Some(Self::Overlay) => 'o',
             Some(Self::Redirect) => 'r',
             Some(Self::PlaceOfItsOwn) => 'h',
@@ -397,6 +408,19 @@ mod tests {
         ] {
             let failure = Failure::of_step(&step, &[], String::new(), Some(Errno::LOOP.raw_os_error()));
             assert_eq!(failure.need, Some(Need::WorkspaceWithoutLinks));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_overlayfs_needs_its_module_alone() {
+        let layers = vec!["/state/layer".into()];
+        let image =
+            Step::MountImage { layers, size: policy::ByteSize::from_mib(1), inodes: 1024, written: None };
+        let (workspace, changes) = ("/srv/w".into(), "/state/w".into());
+        for step in [image, Step::OverlayWorkspace { workspace, changes }] {
+            let failure = Failure::of_step(&step, &[], String::new(), Some(Errno::NODEV.raw_os_error()));
+            let remedy = failure.need.unwrap().remedy();
+            assert!(remedy.ends_with("`modprobe overlay`"), "{remedy}");
         }
     }
 

@@ -3,7 +3,6 @@
 //!
 //! If a step fails, init reports it and runs nothing. If the parent or the sidecar is gone, init ends, and with it the sandbox.
 
-use std::borrow::Cow;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +19,7 @@ use sys::process::{self, Forked, Namespaces};
 use super::handover::Laid;
 use super::image::Written;
 use super::root::Root;
+use super::step_error::StepError;
 use super::trust::Trust;
 use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
 use crate::error::Error;
@@ -33,8 +33,6 @@ use crate::supervise::{self, FurtherGroups, Ready};
 use crate::watch::{self, Supervised};
 use crate::{confine, environment, priority, protect, rlimit, seccomp};
 
-/// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
-const ELOOP: i32 = Errno::LOOP.raw_os_error();
 /// The first terminal of the sandbox's own devpts.
 const TERMINAL: &CStr = c"/dev/pts/0";
 /// Init's own process, counted beside those of the command.
@@ -165,50 +163,6 @@ fn limit_processes(plan: &Plan) -> io::Result<()> {
     rlimit::set_cores()
 }
 
-/// Why a step failed.
-enum StepError {
-    Io(io::Error),
-    Refused(Cow<'static, str>),
-}
-
-impl StepError {
-    fn errno(&self) -> Option<i32> {
-        match self {
-            Self::Io(error) => error.raw_os_error(),
-            Self::Refused(_) => None,
-        }
-    }
-
-    /// Returns the cause in words. `is_image` says whether the root is an image's.
-    fn cause(self, is_image: bool) -> String {
-        match self {
-            Self::Io(error) if is_image && error.raw_os_error() == Some(ELOOP) => {
-                "a link of the image is on the way, and none is followed".into()
-            }
-            Self::Io(error) => error.to_string(),
-            Self::Refused(why) => why.into_owned(),
-        }
-    }
-}
-
-impl From<io::Error> for StepError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<String> for StepError {
-    fn from(why: String) -> Self {
-        Self::Refused(why.into())
-    }
-}
-
-impl From<&'static str> for StepError {
-    fn from(why: &'static str) -> Self {
-        Self::Refused(why.into())
-    }
-}
-
 /// Carries out the steps of the plan, one after the other.
 struct SandboxMaker<'a> {
     inherited: &'a Inherited<'a>,
@@ -275,15 +229,7 @@ impl<'a> SandboxMaker<'a> {
             }
             Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode)?,
             Step::OverlayWorkspace { workspace, .. } => {
-                self.root.overlay_workspace(workspace).map_err(|e| {
-                    let what =
-                        "the folder and the state directory must be on file systems that overlayfs can use";
-                    if e.raw_os_error() == Some(ELOOP) {
-                        e.into()
-                    } else {
-                        StepError::from(format!("{e}; {what}"))
-                    }
-                })?
+                self.root.overlay_workspace(workspace).map_err(StepError::of_overlay)?
             }
             Step::Show(visible) => self.root.show(visible)?,
             Step::ShowUnder { target, size, .. } => self.root.show_under(target, size.bytes())?,

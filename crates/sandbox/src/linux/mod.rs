@@ -25,6 +25,7 @@ mod listeners;
 mod overlay;
 mod owners;
 mod root;
+mod step_error;
 pub(crate) mod subordinate;
 mod trust;
 mod under;

@@ -1,0 +1,83 @@
+//! Why a step of the plan failed.
+
+use std::borrow::Cow;
+use std::io;
+
+use rustix::io::Errno;
+
+/// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
+const ELOOP: i32 = Errno::LOOP.raw_os_error();
+/// `ENODEV`: the kernel does not have this file system.
+const ENODEV: i32 = Errno::NODEV.raw_os_error();
+
+/// Why a step failed.
+#[derive(Debug)]
+pub(super) enum StepError {
+    Io(io::Error),
+    Refused(Cow<'static, str>),
+}
+
+impl StepError {
+    /// Returns why a workspace could not be overlaid.
+    pub(super) fn of_overlay(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(ELOOP | ENODEV) => error.into(),
+            _ => format!(
+                "{error}; the folder and the state directory must be on file systems that overlayfs can use"
+            )
+            .into(),
+        }
+    }
+
+    pub(super) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io(error) => error.raw_os_error(),
+            Self::Refused(_) => None,
+        }
+    }
+
+    /// Returns the cause in words. `is_image` says whether the root is an image's.
+    pub(super) fn cause(self, is_image: bool) -> String {
+        match self {
+            Self::Io(error) if is_image && error.raw_os_error() == Some(ELOOP) => {
+                "a link of the image is on the way, and none is followed".into()
+            }
+            Self::Io(error) => error.to_string(),
+            Self::Refused(why) => why.into_owned(),
+        }
+    }
+}
+
+impl From<io::Error> for StepError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<String> for StepError {
+    fn from(why: String) -> Self {
+        Self::Refused(why.into())
+    }
+}
+
+impl From<&'static str> for StepError {
+    fn from(why: &'static str) -> Self {
+        Self::Refused(why.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_are_named_only_where_another_one_would_help() {
+        for (errno, is_advised) in
+            [(Errno::NODEV, false), (Errno::LOOP, false), (Errno::INVAL, true), (Errno::STALE, true)]
+        {
+            let error = StepError::of_overlay(errno.into());
+            assert_eq!(error.errno().is_none(), is_advised, "{errno}");
+            assert_eq!(error.cause(false).contains("file systems"), is_advised, "{errno}");
+        }
+    }
+}
