@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rustix::io::Errno;
 use sys::probe::{Feature, try_feature};
 
 use crate::caller::Caller;
@@ -87,7 +88,7 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
     checks.push(limits_check(&host));
     checks.extend(Authorities::detect(caller).hidden.map(hidden_authorities_check));
     checks.push(linux_check(all_work));
-    checks.push(container_check(all_work, overlay));
+    checks.push(container_check(all_work, overlay, host.memory_attributes));
     checks.push(Check::works(
         "backends",
         "process",
@@ -104,8 +105,9 @@ fn feature_check(feature: Feature, tried: io::Result<()>) -> Check {
     let means = |need: Need| need.means().into_owned();
     match feature {
         Feature::Overlay => {
-            let remedy = "have `overlay` loaded; in memory it takes a kernel of 6.6 or later";
-            lacks(Verdict::Weaker, Some(remedy.to_owned()))
+            let is_absent = error.raw_os_error() == Some(Errno::NODEV.raw_os_error());
+            let need = if is_absent { Some(Need::OverlayModule) } else { Need::of_mounts(&error) };
+            lacks(Verdict::Weaker, need.map(means))
         }
         Feature::UserNamespace | Feature::OtherNamespaces => {
             lacks(Verdict::Missing, Need::of_namespaces(&error).map(means))
@@ -166,16 +168,19 @@ fn linux_check(all_work: bool) -> Check {
     Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
 }
 
-fn container_check(all_work: bool, overlay: bool) -> Check {
+fn container_check(all_work: bool, overlay: bool, memory_attributes: bool) -> Check {
     let lacks = |detail: &str, remedy: Option<&str>| {
         let remedy = remedy.map(str::to_owned);
         Check::lacks("backends", "container", Verdict::Weaker, detail.into(), remedy)
     };
     match (all_work, overlay) {
+        (true, true) if !memory_attributes => {
+            Check::works("backends", "container", "works; what is written goes to disk before Linux 6.6")
+        }
         (true, true) => Check::works("backends", "container", "rootless; on the files of an image"),
         (true, false) => lacks(
             "overlays cannot be mounted in a user namespace, so images cannot be run",
-            Some("a kernel of 6.6 or later"),
+            Some("mend what is marked above"),
         ),
         (false, _) => lacks("something it is made of is missing, see above", None),
     }
@@ -228,11 +233,11 @@ mod tests {
     #[test]
     fn a_missing_feature_has_the_remedy_of_a_run_that_lacks_it() {
         for (feature, errno, says) in [
-            (Feature::UserNamespace, rustix::io::Errno::NOSPC, "user.max_"),
-            (Feature::UserNamespace, rustix::io::Errno::NOENT, "mount -t proc"),
-            (Feature::OtherNamespaces, rustix::io::Errno::INVAL, "CONFIG_NET_NS"),
-            (Feature::Mounts, rustix::io::Errno::ACCESS, "apparmor=unconfined"),
-            (Feature::Proc, rustix::io::Errno::PERM, "systempaths=unconfined"),
+            (Feature::UserNamespace, Errno::NOSPC, "user.max_"),
+            (Feature::UserNamespace, Errno::NOENT, "mount -t proc"),
+            (Feature::OtherNamespaces, Errno::INVAL, "CONFIG_NET_NS"),
+            (Feature::Mounts, Errno::ACCESS, "apparmor=unconfined"),
+            (Feature::Proc, Errno::PERM, "systempaths=unconfined"),
         ] {
             let check = feature_check(feature, Err(errno.into()));
             let remedy = check.remedy.unwrap_or_default();
@@ -241,5 +246,19 @@ mod tests {
         assert!(feature_check(Feature::Mounts, Ok(())).verdict == Verdict::Works);
         let not_tried = not_tried(Feature::Redirect);
         assert!(not_tried.verdict == Verdict::Missing && not_tried.remedy.is_none(), "{}", not_tried.detail);
+    }
+
+    #[test]
+    fn images_can_be_run_wherever_an_overlay_can_be_mounted() {
+        let absent = feature_check(Feature::Overlay, Err(Errno::NODEV.into()));
+        assert!(absent.verdict == Verdict::Weaker && absent.remedy.unwrap().ends_with("`modprobe overlay`"));
+        let on_disk = container_check(true, true, false);
+        assert!(on_disk.verdict == Verdict::Works && on_disk.detail.contains("disk"), "{}", on_disk.detail);
+        let in_memory = container_check(true, true, true);
+        assert!(in_memory.verdict == Verdict::Works && !in_memory.detail.contains("disk"));
+        for overlay_is_there in [true, false] {
+            let none = container_check(true, false, overlay_is_there);
+            assert!(none.verdict == Verdict::Weaker && !none.remedy.unwrap().contains("6.6"));
+        }
     }
 }

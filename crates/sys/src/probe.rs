@@ -22,7 +22,7 @@ pub enum Feature {
     Proc,
     /// Routes that make every address local, and an nftables redirect.
     Redirect,
-    /// An overlay above an image, on a tmpfs that can hold whiteouts.
+    /// An overlay on a tmpfs, which can replace directories where files in memory [have attributes](memory_has_attributes).
     Overlay,
 }
 
@@ -90,7 +90,8 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     }
 }
 
-/// Replaces a directory of the lower layer by one of the same name. That takes extended attributes, which tmpfs lacks on older kernels.
+/// Mounts an overlay, and replaces a directory of the lower layer by one of the same name. That takes extended attributes: without them in
+/// memory the upper layer is on disk, and the mount alone is tried.
 fn overlay() -> io::Result<()> {
     let plain = Flags::NO_SUID.and(Flags::NO_DEV);
     let memory = mount::make(c"tmpfs", &[], plain)?;
@@ -103,6 +104,9 @@ fn overlay() -> io::Result<()> {
     let options =
         [(c"lowerdir", c"lower"), (c"upperdir", c"upper"), (c"workdir", c"work"), (c"userxattr", c"")];
     let whole = mount::make(c"overlay", &options, plain)?;
+    if !memory_has_attributes() {
+        return Ok(());
+    }
     rustix::fs::unlinkat(&whole, "directory", AtFlags::REMOVEDIR)?;
     Ok(rustix::fs::mkdirat(&whole, "directory", Mode::RWXU)?)
 }
