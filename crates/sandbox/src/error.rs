@@ -40,6 +40,14 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// A host path that is open cannot be mounted. The kernel gives each such mount a namespace until it is attached, open_tree(2).
+    #[error("use `{path}` of the host: it cannot be mounted: {source}")]
+    Mount {
+        /// The path as it was resolved.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// A file system does not map owners, mount_setattr(2), so root's runs, which have a user of their own, could not write there.
     #[error("use `{}` of the host: its file system{} cannot map owners to the run's own user", path.display(), or_below(below.as_deref()))]
     Unmappable {
@@ -105,6 +113,7 @@ impl Error {
             Self::Start { what: THE_SANDBOX, source } => {
                 return Need::of_namespaces(source).map(Need::remedy);
             }
+            Self::Mount { source, .. } => return Need::of_mounts(source).map(Need::remedy),
             Self::Unmappable { .. } => Some(
                 "use a folder on ext4, xfs or btrfs, in a container a volume that is on one; or show it read-only (the workspace by \
                  --workspace-mode ro); or have another user than root own it (chown), and start as that user",

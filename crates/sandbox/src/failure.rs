@@ -108,6 +108,8 @@ impl Failure {
             }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
             Step::Copy { .. } if is(Errno::NOSPC) => Some(Need::MoreRoom),
+            // The private root is in memory and the sources are only opened, so no disk is full.
+            Step::OpenSources | Step::MountRoot { .. } if is(Errno::NOSPC) => Some(Need::MoreNamespaces),
             Step::MakeDevices if is(Errno::NOSPC) => Some(Need::MoreTerminals),
             Step::Show(Visible { target, .. }) | Step::Copy { target, .. }
                 if is_of_this_machine(target, all) =>
@@ -194,6 +196,8 @@ impl Need {
         match Errno::from_io_error(error)? {
             Errno::NOSYS => Some(Self::NewerKernel),
             Errno::PERM | Errno::ACCESS => Some(Self::Mounts),
+            // Each mount has a namespace until it is attached: fsmount(2), open_tree(2).
+            Errno::NOSPC => Some(Self::MoreNamespaces),
             _ => None,
         }
     }
@@ -264,8 +268,8 @@ impl Need {
                  (`--security-opt seccomp=unconfined`)"
             }
             Self::MoreNamespaces => {
-                "allow more namespaces: `sysctl -a --pattern user.max_.*_namespaces` lists the limits, and none may be 0; or leave \
-                 some of the namespaces that this is nested in"
+                "allow more namespaces: `sysctl -a --pattern user.max_.*_namespaces` lists the limits; none may be 0, and each folder that a \
+                 run is shown takes a mount namespace while it begins; or leave some of the namespaces that this is nested in"
             }
             Self::RootOfAMount => {
                 "the kernel gives a process in a chroot no user namespace: give it the root of a mount in place of that, by \
@@ -443,6 +447,15 @@ mod tests {
         assert_eq!(Need::of_mounts(&error(Errno::ACCESS)), Some(Need::Mounts));
         assert!(Need::Mounts.remedy().contains("apparmor=unconfined"));
         assert_eq!(Need::of_mounts(&error(Errno::INVAL)), None);
+        let root = Step::MountRoot { size: policy::ByteSize::from_mib(1), inodes: 1024 };
+        let copy = Step::Copy { source: "/srv/x".into(), target: "/home/agent/x".into() };
+        let full = Some(Errno::NOSPC.raw_os_error());
+        for (step, need) in
+            [(Step::OpenSources, Need::MoreNamespaces), (root, Need::MoreNamespaces), (copy, Need::MoreRoom)]
+        {
+            assert_eq!(Failure::of_step(&step, &[], String::new(), full).need, Some(need), "{step}");
+        }
+        assert_eq!(Need::of_mounts(&error(Errno::NOSPC)), Some(Need::MoreNamespaces));
         assert_eq!(Need::of_maps(&error(Errno::INVAL)), None);
         assert_eq!(Need::of_maps(&error(Errno::ACCESS)), Some(Need::UserNamespaces));
         let lacks = Failure::of_step(&Step::ShowEtc, &[], String::new(), Some(Errno::NOSYS.raw_os_error()));

@@ -1,6 +1,5 @@
 //! Opens the layers of an image as detached mount trees.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -13,17 +12,16 @@ use crate::source;
 /// Opens a layer as a detached tree.
 pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
-    mount::clone_private_tree(opened.as_fd(), c"", Depth::One).map_err(|e| failed(path, &e))
+    mount::clone_private_tree(opened.as_fd(), c"", Depth::One)
+        .map_err(|source| Error::Mount { path: path.into(), source })
 }
 
 /// Opens a layer as a detached tree, with its owners mapped to those inside. Only root can.
 pub(super) fn open_mapped(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
     let tree = open(path)?;
-    owners.map_all(tree.as_fd(), opened.as_fd()).map_err(|e| failed(path, &e))?;
+    owners
+        .map_all(tree.as_fd(), opened.as_fd())
+        .map_err(|source| Error::Mount { path: path.into(), source })?;
     Ok(tree)
-}
-
-fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::Source { path: path.into(), why: format!("the layer cannot be mounted: {error}") }
 }

@@ -235,11 +235,9 @@ pub fn refuse_unmappable(folder: &Path, caller: &Caller) -> Result<(), Error> {
 /// Returns one source as a detached tree with its owner mapped.
 fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
-    let fail =
-        |what: &str, e: std::io::Error| Error::Source { path: path.into(), why: format!("{what}: {e}") };
     // With the mounts below it: otherwise what they cover would be shown.
     let tree = sys::mount::clone_private_tree(opened.as_fd(), c"", Depth::Recursive)
-        .map_err(|e| fail("it cannot be mounted", e))?;
+        .map_err(|source| Error::Mount { path: path.into(), source })?;
     match owners.map(tree.as_fd(), opened.as_fd()) {
         Ok(()) => Ok(tree),
         // A file system without id-mapped mounts can still be read.
@@ -247,7 +245,10 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
         Err(error) if error.raw_os_error() == Some(EINVAL) => {
             Err(Error::Unmappable { path: path.into(), below: mounted::first_below(path).ok().flatten() })
         }
-        Err(error) => Err(fail("its owners cannot be mapped", error)),
+        Err(error) => {
+            let why = format!("its owners cannot be mapped: {error}");
+            Err(Error::Source { path: path.into(), why })
+        }
     }
 }
 

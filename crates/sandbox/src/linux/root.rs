@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
 use super::{Inherited, layer};
+use crate::error::Error;
 use crate::source;
 use crate::step::{PrivateFile, Step, TreeSource, Visible};
 
@@ -37,17 +38,17 @@ pub(super) struct Root {
 
 impl Root {
     /// Opens all sources of the plan, before the private root covers part of the host.
-    pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), String> {
+    pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), Error> {
         if inherited.plan.identity.is_private() {
             return Ok(()); // the parent, as root, opens and maps them and hands them over
         }
         for tree in inherited.plan.steps.iter().flat_map(Step::trees) {
             self.trees.push_back(match tree {
-                TreeSource::Layer(layer) => layer::open(layer).map_err(|e| e.to_string())?,
+                TreeSource::Layer(layer) => layer::open(layer)?,
                 TreeSource::Path(path, _) => {
-                    let opened = source::open(path).map_err(|e| e.to_string())?;
+                    let opened = source::open(path)?;
                     mount::clone_tree(opened.as_fd(), c"", Depth::Recursive)
-                        .map_err(|e| format!("{}: {e}", path.display()))?
+                        .map_err(|source| Error::Mount { path: path.into(), source })?
                 }
             });
         }

@@ -5,6 +5,8 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::error::Error;
+
 /// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
 const ELOOP: i32 = Errno::LOOP.raw_os_error();
 /// `ENODEV`: the kernel does not have this file system.
@@ -14,6 +16,7 @@ const ENODEV: i32 = Errno::NODEV.raw_os_error();
 #[derive(Debug)]
 pub(super) enum StepError {
     Io(io::Error),
+    Source(Error),
     Refused(Cow<'static, str>),
 }
 
@@ -31,8 +34,8 @@ impl StepError {
 
     pub(super) fn errno(&self) -> Option<i32> {
         match self {
-            Self::Io(error) => error.raw_os_error(),
-            Self::Refused(_) => None,
+            Self::Io(error) | Self::Source(Error::Mount { source: error, .. }) => error.raw_os_error(),
+            Self::Source(_) | Self::Refused(_) => None,
         }
     }
 
@@ -43,6 +46,7 @@ impl StepError {
                 "a link of the image is on the way, and none is followed".into()
             }
             Self::Io(error) => error.to_string(),
+            Self::Source(error) => error.to_string(),
             Self::Refused(why) => why.into_owned(),
         }
     }
@@ -51,6 +55,12 @@ impl StepError {
 impl From<io::Error> for StepError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<Error> for StepError {
+    fn from(error: Error) -> Self {
+        Self::Source(error)
     }
 }
 
@@ -69,6 +79,13 @@ impl From<&'static str> for StepError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_kernel_said_of_a_source_is_kept_beside_its_name() {
+        let error: StepError = Error::Mount { path: "/srv/x".into(), source: Errno::NOSPC.into() }.into();
+        assert_eq!(error.errno(), Some(Errno::NOSPC.raw_os_error()));
+        assert!(error.cause(false).contains("/srv/x"));
+    }
 
     #[test]
     fn file_systems_are_named_only_where_another_one_would_help() {
