@@ -132,10 +132,33 @@ fn hand_down(directory: &Path) -> Result<(), Unavailable> {
                 .into(),
         });
     }
-    Err(Unavailable {
-        why: format!("control groups were delegated to you without the controller {}", lacking.join(", ")),
-        remedy: "have all delegated: `Delegate=cpu memory pids` by `systemctl edit user@.service`".into(),
-    })
+    Err(without(&lacking, Path::new(ROOT)))
+}
+
+/// Explains why a group is without controllers. At `mounted` is the root of all groups, or the root of this process's namespace.
+fn without(controllers: &[&str], mounted: &Path) -> Unavailable {
+    let absent = lacking(mounted, "cgroup.controllers");
+    // Every group but the root of all has a type.
+    if absent.is_empty() || mounted.join("cgroup.type").exists() {
+        let without = controllers.join(", ");
+        return Unavailable {
+            why: format!("control groups were delegated to you without the controller {without}"),
+            remedy: "have all delegated: `Delegate=cpu memory pids` by `systemctl edit user@.service`".into(),
+        };
+    }
+    let options =
+        |option| absent.iter().map(move |name| format!("{option}={name}")).collect::<Vec<_>>().join(" ");
+    Unavailable {
+        why: format!(
+            "this kernel lacks the controller {}, or has it switched off (`cgroup_disable=`)",
+            absent.join(", ")
+        ),
+        remedy: format!(
+            "boot with `{}`, and without `{}`",
+            options("cgroup_enable"),
+            options("cgroup_disable")
+        ),
+    }
 }
 
 /// Returns the controllers that limits need and that a group's list does not name.
@@ -174,4 +197,27 @@ fn v1_path<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
         let path = parts.next()?;
         names.split(',').any(|name| name == controller).then_some(path)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_controller_that_the_kernel_lacks_was_not_left_out_by_who_delegates() {
+        let mounted = tempfile::tempdir().unwrap();
+        let lacks = |controllers: &str| {
+            fs::write(mounted.path().join("cgroup.controllers"), controllers).unwrap();
+            without(&["memory"], mounted.path())
+        };
+        let absent = lacks("cpuset cpu io pids\n");
+        assert!(absent.why.contains("this kernel lacks the controller memory,"), "{}", absent.why);
+        assert!(absent.remedy.contains("cgroup_enable=memory") && !absent.remedy.contains("systemctl"));
+        assert!(lacks("cpu memory pids\n").why.contains("delegated to you without"));
+        // A container's, which has what it was given.
+        fs::write(mounted.path().join("cgroup.type"), "domain\n").unwrap();
+        assert!(lacks("cpu pids\n").why.contains("delegated to you without"));
+    }
 }
