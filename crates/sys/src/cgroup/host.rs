@@ -46,23 +46,18 @@ impl Host {
         if Path::new(ROOT).join("cgroup.controllers").exists() {
             return Self::detect_v2(&own);
         }
+        Self::detect_v1(&own, Path::new(ROOT))
+    }
+
+    /// Finds a place in the hierarchy of each controller, of which those that are mounted are below `mounted`.
+    fn detect_v1(own: &str, mounted: &Path) -> Result<Self, Unavailable> {
         let parents = CONTROLLERS.iter().map(|controller| {
-            let root = Path::new(ROOT).join(controller);
-            let path = v1_path(&own, controller).map(|p| root.join(p.trim_start_matches('/')));
-            [path, Some(root)].into_iter().flatten().find(|p| is_writable(p))
+            let root = mounted.join(controller);
+            let path = v1_path(own, controller).map(|p| root.join(p.trim_start_matches('/')));
+            let mut places = path.into_iter().chain([root]);
+            places.find(|p| is_writable(p) && is_group(p)).ok_or_else(|| closed(mounted, controller))
         });
-        match parents.collect::<Option<Vec<_>>>() {
-            Some(parents) => Ok(Self { version: Version::V1, parents }),
-            None if is_read_only(&Path::new(ROOT).join(CONTROLLERS[0])) => Err(read_only()),
-            None if Path::new(ROOT).join(CONTROLLERS[0]).exists() => Err(Unavailable {
-                why: "only root can make control groups of version 1".into(),
-                remedy: "run as root, or boot with `systemd.unified_cgroup_hierarchy=1`".into(),
-            }),
-            None => Err(Unavailable {
-                why: format!("no control groups are mounted at {ROOT}"),
-                remedy: "mount the cgroup2 file system there".into(),
-            }),
-        }
+        Ok(Self { version: Version::V1, parents: parents.collect::<Result<_, _>>()? })
     }
 
     /// Finds the nearest ancestor group that is delegated to the caller and enables the controllers for its children. The caller's own
@@ -84,7 +79,11 @@ impl Host {
             }
             if directory == Path::new(ROOT) || !directory.pop() {
                 // For callers other than root, a read-only mount looks like a missing delegation.
-                return Err(if is_read_only(Path::new(ROOT)) { read_only() } else { unavailable });
+                return Err(if is_read_only(Path::new(ROOT)) {
+                    read_only(Path::new(ROOT))
+                } else {
+                    unavailable
+                });
             }
         }
     }
@@ -178,11 +177,44 @@ fn is_read_only(directory: &Path) -> bool {
     rustix::fs::access(directory, Access::WRITE_OK) == Err(rustix::io::Errno::ROFS)
 }
 
-fn read_only() -> Unavailable {
+fn read_only(place: &Path) -> Unavailable {
     Unavailable {
-        why: format!("the control groups at {ROOT} are mounted read-only"),
+        why: format!("the control groups at {} are mounted read-only", place.display()),
         remedy: "mount them writable, as by starting the container that this is in with them so".into(),
     }
+}
+
+/// Explains why no group can be made in the hierarchy of a controller of version 1.
+fn closed(mounted: &Path, controller: &str) -> Unavailable {
+    let hierarchy = mounted.join(controller);
+    let place = hierarchy.display();
+    if !CONTROLLERS.iter().any(|controller| is_group(&mounted.join(controller))) {
+        return Unavailable {
+            why: format!("no control groups are mounted at {}", mounted.display()),
+            remedy: "mount the cgroup2 file system there".into(),
+        };
+    }
+    if !is_group(&hierarchy) {
+        return Unavailable {
+            why: format!("no control groups of the controller {controller} are mounted at {place}"),
+            remedy: format!(
+                "mount them: `mkdir -p {place} && mount -t cgroup -o {controller} none {place}`; a kernel that refuses lacks that \
+                 controller, or has it switched off (`cgroup_disable=`)"
+            ),
+        };
+    }
+    if is_read_only(&hierarchy) {
+        return read_only(&hierarchy);
+    }
+    Unavailable {
+        why: format!("only root can make control groups of version 1, as at {place}"),
+        remedy: "run as root, or boot with `systemd.unified_cgroup_hierarchy=1`".into(),
+    }
+}
+
+/// Whether a directory is a group of version 1, and not one in which a hierarchy could be mounted.
+fn is_group(directory: &Path) -> bool {
+    rustix::fs::access(directory.join("tasks"), Access::EXISTS).is_ok()
 }
 
 fn is_writable(directory: &Path) -> bool {
@@ -219,5 +251,23 @@ mod tests {
         // A container's, which has what it was given.
         fs::write(mounted.path().join("cgroup.type"), "domain\n").unwrap();
         assert!(lacks("cpu pids\n").why.contains("delegated to you without"));
+    }
+
+    #[test]
+    fn a_controller_of_version_1_without_a_place_is_named() {
+        let mounted = tempfile::tempdir().unwrap();
+        let detect = || Host::detect_v1("4:memory:/own\n5:cpu,cpuacct:/\n", mounted.path());
+        assert!(detect().unwrap_err().why.starts_with("no control groups are mounted at"));
+        for directory in ["memory", "memory/own", "cpu", "pids"] {
+            fs::create_dir(mounted.path().join(directory)).unwrap();
+        }
+        for group in ["memory", "memory/own", "cpu"] {
+            fs::write(mounted.path().join(group).join("tasks"), "").unwrap();
+        }
+        let bare = detect().unwrap_err();
+        assert!(bare.why.contains("controller pids") && bare.remedy.contains("-o pids"), "{bare:?}");
+        fs::write(mounted.path().join("pids/tasks"), "").unwrap();
+        let parents = ["memory/own", "cpu", "pids"].map(|group| mounted.path().join(group));
+        assert_eq!(detect().unwrap().parents, parents);
     }
 }
