@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::failure::{Failure, Need};
 
 /// An error before the command runs. Its text reads on after "failed to".
@@ -113,6 +115,11 @@ impl Error {
             Self::Start { what: THE_SANDBOX, source } => {
                 return Need::of_namespaces(source).map(Need::remedy);
             }
+            // cgroups(7): what mkdir(2) says where one more would be too many, or too deep.
+            Self::Cgroup(source) if Errno::from_io_error(source) == Some(Errno::AGAIN) => Some(
+                "allow more control groups: raise `cgroup.max.descendants` and `cgroup.max.depth` of your group or of one above it; or \
+                 end other runs, which have one each",
+            ),
             Self::Mount { source, .. } => return Need::of_mounts(source).map(Need::remedy),
             Self::Unmappable { .. } => Some(
                 "use a folder on ext4, xfs or btrfs, in a container a volume that is on one; or show it read-only (the workspace by \
@@ -133,3 +140,15 @@ fn or_below(place: Option<&Path>) -> String {
 
 /// The text for the start of a sandbox's init.
 pub(crate) const THE_SANDBOX: &str = "the sandbox";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_control_group_too_many_is_told_by_the_limit_of_their_number() {
+        let remedy = Error::Cgroup(Errno::AGAIN.into()).remedy().unwrap();
+        assert!(remedy.contains("cgroup.max.descendants") && remedy.contains("cgroup.max.depth"), "{remedy}");
+        assert_eq!(Error::Cgroup(Errno::IO.into()).remedy(), None);
+    }
+}
