@@ -268,8 +268,8 @@ impl Need {
                  (`--security-opt seccomp=unconfined`)"
             }
             Self::MoreNamespaces => {
-                "allow more namespaces: `sysctl -a --pattern user.max_.*_namespaces` lists the limits; none may be 0, and each folder that a \
-                 run is shown takes a mount namespace while it begins; or leave some of the namespaces that this is nested in"
+                "allow more namespaces: `sysctl -a --pattern user.max_.*_namespaces` lists the limits; none may be 0, and each folder that \
+                 a run is shown takes a mount namespace while it begins; or leave some of the namespaces that this is nested in"
             }
             Self::RootOfAMount => {
                 "the kernel gives a process in a chroot no user namespace: give it the root of a mount in place of that, by \
