@@ -68,6 +68,7 @@ impl fmt::Display for Digest {
 }
 
 /// A hasher that yields a [`Digest`].
+#[derive(Clone)]
 pub(crate) struct Hasher(Context);
 
 impl Default for Hasher {

@@ -139,6 +139,76 @@ fn a_corrupt_blob_is_refused_and_the_next_pull_after_its_repair_works() {
 }
 
 #[test]
+fn what_one_registry_answers_wrongly_does_not_spoil_the_pull_from_another() {
+    if !ready(&[]) {
+        return;
+    }
+    let image = Image::new(&[Layer::noise(10, SIZE)]);
+    let wanted = image.layers[0].blob.clone();
+    let honest = Hostile::start({
+        let (image, wanted) = (image.clone(), wanted.clone());
+        // It continues what is asked for, as a real registry does.
+        move |head, _| match head.field("range").and_then(|range| range.strip_prefix("bytes=")) {
+            Some(range) if head.path().ends_with(&wanted.digest) => {
+                let from: usize = range.trim_end_matches('-').parse().unwrap();
+                let place = format!("bytes {from}-{}/{}", wanted.octets.len() - 1, wanted.octets.len());
+                Reply::new(206, &[("Content-Range", &place)], &wanted.octets[from..])
+            }
+            _ => Reply::honest(head, &image),
+        }
+    });
+    let rubbish = |length: usize| vec![b'x'; length];
+    let whole = wanted.octets.len().to_string();
+    let replies = [
+        // More than the manifest says; less; and exactly as much.
+        Reply::ok(&rubbish(wanted.octets.len() + HALF)),
+        Reply::head(200, &[("Content-Length", &whole)]).then(&rubbish(HALF)),
+        Reply::ok(&rubbish(wanted.octets.len())),
+    ];
+    for reply in replies {
+        let (image, wanted) = (image.clone(), wanted.clone());
+        let wrong = Hostile::start(move |head, before| match head.path().ends_with(&wanted.digest) {
+            true if before == 0 => reply.clone(),
+            true => Reply::new(403, &[], b""),
+            false => Reply::honest(head, &image),
+        });
+        let bench = Bench::new();
+        refused(&bench, &bench.pull(&format!("{}/app", wrong.address())), "");
+        let ended = bench.pull(&format!("{}/app", honest.address()));
+        assert_eq!((ended.code, bench.count("blobs")), (0, 0), "{ended}");
+    }
+}
+
+#[test]
+fn a_download_that_is_continued_wrongly_begins_anew() {
+    if !ready(&[]) {
+        return;
+    }
+    let image = Image::new(&[Layer::noise(11, SIZE)]);
+    let wanted = image.layers[0].blob.clone();
+    // The rest is of something else, or longer than it may be.
+    for rest in [wanted.octets.len() - HALF, wanted.octets.len()] {
+        let (image, wanted) = (image.clone(), wanted.clone());
+        let server = Hostile::start(move |head, before| {
+            if !head.path().ends_with(&wanted.digest) {
+                return Reply::honest(head, &image);
+            }
+            let whole = wanted.octets.len().to_string();
+            match (before, head.field("range").and_then(|range| range.strip_prefix("bytes="))) {
+                (0, _) => Reply::head(200, &[("Content-Length", &whole)]).then(&wanted.octets[..HALF]),
+                (_, Some(from)) => {
+                    Reply::new(206, &[("Content-Range", &format!("bytes {from}"))], &vec![b'x'; rest])
+                }
+                _ => Reply::honest(head, &image),
+            }
+        });
+        let bench = Bench::new();
+        let ended = bench.pull(&format!("{}/app", server.address()));
+        assert_eq!((ended.code, bench.count("blobs")), (0, 0), "{rest}: {ended}");
+    }
+}
+
+#[test]
 fn a_corrupt_configuration_is_refused() {
     if !ready(&[Needs::Registry]) {
         return;

@@ -37,6 +37,10 @@ pub(super) struct Download<'a> {
     path: PathBuf,
     hasher: Hasher,
     length: u64,
+    /// Whether the octets come from more than one answer, of which an earlier one may have been wrong.
+    is_pieced: bool,
+    /// Whether it has been begun anew because its digest was wrong.
+    is_second: bool,
 }
 
 /// How an attempt to continue a download ended.
@@ -67,7 +71,7 @@ impl<'a> Download<'a> {
             Ok((file, length))
         });
         let (file, length) = begun.map_err(|source| store::failed(&path, source))?;
-        Ok(Self { descriptor, file, path, hasher, length })
+        Ok(Self { descriptor, file, path, hasher, length, is_pieced: length > 0, is_second: false })
     }
 
     /// Removes the download: its layer is in the store already.
@@ -106,6 +110,18 @@ impl<'a> Download<'a> {
         Ok(Next::Whole)
     }
 
+    /// Begins anew, once, if its digest is wrong and an earlier answer may be to blame: that of an earlier pull, perhaps of another
+    /// registry. Returns whether it has.
+    pub(super) fn is_begun_anew(&mut self) -> Result<bool, Error> {
+        let again =
+            self.is_pieced && !self.is_second && self.hasher.clone().finish() != self.descriptor.digest;
+        if again {
+            self.is_second = true;
+            self.begin_anew()?;
+        }
+        Ok(again)
+    }
+
     /// Returns the blob, if it matches its digest.
     pub(super) fn finish(mut self) -> Result<Blob, Error> {
         let found = self.hasher.finish();
@@ -126,7 +142,6 @@ impl<'a> Download<'a> {
         received: &mut dyn FnMut(u64),
     ) -> Result<(), Broken> {
         let again = |source: io::Error| Broken::Again(failed(&ask.url, source), None);
-        let last = |why: &str| Broken::Final(refused(&ask.url, why));
         let mut answer = client.get(ask).await.map_err(|stopped| match stopped {
             Stopped::Refused(error) => Broken::Final(error),
             Stopped::Broken(error) => Broken::Again(error, None),
@@ -137,6 +152,7 @@ impl<'a> Download<'a> {
                 if !range.starts_with(&format!("bytes {}-", ask.from)) {
                     return Err(Broken::NotFromHere);
                 }
+                self.is_pieced = true;
             }
             StatusCode::RANGE_NOT_SATISFIABLE if ask.from > 0 => return Err(Broken::NotFromHere),
             StatusCode::OK => {
@@ -156,7 +172,12 @@ impl<'a> Download<'a> {
         }
         while let Some(data) = answer.next().await.map_err(again)? {
             if self.length + data.len() as u64 > self.descriptor.size {
-                return Err(last("it sends more than the manifest says"));
+                if self.is_pieced {
+                    return Err(Broken::NotFromHere);
+                }
+                // It is not the blob, and nothing could be continued.
+                let _ = std::fs::remove_file(&self.path);
+                return Err(Broken::Final(refused(&ask.url, "it sends more than the manifest says")));
             }
             self.file.write_all(&data).map_err(|source| self.unwritten(source))?;
             self.hasher.update(&data);
@@ -174,7 +195,7 @@ impl<'a> Download<'a> {
     fn begin_anew(&mut self) -> Result<(), Error> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         emptied.map_err(|source| store::failed(&self.path, source))?;
-        (self.hasher, self.length) = (Hasher::default(), 0);
+        (self.hasher, self.length, self.is_pieced) = (Hasher::default(), 0, false);
         Ok(())
     }
 

@@ -141,6 +141,7 @@ impl<'a> Pull<'a> {
         loop {
             let authorization = self.authorization.clone();
             match download.go_on(&self.client, &url, authorization, &mut received).await? {
+                Next::Whole if download.is_begun_anew()? => {}
                 Next::Whole => return download.finish(),
                 // A token lasts a few minutes, and a layer may take longer.
                 Next::Denied(answer) if !renewed => {
