@@ -81,15 +81,20 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Waits before the next attempt, as long as the registry asks for or the growing pause. Returns `error` after the last attempt.
+    /// Waits before the next attempt: the growing pause, or longer if the registry asks for that. Returns `error` after the last attempt.
     pub(super) async fn or_give_up(&mut self, wish: Option<Duration>, error: Error) -> Result<(), Error> {
         if self.attempts == ATTEMPTS {
             return Err(error);
         }
         self.attempts += 1;
-        tokio::time::sleep(wish.unwrap_or(self.next).min(LONGEST_PAUSE)).await;
+        tokio::time::sleep(self.length(wish)).await;
         self.next *= 2;
         Ok(())
+    }
+
+    fn length(&self, wish: Option<Duration>) -> Duration {
+        // A wish for none would use up all attempts at once.
+        wish.unwrap_or_default().max(self.next).min(LONGEST_PAUSE)
     }
 }
 
@@ -221,4 +226,18 @@ pub(super) fn failed(url: &Url, source: io::Error) -> Error {
 
 pub(super) fn refused(url: &Url, why: &str) -> Error {
     failed(url, io::Error::other(why.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_makes_a_pause_longer_and_not_shorter() {
+        let pause = Pause { attempts: 1, next: Duration::from_secs(4) };
+        for (wish, seconds) in [(None, 4), (Some(0), 4), (Some(6), 6), (Some(u64::MAX), 30)] {
+            let length = pause.length(wish.map(Duration::from_secs));
+            assert_eq!(length, Duration::from_secs(seconds), "{wish:?}");
+        }
+    }
 }
