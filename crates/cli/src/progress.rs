@@ -37,6 +37,10 @@ impl Progress {
                 self.layers = layers;
                 self.bar.set_length(octets);
             }
+            PullProgress::Waiting => {
+                let tell = || output::tell("another pull fetches the same layer; waiting for it");
+                self.bar.suspend(tell);
+            }
             PullProgress::Received(octets) => self.bar.inc(octets),
             PullProgress::Unpacked => self.unpacked += 1,
         }

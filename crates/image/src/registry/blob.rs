@@ -3,12 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use http::{HeaderValue, StatusCode, header};
-use rustix::fs::FlockOperation;
 
 use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refused};
+use super::part::Part;
 use super::url::Url;
 use crate::digest::Hasher;
 use crate::error::Error;
@@ -19,22 +19,24 @@ use crate::store;
 const PROGRESS: u64 = 16 << 20;
 
 /// A complete blob. Its file is removed when it is dropped.
-pub(super) struct Blob {
-    pub(super) file: File,
-    path: PathBuf,
+pub(super) struct Blob(Part);
+
+impl Blob {
+    pub(super) fn file(&self) -> &File {
+        &self.0.file
+    }
 }
 
 impl Drop for Blob {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.0.remove();
     }
 }
 
 /// A blob that is being downloaded.
 pub(super) struct Download<'a> {
     descriptor: &'a Descriptor,
-    file: File,
-    path: PathBuf,
+    part: Part,
     hasher: Hasher,
     length: u64,
     /// Whether the octets come from more than one answer, of which an earlier one may have been wrong.
@@ -63,20 +65,23 @@ enum Broken {
 }
 
 impl<'a> Download<'a> {
-    /// Continues what an earlier attempt left, once no other process downloads the blob.
-    pub(super) fn begin(path: PathBuf, descriptor: &'a Descriptor) -> Result<Self, Error> {
+    /// Continues what an earlier attempt left. If another process downloads the blob, calls `waiting`, and waits for it within bounds.
+    pub(super) async fn begin(
+        path: PathBuf,
+        descriptor: &'a Descriptor,
+        waiting: &mut dyn FnMut(),
+    ) -> Result<Self, Error> {
+        let part = Part::open(path.clone(), descriptor.size, waiting).await;
+        let mut part = part.map_err(|source| store::failed(&path, source))?;
         let mut hasher = Hasher::default();
-        let begun = open(&path).and_then(|mut file| {
-            let length = begin(&mut file, descriptor.size, &mut hasher)?;
-            Ok((file, length))
-        });
-        let (file, length) = begun.map_err(|source| store::failed(&path, source))?;
-        Ok(Self { descriptor, file, path, hasher, length, is_pieced: length > 0, is_second: false })
+        let length = begin(&mut part.file, descriptor.size, &mut hasher);
+        let length = length.map_err(|source| store::failed(&path, source))?;
+        Ok(Self { descriptor, part, hasher, length, is_pieced: length > 0, is_second: false })
     }
 
     /// Removes the download: its layer is in the store already.
     pub(super) fn forget(self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.part.remove();
     }
 
     /// Returns how many octets are here.
@@ -127,12 +132,13 @@ impl<'a> Download<'a> {
         let found = self.hasher.finish();
         if found != self.descriptor.digest {
             // Resuming would yield the same wrong blob: the next attempt begins anew.
-            let _ = std::fs::remove_file(&self.path);
+            self.part.remove();
             let (expected, found) = (self.descriptor.digest.to_string(), found.to_string());
             return Err(Error::Digest { what: "a blob".into(), expected, found });
         }
-        self.file.seek(SeekFrom::Start(0)).map_err(|source| store::failed(&self.path, source))?;
-        Ok(Blob { file: self.file, path: self.path })
+        let begun = self.part.file.seek(SeekFrom::Start(0));
+        begun.map_err(|source| store::failed(&self.part.path, source))?;
+        Ok(Blob(self.part))
     }
 
     async fn once(
@@ -176,10 +182,10 @@ impl<'a> Download<'a> {
                     return Err(Broken::NotFromHere);
                 }
                 // It is not the blob, and nothing could be continued.
-                let _ = std::fs::remove_file(&self.path);
+                self.part.remove();
                 return Err(Broken::Final(refused(&ask.url, "it sends more than the manifest says")));
             }
-            self.file.write_all(&data).map_err(|source| self.unwritten(source))?;
+            self.part.file.write_all(&data).map_err(|source| self.unwritten(source))?;
             self.hasher.update(&data);
             self.length += data.len() as u64;
             received(data.len() as u64);
@@ -193,27 +199,14 @@ impl<'a> Download<'a> {
 
     /// Discards what is here.
     fn begin_anew(&mut self) -> Result<(), Error> {
-        let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
-        emptied.map_err(|source| store::failed(&self.path, source))?;
+        let emptied = self.part.file.set_len(0).and_then(|()| self.part.file.seek(SeekFrom::Start(0)));
+        emptied.map_err(|source| store::failed(&self.part.path, source))?;
         (self.hasher, self.length, self.is_pieced) = (Hasher::default(), 0, false);
         Ok(())
     }
 
     fn unwritten(&self, source: io::Error) -> Broken {
-        Broken::Final(store::failed(&self.path, source))
-    }
-}
-
-/// Opens the file of a blob, and waits for another process that downloads the same blob.
-fn open(path: &Path) -> io::Result<File> {
-    loop {
-        // Of a pipe in its place the end would never come.
-        let file = store::open_or_make(path)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
-        // The other process may have removed the file when it was done.
-        if rustix::fs::fstat(&file)?.st_nlink > 0 {
-            return Ok(file);
-        }
+        Broken::Final(store::failed(&self.part.path, source))
     }
 }
 

@@ -11,6 +11,7 @@ mod auth;
 mod blob;
 mod client;
 mod head;
+mod part;
 mod pulled;
 mod request;
 mod served;

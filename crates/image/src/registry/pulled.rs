@@ -104,7 +104,7 @@ impl<'a> Pull<'a> {
             report(PullProgress::Unpacked);
             return Ok(known);
         }
-        let download = self.begin(descriptor)?;
+        let download = self.begin(descriptor, &mut || report(PullProgress::Waiting)).await?;
         report(PullProgress::Received(download.length()));
         // Another pull may have finished it meanwhile.
         if let Some(known) = self.store.known_layer(digest, ownership)? {
@@ -113,20 +113,24 @@ impl<'a> Pull<'a> {
             return Ok(known);
         }
         let blob = self.blob(download, descriptor, report).await?;
-        let layer = self.store.add_layer(Some(digest), &blob.file, self.request.bounds, ownership)?;
+        let layer = self.store.add_layer(Some(digest), blob.file(), self.request.bounds, ownership)?;
         report(PullProgress::Unpacked);
         Ok(layer)
     }
 
-    /// Begins or resumes a download, once no other process works on it.
-    fn begin<'b>(&self, descriptor: &'b Descriptor) -> Result<Download<'b>, Error> {
+    /// Begins or resumes a download. If another process works on it, calls `waiting`.
+    async fn begin<'b>(
+        &self,
+        descriptor: &'b Descriptor,
+        waiting: &mut dyn FnMut(),
+    ) -> Result<Download<'b>, Error> {
         // A compressed layer is hardly larger than its content.
         let most = self.request.bounds.octets.saturating_add(self.request.bounds.octets / 64 + SLACK);
         if descriptor.size > most {
             let source = UnpackError::TooLarge { bound: self.request.bounds.octets, unit: "octets" };
             return Err(Error::Unpack { layer: descriptor.digest.short().to_owned(), source });
         }
-        Download::begin(self.store.blob(&descriptor.digest), descriptor)
+        Download::begin(self.store.blob(&descriptor.digest), descriptor, waiting).await
     }
 
     async fn blob(

@@ -66,6 +66,8 @@ pub enum PullProgress {
         /// Their octets.
         octets: u64,
     },
+    /// Another pull downloads the next layer, and is waited for.
+    Waiting,
     /// This many octets have come, or were here from an earlier attempt.
     Received(u64),
     /// A layer is unpacked.

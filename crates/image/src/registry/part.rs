@@ -1,0 +1,138 @@
+//! The file of a blob that is being downloaded, which one process at a time writes. Another waits for it as long as it grows, and then
+//! downloads the blob for itself: a slow registry must not hold up the pull from another one.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::store;
+
+/// How long another process is waited for while its file does not grow by `GROWTH`. Silence alone would be no bound: a registry can send
+/// an octet now and then.
+const PATIENCE: Duration = Duration::from_secs(60);
+const GROWTH: u64 = 1 << 20;
+/// How often the file is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The file of a blob.
+pub(super) struct Part {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    /// Whether it is at `path`, for a later pull to continue. A process that waited in vain has a file without a name.
+    is_named: bool,
+}
+
+impl Part {
+    /// Opens the file of a blob of at most `most` octets. If another process downloads that blob, calls `waiting`, and waits for it.
+    pub(super) async fn open(path: PathBuf, most: u64, waiting: &mut dyn FnMut()) -> io::Result<Self> {
+        Self::open_within(PATIENCE, path, most, waiting).await
+    }
+
+    async fn open_within(
+        patience: Duration,
+        path: PathBuf,
+        most: u64,
+        waiting: &mut dyn FnMut(),
+    ) -> io::Result<Self> {
+        let mut wait = None;
+        loop {
+            // Of a pipe in its place the end would never come.
+            let file = store::open_or_make(&path)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if rustix::fs::fstat(&file)?.st_nlink > 0 => {
+                    return Ok(Self { file, path, is_named: true });
+                }
+                // The other process removed the file when it was done.
+                Ok(()) => continue,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let length = file.metadata()?.len();
+            let wait = wait.get_or_insert_with(|| {
+                waiting();
+                Wait { length, since: Instant::now() }
+            });
+            if length > most || wait.stood_still(length, Instant::now()) >= patience {
+                let file = tempfile::tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+                return Ok(Self { file, path, is_named: false });
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Removes the file: it is used up, or cannot be continued.
+    pub(super) fn remove(&self) {
+        if self.is_named {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The wait for a file to grow.
+struct Wait {
+    /// The largest length it had when it last grew enough.
+    length: u64,
+    since: Instant,
+}
+
+impl Wait {
+    /// Returns for how long the file has not grown enough.
+    fn stood_still(&mut self, length: u64, now: Instant) -> Duration {
+        if length >= self.length.saturating_add(GROWTH) {
+            (self.length, self.since) = (length, now);
+        }
+        now.saturating_duration_since(self.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn opened(path: &Path, most: u64, patience: Duration) -> (Part, usize) {
+        let mut told = 0;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let part =
+            runtime.block_on(Part::open_within(patience, path.to_owned(), most, &mut || told += 1)).unwrap();
+        (part, told)
+    }
+
+    #[test]
+    fn a_file_that_another_process_writes_is_not_waited_for_without_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("blob");
+        let (mut first, told) = opened(&path, 4, PATIENCE);
+        assert_eq!(told, 0);
+        first.file.write_all(b"xxxxx").unwrap();
+        // It stood still for too long; it is longer than the blob.
+        for (most, patience) in [(5, Duration::ZERO), (4, PATIENCE)] {
+            let (second, told) = opened(&path, most, patience);
+            assert_eq!((told, second.file.metadata().unwrap().len()), (1, 0));
+            second.remove();
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the other's is gone");
+        }
+        drop(first);
+        let (third, told) = opened(&path, 5, Duration::ZERO);
+        assert_eq!((told, third.file.metadata().unwrap().len()), (0, 5));
+        third.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_growth_that_counts_makes_the_wait_longer() {
+        let since = Instant::now();
+        let after = |seconds| since + Duration::from_secs(seconds);
+        let mut wait = Wait { length: 5, since };
+        assert_eq!(wait.stood_still(GROWTH, after(50)), Duration::from_secs(50));
+        assert_eq!(wait.stood_still(GROWTH + 5, after(55)), Duration::ZERO);
+        // It began anew, and is as long again.
+        assert_eq!(wait.stood_still(0, after(60)), Duration::from_secs(5));
+        assert_eq!(wait.stood_still(GROWTH + 5, after(115)), PATIENCE);
+    }
+}
