@@ -98,6 +98,30 @@ fn a_redirect_to_another_place_is_followed_without_the_password() {
 }
 
 #[test]
+fn a_refusal_of_another_place_is_told_as_its_own() {
+    if !ready(&[]) {
+        return;
+    }
+    let image = small("x");
+    for (status, part) in [(403, 0), (404, 0), (401, 0), (403, 1), (404, 1)] {
+        let part = [&image.config, &image.layers[0].blob][part].digest.clone();
+        let blobs = Hostile::start(move |_, _| Reply::new(status, &[], b""));
+        let (image, place) = (image.clone(), blobs.address());
+        let registry = Hostile::start(move |head, _| match head.path().ends_with(&part) {
+            true => Reply::redirect(&format!("http://{place}{}?sig={SIGNATURE}", head.path())),
+            false => Reply::honest(head, &image),
+        });
+        let bench = Bench::new();
+        let ended = bench.pull(&format!("{}/app", registry.address()));
+        refused(&bench, &ended, SIGNATURE);
+        assert!(ended.stderr.contains(&format!("failed to fetch http://{}/", blobs.address())), "{ended}");
+        for advice in ["--credential", "no such image"] {
+            assert!(!ended.stderr.contains(advice), "{ended}");
+        }
+    }
+}
+
+#[test]
 fn a_password_does_not_come_back_by_a_detour() {
     if !ready(&[]) {
         return;

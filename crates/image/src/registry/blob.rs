@@ -147,11 +147,12 @@ impl<'a> Download<'a> {
         ask: &Ask,
         received: &mut dyn FnMut(u64),
     ) -> Result<(), Broken> {
-        let again = |source: io::Error| Broken::Again(failed(&ask.url, source), None);
         let mut answer = client.get(ask).await.map_err(|stopped| match stopped {
             Stopped::Refused(error) => Broken::Final(error),
             Stopped::Broken(error) => Broken::Again(error, None),
         })?;
+        let place = answer.place(&ask.url).clone();
+        let again = |source: io::Error| Broken::Again(failed(&place, source), None);
         match answer.status {
             StatusCode::PARTIAL_CONTENT if ask.from > 0 => {
                 let range = answer.text(header::CONTENT_RANGE).unwrap_or_default();
@@ -167,7 +168,7 @@ impl<'a> Download<'a> {
             }
             StatusCode::UNAUTHORIZED => return Err(Broken::Denied(Box::new(answer))),
             status => {
-                let error = refused(&ask.url, &format!("it answered {}", status.as_u16()));
+                let error = answer.refusal(&ask.url);
                 let busy = is_busy(status);
                 return Err(if busy {
                     Broken::Again(error, answer.retry_after())
@@ -183,7 +184,7 @@ impl<'a> Download<'a> {
                 }
                 // It is not the blob, and nothing could be continued.
                 self.part.remove();
-                return Err(Broken::Final(refused(&ask.url, "it sends more than the manifest says")));
+                return Err(Broken::Final(refused(&place, "it sends more than the manifest says")));
             }
             self.part.file.write_all(&data).map_err(|source| self.unwritten(source))?;
             self.hasher.update(&data);

@@ -203,6 +203,20 @@ impl Answer {
         Ok(all)
     }
 
+    /// Returns the address that answered, of those that a request for `asked` was sent to.
+    pub(super) fn place<'b>(&'b self, asked: &'b Url) -> &'b Url {
+        self.other.as_ref().unwrap_or(asked)
+    }
+
+    /// Returns the error for a status that is no success, in the name of the host that answered.
+    pub(super) fn refusal(&self, asked: &Url) -> Error {
+        let mut why = format!("it answered {}", self.status.as_u16());
+        if self.other.is_some() {
+            why += &format!("; the registry, {}, sends there for it", asked.authority());
+        }
+        refused(self.place(asked), &why)
+    }
+
     /// Returns how long the registry asks the client to wait.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         self.text(header::RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs)

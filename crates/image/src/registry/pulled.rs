@@ -152,7 +152,7 @@ impl<'a> Pull<'a> {
                     self.authorize(&url, &answer).await?;
                     renewed = true;
                 }
-                Next::Denied(_) => return Err(refused(&url, DENIED)),
+                Next::Denied(answer) => return Err(self.refusal(&url, &answer)),
                 Next::Advanced => renewed = false,
             }
         }
@@ -211,35 +211,40 @@ impl<'a> Pull<'a> {
                 answer => answer?,
             };
             match answer.status {
-                StatusCode::OK => match answer.read(LARGEST).await {
-                    Ok(octets) => return Ok(octets),
-                    // A document that is too large stays too large.
-                    Err(source) if source.kind() == std::io::ErrorKind::FileTooLarge => {
-                        return Err(failed(&url, source));
+                StatusCode::OK => {
+                    let place = answer.place(&url).clone();
+                    match answer.read(LARGEST).await {
+                        Ok(octets) => return Ok(octets),
+                        // A document that is too large stays too large.
+                        Err(source) if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                            return Err(failed(&place, source));
+                        }
+                        Err(source) => pause.or_give_up(None, failed(&place, source)).await?,
                     }
-                    Err(source) => pause.or_give_up(None, failed(&url, source)).await?,
-                },
+                }
                 StatusCode::UNAUTHORIZED if !told => {
                     self.authorize(&url, &answer).await?;
                     told = true;
                 }
-                StatusCode::NOT_FOUND => return Err(refused(&url, "it has no such image")),
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    let hint = match self.request.login {
-                        Some(_) => "it refuses the credential, or does not give that to its owner",
-                        None => DENIED,
-                    };
-                    return Err(refused(&url, hint));
+                status if is_busy(status) => {
+                    pause.or_give_up(answer.retry_after(), answer.refusal(&url)).await?;
                 }
-                status => {
-                    let error = refused(&url, &format!("it answered {}", status.as_u16()));
-                    if !is_busy(status) {
-                        return Err(error);
-                    }
-                    pause.or_give_up(answer.retry_after(), error).await?;
-                }
+                _ => return Err(self.refusal(&url, &answer)),
             }
         }
+    }
+
+    /// Returns the error for a permanent refusal. Of another host's, a credential for the registry would change nothing.
+    fn refusal(&self, url: &Url, answer: &Answer) -> Error {
+        let why = match (&answer.other, answer.status) {
+            (None, StatusCode::NOT_FOUND) => "it has no such image",
+            (None, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) if self.request.login.is_some() => {
+                "it refuses the credential, or does not give that to its owner"
+            }
+            (None, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => DENIED,
+            _ => return answer.refusal(url),
+        };
+        refused(url, why)
     }
 
     /// Returns an address in the repository. Its parts have been parsed, so nothing in it can lead elsewhere.
