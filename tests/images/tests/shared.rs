@@ -74,10 +74,12 @@ fn two_at_once() -> (Bench, usize) {
     let first = Live::start(&mut bench.command(&["image", "pull", &name]));
     relay.wait_for(&layer.blob.digest);
     let second = Live::start(&mut bench.command(&["image", "pull", &name]));
-    for ended in [first.wait(), second.wait()] {
+    let both = [first.wait(), second.wait()];
+    for ended in &both {
         assert_eq!(ended.code, 0, "{ended}");
         assert!(!ended.stderr.contains("panicked"), "{ended}");
     }
+    assert_eq!(both[1].stderr.matches("waiting for it").count(), 1, "{}", both[1]);
     (bench, relay.asked_for(&layer.blob.digest))
 }
 
