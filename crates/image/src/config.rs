@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{LARGEST, MOST_LAYERS, malformed, or_default, parse};
+use crate::manifest::{HERE, LARGEST, MOST_LAYERS, malformed, or_default, parse};
 use crate::service::{RawService, Service};
 
 /// The keys of the `config` object that are read.
@@ -52,6 +52,8 @@ const MOST_WORDS: usize = 4096;
 pub(crate) struct RawConfig {
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) architecture: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub(crate) os: String,
     #[serde(default)]
     pub(crate) config: Option<RawCommand>,
     pub(crate) rootfs: RootFs,
@@ -117,12 +119,13 @@ impl ImageConfig {
             return Err(malformed("configuration", "it is larger than 4 MiB"));
         }
         let raw: RawConfig = parse("configuration", octets)?;
-        if !matches!(raw.architecture.as_str(), "amd64" | "") {
-            let machine = raw.architecture.escape_default();
-            return Err(malformed(
-                "configuration",
-                format!("it is for {machine}, and this machine is amd64"),
-            ));
+        let fits = |said: &str, here| said.is_empty() || said == here;
+        if !fits(&raw.os, HERE.0) || !fits(&raw.architecture, HERE.1) {
+            let named: Vec<_> =
+                [raw.os, raw.architecture].into_iter().filter(|part| !part.is_empty()).collect();
+            let (platform, here) = (named.join("/"), format!("{}/{}", HERE.0, HERE.1));
+            let why = format!("it is for {}, and this machine is {here}", platform.escape_default());
+            return Err(malformed("configuration", why));
         }
         if raw.rootfs.diff_ids.len() > MOST_LAYERS {
             return Err(malformed("configuration", format!("it has more than {MOST_LAYERS} layers")));
@@ -227,6 +230,23 @@ mod tests {
         assert!(command.service.health.is_none() && command.service.health_is_malformed);
         for slip in [r#"{"Env":["LONE"]}"#, r#"{"Healthcheck":{"Test":["rm"]}}"#] {
             assert!(Command::parse(slip.as_bytes()).is_err(), "{slip}");
+        }
+    }
+
+    #[test]
+    fn an_image_of_another_system_is_refused_by_name() {
+        for (platform, named) in [
+            (r#""os":"windows","architecture":"amd64""#, "windows/amd64"),
+            (r#""os":"windows""#, "windows"),
+            (r#""architecture":"arm64""#, "arm64"),
+        ] {
+            let text = format!(r#"{{{platform},"rootfs":{{"diff_ids":[]}}}}"#);
+            let error = ImageConfig::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(&format!("it is for {named}, ")), "{error}");
+        }
+        for os in ["\"linux\"", "\"\"", "null"] {
+            let text = format!(r#"{{"os":{os},"rootfs":{{"diff_ids":[]}}}}"#);
+            assert!(ImageConfig::parse(text.as_bytes()).is_ok(), "{os}");
         }
     }
 

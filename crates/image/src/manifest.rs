@@ -82,10 +82,12 @@ pub(crate) struct SavedImage {
 }
 
 /// The platform that this program runs on.
-const HERE: (&str, &str) = ("linux", "amd64");
+pub(crate) const HERE: (&str, &str) = ("linux", "amd64");
 
-/// The media type of the configuration of what is no image, and the ending of layers that take a key.
+/// The media types of the configuration of what is no image: of an artifact, and of a Helm chart.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+const CHART: &str = "application/vnd.cncf.helm.config.v1+json";
+/// The ending of the media types of layers that take a key.
 const ENCRYPTED: &str = "+encrypted";
 /// The media types of an image's configuration, which some name as what a manifest is.
 const IMAGES: [&str; 2] =
@@ -145,7 +147,17 @@ impl Descriptor {
 impl Manifest {
     /// Whether it is a signature, say, and no image.
     fn is_artifact(&self) -> bool {
-        names_an_artifact(&self.artifact_type) || self.config.media_type == EMPTY
+        names_an_artifact(&self.artifact_type) || [EMPTY, CHART].contains(&self.config.media_type.as_str())
+    }
+
+    /// Returns it if it is an image's: what a reference names directly may be anything.
+    pub(crate) fn of_image(self) -> Result<Self, Error> {
+        if !self.is_artifact() {
+            return Ok(self);
+        }
+        let kinds = [&self.artifact_type, &self.config.media_type];
+        let kind = kinds.into_iter().find(|kind| !kind.is_empty()).map_or("", String::as_str);
+        Err(malformed("manifest", format!("it is of no image, but of {}", kind.escape_default())))
     }
 }
 
@@ -329,6 +341,27 @@ mod tests {
         assert!(look(manifest(r#""artifactType":"application/x","#, IMAGES[0])).is_none());
         assert!(look(manifest(&format!(r#""artifactType":"{}","#, IMAGES[0]), IMAGES[0])).is_some());
         assert!(search.next().unwrap_err().to_string().contains("no image"));
+    }
+
+    #[test]
+    fn a_manifest_of_no_image_is_refused_by_its_kind() {
+        let manifest = |kind: &str, of: &str| {
+            let config = descriptor("").replace("\"m\"", &format!("\"{of}\""));
+            let text = format!(r#"{{"artifactType":"{kind}","config":{config},"layers":[]}}"#);
+            match Document::parse(text.as_bytes()) {
+                Ok(Document::Manifest(manifest)) => manifest.of_image(),
+                _ => panic!("no manifest"),
+            }
+        };
+        for (kind, of, named) in
+            [("", EMPTY, EMPTY), ("", CHART, CHART), ("application/x", EMPTY, "application/x")]
+        {
+            let error = manifest(kind, of).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("no image, but of {named}")), "{error}");
+        }
+        for (kind, of) in [("", IMAGES[0]), ("", "m"), (IMAGES[1], IMAGES[1])] {
+            assert!(manifest(kind, of).is_ok(), "{kind} {of}");
+        }
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl<'a> Pull<'a> {
             verify("the manifest", expected, &named)?;
         }
         let index = match Document::parse(&octets)? {
-            Document::Manifest(manifest) => return Ok((named, manifest)),
+            Document::Manifest(manifest) => return Ok((named, manifest.of_image()?)),
             Document::Index(index) => index,
         };
         let mut search = Search::of(&index)?;
