@@ -130,7 +130,9 @@ impl Error {
             Self::Damaged { .. } => Some("it is damaged; pull or import the image again".into()),
             Self::Store { source, .. } | Self::Unpack { source: UnpackError::Write { source, .. }, .. }
                 if is_about_room(source) => Some(
-                "free some space, or name another place with XDG_DATA_HOME; images are kept there".into(),
+                "free some space (lockgate image prune removes what broken-off pulls left), or name another place with \
+                 XDG_DATA_HOME; images are kept there"
+                    .into(),
             ),
             Self::Store { .. } => Some(
                 "see whose it is and whether it may be written, or name another place with XDG_DATA_HOME; images are kept there".into(),

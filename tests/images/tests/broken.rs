@@ -265,4 +265,5 @@ fn a_disk_that_is_full_is_not_blamed_on_the_registry() {
     refused(&bench, &ended, "");
     assert!(ended.stderr.contains("No space left"), "{ended}");
     assert!(ended.stderr.contains("image store at"), "the store is not named: {ended}");
+    assert!(ended.stderr.contains("lockgate image prune"), "what frees room is not named: {ended}");
 }

@@ -19,7 +19,7 @@ pub struct Removed {
     pub images: usize,
     /// The number of layers.
     pub layers: usize,
-    /// Their unpacked size, in octets.
+    /// Their unpacked size, and that of what killed processes left, in octets.
     pub octets: u64,
     /// Why no layer was removed, if the record of an image that stays cannot be read: any layer may be of that image.
     pub kept: Option<String>,
@@ -89,14 +89,14 @@ impl Store {
     /// When the store cannot be read.
     pub fn prune(&self) -> Result<Removed, Error> {
         let mut removed = Removed::default();
-        let gone = {
+        let (gone, left) = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
-            let mut gone = self.collect(&self.names()?, &mut removed)?;
-            gone.extend(self.abandoned());
-            gone.extend(self.broken_off());
-            gone
+            // First, or what is moved out of its place next would be among them, and count twice.
+            let left = [self.abandoned(), self.broken_off()].concat();
+            (self.collect(&self.names()?, &mut removed)?, left)
         };
-        clear(&gone);
+        removed.octets += left.iter().map(|path| octets_in(path)).sum::<u64>();
+        clear(&[gone, left].concat());
         Ok(removed)
     }
 
@@ -231,6 +231,18 @@ pub(super) fn is_free(path: &Path) -> Result<bool, Error> {
 /// Whether nothing can be written for lack of room.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Returns the size of a file, or of all files in a directory. What cannot be read counts as nothing.
+fn octets_in(path: &Path) -> u64 {
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_dir() => {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| octets_in(&entry.path())).sum()
+        }
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        _ => 0,
+    }
 }
 
 /// Deletes what was moved away. What cannot be deleted now is found by the next collection.

@@ -330,6 +330,20 @@ fn what_has_no_name_is_pruned() {
 }
 
 #[test]
+fn what_killed_processes_left_counts_as_freed() {
+    let shelf = Shelf::new();
+    let unfinished = shelf.store.staging().join("layer-x");
+    std::fs::create_dir_all(unfinished.join("tree")).unwrap();
+    std::fs::write(unfinished.join("tree/a"), [0; 30]).unwrap();
+    std::fs::write(shelf.store.blob(&Digest::of(b"blob")), [0; 12]).unwrap();
+    assert_eq!(shelf.store.prune().unwrap(), Removed { octets: 42, ..Removed::default() });
+    assert_eq!(shelf.store.prune().unwrap(), Removed::default());
+    // What is moved out of its place meanwhile counts once.
+    let octets = shelf.image("", &["a=1"]).octets();
+    assert_eq!(shelf.store.prune().unwrap().octets, octets);
+}
+
+#[test]
 fn images_are_found_by_the_beginning_of_their_digest() {
     let shelf = Shelf::new();
     let mut record = shelf.image("", &["a=1"]);
