@@ -72,7 +72,10 @@ pub(crate) fn unpack(
             (EntryTarget::Named(name), Kind::File) => {
                 tree.file(&parent, &name, &entry.meta, &mut |buffer| archive.content(buffer))
             }
-            (EntryTarget::Named(name), Kind::Link) => tree.link(&parent, &name, &entry.link, &entry.meta),
+            (EntryTarget::Named(name), Kind::Link) => {
+                name::check_target(&entry.name, &entry.link)?;
+                tree.link(&parent, &name, &entry.link, &entry.meta)
+            }
             (EntryTarget::Named(name), Kind::Pipe) => tree.pipe(&parent, &name, &entry.meta),
             (EntryTarget::Named(name), Kind::HardLink) => {
                 let target = EntryName::parse(&entry.link)?;

@@ -75,6 +75,12 @@ impl EntryName {
     }
 }
 
+/// Checks the target of the symbolic link `name`. Every look-up through it goes through all its parts.
+pub(super) fn check_target(name: &[u8], target: &[u8]) -> Result<(), UnpackError> {
+    let parts = target.split(|b| *b == b'/').filter(|part| !part.is_empty()).count();
+    if parts > DEEPEST { Err(refuse(name, "is a link whose target has more than 256 parts")) } else { Ok(()) }
+}
+
 fn path(octets: &[u8]) -> PathBuf {
     OsStr::from_bytes(octets).into()
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tar::Header;
@@ -378,6 +378,37 @@ fn nothing_lies_deeper_than_can_be_taken_away() {
         room.unpack(&tar(&lines)).unwrap_err();
         room.above.close().unwrap();
     }
+}
+
+#[test]
+fn a_link_through_too_many_parts_is_refused() {
+    let target = |parts: usize| format!("l l {}d", "./".repeat(parts - 1));
+    assert!(refused(&target(257)).contains("256 parts"));
+    Room::new().unpack(&tar(&format!("{}; f l/d/x", target(256).replace("l l", "d d; l l")))).unwrap();
+}
+
+#[test]
+fn what_is_missing_behind_links_is_not_looked_up_from_the_root_for_each_name() {
+    let deep = |first: &str| PathBuf::from(format!("{first}/{}", "d/".repeat(200)));
+    // The processor's time of this thread, which the load of the machine changes little.
+    let took = |first: &str| {
+        let room = Room::new();
+        let root = File::open(room.at("")).unwrap();
+        let mut tree = Tree::new(root.as_fd(), Ownership::Squash);
+        let (above, meta) = (Path::new(""), archive::Meta::default());
+        assert!(tree.directory(above, Path::new("0"), &meta).is_ok());
+        for n in 1..36 {
+            let target = format!("{}{}", "./".repeat(1900), n - 1);
+            assert!(tree.link(above, Path::new(&n.to_string()), target.as_bytes(), &meta).is_ok());
+        }
+        let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let begun = now();
+        assert!(tree.directory(&deep(first), Path::new("x"), &meta).is_ok());
+        Duration::try_from(now() - begun).unwrap()
+    };
+    let least = |first: &str| (0..3).map(|_| took(first)).min().unwrap();
+    let (direct, linked) = (least("0"), least("35"));
+    assert!(linked < direct * 3, "{linked:?} through links, and {direct:?} without them");
 }
 
 #[test]

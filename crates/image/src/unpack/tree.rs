@@ -185,9 +185,7 @@ impl<'a> Tree<'a> {
     /// Hides a directory's content in lower layers.
     pub(super) fn opaque(&mut self, directory: &Path) -> Done {
         let directory = self.parent(directory)?;
-        let directory =
-            rustix::fs::openat(&directory, c".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(rustix::fs::fsetxattr(&directory, OPAQUE, b"y", XattrFlags::empty())?)
+        Ok(hide_lower(&directory)?)
     }
 
     /// Restores the times of directories, which writing into them has changed.
@@ -207,37 +205,48 @@ impl<'a> Tree<'a> {
         if let Some((_, known)) = self.last.take().filter(|(last, _)| last == path) {
             return Ok(known);
         }
-        let root = self.root;
-        let open = |path: &Path| {
-            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            open_in_root(root, path, flags)
-        };
-        let opened = match (open(path), path.parent(), path.file_name()) {
-            (Err(errno @ (Errno::NOENT | Errno::NOTDIR)), Some(above), Some(name)) => {
-                let above = self.parent(above)?;
-                if errno == Errno::NOTDIR && is_whiteout(above.as_fd(), Path::new(name)) {
-                    // Removed by an earlier entry, and implied by this one.
-                    rustix::fs::unlinkat(&above, name, AtFlags::empty())?;
-                    self.imply(&above, name)?;
-                    self.opaque(path)?;
-                } else if !is_there(above.as_fd(), Path::new(name)) {
-                    self.imply(&above, name)?;
-                }
-                open(path)?
+        match open_directory(self.root, path) {
+            Err(Errno::NOENT | Errno::NOTDIR) => self.way(path),
+            opened => {
+                let opened = opened?;
+                self.refuse_too_deep(&opened)?;
+                Ok(opened)
             }
-            (opened, ..) => opened?,
-        };
-        self.refuse_too_deep(&opened)?;
-        Ok(opened)
+        }
     }
 
-    /// Makes a directory that no entry names.
-    fn imply(&mut self, above: &OwnedFd, name: &OsStr) -> Done {
+    /// Goes to a directory name by name, and makes those that are missing. From the root it looks up only what leads through a link: a
+    /// look-up of every name from there would let a small layer take minutes.
+    fn way(&mut self, path: &Path) -> Result<OwnedFd, Failure> {
+        let mut above = open_directory(self.root, Path::new(""))?;
+        let mut walked = PathBuf::new();
+        for name in path {
+            walked.push(name);
+            let below = match open_below(&above, name) {
+                Err(Errno::NOENT) => self.imply(&above, name)?,
+                Err(Errno::NOTDIR) if is_whiteout(above.as_fd(), Path::new(name)) => {
+                    // Removed by an earlier entry, and implied by this one.
+                    rustix::fs::unlinkat(&above, name, AtFlags::empty())?;
+                    let made = self.imply(&above, name)?;
+                    hide_lower(&made)?;
+                    made
+                }
+                Err(Errno::NOTDIR) => open_directory(self.root, &walked)?,
+                opened => opened?,
+            };
+            self.refuse_too_deep(&below)?;
+            above = below;
+        }
+        Ok(above)
+    }
+
+    /// Makes a directory that no entry names, and opens it.
+    fn imply(&mut self, above: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Failure> {
         rustix::fs::mkdirat(above, name, IMPLIED)?;
         self.implied += 1;
         // Whatever the caller's umask is.
-        Ok(rustix::fs::chmodat(above, name, IMPLIED, AtFlags::empty())?)
+        rustix::fs::chmodat(above, name, IMPLIED, AtFlags::empty())?;
+        Ok(open_below(above, name)?)
     }
 
     /// Refuses a directory that is too deep: links can lead deeper than any name.
@@ -334,13 +343,27 @@ fn open_in_root(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io:
     open_beneath(root, path, flags, ResolveFlags::IN_ROOT)
 }
 
+/// Opens a directory beneath the root, for look-ups in it.
+fn open_directory(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    open_in_root(root, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
+}
+
+/// Opens a directory by its name in another. Of a link it fails with `ENOTDIR`.
+fn open_below(above: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, name, flags, Mode::empty())
+}
+
+/// Marks a directory as opaque.
+fn hide_lower(directory: &OwnedFd) -> rustix::io::Result<()> {
+    let directory = rustix::fs::openat(directory, c".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::fsetxattr(&directory, OPAQUE, b"y", XattrFlags::empty())
+}
+
 fn is_directory(above: BorrowedFd<'_>, name: &Path) -> bool {
     rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
-}
-
-fn is_there(above: BorrowedFd<'_>, name: &Path) -> bool {
-    rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 fn is_whiteout(above: BorrowedFd<'_>, name: &Path) -> bool {
