@@ -158,7 +158,7 @@ fn a_location_that_is_no_address_is_not_followed() {
     let long = format!("/{}", "x".repeat(20_000));
     for location in [
         "",
-        "//elsewhere.test/",
+        "//user@127.0.0.1/",
         "file:///etc/passwd",
         "ftp://127.0.0.1/",
         "http://",

@@ -29,9 +29,11 @@ impl Url {
         if text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return None;
         }
-        let (transport, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-            (Some(rest), _) => (Transport::Tls, rest),
-            (_, Some(rest)) => (Transport::Plain, rest),
+        let (scheme, rest) = text.split_once("://")?;
+        // RFC 3986 section 3.1.
+        let transport = match scheme.to_ascii_lowercase().as_str() {
+            "https" => Transport::Tls,
+            "http" => Transport::Plain,
             _ => return None,
         };
         let rest = rest.split('#').next().unwrap_or_default();
@@ -45,11 +47,16 @@ impl Url {
         Self::of(authority, transport, target)
     }
 
-    /// Resolves an answer's `Location`: an absolute address, or a path of the same origin, which may be relative to this one.
+    /// Resolves an answer's `Location`: an absolute address, one without its scheme, or a path of the same origin, which may be relative
+    /// to this one.
     pub(super) fn join(&self, location: &str) -> Option<Self> {
         let location = location.split('#').next().unwrap_or_default();
         let first = location.split(['/', '?']).next().unwrap_or_default();
-        if location.is_empty() || location.starts_with("//") || first.contains(':') {
+        if location.starts_with("//") {
+            // RFC 3986 section 4.2.
+            return Self::parse(&format!("{}:{location}", self.scheme()));
+        }
+        if location.is_empty() || first.contains(':') {
             return Self::parse(location);
         }
         let plain = location.len() <= LONGEST && location.bytes().all(|b| b.is_ascii_graphic());
@@ -84,6 +91,13 @@ impl Url {
         (self.transport, self.port, self.host.as_str()) == (other.transport, other.port, other.host.as_str())
     }
 
+    fn scheme(&self) -> &'static str {
+        match self.transport {
+            Transport::Plain => "http",
+            Transport::Tls => "https",
+        }
+    }
+
     /// Returns the value of the `Host` field.
     pub(super) fn authority(&self) -> String {
         if self.port == default_port(self.transport) {
@@ -97,12 +111,8 @@ impl Url {
 impl fmt::Debug for Url {
     /// Omits the query, which may grant access.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.transport {
-            Transport::Plain => "http",
-            Transport::Tls => "https",
-        };
         let path = self.target.split('?').next().unwrap_or_default();
-        write!(f, "{scheme}://{}{path}", self.authority())
+        write!(f, "{}://{}{path}", self.scheme(), self.authority())
     }
 }
 
@@ -140,6 +150,13 @@ mod tests {
         assert_eq!(url.join("/c").unwrap().target, "/c");
         assert!(url.join("/c").unwrap().same_place(&url));
         assert!(!url.join("http://blobs.example:8443/").unwrap().same_place(&url));
+        for (location, found) in [
+            ("HTTPS://h/a", "https://h/a"),
+            ("Http://h:8/", "http://h:8/"),
+            ("//h:8443/a?sig=x", "https://h:8443/a"),
+        ] {
+            assert_eq!(format!("{:?}", url.join(location).unwrap()), found);
+        }
     }
 
     #[test]
@@ -162,7 +179,9 @@ mod tests {
             assert!(Url::parse(text).is_none(), "{text:?}");
         }
         let url = Url::parse("https://h/").unwrap();
-        for text in ["//other/", "", "/\n", "a b", "ftp://h/", "mailto:x", "../\n"] {
+        for text in
+            ["//", "//user@other/", "//[::1]/", "///x", "", "/\n", "a b", "ftp://h/", "mailto:x", "../\n"]
+        {
             assert!(url.join(text).is_none(), "{text:?}");
         }
     }
