@@ -106,13 +106,13 @@ impl<R: Read> Archive<R> {
         for _ in 0..MOST_EXTENSIONS {
             self.skip()?;
             let Some(header) = self.header()? else { return Ok(None) };
-            let size = header.entry_size().map_err(malformed)?;
+            let size = or_zero(&header.as_old().size, || header.entry_size())?;
             match header.entry_type().as_byte() {
                 b'L' => extensions.name = Some(until_nul(self.extension(size)?)),
                 b'K' => extensions.link = Some(until_nul(self.extension(size)?)),
                 b'x' | b'X' => extensions.read(&self.extension(size)?)?,
-                // Global extensions: comments, in practice.
-                b'g' => self.open(size)?,
+                // Global extensions: comments, in practice; and the name of the whole archive, tar(5).
+                b'g' | b'V' => self.open(size)?,
                 _ => return self.entry(&header, size, extensions).map(Some),
             }
         }

@@ -331,7 +331,7 @@ fn sizes_that_are_none_are_refused() {
 
 #[test]
 fn what_is_not_understood_is_refused() {
-    for kind in "SMVDNAZ8".chars() {
+    for kind in "SMDNAZ8".chars() {
         let said = refused(&format!("{kind} a\u{1b}[31m\u{9b}\n/e x"));
         assert!(said.contains(r"a\x1b[31m\xc2\x9b\n/e") && !said.contains(char::is_control), "{said}");
     }
@@ -340,6 +340,21 @@ fn what_is_not_understood_is_refused() {
         archive[148..156].copy_from_slice(wrong);
         assert!(!Room::new().unpack(&archive).unwrap_err().to_string().contains(char::is_control));
     }
+}
+
+#[test]
+fn the_label_of_an_archive_is_passed_over() {
+    // As `tar -V LABEL` writes it: most fields of its header are empty.
+    let label = changed(b'V', "LABEL", |header| {
+        let old = header.as_old_mut();
+        for field in [&mut old.mode, &mut old.uid, &mut old.gid] {
+            field.fill(0);
+        }
+        old.size.fill(0);
+    });
+    let room = Room::new();
+    room.unpack(&[label, tar("f a x")].concat()).unwrap();
+    assert_eq!((room.text("a").as_str(), room.at("LABEL").exists()), ("x", false));
 }
 
 #[test]
