@@ -51,9 +51,13 @@ impl Progress {
         self.bar.set_message(format!("layer {} of {}", (self.unpacked + 1).min(self.layers), self.layers));
     }
 
-    /// Ends the bar, and reports a pull that took long.
+    /// Ends the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
+    }
+
+    /// Reports a pull that succeeded and took long.
+    pub(crate) fn report(&self) {
         let took = self.begun.elapsed();
         if took > PATIENCE && self.layers > 0 {
             let layers = if self.unpacked == 1 { "layer" } else { "layers" };

@@ -47,7 +47,9 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
             let mut progress = Progress::default();
             let listed = images.pull(&asked, caller, &mut |step| progress.show(step));
             progress.end();
-            show_taken(&listed?)?;
+            let listed = listed?;
+            progress.report();
+            show_taken(&listed)?;
         }
         Image::Import { source, name, config, max_size } => {
             let name =
