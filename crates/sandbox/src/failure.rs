@@ -116,7 +116,8 @@ impl Failure {
             {
                 Some(Need::PlaceOfItsOwn)
             }
-            Step::MountProc => Some(Need::UncoveredProc),
+            // Without the kernel's error, the image is to blame.
+            Step::MountProc if errno.is_some() => Some(Need::UncoveredProc),
             Step::MountImage { .. } => Some(Need::Overlay),
             Step::WireNetwork => Some(Need::Redirect),
             _ => None,
@@ -392,6 +393,11 @@ mod tests {
         let no_terminal = Some(Errno::NOSPC.raw_os_error());
         let devices = Failure::of_step(&Step::MakeDevices, &all, String::new(), no_terminal);
         assert_eq!(devices.need, Some(Need::MoreTerminals));
+        let covered = Some(Errno::PERM.raw_os_error());
+        for (errno, need) in [(covered, Some(Need::UncoveredProc)), (None, None)] {
+            let proc = Failure::of_step(&Step::MountProc, &all, String::new(), errno);
+            assert_eq!(proc.need, need, "{errno:?}");
+        }
         for (errno, need) in [
             (Errno::EXIST, Some(Need::FreePlace)),
             (Errno::NOSPC, Some(Need::MoreRoom)),

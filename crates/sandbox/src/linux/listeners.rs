@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use policy::agreed::{DNS_PORT, TRANSPARENT_PORT};
@@ -26,4 +26,16 @@ pub(super) fn hand_out(root: &Root, sidecar: BorrowedFd<'_>) -> io::Result<()> {
         undelivered_v6: undelivered::v6()?,
     };
     listeners.send(sidecar)
+}
+
+impl Root {
+    /// Makes a listener on a Unix socket at a path of the private root. bind(2) takes a name only, so this changes the process's current
+    /// directory, until the process enters the root.
+    fn listen(&self, path: &Path) -> io::Result<OwnedFd> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        rustix::process::fchdir(self.open(parent)?)?;
+        listener::unix(Path::new(name))
+    }
 }

@@ -116,16 +116,6 @@ impl Root {
         )?)
     }
 
-    /// Makes a listener on a Unix socket at a path of the private root. bind(2) takes a name only, so this changes the process's current
-    /// directory, until the process enters the root.
-    pub(super) fn listen(&self, path: &Path) -> io::Result<OwnedFd> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        rustix::process::fchdir(self.open(parent)?)?;
-        sys::listener::unix(Path::new(name))
-    }
-
     /// Makes a directory and its parents. The last one gets the mode, unless it exists. The umask must be 0.
     pub(super) fn directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let path = relative(path);
@@ -269,13 +259,20 @@ impl Root {
     pub(super) fn own_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(below) = &self.below else { return self.directory(path, mode) };
         let name = relative(path);
-        let there = rustix::fs::statat(self.fd()?, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-        if there.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
-            return Err(io::Error::other("the image has something else of that name"));
-        }
+        self.refuse_another(name)?;
         rustix::fs::mkdirat(below, name, Mode::from_raw_mode(mode))?;
         let tree = mount::clone_tree(below.as_fd(), &source::c_path(name), Depth::One)?;
         self.attach(tree.as_fd(), path)
+    }
+
+    /// Fails if the image has something right below its root that is no directory.
+    fn refuse_another(&self, name: &Path) -> io::Result<()> {
+        match rustix::fs::statat(self.fd()?, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if FileType::from_raw_mode(there.st_mode) != FileType::Directory => {
+                Err(io::Error::other("the image has something else of that name"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Shows a system directory or file of the host read-only.
@@ -336,6 +333,7 @@ impl Root {
     /// Mounts `/proc` of this pid namespace. What can be set in it for the whole machine is read-only, and the lists of the caller's
     /// keys, which no namespace divides, cannot be opened.
     pub(super) fn mount_proc(&self) -> io::Result<()> {
+        self.refuse_another(Path::new("proc"))?;
         let proc = mount::make(c"proc", &[], PLAIN.and(Flags::NO_EXEC))?;
         self.attach(proc.as_fd(), Path::new("/proc"))?;
         let still = PLAIN.and(Flags::READ_ONLY).and(Flags::NO_EXEC);
@@ -392,4 +390,23 @@ pub(super) fn relative(path: &Path) -> &Path {
 
 fn c_number(number: u64) -> std::ffi::CString {
     std::ffi::CString::new(number.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_whose_proc_is_no_directory_is_told_apart_from_a_covered_proc() {
+        let directory = tempfile::tempdir().unwrap();
+        let proc = directory.path().join("proc");
+        let mounted = || Root::at(std::fs::File::open(directory.path()).unwrap().into()).mount_proc();
+        std::os::unix::fs::symlink("etc", &proc).unwrap();
+        let linked = mounted().unwrap_err();
+        std::fs::remove_file(&proc).unwrap();
+        std::fs::write(&proc, "").unwrap();
+        for error in [linked, mounted().unwrap_err()] {
+            assert!(error.to_string().contains("something else of that name"), "{error}");
+        }
+    }
 }
