@@ -143,6 +143,7 @@ pub fn plan(
         refused::refuse_second_names(&plan, &mounts)?;
         refused::refuse_mounts_below(&plan, &mounts)?;
         refused::refuse_hidden(&plan)?;
+        refused::refuse_in_place_of_the_gateway(&plan)?;
     }
     Ok(plan)
 }

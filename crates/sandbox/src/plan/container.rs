@@ -6,6 +6,7 @@ use policy::{RunSpec, Wiring};
 
 use super::ids::Identity;
 use super::inputs::PlanInputs;
+use super::inside::GATEWAY_SOCKET;
 use super::linux::{finish, note_landlock, private_room, show_places};
 use crate::error::Error;
 use crate::host::Host;
@@ -75,10 +76,12 @@ impl ImageRoot<'_> {
     }
 }
 
-/// Returns where a path lies in `/run`, if it lies below it. `/var/run` is mostly a link to it, hier(7).
+/// Returns where a path lies in `/run`, if it lies below it and not where the gateway's socket is made. `/var/run` is mostly a link to
+/// it, hier(7).
 fn below_run(path: &Path) -> Option<PathBuf> {
     let below = path.strip_prefix("/run").or(path.strip_prefix("/var/run")).ok()?;
-    (!below.as_os_str().is_empty()).then(|| Path::new("/run").join(below))
+    let place = Path::new("/run").join(below);
+    (!below.as_os_str().is_empty() && !place.starts_with(GATEWAY_SOCKET)).then_some(place)
 }
 
 /// Returns a notice if the image's files do not keep their owners. An image whose user is root loses nothing: the command stands in for

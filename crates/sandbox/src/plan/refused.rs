@@ -9,6 +9,7 @@ use policy::{Backend, MountMode, RunSpec, WorkspaceMode};
 
 use super::Plan;
 use super::engine::{self, SOCKET};
+use super::inside::GATEWAY_SOCKET;
 use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
@@ -199,6 +200,29 @@ pub(super) fn refuse_hidden(plan: &Plan) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// Refuses to make anything where the gateway's socket is made inside.
+pub(super) fn refuse_in_place_of_the_gateway(plan: &Plan) -> Result<(), Error> {
+    let made_at = |step: &Step| match step {
+        Step::Show(Visible { target, .. }) | Step::Copy { target, .. } => Some(target.clone()),
+        Step::ShowWorkspace(path, _)
+        | Step::OverlayWorkspace { workspace: path, .. }
+        | Step::Directory(path, _) => Some(path.clone()),
+        _ => None,
+    };
+    let has_socket = matches!(plan.backend, Backend::Linux | Backend::Container);
+    let taken = plan.steps.iter().filter_map(made_at).find(|place| place.starts_with(GATEWAY_SOCKET));
+    match taken.filter(|_| has_socket) {
+        None => Ok(()),
+        Some(place) => Err(Error::Refused {
+            what: format!(
+                "nothing can be at `{}`: {GATEWAY_SOCKET} is the gateway's socket",
+                place.display()
+            ),
+            remedy: Some("name another place".into()),
+        }),
+    }
 }
 
 /// Returns the source and the place of what a step shows of the host, if the policy names it.

@@ -530,8 +530,18 @@ proptest! {
 }
 
 #[test]
+fn nothing_is_shown_in_place_of_the_gateways_socket() {
+    let show = |place: &str| planned(&format!("mount = [{{ source = \"/srv/x\", target = \"{place}\" }}]"));
+    for place in ["/run/lockgate.sock", "/run/lockgate.sock/x"] {
+        let error = show(place).unwrap_err().to_string();
+        assert!(error.contains("is the gateway's socket"), "{error}");
+    }
+    show("/run/lockgate.socket").unwrap();
+}
+
+#[test]
 fn volumes_below_run_are_made_in_the_run_that_covers_the_images() {
-    let volumes = ["/data", "/run", "/run/app", "/var/run/db", "/running"];
+    let volumes = ["/data", "/run", "/run/app", "/var/run/db", "/running", "/run/lockgate.sock/x"];
     let image = RootImage { volumes: volumes.map(Into::into).to_vec(), ..RootImage::default() };
     let root = super::container::ImageRoot { image: &image, home: Path::new("/home/agent"), written: None };
     let spec = Layers::default().compile().unwrap();
