@@ -155,8 +155,8 @@ impl Manifest {
         if !self.is_artifact() {
             return Ok(self);
         }
-        let kinds = [&self.artifact_type, &self.config.media_type];
-        let kind = kinds.into_iter().find(|kind| !kind.is_empty()).map_or("", String::as_str);
+        let is_named = names_an_artifact(&self.artifact_type);
+        let kind = if is_named { &self.artifact_type } else { &self.config.media_type };
         Err(malformed("manifest", format!("it is of no image, but of {}", kind.escape_default())))
     }
 }

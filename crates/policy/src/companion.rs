@@ -43,6 +43,8 @@ pub struct Companion {
     pub limits: Limits,
     /// The limits that were set explicitly: a host that cannot enforce one of them refuses the run.
     pub limits_asked: LimitsAsked,
+    /// Whether the disk size was set explicitly.
+    pub disk_asked: bool,
     /// The policy for its own requests.
     pub policy: Policy,
     /// Whether it has rules of its own.
@@ -95,6 +97,7 @@ impl Companion {
             patience,
             limits: limits_of(origin, &format!("{field}.resources"), &resources)?,
             limits_asked,
+            disk_asked: resources.disk.is_some(),
             own_rules: rules.is_some(),
             policy: rules.unwrap_or_default(),
         })

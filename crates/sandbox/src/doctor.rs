@@ -107,7 +107,7 @@ fn feature_check(feature: Feature, tried: io::Result<()>) -> Check {
         Feature::Overlay => {
             let is_absent = error.raw_os_error() == Some(Errno::NODEV.raw_os_error());
             let need = if is_absent { Some(Need::OverlayModule) } else { Need::of_mounts(&error) };
-            lacks(Verdict::Weaker, need.map(means))
+            lacks(Verdict::Weaker, Some(means(need.unwrap_or(Need::Overlay))))
         }
         Feature::UserNamespace | Feature::OtherNamespaces => {
             lacks(Verdict::Missing, Need::of_namespaces(&error).map(means))
@@ -174,9 +174,11 @@ fn container_check(all_work: bool, overlay: bool, memory_attributes: bool) -> Ch
         Check::lacks("backends", "container", Verdict::Weaker, detail.into(), remedy)
     };
     match (all_work, overlay) {
-        (true, true) if !memory_attributes => {
-            Check::works("backends", "container", "works; what is written goes to disk before Linux 6.6")
-        }
+        (true, true) if !memory_attributes => Check::works(
+            "backends",
+            "container",
+            "works; before Linux 6.6 what is written goes to the state directory's disk",
+        ),
         (true, true) => Check::works("backends", "container", "rootless; on the files of an image"),
         (true, false) => lacks(
             "overlays cannot be mounted in a user namespace, so images cannot be run",

@@ -109,7 +109,12 @@ impl Failure {
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
             Step::Copy { .. } if is(Errno::NOSPC) => Some(Need::MoreRoom),
             // The private root is in memory and the sources are only opened, so no disk is full.
-            Step::OpenSources | Step::MountRoot { .. } if is(Errno::NOSPC) => Some(Need::MoreNamespaces),
+            Step::OpenSources | Step::MountRoot { .. } | Step::MountProc if is(Errno::NOSPC) => {
+                Some(Need::MoreNamespaces)
+            }
+            Step::OpenSources => {
+                errno.map(io::Error::from_raw_os_error).and_then(|error| Need::of_mounts(&error))
+            }
             Step::MakeDevices if is(Errno::NOSPC) => Some(Need::MoreTerminals),
             Step::Show(Visible { target, .. }) | Step::Copy { target, .. }
                 if is_of_this_machine(target, all) =>

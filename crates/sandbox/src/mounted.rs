@@ -91,6 +91,11 @@ impl Mounts {
         Self(list.split(|octet| *octet == b'\n').filter_map(Mount::parse).collect())
     }
 
+    /// Whether a path leads into one of them: what is mounted as it is looked at is in no older list.
+    pub(crate) fn know(&self, path: &Path) -> bool {
+        mount_of(path).is_none_or(|mount| self.0.iter().any(|it| it.id == mount))
+    }
+
     /// Returns the mounts below a folder, but none at the folder itself.
     pub(crate) fn below(&self, folder: &Path) -> impl Iterator<Item = &Mount> {
         self.0.iter().filter(move |mount| mount.at.starts_with(folder) && mount.at != folder)

@@ -273,7 +273,7 @@ impl<'a> PendingResponse<'a> {
             Self::Version2(mut response) => {
                 let received = interim.until_final(async || poll_fn(|cx| response.poll_next(cx)).await);
                 let response = within_once(|| is_sent.get(), FIRST_OCTET, received).await?;
-                UpstreamResponse::of_version_2(response, method)
+                UpstreamResponse::of_version_2(response, method, is_sent.get())
             }
         }
     }
@@ -294,7 +294,11 @@ impl<'a> UpstreamResponse<'a> {
         Ok(Self { head, length, body: Incoming::Version1 { reader, framing } })
     }
 
-    fn of_version_2(response: http::Response<h2::RecvStream>, method: &str) -> io::Result<Self> {
+    fn of_version_2(
+        response: http::Response<h2::RecvStream>,
+        method: &str,
+        is_sent: bool,
+    ) -> io::Result<Self> {
         let (parts, stream) = response.into_parts();
         let head = ResponseHead::of_version_2(&parts)?;
         let length = if stream.is_end_stream() {
@@ -302,8 +306,11 @@ impl<'a> UpstreamResponse<'a> {
         } else {
             match head.body(method).map_err(io::Error::other)? {
                 ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
-                // As over HTTP/1, it ends with its head, whether or not the upstream ends the stream.
-                ResponseBody::Framed(BodyLength::None) => {
+                // As over HTTP/1, it ends with its head, whether or not the upstream ends the stream. Without the stream the rest of a
+                // request would not be sent.
+                ResponseBody::Framed(BodyLength::None)
+                    if is_sent && (method == "HEAD" || matches!(head.status, 204 | 304)) =>
+                {
                     return Ok(Self {
                         head,
                         length: ResponseBody::Framed(BodyLength::None),

@@ -20,10 +20,10 @@ pub(super) const LARGEST_HEAD: u32 = 16 * 1024;
 /// The most streams that the peer may reset before they are looked at: more is an attack (CVE-2023-44487).
 pub(super) const MOST_RESET: usize = 20;
 /// The streams that a connection has reset, and still knows for a second: frames for them that were under way count for nothing.
-pub(super) const RESETS_REMEMBERED: usize = 512;
+pub(super) const RESETS_REMEMBERED: usize = 256;
 /// The most resets that the library makes of its own accord in the whole life of a connection: for streams beyond those allowed, frames for
 /// streams that it no longer knows, and what breaks HTTP/2. Each waits in memory for the other side to read it.
-pub(super) const MOST_OWN_RESETS: usize = 4096;
+pub(super) const MOST_OWN_RESETS: usize = 512;
 /// The windows of one stream and of one connection from an agent.
 pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
 pub(super) const CONNECTION_WINDOW: u32 = 1024 * 1024;

@@ -19,18 +19,24 @@ pub(super) fn read(text: &[u8]) -> Option<Value> {
     let found: Found<'_> = serde_json::from_slice(text).ok()?;
     let mut document = understood(&found);
     for part in PARTS {
-        let found = found.0.get(part).and_then(|raw| serde_json::from_str::<Found<'_>>(raw.get()).ok());
-        document.extend(found.map(|found| (part.to_owned(), understood(&found).into())));
+        // What is no object, such as a message that is text, tells nothing.
+        let Some(raw) = found.0.get(part).filter(|raw| raw.get().starts_with('{')) else { continue };
+        let fields = serde_json::from_str::<Found<'_>>(raw.get()).map(|found| understood(&found).into());
+        document.insert(part.to_owned(), fields.unwrap_or_else(|_| json!({"usage": unreadable()})));
     }
     Some(document.into())
 }
 
 /// Returns the values of the fields that are read. One that cannot be understood counts as one of no known meaning, and not as missing.
 fn understood(found: &Found<'_>) -> Map<String, Value> {
-    let value =
-        |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| json!({"unreadable": true}));
+    let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| unreadable());
     let fields = READ.into_iter().filter_map(|name| Some((name, found.0.get(name)?)));
     fields.map(|(name, raw)| (name.to_owned(), value(raw))).collect()
+}
+
+/// A value of no known meaning.
+fn unreadable() -> Value {
+    json!({"unreadable": true})
 }
 
 /// The fields of an object that are read, and its parts. Of a field that comes twice this is the last one.

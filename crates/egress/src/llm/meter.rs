@@ -152,7 +152,8 @@ impl<'a> Meter<'a> {
         let unknown = match self.found.tokens {
             _ if self.usage == Usage::NotExpected => None,
             _ if self.found.unknown.is_some() => self.found.unknown,
-            None if end == AnswerEnd::Whole && self.is_illegible => Some(UnknownUsage::Illegible),
+            // What another event told may be only a part.
+            _ if end == AnswerEnd::Whole && self.is_illegible => Some(UnknownUsage::Illegible),
             None if end == AnswerEnd::Whole => Some(UnknownUsage::Missing),
             None => Some(UnknownUsage::CutOff),
             Some(_) => None,
@@ -507,7 +508,16 @@ mod tests {
             (json, "{}".into(), Some(UnknownUsage::Missing)),
             (json, "\u{feff}\u{feff}{}".into(), Some(UnknownUsage::Missing)),
             (stream, format!("data: {illegible}\n\n"), Some(UnknownUsage::Illegible)),
-            (stream, format!("data: {illegible}\n\ndata: {{\"usage\":{{\"input_tokens\":3}}}}\n\n"), None),
+            (
+                stream,
+                format!("data: {illegible}\n\ndata: {{\"usage\":{{\"input_tokens\":3}}}}\n\n"),
+                Some(UnknownUsage::Illegible),
+            ),
+            (
+                stream,
+                "data: {\"message\":{\"\\ud83d\":0,\"usage\":{\"input_tokens\":9}}}\n\ndata: {\"usage\":{\"input_tokens\":3}}\n\n".into(),
+                Some(UnknownUsage::Unreadable),
+            ),
             (stream, "data: {\"text\":NaN}\n\ndata: [DONE]\n\n".into(), Some(UnknownUsage::Missing)),
         ] {
             assert_eq!(metered(LlmFormat::OpenAi, kind, body.as_bytes(), 50).unknown, unknown, "{body}");

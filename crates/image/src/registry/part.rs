@@ -11,12 +11,21 @@ use rustix::io::Errno;
 
 use crate::store;
 
-/// How long another process is waited for while its file does not grow by `GROWTH`. Silence alone would be no bound: a registry can send
-/// an octet now and then.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long another process is waited for.
+const PATIENCE: Patience =
+    Patience { standing: Duration::from_secs(60), whole: Duration::from_secs(30 * 60) };
+/// What a file must grow by to be waited for longer. Silence alone would be no bound: a registry can send an octet now and then.
 const GROWTH: u64 = 1 << 20;
 /// How often the file is looked at meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy)]
+struct Patience {
+    /// While its file does not grow.
+    standing: Duration,
+    /// While its file is whole: it unpacks the layer then.
+    whole: Duration,
+}
 
 /// The file of a blob.
 pub(super) struct Part {
@@ -33,12 +42,12 @@ impl Part {
     }
 
     async fn open_within(
-        patience: Duration,
+        patience: Patience,
         path: PathBuf,
         most: u64,
         waiting: &mut dyn FnMut(),
     ) -> io::Result<Self> {
-        let mut wait = None;
+        let (mut wait, mut is_told) = (None, false);
         loop {
             // Of a pipe in its place the end would never come.
             let file = store::open_or_make(&path)?;
@@ -52,13 +61,18 @@ impl Part {
                 Err(errno) => return Err(errno.into()),
             }
             let length = file.metadata()?.len();
-            let wait = wait.get_or_insert_with(|| {
-                waiting();
-                Wait { length, since: Instant::now() }
-            });
-            if length > most || wait.stood_still(length, Instant::now()) >= patience {
+            let now = Instant::now();
+            let is_first = wait.is_none();
+            let wait = wait.get_or_insert(Wait { length, since: now });
+            let patience = if length == most { patience.whole } else { patience.standing };
+            if length > most || wait.stood_still(length, now) >= patience {
                 let file = tempfile::tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
                 return Ok(Self { file, path, is_named: false });
+            }
+            // Whoever only looks whether a file is in use has it for a moment.
+            if !is_first && !is_told {
+                is_told = true;
+                waiting();
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -95,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn opened(path: &Path, most: u64, patience: Duration) -> (Part, usize) {
+    fn opened(path: &Path, most: u64, patience: Patience) -> (Part, usize) {
         let mut told = 0;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let part =
@@ -110,15 +124,20 @@ mod tests {
         let (mut first, told) = opened(&path, 4, PATIENCE);
         assert_eq!(told, 0);
         first.file.write_all(b"xxxxx").unwrap();
-        // It stood still for too long; it is longer than the blob.
-        for (most, patience) in [(5, Duration::ZERO), (4, PATIENCE)] {
+        // It stood still, or was whole, for too long; it is longer than the blob.
+        let short = 2 * LOOK;
+        for (most, patience, tells) in [
+            (6, Patience { standing: short, ..PATIENCE }, 1),
+            (5, Patience { whole: short, ..PATIENCE }, 1),
+            (4, PATIENCE, 0),
+        ] {
             let (second, told) = opened(&path, most, patience);
-            assert_eq!((told, second.file.metadata().unwrap().len()), (1, 0));
+            assert_eq!((told, second.file.metadata().unwrap().len()), (tells, 0));
             second.remove();
             assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the other's is gone");
         }
         drop(first);
-        let (third, told) = opened(&path, 5, Duration::ZERO);
+        let (third, told) = opened(&path, 5, PATIENCE);
         assert_eq!((told, third.file.metadata().unwrap().len()), (0, 5));
         third.remove();
         assert!(!path.exists());
@@ -133,6 +152,6 @@ mod tests {
         assert_eq!(wait.stood_still(GROWTH + 5, after(55)), Duration::ZERO);
         // It began anew, and is as long again.
         assert_eq!(wait.stood_still(0, after(60)), Duration::from_secs(5));
-        assert_eq!(wait.stood_still(GROWTH + 5, after(115)), PATIENCE);
+        assert_eq!(wait.stood_still(GROWTH + 5, after(115)), PATIENCE.standing);
     }
 }

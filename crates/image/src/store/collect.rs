@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -240,7 +241,8 @@ fn octets_in(path: &Path) -> u64 {
             let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
             entries.map(|entry| octets_in(&entry.path())).sum()
         }
-        Ok(metadata) if metadata.is_file() => metadata.len(),
+        // Each name of a file has its part.
+        Ok(metadata) if metadata.is_file() => metadata.len() / metadata.nlink().max(1),
         _ => 0,
     }
 }

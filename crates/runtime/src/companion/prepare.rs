@@ -109,7 +109,7 @@ fn spec_of(companion: &Companion, of: &RunSpec) -> RunSpec {
         directory: None,
         limits: companion.limits.clone(),
         limits_asked: companion.limits_asked,
-        disk_asked: false,
+        disk_asked: companion.disk_asked,
         env: EnvSpec { set: companion.env.clone(), pass: Vec::new() },
         terminal: Terminal::Never,
         policy: companion.policy.clone(),

@@ -20,8 +20,9 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
 pub(super) fn open_mapped(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
     let tree = open(path)?;
-    owners
-        .map_all(tree.as_fd(), opened.as_fd())
-        .map_err(|source| Error::Mount { path: path.into(), source })?;
+    owners.map_all(tree.as_fd(), opened.as_fd()).map_err(|error| {
+        let why = format!("its owners cannot be mapped: {error}");
+        Error::Source { path: path.into(), why }
+    })?;
     Ok(tree)
 }

@@ -237,11 +237,16 @@ fn shown_at(step: &Step) -> Option<(&Path, &Path)> {
 /// Refuses to show the workspace, or a protected path in it, a second time for writing, whatever its name there.
 pub(super) fn refuse_second_names(plan: &Plan, mounts: &MountsOnceRead) -> Result<(), Error> {
     let workspace = &plan.workspace;
-    let mut writable = plan.steps.iter().filter_map(shown_for_writing).peekable();
-    if writable.peek().is_none() {
+    let writable: Vec<_> = plan.steps.iter().filter_map(shown_for_writing).collect();
+    if writable.is_empty() {
         return Ok(());
     }
-    let mounts = mounts.get().map_err(|error| untold(workspace, &error))?;
+    let mut mounts = mounts.get().map_err(|error| untold(workspace, &error))?;
+    let anew;
+    if !writable.iter().all(|(path, _)| mounts.know(path)) {
+        anew = Mounts::read().map_err(|error| untold(workspace, &error))?;
+        mounts = &anew;
+    }
     let aliases = Aliases::of(workspace, &plan.open, mounts);
     for (path, is_mount) in writable {
         let within = path.strip_prefix(workspace).ok();
