@@ -54,13 +54,20 @@ pub(crate) fn read_layer_if_there(path: &Path) -> Result<Option<String>, Error> 
 /// # Errors
 /// When it is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
 pub fn read_policy_if_there(path: &Path) -> Result<Option<String>, Error> {
-    let is_empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() && is_empty() => Ok(None),
+        Ok(meta) if meta.is_dir() && is_empty_or_gone(path) => Ok(None),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
         _ => read(path, Named::ByItsPlace).map(Some),
+    }
+}
+
+/// Whether a directory is empty, or the run that held the name has given it back meanwhile.
+fn is_empty_or_gone(path: &Path) -> bool {
+    match std::fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
@@ -129,6 +136,11 @@ mod tests {
             assert!(read_policy(&at(absent)).is_err(), "{absent}");
         }
         assert!(read_policy_if_there(&at("full")).is_err());
+        assert!(
+            is_empty_or_gone(&at("folder"))
+                && is_empty_or_gone(&at("none"))
+                && !is_empty_or_gone(&at("full"))
+        );
         for (vanished, meant) in [
             ("file/none", "move it away"),
             ("dangling", "leads nowhere"),
