@@ -306,21 +306,14 @@ impl<'a> UpstreamResponse<'a> {
         } else {
             match head.body(method).map_err(io::Error::other)? {
                 ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
-                // As over HTTP/1, it ends with its head, whether or not the upstream ends the stream. Without the stream the rest of a
-                // request would not be sent.
-                ResponseBody::Framed(BodyLength::None)
-                    if is_sent && (method == "HEAD" || matches!(head.status, 204 | 304)) =>
-                {
-                    return Ok(Self {
-                        head,
-                        length: ResponseBody::Framed(BodyLength::None),
-                        body: Incoming::Whole(None),
-                    });
-                }
                 framed => framed,
             }
         };
-        Ok(Self { head, length, body: Incoming::Version2(stream) })
+        // As over HTTP/1, such an answer ends with its head, whether or not the upstream ends the stream. Without the stream the rest of a
+        // request would not be sent.
+        let is_head_alone = method == "HEAD" || matches!(head.status, 204 | 304);
+        let body = if is_head_alone && is_sent { Incoming::Whole(None) } else { Incoming::Version2(stream) };
+        Ok(Self { head, length, body })
     }
 }
 
