@@ -19,7 +19,7 @@ pub use envelope::{EnvelopeError, Keyring, Rewrapped, Sealed};
 pub use fields::{Credential, FieldName, FieldNameError};
 pub use placeholder::{Placeholder, PlaceholderError};
 pub use position::{Position, Unfit};
-pub use scrub::{Needles, Scrubber};
+pub use scrub::{Forms, Needles, Scrubber};
 pub use secret::Secret;
 pub use template::{RenderError, Template, TemplateError, count_fields, is_template, substitute};
 pub use value::{Value, ValueError};

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use credential::{Credential, FieldName, Needles, Placeholder, Position, RenderError, Secret, Template};
+use credential::{
+    Credential, FieldName, Forms, Needles, Placeholder, Position, RenderError, Secret, Template,
+};
 use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 
 use crate::credential_config::{CredentialConfig, Generation, PlatformPlace};
@@ -76,7 +78,7 @@ pub(crate) struct Credentials {
     generation: Generation,
     cache: RefCell<Cache>,
     /// Every value that was ever held here, to be searched for in every response that can be read.
-    searched: RefCell<Vec<Secret>>,
+    searched: RefCell<Vec<SearchedValue>>,
     needles: LiveNeedles,
     /// Those whose credential goes into requests. Any other is for a proxy.
     providers: HashSet<ProviderId>,
@@ -98,6 +100,20 @@ struct Cache {
 struct ExposedValues {
     values: Vec<(ProviderId, Secret)>,
     needles: Needles,
+}
+
+/// A value that responses are searched for, and its forms: others come and go while it stays.
+#[derive(Debug)]
+struct SearchedValue {
+    value: Secret,
+    forms: Forms,
+}
+
+impl SearchedValue {
+    fn of(value: Secret) -> Self {
+        let forms = Forms::of(&value);
+        Self { value, forms }
+    }
 }
 
 /// The right to configure this sidecar.
@@ -136,7 +152,7 @@ impl Credentials {
             own: own.map(|(socket, token)| Rc::new(Platform::inherited(socket, token))),
             generation,
             cache: RefCell::default(),
-            searched: RefCell::new(values),
+            searched: RefCell::new(values.into_iter().map(SearchedValue::of).collect()),
             needles: needles.clone().into(),
             providers,
             placeholders: placeholders.into_iter().collect(),
@@ -311,11 +327,12 @@ impl Credentials {
         let is_word = |name: &FieldName| name.as_str() == USERNAME && !self.providers.contains(provider);
         let secrets = || credential.iter().filter(|(name, _)| !is_word(name)).map(|(_, value)| value);
         let mut searched = self.searched.borrow_mut();
-        let known = |new: &Secret, all: &[Secret]| all.iter().any(|old| old.matches(new.expose()));
+        let known =
+            |new: &Secret, all: &[SearchedValue]| all.iter().any(|old| old.value.matches(new.expose()));
         let mut news = false;
         for secret in secrets() {
             if !known(secret, &searched) {
-                searched.push(secret.clone());
+                searched.push(SearchedValue::of(secret.clone()));
                 news = true;
             }
         }
@@ -328,14 +345,14 @@ impl Credentials {
                 let exposed = self.exposed.values.iter().map(|(_, value)| value);
                 current.chain(exposed).chain(secrets()).any(|one| one.matches(value.expose()))
             };
-            searched.retain(|value| {
-                let goes = surplus > 0 && !in_use(value);
+            searched.retain(|one| {
+                let goes = surplus > 0 && !in_use(&one.value);
                 surplus -= usize::from(goes);
                 !goes
             });
         }
         if news {
-            self.needles.replace(Needles::of(&*searched));
+            self.needles.replace(Needles::of_forms(searched.iter().map(|one| &one.forms)));
         }
     }
 

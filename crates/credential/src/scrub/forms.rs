@@ -5,15 +5,41 @@
 //! Not covered, because they cannot be listed: two layers of a server's encodings, base64 broken into lines, a part of the secret,
 //! other charsets, compressed text.
 
+use std::fmt;
+use std::sync::Arc;
+
 use data_encoding::{BASE64_NOPAD, BASE64URL_NOPAD, Encoding};
 use zeroize::Zeroizing;
 
 use super::needle::{Edges, Needle};
 use super::{latin1, spellings};
 use crate::escape::{HexCase, hex, is_unreserved, json, percent};
+use crate::secret::Secret;
 
 /// The longest secret that is searched for in two layers: the length of the needles grows with its square.
 const LONGEST_TWICE: usize = 4 << 10;
+
+/// All forms of one secret. A clone shares them. They are wiped when the last is dropped.
+#[derive(Clone)]
+pub struct Forms(Arc<[Arc<Needle>]>);
+
+impl Forms {
+    /// Writes a secret in all its forms.
+    #[must_use]
+    pub fn of(secret: &Secret) -> Self {
+        Self(of(secret.expose()).into_iter().map(Arc::new).collect())
+    }
+
+    pub(super) fn needles(&self) -> &[Arc<Needle>] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Forms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Forms({})", self.0.len())
+    }
+}
 
 /// Returns all forms of a secret. Several may be equal, and some too short to search for.
 pub(super) fn of(secret: &[u8]) -> Vec<Needle> {

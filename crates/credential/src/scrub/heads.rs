@@ -7,6 +7,7 @@
 //! and 2.6 to 3.2 µs a KiB (DFA).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aho_corasick::packed;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind, Span};
@@ -44,7 +45,7 @@ enum Engine {
 
 impl Heads {
     /// Builds the searches for needles, none of which may be empty.
-    pub(super) fn of(needles: &[Needle]) -> Self {
+    pub(super) fn of(needles: &[Arc<Needle>]) -> Self {
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(0);
         let is_spelled = needles.iter().any(|needle| needle.varies_within(LONGEST));
         let mut length = shortest.min(if is_spelled { LONGEST_SPELLED } else { LONGEST });
@@ -73,7 +74,7 @@ impl Heads {
 }
 
 /// Collects the distinct heads of one length, and the needles of each.
-fn gather(needles: &[Needle], length: usize) -> BTreeMap<Box<[u8]>, Vec<usize>> {
+fn gather(needles: &[Arc<Needle>], length: usize) -> BTreeMap<Box<[u8]>, Vec<usize>> {
     let mut all: BTreeMap<Box<[u8]>, Vec<usize>> = BTreeMap::new();
     for (at, needle) in needles.iter().enumerate() {
         needle.unfold(0, length, &mut |head| match all.get_mut(head) {

@@ -23,6 +23,7 @@ mod latin1;
 mod needle;
 mod needles;
 mod samples;
+mod separators;
 mod spellings;
 
 use std::ops::Range;
@@ -30,6 +31,7 @@ use std::{fmt, mem};
 
 use zeroize::{Zeroize, Zeroizing};
 
+pub use forms::Forms;
 pub use needles::Needles;
 use needles::Occurrence;
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use zeroize::Zeroizing;
 
+use super::separators::Separators;
 use super::spellings;
 
 /// One form of one secret.
@@ -13,6 +14,10 @@ pub(super) struct Needle {
     /// The ranges of the characters with several spellings, each of which is independent of the others.
     variable: Vec<Range<usize>>,
     pub(super) edges: Edges,
+    /// The length of its longest spelling.
+    pub(super) longest: usize,
+    /// The kinds of separators that it has, however it is spelled.
+    pub(super) separators: Separators,
 }
 
 /// Whether the characters next to a needle hold bits of the secret, as base64 characters at its ends do.
@@ -30,28 +35,43 @@ impl Edges {
 
 impl Needle {
     /// Creates a needle with one spelling.
-    pub(super) const fn exact(octets: Zeroizing<Vec<u8>>) -> Self {
-        Self { octets, variable: Vec::new(), edges: Edges { before: false, after: false } }
+    pub(super) fn exact(octets: Zeroizing<Vec<u8>>) -> Self {
+        let (longest, separators) = (octets.len(), Separators::of(&octets));
+        Self { octets, variable: Vec::new(), edges: Edges::default(), longest, separators }
     }
 
     /// Creates a needle that matches however its characters are escaped.
     pub(super) fn spelled(octets: Zeroizing<Vec<u8>>, edges: Edges) -> Self {
         let variable = spellings::variable_characters(&octets);
-        Self { octets, variable, edges }
+        let more = |character: &Range<usize>| {
+            let ways = spellings::of(&octets[character.clone()]);
+            ways.iter().map(|way| way.len()).max().unwrap_or(0).saturating_sub(character.len())
+        };
+        let longest = octets.len() + variable.iter().map(more).sum::<usize>();
+        Self { variable, edges, longest, ..Self::exact(octets) }
     }
 
     /// Returns it as it is where letters have lost their case.
     pub(super) fn in_lower_case(&self) -> Self {
         let octets = Zeroizing::new(self.octets.to_ascii_lowercase());
-        Self { octets, variable: self.variable.clone(), edges: self.edges }
+        Self { octets, variable: self.variable.clone(), ..*self }
     }
 
-    /// Merges the spellings of another needle with the same octets.
-    pub(super) fn merge(&mut self, other: &mut Self) {
-        self.edges = self.edges.or(other.edges);
-        if self.variable.is_empty() {
-            self.variable.append(&mut other.variable);
+    /// Returns it with the spellings of another needle too, which has the same octets. Returns `None` if it has them.
+    pub(super) fn merged_with(&self, other: &Self) -> Option<Self> {
+        let edges = self.edges.or(other.edges);
+        let spelled = if self.is_exact() { other } else { self };
+        if edges == self.edges && spelled.is_exact() == self.is_exact() {
+            return None;
         }
+        let (octets, variable) = (self.octets.clone(), spelled.variable.clone());
+        Some(Self { octets, variable, edges, ..*spelled })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let all = |it: &Self| (it.variable.clone(), it.edges, it.longest, it.separators);
+        self.octets == other.octets && all(self) == all(other)
     }
 
     /// Returns whether it has only one spelling.
@@ -77,15 +97,6 @@ impl Needle {
     pub(super) fn begins_at(&self, at: usize) -> bool {
         let character = self.variable.partition_point(|character| character.end <= at);
         self.variable.get(character).is_none_or(|character| character.start >= at)
-    }
-
-    /// Returns the length of its longest spelling.
-    pub(super) fn longest(&self) -> usize {
-        let more = |character: &Range<usize>| {
-            let ways = spellings::of(&self.octets[character.clone()]);
-            ways.iter().map(|way| way.len()).max().unwrap_or(0).saturating_sub(character.len())
-        };
-        self.octets.len() + self.variable.iter().map(more).sum::<usize>()
     }
 
     /// Matches the needle at the beginning of a text. Returns the end of the longest spelling that matches.
@@ -242,7 +253,7 @@ mod tests {
         assert_eq!(read(&needle("a&"), "a&am"), Some(2));
         assert_eq!(read(&needle("a&amp;"), "a&amp;"), Some(6));
         assert_eq!(read(&needle("a&amp;"), "a&amp;amp;"), Some(10));
-        assert_eq!(needle("a&=").longest(), 1 + 2 * "&#x0026;".len());
+        assert_eq!(needle("a&=").longest, 1 + 2 * "&#x0026;".len());
     }
 
     #[test]

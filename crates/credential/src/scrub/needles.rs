@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::Scrubber;
+use super::forms::{self, Forms};
 use super::heads::Heads;
 use super::needle::{Edges, Needle};
 use super::samples::Samples;
-use super::{Scrubber, forms};
+use super::separators::{Separator, Separators};
 use crate::secret::Secret;
 
 /// The fewest octets of a needle: shorter ones would mask ordinary text.
@@ -23,7 +25,7 @@ const LONG: usize = 1 << 10;
 pub struct Needles(Arc<Set>);
 
 struct Set {
-    needles: Vec<Needle>,
+    needles: Vec<Arc<Needle>>,
     heads: Heads,
     /// Built for the first long text; `None` if the needles do not suit.
     samples: OnceLock<Option<Samples>>,
@@ -32,8 +34,8 @@ struct Set {
     /// An upper bound of the octets at the end of a text that may be the beginning of a needle, or stand before one and be masked with
     /// it. Rounded up.
     reach: usize,
-    /// The kinds of separators that are in none of the needles.
-    separators: Separators,
+    /// The kinds of separators that the needles have.
+    taken: Separators,
     /// The length of the shortest needle.
     shortest: usize,
 }
@@ -50,26 +52,32 @@ impl Needles {
     /// Builds the needles of secrets. Forms shorter than four octets are left out.
     #[must_use]
     pub fn of<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
-        Self::built(secrets.into_iter().flat_map(|secret| forms::of(secret.expose())).collect())
+        Self::built(secrets.into_iter().flat_map(|secret| forms::of(secret.expose())).map(Arc::new).collect())
     }
 
-    fn built(mut needles: Vec<Needle>) -> Self {
+    /// Builds the needles of secrets whose forms are known: many long ones take a tenth of the time.
+    #[must_use]
+    pub fn of_forms<'a>(forms: impl IntoIterator<Item = &'a Forms>) -> Self {
+        Self::built(forms.into_iter().flat_map(|forms| forms.needles().iter().map(Arc::clone)).collect())
+    }
+
+    fn built(mut needles: Vec<Arc<Needle>>) -> Self {
         needles.retain(|needle| needle.octets.len() >= SHORTEST);
         needles.sort_unstable_by(|one, other| one.octets.cmp(&other.octets));
         needles.dedup_by(|later, kept| {
             let same = later.octets == kept.octets;
-            if same {
-                kept.merge(later);
+            if same && let Some(merged) = kept.merged_with(later) {
+                *kept = Arc::new(merged);
             }
             same
         });
         let heads = Heads::of(&needles);
-        let longest = needles.iter().map(Needle::longest).max().unwrap_or(0);
+        let longest = needles.iter().map(|needle| needle.longest).max().unwrap_or(0);
         let reach = if needles.is_empty() { 0 } else { (longest + 1).next_multiple_of(ROUND) };
-        let separators = Separators::of(&needles);
+        let taken = needles.iter().fold(Separators::default(), |all, needle| all.or(needle.separators));
         let shortest = needles.iter().map(|needle| needle.octets.len()).min().unwrap_or(usize::MAX);
         let (samples, in_names) = (OnceLock::new(), OnceLock::new());
-        Self(Arc::new(Set { needles, heads, samples, in_names, reach, separators, shortest }))
+        Self(Arc::new(Set { needles, heads, samples, in_names, reach, taken, shortest }))
     }
 
     /// Returns whether one is a clone of the other.
@@ -101,7 +109,8 @@ impl Needles {
     /// Returns whether any needle is in the name of a header, given in lower case: the name has lost the needle's case by then.
     #[must_use]
     pub fn are_in_name(&self, name: &[u8]) -> bool {
-        let lower = || Self::built(self.0.needles.iter().map(Needle::in_lower_case).collect());
+        let lower =
+            || Self::built(self.0.needles.iter().map(|needle| Arc::new(needle.in_lower_case())).collect());
         // Most names are shorter than any secret.
         name.len() >= self.0.shortest && self.0.in_names.get_or_init(lower).are_in(name)
     }
@@ -151,7 +160,7 @@ impl Needles {
     }
 
     #[cfg(test)]
-    pub(super) fn all(&self) -> &[Needle] {
+    pub(super) fn all(&self) -> &[Arc<Needle>] {
         &self.0.needles
     }
 
@@ -159,9 +168,10 @@ impl Needles {
     /// separators that none contains: the sender of the text sees how much is let through, and could otherwise read a secret from that,
     /// octet by octet.
     pub(super) fn hold(&self, text: &[u8]) -> usize {
-        let Set { reach, separators, .. } = &*self.0;
+        let Set { reach, taken, .. } = &*self.0;
         let from = text.len().saturating_sub(*reach);
-        text[from..].iter().rposition(|octet| separators.have(*octet)).map_or(from, |at| from + at + 1)
+        let is_in_none = |octet: &u8| Separator::of(*octet).is_some_and(|kind| !taken.have(kind));
+        text[from..].iter().rposition(is_in_none).map_or(from, |at| from + at + 1)
     }
 
     /// Returns the most octets that are held back.
@@ -173,60 +183,6 @@ impl Needles {
 
 /// The reach is rounded up to a multiple of this, so that it does not reveal the exact length of a secret.
 const ROUND: usize = 64;
-
-/// The kinds of separators that no needle contains.
-#[derive(Clone, Copy)]
-struct Separators {
-    lines: bool,
-    words: bool,
-    /// Record separators and the like. No secret that a user stores has any.
-    controls: bool,
-    /// Ends of JSON strings and structures.
-    closing: bool,
-}
-
-impl Separators {
-    fn of(needles: &[Needle]) -> Self {
-        let none = |what| {
-            !needles.iter().any(|needle| needle.octets.iter().any(|octet| separator_of(*octet) == Some(what)))
-        };
-        Self {
-            lines: none(Separator::LineEnd),
-            words: none(Separator::Blank),
-            controls: none(Separator::Control),
-            closing: none(Separator::JsonEnd),
-        }
-    }
-
-    fn have(self, octet: u8) -> bool {
-        match separator_of(octet) {
-            Some(Separator::LineEnd) => self.lines,
-            Some(Separator::Blank) => self.words,
-            Some(Separator::Control) => self.controls,
-            Some(Separator::JsonEnd) => self.closing,
-            None => false,
-        }
-    }
-}
-
-/// The kind of a separator octet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Separator {
-    LineEnd,
-    Blank,
-    Control,
-    JsonEnd,
-}
-
-pub(super) const fn separator_of(octet: u8) -> Option<Separator> {
-    match octet {
-        b'\n' | b'\r' | 0 => Some(Separator::LineEnd),
-        b' ' | b'\t' => Some(Separator::Blank),
-        0x01..=0x1f | 0x7f => Some(Separator::Control),
-        b'}' | b']' | b'"' => Some(Separator::JsonEnd),
-        _ => None,
-    }
-}
 
 impl Set {
     /// Visits every position where a needle may begin, with that needle. A needle so close to the end of the text that its head is cut
@@ -272,6 +228,25 @@ mod tests {
             needles(&["abcdefgh", "abcdefgh"]).0.needles.len()
         );
         assert!(needles(&["abc"]).0.needles.iter().all(|needle| needle.octets.len() >= 4));
+    }
+
+    #[test]
+    fn forms_that_are_shared_make_the_same_needles() {
+        // Some forms of one are forms of another, with other edges or spellings.
+        let secrets = ["k/\"\u{e9} &'<", "a b\tc}", "YSBi", "a b", "6120620963"]
+            .map(|text| Secret::from_text(text.into()));
+        let (whole, forms) = (Needles::of(&secrets), secrets.each_ref().map(Forms::of));
+        for (order, shared) in [
+            ("in their order", Needles::of_forms(&forms)),
+            ("the other way round", Needles::of_forms(forms.iter().rev())),
+            ("twice", Needles::of_forms(forms.iter().chain(&forms))),
+        ] {
+            assert_eq!((shared.0.reach, shared.0.taken), (whole.0.reach, whole.0.taken), "{order}");
+            let (shared, whole) = (&shared.0.needles, &whole.0.needles);
+            assert_eq!(shared.len(), whole.len(), "{order}");
+            let differs = |(one, other): (&Arc<Needle>, &Arc<Needle>)| !one.is_as(other);
+            assert_eq!(shared.iter().zip(whole).position(differs), None, "{order}");
+        }
     }
 
     #[test]

@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     fn no_way_has_what_parts_a_text_unless_the_character_does() {
-        use crate::scrub::needles::separator_of;
+        use crate::scrub::separators::Separator;
         for character in ('\0'..='\u{ff}').chain(['\u{2028}', '😀', '\u{10ffff}']) {
             let plain = character.to_string();
-            let own: Vec<_> = plain.bytes().filter_map(separator_of).collect();
+            let own: Vec<_> = plain.bytes().filter_map(Separator::of).collect();
             let ways = of(plain.as_bytes());
-            let others = ways.iter().flat_map(|way| way.iter()).filter_map(|octet| separator_of(*octet));
+            let others = ways.iter().flat_map(|way| way.iter()).filter_map(|octet| Separator::of(*octet));
             assert!(others.clone().all(|other| own.contains(&other)), "{character:?}");
         }
     }

@@ -77,7 +77,7 @@ fn plainly(needles: &Needles, text: &[u8]) -> (Vec<u8>, u64) {
         needle.ways(0, &mut |way, _| firsts[usize::from(way[0])] = true);
         firsts
     };
-    let firsts: Vec<_> = needles.all().iter().map(firsts).collect();
+    let firsts: Vec<_> = needles.all().iter().map(|needle| firsts(needle)).collect();
     let base64 = |at: usize| text.get(at).is_some_and(|octet| needles::is_base64(*octet));
     for start in 0..text.len() {
         let mut ends = std::collections::BTreeSet::new();
