@@ -4,21 +4,20 @@
 use std::path::{Path, PathBuf};
 
 use credential::Vault;
-use policy::{Layers, Origin, RunConfig, RunSpec};
+use policy::{Backend, Layers, Origin, RunConfig, RunSpec};
 use sandbox::Caller;
 use serde::Deserialize;
 
 use crate::approval::is_approved;
 use crate::error::Error;
 use crate::policy_file::{read_layer_if_there, read_policy, read_policy_if_there};
+use crate::project::{PROJECT, ProjectFile};
 use crate::state::StateDirectory;
 use crate::unreadable::why_unreadable;
 use crate::{proxy_url, system_proxies};
 
 /// The machine's managed policy.
 pub(crate) const MANAGED: &str = "/etc/lockgate/policy.toml";
-/// The project's file.
-const PROJECT: &str = "lockgate.toml";
 /// The variable by which existing set-ups name the agent's image. S1.6, S1.44
 const IMAGE: &str = "PI_IMAGE";
 /// The variable by which existing set-ups bound every run. S1.34
@@ -57,6 +56,15 @@ pub struct Settings {
     pub project: Option<PathBuf>,
 }
 
+/// Every layer, before they are compiled.
+struct Found {
+    layers: Layers,
+    /// The project's file, if one was looked for.
+    looked_for: Option<ProjectFile>,
+    /// Its path, if there is one.
+    project: Option<PathBuf>,
+}
+
 impl Settings {
     /// Finds, reads, merges and compiles every layer. Without a state directory nothing is approved, and no credential is stored.
     ///
@@ -67,7 +75,7 @@ impl Settings {
         caller: &Caller,
         state: Option<&StateDirectory>,
     ) -> Result<Self, Error> {
-        let (mut layers, project) = Self::layers(request, caller, state)?;
+        let Found { mut layers, looked_for, project } = Self::find(request, caller, state)?;
         if layers.want_a_search()? {
             // The other layers say whose credentials count.
             let organisation = layers.compile()?.organisation;
@@ -75,6 +83,10 @@ impl Settings {
             layers.choose_search(&stored.unwrap_or_default())?;
         }
         let mut spec = layers.compile()?;
+        // Backend `process` guards no files, so a link is as good as the folder.
+        if let Some(looked_for) = looked_for.filter(|_| spec.backend != Backend::Process) {
+            looked_for.refuse_link()?;
+        }
         proxy_url::fall_back(&mut spec, caller)?;
         Ok(Self { layers, spec, project })
     }
@@ -87,20 +99,31 @@ impl Settings {
         request: &SettingsRequest,
         caller: &Caller,
         state: Option<&StateDirectory>,
-    ) -> Result<(Layers, Option<PathBuf>), Error> {
+    ) -> Result<Layers, Error> {
+        Ok(Self::find(request, caller, state)?.layers)
+    }
+
+    fn find(
+        request: &SettingsRequest,
+        caller: &Caller,
+        state: Option<&StateDirectory>,
+    ) -> Result<Found, Error> {
         let mut layers = below_projects(caller)?;
-        let project = project_file(request.workspace.as_deref(), caller);
-        let mut found = None;
+        let (mut looked_for, mut project) = (None, None);
         if let Some(path) = &request.policy {
             let path = caller.resolve(path);
             let text = read_policy(&path)?;
             layers.push(Origin::Named(path.display().to_string()), parse(&path, &text)?);
-        } else if !request.no_project
-            && let Some(text) = read_policy_if_there(&project)?
+        } else if !request.no_project {
+            looked_for = Some(ProjectFile::of(request.workspace.as_deref(), caller));
+        }
+        if let Some(path) = looked_for.as_ref().map(ProjectFile::path)
+            && let Some(text) = read_policy_if_there(&path)?
         {
-            let approved = state.map_or(Ok(false), |state| is_approved(state, &project, &text))?;
+            let approved = state.map_or(Ok(false), |state| is_approved(state, &path, &text))?;
             let origin = Origin::Project { path: PROJECT.into(), approved };
-            let config = parse(&project, &text).map_err(|error| match error {
+            // The folder is that of the approval, and is not looked for again.
+            let config = parse_in(path.parent(), &path, &text).map_err(|error| match error {
                 // Whoever made the link chose what an error would quote, from files that only the person may read.
                 Error::ParseSettings { path, .. } if path.is_symlink() => Error::ParseSettings {
                     path,
@@ -109,7 +132,7 @@ impl Settings {
                 error => error,
             })?;
             layers.push(origin, config);
-            found = Some(project);
+            project = Some(path);
         }
         let environment = from_environment(caller)?;
         if environment != RunConfig::default() {
@@ -124,7 +147,7 @@ impl Settings {
         if let Some(name) = caller.variable(ORGANISATION).filter(|name| !name.is_empty()) {
             layers.fall_back_to_organisation(ORGANISATION, name);
         }
-        Ok((layers, found))
+        Ok(Found { layers, looked_for, project })
     }
 
     /// Compiles a file as if the person named it, on top of the layers that are always in force.
@@ -154,27 +177,6 @@ impl Settings {
         layers.push(origin, config);
         Ok(layers.compile()?)
     }
-}
-
-/// Returns the path of a workspace's own file: one path however the workspace was named, for its approval is stored under it.
-#[must_use]
-pub fn project_file(workspace: Option<&Path>, caller: &Caller) -> PathBuf {
-    let named = caller.workspace(workspace);
-    named.canonicalize().unwrap_or(named).join(PROJECT)
-}
-
-/// Returns the nearest project file above the workspace, if the workspace has none and no file was named. It is not read.
-#[must_use]
-pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
-    if request.policy.is_some() || request.no_project {
-        return None;
-    }
-    // A home cannot be a workspace.
-    let home = caller.home.as_ref().map(|home| home.join(PROJECT));
-    let own = project_file(request.workspace.as_deref(), caller);
-    let mut found =
-        own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
-    found.next().filter(|path| *path != own && Some(path) != home.as_ref())
 }
 
 /// Returns the layers of the machine and of the person, which are below every project's.
@@ -217,11 +219,16 @@ pub(crate) fn user_file(caller: &Caller) -> Option<PathBuf> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<RunConfig, Error> {
+    let folder = path.parent().map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf()));
+    parse_in(folder.as_deref(), path, text)
+}
+
+/// Parses a file whose relative paths are below a folder.
+fn parse_in(folder: Option<&Path>, path: &Path, text: &str) -> Result<RunConfig, Error> {
     let mut config: RunConfig = toml::from_str(text)
         .map_err(|error| Error::ParseSettings { path: path.into(), why: why_unreadable(&error) })?;
     // Whoever approves a file approves the paths it names, wherever a run is started.
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let folder = folder.unwrap_or(Path::new("/"));
     let mounts = config.mount.iter_mut().map(|mount| &mut mount.source);
     let copies = config.copy.iter_mut().map(|copy| &mut copy.source);
     for source in mounts.chain(copies).filter(|source| !source.starts_with(['/', '~'])) {

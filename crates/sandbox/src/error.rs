@@ -102,6 +102,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// A path is, or leads through, a link, which may lead elsewhere at the next look. `real` is where it leads now.
+    #[must_use]
+    pub fn behind_link(path: &Path, real: Option<&Path>) -> Self {
+        let real = real.map(|real| format!(": {}", real.display())).unwrap_or_default();
+        let why = format!("it is, or leads through, a symbolic link; name the place the link leads to{real}");
+        Self::Source { path: path.into(), why }
+    }
+
     /// Returns what the user can do about it, if that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {

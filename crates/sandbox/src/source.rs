@@ -63,8 +63,7 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
     let why = match errno {
         Errno::LOOP => {
             let real = found.canonicalize().ok().filter(|real| real != path);
-            let named = real.map(|real| format!(": {}", real.display())).unwrap_or_default();
-            format!("it is, or leads through, a symbolic link; name the place the link leads to{named}")
+            return Error::behind_link(path, real.as_deref());
         }
         Errno::NOENT => "there is no such file or directory".into(),
         Errno::ACCESS => "you may not read it".into(),

@@ -13,7 +13,7 @@ pub(crate) fn config(command: Config) -> Done {
     let caller = super::caller()?;
     let state = StateDirectory::to_read(&caller)?;
     super::tell_unknown_variables(&caller);
-    let (layers, _) = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
+    let layers = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
     let rows = layers.origins();
     match Form::of(json) {
         Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {

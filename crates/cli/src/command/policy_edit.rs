@@ -57,9 +57,9 @@ impl PolicyText {
         let (path, name) = match (&file.policy, &file.workspace) {
             (Some(named), _) => (caller.resolve(named), named.display().to_string()),
             (None, Some(folder)) => {
-                (runtime::project_file(Some(folder), &caller), folder.join(FILE).display().to_string())
+                (runtime::project_file(Some(folder), &caller)?, folder.join(FILE).display().to_string())
             }
-            (None, None) => (runtime::project_file(None, &caller), FILE.to_owned()),
+            (None, None) => (runtime::project_file(None, &caller)?, FILE.to_owned()),
         };
         if path.is_dir() {
             // A placeholder that a killed run left is removed by the next run.
