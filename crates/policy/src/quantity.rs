@@ -170,6 +170,12 @@ impl CpuCount {
         Self(count * 1000)
     }
 
+    /// Creates a share from thousandths of a processor.
+    #[must_use]
+    pub const fn from_milli(milli: u32) -> Self {
+        Self(milli)
+    }
+
     /// Returns the share in thousandths of a processor.
     #[must_use]
     pub const fn milli(self) -> u32 {

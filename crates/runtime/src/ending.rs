@@ -35,8 +35,8 @@ pub enum Ending {
     OutOfMemory {
         /// The most it used, if that is known.
         peak: Option<ByteSize>,
-        /// Its limit.
-        limit: ByteSize,
+        /// Its limit; `None` if what ran short is not the run.
+        limit: Option<ByteSize>,
     },
     /// It took longer than this, its time.
     TimedOut(Span),
@@ -65,8 +65,8 @@ pub enum Shortage {
     Memory {
         /// How many.
         killed: u64,
-        /// The limit of all of them together.
-        limit: ByteSize,
+        /// The limit of all of them together; `None` if what ran short is not the run.
+        limit: Option<ByteSize>,
     },
     /// Processes: the kernel refused to make more.
     Processes {
@@ -90,6 +90,9 @@ impl Ending {
     }
 }
 
+/// What ran short, if it was not the run.
+const OUTSIDE: &str = "this machine, or the unit in which the run was started,";
+
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -97,10 +100,16 @@ impl fmt::Display for Ending {
             Self::Exited { code, shortage: Some(shortage) } => write!(f, "exited {code}; {shortage}"),
             Self::Signalled(signal) => write!(f, "ended by signal {}", named(*signal)),
             // A control group may report a little more than its limit.
-            Self::OutOfMemory { peak: Some(peak), limit } => {
+            Self::OutOfMemory { peak: Some(peak), limit: Some(limit) } => {
                 write!(f, "killed: out of memory (it used {peak} of {limit})")
             }
-            Self::OutOfMemory { peak: None, limit } => write!(f, "killed: out of memory (limit {limit})"),
+            Self::OutOfMemory { peak: None, limit: Some(limit) } => {
+                write!(f, "killed: out of memory (limit {limit})")
+            }
+            Self::OutOfMemory { peak, limit: None } => {
+                write!(f, "killed: {OUTSIDE} was out of memory")?;
+                peak.map_or(Ok(()), |peak| write!(f, " (the run used {peak})"))
+            }
             Self::TimedOut(timeout) => {
                 write!(f, "timed out after {timeout}; --timeout, or `timeout` in the policy, sets it")
             }
@@ -120,8 +129,11 @@ impl fmt::Display for Ending {
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { killed, limit } => {
+            Self::Memory { killed, limit: Some(limit) } => {
                 write!(f, "{killed} of its processes ran out of memory (limit {limit})")
+            }
+            Self::Memory { killed, limit: None } => {
+                write!(f, "{killed} of its processes were killed, because {OUTSIDE} was out of memory")
             }
             Self::Processes { refused: 1 } => f.write_str("it reached its limit of processes once"),
             Self::Processes { refused } => write!(f, "it reached its limit of processes {refused} times"),
@@ -166,7 +178,7 @@ mod tests {
         let rows = [
             (exited(0, None), 0, "exited 0"),
             (
-                exited(3, Some(Shortage::Memory { killed: 2, limit })),
+                exited(3, Some(Shortage::Memory { killed: 2, limit: Some(limit) })),
                 3,
                 "exited 3; 2 of its processes ran out of memory (limit 64MiB)",
             ),
@@ -183,11 +195,20 @@ mod tests {
             (Ending::Signalled(13), 141, "ended by signal 13 (SIGPIPE)"),
             (Ending::Signalled(40), 168, "ended by signal 40"),
             (
-                Ending::OutOfMemory { peak: Some(limit), limit },
+                Ending::OutOfMemory { peak: Some(limit), limit: Some(limit) },
                 137,
                 "killed: out of memory (it used 64MiB of 64MiB)",
             ),
-            (Ending::OutOfMemory { peak: None, limit }, 137, "killed: out of memory (limit 64MiB)"),
+            (
+                Ending::OutOfMemory { peak: Some(limit), limit: None },
+                137,
+                "killed: this machine, or the unit in which the run was started, was out of memory (the run used 64MiB)",
+            ),
+            (
+                Ending::OutOfMemory { peak: None, limit: Some(limit) },
+                137,
+                "killed: out of memory (limit 64MiB)",
+            ),
             (
                 Ending::TimedOut(Span::from_secs(1800)),
                 124,

@@ -88,6 +88,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
         named_policy::keep(&mut spec, file, &caller)?;
     }
     let host = Host::detect(&caller);
+    host.narrow(&mut spec);
     let proxy = proxy_url::without_user(&caller);
     let Provided { credentials, platform_data, environment } = provide(&spec, &mut caller, &state)?;
     let mut additions = Additions { opens_tls: spec.policy.may_open(), environment, ..Additions::default() };

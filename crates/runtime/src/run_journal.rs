@@ -302,7 +302,8 @@ fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
 
 fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, bounds: &Bounds) -> Ending {
     let usage = executed.usage.unwrap_or_default();
-    let Bounds { memory: limit, timeout } = *bounds;
+    let Bounds { memory, timeout } = *bounds;
+    let limit = Some(memory).filter(|_| !usage.short_outside);
     match executed.end {
         End::Ended(Exit::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
             Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }

@@ -99,8 +99,9 @@ impl Event {
             }
             Self::NotExecuted { errno } => (b'X', number(*errno), Vec::new()),
             Self::SetUp { number, end, took } => (b'P', set_up(*number, *end, *took), Vec::new()),
-            Self::Used(Usage { memory_peak, out_of_memory, pids_refused }) => {
-                let numbers = [memory_peak.unwrap_or(0), *out_of_memory, *pids_refused];
+            Self::Used(Usage { memory_peak, out_of_memory, short_outside, pids_refused }) => {
+                let numbers =
+                    [memory_peak.unwrap_or(0), *out_of_memory, u64::from(*short_outside), *pids_refused];
                 (b'U', numbers.iter().flat_map(|n| n.to_le_bytes()).collect(), Vec::new())
             }
             Self::Ended(Exit::Code(code)) => (b'E', number(*code), Vec::new()),
@@ -146,8 +147,10 @@ impl Event {
             b'U' => {
                 let mut numbers = body.chunks_exact(8).map(|n| n.try_into().map_or(0, u64::from_le_bytes));
                 let mut next = || numbers.next().ok_or(io::ErrorKind::InvalidData);
-                let (peak, out_of_memory, pids_refused) = (next()?, next()?, next()?);
-                Self::Used(Usage { memory_peak: Some(peak).filter(|p| *p > 0), out_of_memory, pids_refused })
+                let (peak, out_of_memory) = (next()?, next()?);
+                let (short_outside, pids_refused) = (next()? != 0, next()?);
+                let memory_peak = Some(peak).filter(|p| *p > 0);
+                Self::Used(Usage { memory_peak, out_of_memory, short_outside, pids_refused })
             }
             b'E' => Self::Ended(Exit::Code(number()?)),
             b'K' => Self::Ended(Exit::Signal(number()?)),

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::ByteSize;
 use policy::agreed::CA_BUNDLES;
+use policy::{Backend, ByteSize, CpuCount, RunSpec};
 use sys::cgroup::Host as Cgroups;
 pub(crate) use sys::cgroup::Unavailable as LimitsUnavailable;
 use sys::landlock::MOVES_FILES;
@@ -50,6 +50,37 @@ impl Host {
             format!("root without {lacks} can give the command no id but its own, and nobody is root inside"),
             "start it as a user who is not root, or with those capabilities".into(),
         ))
+    }
+
+    /// Narrows the limits of a run to what the groups around the caller allow: the run's own group is not in them.
+    pub fn narrow(&self, spec: &mut RunSpec) {
+        let Ok(groups) = self.limits.as_ref().map(Cgroups::bounds) else { return };
+        if spec.backend == Backend::Docker {
+            return;
+        }
+        let limits = &mut spec.limits;
+        let mut narrowed = Vec::new();
+        if let Some(memory) = groups.memory.map(ByteSize::from_bytes).filter(|most| *most < limits.memory) {
+            limits.memory = memory;
+            narrowed.push(format!("{memory} of memory"));
+        }
+        let milli =
+            groups.cpu_milli.map(|milli| CpuCount::from_milli(u32::try_from(milli).unwrap_or(u32::MAX)));
+        if let Some(cpus) = milli.filter(|most| *most < limits.cpus) {
+            limits.cpus = cpus;
+            narrowed.push(format!("{cpus} processors"));
+        }
+        if let Some(pids) =
+            groups.pids.and_then(|most| u32::try_from(most).ok()).filter(|most| *most < limits.pids)
+        {
+            limits.pids = pids;
+            narrowed.push(format!("{pids} processes"));
+        }
+        if !narrowed.is_empty() {
+            let narrowed = narrowed.join(", ");
+            spec.notices
+                .push(format!("limited to {narrowed}: the unit in which this was started has no more"));
+        }
     }
 
     /// Returns the Landlock version that restricts a command, or the reason why none does.

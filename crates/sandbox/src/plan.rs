@@ -18,6 +18,7 @@ pub(crate) mod limits;
 mod linux;
 mod process;
 mod refused;
+mod session;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

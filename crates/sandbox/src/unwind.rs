@@ -40,7 +40,8 @@ impl UndoLog {
                 return Err(format!("{}: it does not end", undo.line().trim_end()));
             }
         }
-        let groups = self.entries.iter().filter(|undo| matches!(undo, Undo::Group(_)));
+        // The inner one was noted last, and goes first.
+        let groups = self.entries.iter().rev().filter(|undo| matches!(undo, Undo::Group(_)));
         for group in groups {
             let Undo::Group(path) = group else { continue };
             // A process that is limited to a tenth of a processor takes ten times as long to end.

@@ -10,6 +10,7 @@ use policy::{Backend, MountMode, RunSpec, WorkspaceMode};
 use super::Plan;
 use super::engine::{self, SOCKET};
 use super::inside::GATEWAY_SOCKET;
+use super::session;
 use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
@@ -151,6 +152,12 @@ pub(super) fn refuse_workspace(
     if is_kernels || SYSTEM_DIRECTORIES.iter().any(|own| path == Path::new(own)) {
         return refuse(
             "workspace: it is a directory of the system",
+            "start in a folder of your own, or name one with --workspace",
+        );
+    }
+    if session::is_of_a_session(path, caller) {
+        return refuse(
+            "workspace: your login session keeps its sockets there, by which programs outside can be started",
             "start in a folder of your own, or name one with --workspace",
         );
     }

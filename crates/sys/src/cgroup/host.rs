@@ -1,10 +1,11 @@
 //! Finds the control groups of this host, and a place where the caller can make one.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-use super::Limits;
+use super::{Limits, own, v2};
 use crate::kernel_file;
 
 /// The version whose controllers limit memory, processors and processes on this host.
@@ -21,6 +22,32 @@ pub enum Version {
 pub struct Host {
     version: Version,
     parents: Vec<PathBuf>,
+    /// Whether the parent is the caller's own group, which the caller has to leave first.
+    is_own: bool,
+    bounds: Bounds,
+}
+
+/// What the groups between the caller and the place of a new group allow. A new group is not in them, so the kernel does not hold it to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Octets of memory.
+    pub memory: Option<u64>,
+    /// Thousandths of a processor.
+    pub cpu_milli: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
+impl Bounds {
+    /// Returns the narrower of both, bound by bound.
+    fn and(self, other: Self) -> Self {
+        let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        Self {
+            memory: least(self.memory, other.memory),
+            cpu_milli: least(self.cpu_milli, other.cpu_milli),
+            pids: least(self.pids, other.pids),
+        }
+    }
 }
 
 /// The reason why no group can be made, and its remedy.
@@ -57,14 +84,22 @@ impl Host {
             let mut places = path.into_iter().chain([root]);
             places.find(|p| is_writable(p) && is_group(p)).ok_or_else(|| closed(mounted, controller))
         });
-        Ok(Self { version: Version::V1, parents: parents.collect::<Result<_, _>>()? })
+        let parents = parents.collect::<Result<_, _>>()?;
+        Ok(Self { version: Version::V1, parents, is_own: false, bounds: Bounds::default() })
     }
 
-    /// Finds the nearest ancestor group that is delegated to the caller and enables the controllers for its children. The caller's own
-    /// group is not suitable: a group that holds processes cannot enable controllers for children.
+    /// Finds the nearest group, from the caller's own on, that is delegated to the caller and enables the controllers for its children. A
+    /// group that holds processes cannot, so the caller's own is suitable only if the caller can leave it empty.
     fn detect_v2(own: &str) -> Result<Self, Unavailable> {
         let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
         let mut directory = Path::new(ROOT).join(path.trim_start_matches('/'));
+        let mut bounds = Bounds::default();
+        if is_given(&directory)
+            && lacking(&directory, "cgroup.controllers").is_empty()
+            && own::holds_nobody_else(&directory)
+        {
+            return Ok(Self { version: Version::V2, parents: vec![directory], is_own: true, bounds });
+        }
         let mut unavailable = Unavailable {
             why: "no control group above this process was delegated to you".into(),
             remedy: "start it as `systemd-run --user --scope -p Delegate=yes lockgate …`".into(),
@@ -72,11 +107,15 @@ impl Host {
         loop {
             if is_given(&directory) {
                 match hand_down(&directory) {
-                    Ok(()) => return Ok(Self { version: Version::V2, parents: vec![directory] }),
+                    Ok(()) => {
+                        let parents = vec![directory];
+                        return Ok(Self { version: Version::V2, parents, is_own: false, bounds });
+                    }
                     // Report the outermost group's lack: it limits everything delegated below it.
                     Err(lack) => unavailable = lack,
                 }
             }
+            bounds = bounds.and(v2::bounds(&directory));
             if directory == Path::new(ROOT) || !directory.pop() {
                 // For callers other than root, a read-only mount looks like a missing delegation.
                 return Err(if is_read_only(Path::new(ROOT)) {
@@ -94,13 +133,27 @@ impl Host {
         self.version
     }
 
-    /// Returns the directories of a group with these limits. With version 1 the `cpu` controller is left out if it limits nothing.
+    /// Returns what the groups around the caller allow, if a new group is not in them.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Empties the place of new groups, if it is the caller's own.
+    pub(super) fn make_room(&self) -> io::Result<()> {
+        if self.is_own { self.parents.iter().try_for_each(|own| own::step_below(own)) } else { Ok(()) }
+    }
+
+    /// Returns the directories of a group with these limits, outer before inner. With version 1 the `cpu` controller is left out if it limits nothing.
     #[must_use]
     pub fn directories(&self, name: &str, limits: &Limits) -> Vec<PathBuf> {
         let needless =
             |at: usize| self.version == Version::V1 && CONTROLLERS[at] == "cpu" && limits.cpu_milli.is_none();
         let parents = self.parents.iter().enumerate().filter(|(at, _)| !needless(*at));
-        parents.map(|(_, parent)| parent.join(name)).collect()
+        match self.version {
+            Version::V1 => parents.map(|(_, parent)| parent.join(name)).collect(),
+            Version::V2 => parents.flat_map(|(_, parent)| v2::directories(parent, name)).collect(),
+        }
     }
 }
 
@@ -117,9 +170,7 @@ fn last_processor(list: &str) -> Option<u32> {
 
 /// Enables the controllers for the children of a group, if the group has them and holds no process.
 fn hand_down(directory: &Path) -> Result<(), Unavailable> {
-    if lacking(directory, "cgroup.subtree_control").is_empty()
-        || super::write(directory, "cgroup.subtree_control", "+memory +cpu +pids").is_ok()
-    {
+    if lacking(directory, "cgroup.subtree_control").is_empty() || super::hand_down_all(directory).is_ok() {
         return Ok(());
     }
     let lacking = lacking(directory, "cgroup.controllers");

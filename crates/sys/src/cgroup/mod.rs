@@ -5,6 +5,7 @@
 //! its group (version 2, `CLONE_INTO_CGROUP`), or moves itself through an inherited control file (version 1).
 
 mod host;
+mod own;
 mod v1;
 mod v2;
 
@@ -12,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-pub use host::{Host, Unavailable, Version, processors};
+pub use host::{Bounds, Host, Unavailable, Version, processors};
 use rustix::fs::{Mode, OFlags};
 
 use crate::kernel_file;
@@ -35,6 +36,8 @@ pub struct Usage {
     pub memory_peak: Option<u64>,
     /// The number of processes that the out-of-memory killer ended.
     pub out_of_memory: u64,
+    /// Whether it did so without the group's own limit being reached: for the machine, or for a group around this one.
+    pub short_outside: bool,
     /// The number of times that the kernel refused a new process.
     pub pids_refused: u64,
 }
@@ -43,7 +46,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Group {
     version: Version,
-    /// One directory with version 2, one per controller with version 1.
+    /// A directory in which another is with version 2, one per controller with version 1.
     directories: Vec<PathBuf>,
     /// The directory itself with version 2, each directory's `tasks` with version 1.
     control_files: Vec<OwnedFd>,
@@ -56,9 +59,10 @@ impl Group {
     /// When a directory or file cannot be made or written. Nothing is left behind.
     pub fn create(host: &Host, name: &str, limits: &Limits) -> io::Result<Self> {
         let directories = host.directories(name, limits);
+        host.make_room()?;
         let made = Self::fill(host.version(), directories.clone(), limits);
         if made.is_err() {
-            for directory in &directories {
+            for directory in directories.iter().rev() {
                 let _ = std::fs::remove_dir(directory);
             }
         }
@@ -145,6 +149,11 @@ pub fn let_run(directory: &Path) {
     for (file, all) in [("cpu.cfs_quota_us", "-1"), ("cpu.max", "max")] {
         let _ = write(directory, file, all);
     }
+}
+
+/// Hands a group's controllers down to its children.
+fn hand_down_all(directory: &Path) -> io::Result<()> {
+    write(directory, "cgroup.subtree_control", "+memory +cpu +pids")
 }
 
 /// Writes a value to a control file.

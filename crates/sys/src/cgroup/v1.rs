@@ -41,9 +41,12 @@ fn write_if_there(directory: &Path, file: &str, most: u64) -> io::Result<()> {
 
 pub(super) fn usage(directories: &[PathBuf]) -> Usage {
     let Some((memory, _, pids)) = by_controller(directories) else { return Usage::default() };
+    let killed = row(memory, "memory.oom_control", "oom_kill ").unwrap_or(0);
+    let reached = ["memory.failcnt", "memory.memsw.failcnt"].map(|file| number(memory, file));
     Usage {
         memory_peak: number(memory, "memory.max_usage_in_bytes"),
-        out_of_memory: row(memory, "memory.oom_control", "oom_kill ").unwrap_or(0),
+        out_of_memory: killed,
+        short_outside: killed > 0 && reached[0] == Some(0) && reached[1].unwrap_or(0) == 0,
         pids_refused: row(pids, "pids.events", "max ").unwrap_or(0),
     }
 }

@@ -1,0 +1,79 @@
+//! The caller's own group of version 2, where it holds nothing but the caller: groups are then made in it, and the limits of who started the
+//! caller hold for them. A group that holds processes has no controllers to hand down, so the caller first steps into one below.
+
+use std::io;
+use std::path::Path;
+
+use super::write;
+use crate::kernel_file;
+
+/// The name of the group that the caller steps into. It goes with the caller's own, as when systemd ends its unit.
+const STEPPED_INTO: &str = "lockgate";
+/// How often the caller's processes are looked for, as one may be made meanwhile.
+const LOOKS: u32 = 3;
+
+/// Whether a group holds this process and processes that it started, and nothing else.
+pub(super) fn holds_nobody_else(group: &Path) -> bool {
+    processes(group).is_some_and(|all| !all.is_empty() && all.iter().all(|process| is_ours(*process)))
+}
+
+/// Moves this process and those that it started into a group below, and hands down the controllers.
+///
+/// # Errors
+/// When somebody else came meanwhile, or the kernel refuses.
+pub(super) fn step_below(group: &Path) -> io::Result<()> {
+    let below = group.join(STEPPED_INTO);
+    match std::fs::create_dir(&below) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let mut handed = super::hand_down_all(group);
+    for _ in 0..LOOKS {
+        if handed.is_ok() {
+            break;
+        }
+        for process in processes(group).unwrap_or_default().into_iter().filter(|process| is_ours(*process)) {
+            // One that has ended meanwhile is not there to be moved.
+            let _ = write(&below, "cgroup.procs", &process.to_string());
+        }
+        handed = super::hand_down_all(group);
+    }
+    handed
+}
+
+/// Returns the processes in a group. One that this process cannot see is 0.
+fn processes(group: &Path) -> Option<Vec<u32>> {
+    let list = kernel_file::read(group.join("cgroup.procs")).ok()?;
+    list.lines().map(|line| line.parse().ok()).collect()
+}
+
+fn is_ours(process: u32) -> bool {
+    let own = std::process::id();
+    process == own || parent(process) == Some(own)
+}
+
+/// Returns the parent of a process, from the fourth field of `/proc/PID/stat`: the second is a name in parentheses, with anything in it.
+fn parent(process: u32) -> Option<u32> {
+    let stat = kernel_file::read(format!("/proc/{process}/stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_caller_and_its_children_are_ours() {
+        let group = tempfile::tempdir().unwrap();
+        let holds = |list: String| {
+            std::fs::write(group.path().join("cgroup.procs"), list).unwrap();
+            holds_nobody_else(group.path())
+        };
+        let (own, above) = (std::process::id(), parent(std::process::id()).unwrap());
+        assert!(holds(format!("{own}\n")));
+        assert!(!holds(format!("{own}\n{above}\n")) && !holds(format!("{above}\n")));
+        assert!(!holds(String::new()), "it is not even the caller's");
+        assert!(!holds(format!("0\n{own}\n")), "one of another namespace");
+    }
+}
