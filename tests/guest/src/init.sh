@@ -74,6 +74,13 @@ hold() {
     for attempt in $(seq 100); do [ -e held ] && return; sleep 0.05; done
     echo "the run did not start" >&2; exit 98
 }
+# unit MEMORY: an empty group beside the own one, as a unit of systemd's with `MemoryMax=`, its path in $unit.
+unit() {
+    unit=$(dirname /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup))/unit
+    mkdir $unit && echo $1 > $unit/memory.max
+}
+# dismantle: removes that group, once the last process in it has ended.
+dismantle() { for attempt in $(seq 100); do rmdir $unit 2>/dev/null && return; sleep 0.02; done; rmdir $unit; }
 END
 
 while read -r number user group; do

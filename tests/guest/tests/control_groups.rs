@@ -65,7 +65,7 @@ const ENFORCED: &[Scenario] = &[
     },
     Scenario {
         name: "the group of a run, and nothing of it after its end",
-        script: "hold --memory 64MiB --cpus 0.25 --pids 9; cd $(groups) || exit 1
+        script: "hold --memory 64MiB --cpus 0.25 --pids 9; cd $(groups)/run || exit 1
             for file in memory.max memory.swap.max cpu.max pids.max; do echo $file=$(cat $file 2>&1); done
             echo processes=$(cat cgroup.procs | wc -l)
             kill $run; wait $run; echo left=$(groups)",
@@ -78,6 +78,39 @@ const ENFORCED: &[Scenario] = &[
             // Init and the command: the sidecar is not counted.
             assert!(answer.said("processes") == "2", "{answer}");
             assert!(answer.said("left").is_empty(), "{answer}");
+        },
+    },
+    Scenario {
+        name: "controllers that are taken from the group around a run stay",
+        // As systemd does once the last of its own units that needs one has ended.
+        script: "hold --cpus 0.25; run_group=$(groups)
+            echo -cpu > $(dirname $run_group)/cgroup.subtree_control && echo taken
+            echo cpu.max=$(cat $run_group/run/cpu.max); kill $run; wait $run",
+        check: |answer| {
+            assert!(answer.said("cpu.max") == "25000 100000", "{answer}");
+            assert!(!answer.stdout.contains("taken"), "{answer}");
+        },
+    },
+    Scenario {
+        name: "what is alone in a unit makes its groups there",
+        script: "unit 50M; (echo 0 > $unit/cgroup.procs; exec lockgate run -- dd if=/dev/zero of=/dev/null bs=100M count=1)
+            echo code=$?; echo left=$(groups); rmdir $unit/lockgate; dismantle; echo unit=$?",
+        check: |answer| {
+            assert!(answer.said("code") == "137" && answer.said("left").is_empty(), "{answer}");
+            let told = "killed: this machine, or the unit in which the run was started, was out of memory";
+            assert!(answer.stderr.contains(told) && !answer.stderr.contains("limited to"), "{answer}");
+            assert!(answer.said("unit") == "0", "{answer}");
+        },
+    },
+    Scenario {
+        name: "beside others in a unit a run has no more than the unit",
+        script: "unit 50M; (echo 0 > $unit/cgroup.procs
+            lockgate run -- dd if=/dev/zero of=/dev/null bs=100M count=1; echo code=$?; lockgate run --memory 40MiB -- true; :)
+            dismantle; echo unit=$?",
+        check: |answer| {
+            assert!(answer.said("code") == "137" && answer.said("unit") == "0", "{answer}");
+            assert!(answer.stderr.matches("limited to 50MiB of memory").count() == 1, "{answer}");
+            assert!(answer.stderr.contains("of 50MiB)"), "{answer}");
         },
     },
     Scenario {
