@@ -171,6 +171,10 @@ impl Error {
                 "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
                     .into(),
             ),
+            // What a thread too many says, pthread_create(3).
+            Self::Plumbing { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
+                Some(sandbox::MORE_PROCESSES.into())
+            }
             Self::Plumbing { source, .. } if source.to_string().starts_with(NULL_DEVICE) => Some(format!(
                 "make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"
             )),

@@ -128,6 +128,10 @@ impl Error {
                 "allow more control groups: raise `cgroup.max.descendants` and `cgroup.max.depth` of your group or of one above it; or \
                  end other runs, which have one each",
             ),
+            // openat2(2): a service of systemd's with `RestrictSUIDSGID=` has not got it either.
+            Self::Open { source, .. } if Errno::from_io_error(source) == Some(Errno::NOSYS) => {
+                return Some(Need::NewerKernel.remedy());
+            }
             Self::Mount { source, .. } => return Need::of_mounts(source).map(Need::remedy),
             Self::Unmappable { .. } => Some(
                 "use a folder on ext4, xfs or btrfs, in a container a volume that is on one; or show it read-only (the workspace by \

@@ -145,6 +145,36 @@ fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
     })
 }
 
+/// The settings of the kernel, sysctl(8).
+const SETTINGS: &str = "/proc/sys";
+
+/// What helps where one process or thread more is one too many.
+pub const MORE_PROCESSES: &str = "allow this user more processes (`ulimit -u`, and `pids.max` of its control groups, `TasksMax=` of its unit), or end \
+                                  some";
+
+/// Returns how unprivileged user namespaces are allowed here: a kernel has only some of the settings that forbid them.
+fn allow_user_namespaces(settings: &Path) -> String {
+    let forbidding =
+        [("kernel.unprivileged_userns_clone", "0"), ("kernel.apparmor_restrict_unprivileged_userns", "1")];
+    let forbids = |(name, value): &(&str, &str)| {
+        let told = std::fs::read_to_string(settings.join(name.replace('.', "/"))).unwrap_or_default();
+        told.trim() == *value
+    };
+    let set: Vec<String> = forbidding
+        .into_iter()
+        .filter(forbids)
+        .map(|(name, value)| format!("{name}={}", if value == "0" { 1 } else { 0 }))
+        .collect();
+    let container =
+        "a container's filter of system calls may forbid them (`--security-opt seccomp=unconfined`)";
+    match set.is_empty() {
+        true => format!(
+            "user namespaces are forbidden here: {container}, and so may a profile of AppArmor's or SELinux's policy (`dmesg` tells)"
+        ),
+        false => format!("allow unprivileged user namespaces: `sysctl {}`; {container}", set.join(" ")),
+    }
+}
+
 impl Need {
     const ALL: [Self; 21] = [
         Self::OtherDirectory,
@@ -266,13 +296,10 @@ impl Need {
                  --mount, which copies nothing"
             }
             Self::UncoveredProc => {
-                "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`)"
+                "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`); in a service of \
+                 systemd's, without `ProtectKernelTunables=` and `ProtectKernelLogs=`"
             }
-            Self::UserNamespaces => {
-                "allow unprivileged user namespaces: `sysctl kernel.unprivileged_userns_clone=1 \
-                 kernel.apparmor_restrict_unprivileged_userns=0`; a container's filter of system calls may forbid them \
-                 (`--security-opt seccomp=unconfined`)"
-            }
+            Self::UserNamespaces => return Cow::Owned(allow_user_namespaces(Path::new(SETTINGS))),
             Self::MoreNamespaces => {
                 "allow more namespaces: `sysctl -a --pattern user.max_.*_namespaces` lists the limits; none may be 0, and each folder that \
                  a run is shown takes a mount namespace while it begins; or leave some of the namespaces that this is nested in"
@@ -281,9 +308,7 @@ impl Need {
                 "the kernel gives a process in a chroot no user namespace: give it the root of a mount in place of that, by \
                  pivot_root(8) in `unshare --mount`, or with `bwrap` or `systemd-nspawn`"
             }
-            Self::MoreProcesses => {
-                "allow this user more processes (`ulimit -u`, and `pids.max` of its control groups), or end some"
-            }
+            Self::MoreProcesses => MORE_PROCESSES,
             Self::WritableProc => {
                 "ids are mapped by files of /proc, and that is mounted read-only here: `mount -o remount,rw /proc`; a container \
                  has it writable that starts with `--security-opt systempaths=unconfined`"
@@ -446,8 +471,8 @@ mod tests {
             (Errno::INVAL, Need::KernelWithNamespaces, "CONFIG_USER_NS"),
             (Errno::NOSPC, Need::MoreNamespaces, "user.max_"),
             (Errno::USERS, Need::MoreNamespaces, "user.max_"),
-            (Errno::PERM, Need::UserNamespaces, "unprivileged_userns_clone"),
-            (Errno::ACCESS, Need::UserNamespaces, "apparmor_restrict_unprivileged_userns"),
+            (Errno::PERM, Need::UserNamespaces, "user namespaces"),
+            (Errno::ACCESS, Need::UserNamespaces, "user namespaces"),
             (Errno::NOENT, Need::ProcessFiles, "mount -t proc"),
             (Errno::AGAIN, Need::MoreProcesses, "ulimit -u"),
             (Errno::ROFS, Need::WritableProc, "remount,rw"),
@@ -495,5 +520,26 @@ mod tests {
         for need in Need::ALL {
             assert_eq!(Need::of_sign(&Need::sign(Some(need)).to_string()), Some(need));
         }
+    }
+
+    #[test]
+    fn only_settings_that_forbid_are_named() {
+        let settings = tempfile::tempdir().unwrap();
+        std::fs::create_dir(settings.path().join("kernel")).unwrap();
+        let told = |files: &[(&str, &str)]| {
+            for (file, text) in files {
+                std::fs::write(settings.path().join("kernel").join(file), text).unwrap();
+            }
+            allow_user_namespaces(settings.path())
+        };
+        let (debian, ubuntu) = ("unprivileged_userns_clone", "apparmor_restrict_unprivileged_userns");
+        let neither = told(&[]);
+        assert!(neither.contains("AppArmor") && !neither.contains("sysctl"), "{neither}");
+        let one = told(&[(ubuntu, "1\n")]);
+        assert!(one.contains("`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"), "{one}");
+        let both = told(&[(debian, "0\n")]);
+        assert!(both.contains("`sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor"), "{both}");
+        let other = told(&[(debian, "1\n")]);
+        assert!(!other.contains("userns_clone"), "{other}");
     }
 }

@@ -70,7 +70,7 @@ pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};
 pub use environment::programs_of;
 pub use error::Error;
 pub use event::{Event, SetUpEnd};
-pub use failure::{DOCTOR_TELLS, Failure, Need, SEE_DOCTOR};
+pub use failure::{DOCTOR_TELLS, Failure, MORE_PROCESSES, Need, SEE_DOCTOR};
 pub use handshake::{ListenerSet, await_ready, receive_listeners, report_ready};
 pub use host::{Host, LimitsHere};
 pub use image::RootImage;

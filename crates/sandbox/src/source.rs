@@ -68,7 +68,9 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
         Errno::NOENT => "there is no such file or directory".into(),
         Errno::ACCESS => "you may not read it".into(),
         // It says nothing of the path.
-        Errno::MFILE | Errno::NFILE => return Error::Open { path: path.into(), source: errno.into() },
+        Errno::MFILE | Errno::NFILE | Errno::NOSYS => {
+            return Error::Open { path: path.into(), source: errno.into() };
+        }
         other => std::io::Error::from(other).to_string(),
     };
     Error::Source { path: path.into(), why }

@@ -51,6 +51,8 @@ pub fn try_feature(feature: Feature) -> io::Result<()> {
     match child.wait()? {
         Exit::Code(0) => Ok(()),
         Exit::Code(errno) => Err(io::Error::from_raw_os_error(errno)),
+        // A filter of system calls answers with that where it does not with an error.
+        Exit::Signal(libc::SIGSYS) => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
         Exit::Signal(signal) => Err(io::Error::other(format!("the attempt was ended by signal {signal}"))),
     }
 }
