@@ -1,5 +1,5 @@
 //! Injects a credential into a request, as the last stage before the request is sent. The credential is fetched only now, after
-//! the request was granted, its host resolved and every address judged.
+//! the request was granted, its host resolved, every address judged, and its provider's rate asked.
 //!
 //! A placeholder is redeemed where programs put their keys: in a header's value, in basic authentication, in the path and the
 //! query. A request without one gets the provider's own injection. A placeholder anywhere else, or of another provider, refuses
@@ -126,6 +126,8 @@ async fn prepare(
         }
         return Ok(None);
     };
+    // Before anything is waited for. A request that is refused gives it back, and so uses nothing up.
+    let token = gate.rates().admit(provider, std::time::Instant::now)?;
     if provider.placeholders() == Placeholders::InPlace && redeemable != Redeemable::Nothing {
         refuse_misplaced(sending, gate, provider, target, redeemable, form, exposed).await?;
     }
@@ -140,12 +142,11 @@ async fn prepare(
     ask_for_whole_response(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
     put(sending, provider, target, &held, redeemable)?;
-    // Last, so that a request that is refused uses nothing up.
     let admitted = match model_request {
         Some(model_request) => Some(gate.ledger().admit(model_request).await?),
         None => None,
     };
-    gate.rates().admit(provider, std::time::Instant::now)?;
+    token.spend();
     Ok(Some(Injected { held, draft, admitted }))
 }
 
@@ -288,6 +289,28 @@ mod tests {
             assert_eq!(fields.text(name), Some("identity"), "{name}");
         }
         assert_eq!(fields.text("accept"), Some("text/plain"));
+    }
+
+    #[tokio::test]
+    async fn a_rate_is_asked_before_the_platform_and_not_used_up_by_what_is_refused() {
+        let gate = crate::local_addresses::tests::gate_for(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://127.0.0.1:9/*\"]\n\
+             rate = { requests_per_minute = 1, burst = 1 }\n",
+            Vec::new(),
+            None,
+        );
+        let target = Target::parse("http://127.0.0.1:9/").unwrap();
+        let refused = async || {
+            let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+            let exchange = Exchange::begin(&gate, "GET", target.to_string(), asked).pin(&gate).await.unwrap();
+            let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+            inject(exchange, &gate, &target, &mut sending, Form::Placeholders).await.err().unwrap().guard
+        };
+        // There is no platform, so each of them is refused, and none takes the only token.
+        assert_eq!([refused().await, refused().await], [Guard::Credential, Guard::Credential]);
+        let provider = gate.policy().providers().next().unwrap();
+        gate.rates().admit(provider, std::time::Instant::now).unwrap().spend();
+        assert_eq!(refused().await, Guard::RateLimit);
     }
 
     #[test]
