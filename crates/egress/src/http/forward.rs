@@ -310,6 +310,69 @@ mod tests {
         assert!(record.contains("\"failed\"") && record.contains("\"status\":201"), "{record}");
     }
 
+    /// Answers each connection's one request, until it is dropped.
+    async fn answers(listener: TcpListener, mut answer: impl FnMut() -> String) {
+        loop {
+            let mut stream = Buffered::new(listener.accept().await.unwrap().0);
+            stream.read_head(MINUTE, MINUTE, |_, _| false).await.unwrap();
+            stream.reader.write_all(answer().as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_attempt_takes_its_share_of_a_rate() {
+        for (burst, attempts, answered) in [(1, 1, "401"), (2, 2, "200")] {
+            let [upstream, platform] = [(); 2].map(|()| async {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                (listener.local_addr().unwrap(), listener)
+            });
+            let ((at, upstream), (platform_at, platform)) = tokio::join!(upstream, platform);
+            let policy = format!(
+                "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://{at}/*\"]\n\
+                 rate = {{ requests_per_minute = 1, burst = {burst} }}\n\
+                 inject = {{ header = \"x-key\", value = \"{{{{access_token}}}}\" }}\n"
+            );
+            let gate = gate_for(&policy, Vec::new(), None);
+            let token = credential::Secret::from_text("token".into());
+            gate.credentials().configure(&format!("http://{platform_at}"), token).unwrap();
+            let (ours, mut agent) = UnixStream::pair().unwrap();
+            let agent = async {
+                let head = format!("GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
+                agent.write_all(head.as_bytes()).await.unwrap();
+                let mut read = String::new();
+                agent.read_to_string(&mut read).await.unwrap();
+                read
+            };
+            let (mut sent, mut fetched) = (0, 0);
+            let read = {
+                let upstream = answers(upstream, || {
+                    sent += 1;
+                    let status = if sent == 1 { "401 Unauthorized" } else { "200 OK" };
+                    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                });
+                let platform = answers(platform, || {
+                    fetched += 1;
+                    let body = format!("{{\"fields\":{{\"access_token\":\"key-number-{fetched}\"}}}}");
+                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                });
+                let served =
+                    serve_requests(Rc::clone(&gate), Via::Proxy, AgentStream::Unix(ours), BytesMut::new());
+                let exchanged = async { tokio::join!(agent, served).0 };
+                LocalSet::new()
+                    .run_until(async {
+                        tokio::select! {
+                            read = exchanged => read,
+                            _ = async { tokio::join!(upstream, platform) } => unreachable!("they go on"),
+                        }
+                    })
+                    .await
+            };
+            assert!(read.starts_with(&format!("HTTP/1.1 {answered} ")), "{read}");
+            // The credential is fetched anew either way: without a second attempt it counts from the next request on.
+            assert_eq!((sent, fetched), (attempts, 2), "{read}");
+        }
+    }
+
     #[tokio::test]
     async fn a_body_is_kept_where_an_upstream_may_give_it_back_unread() {
         let url = "http://127.0.0.1:9/";

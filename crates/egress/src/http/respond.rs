@@ -199,12 +199,21 @@ async fn pass_on<'a>(
 /// Fetches the credential anew after a 401, and returns it if it is another one and the request can be sent again with it. Otherwise the
 /// response is passed on, and the request's body needs no more room.
 async fn renew_if_unauthorized(handling: Handling<'_>, status: u16) -> Option<Rc<FetchedCredential>> {
-    match handling.renewal.filter(|_| status == UNAUTHORIZED && handling.replay.is_complete()) {
-        Some((gate, held)) => match gate.credentials().fetch(held.provider()).await {
-            Ok(new) if !new.is_same_as(held) => return Some(new),
-            _ => gate.credentials().report_refused(held.provider()).await,
-        },
-        None => handling.replay.discard(),
+    let renewal = handling.renewal.filter(|_| status == UNAUTHORIZED && handling.replay.is_complete());
+    let Some((gate, held, token)) = renewal.and_then(|(gate, held)| {
+        let provider = gate.policy().providers().find(|provider| provider.id() == held.provider())?;
+        // To the provider a second attempt is one more request.
+        Some((gate, held, gate.rates().admit(provider, std::time::Instant::now).ok()?))
+    }) else {
+        handling.replay.discard();
+        return None;
+    };
+    match gate.credentials().fetch(held.provider()).await {
+        Ok(new) if !new.is_same_as(held) => {
+            token.spend();
+            return Some(new);
+        }
+        _ => gate.credentials().report_refused(held.provider()).await,
     }
     None
 }
