@@ -245,7 +245,7 @@ fn put(
         Redeemable::Templates => agent_credentials::authenticates(sending, provider, target, Form::Templates),
     };
     match redeemable {
-        Redeemable::Placeholders => substitution::redeem(sending, held.credential())?,
+        Redeemable::Placeholders => substitution::redeem(sending, provider, held.credential())?,
         Redeemable::Templates => substitution::fill(sending, held.credential())?,
         Redeemable::Nothing => {}
     }

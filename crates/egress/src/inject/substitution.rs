@@ -1,7 +1,7 @@
 //! Replaces placeholders and `{{field}}` in a request by values, and renders a provider's own template into its place.
 
-use credential::{Credential, Placeholder, Position, Secret, Template, is_template, substitute};
-use policy::{Denial, Guard, InjectionSite};
+use credential::{Credential, FieldName, Placeholder, Position, Secret, Template, is_template, substitute};
+use policy::{Denial, Guard, InjectionSite, Provider};
 
 use super::basic::{basic_of, basic_value};
 use super::draft::Sending;
@@ -9,8 +9,15 @@ use super::subprotocol;
 use crate::credentials::{FetchedCredential, unfit};
 
 /// Replaces placeholders by the credential's value, encoded for the place in which each stands.
-pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
+pub(super) fn redeem(
+    sending: &mut Sending,
+    provider: &Provider,
+    credential: &Credential,
+) -> Result<(), Denial> {
     let field = credential.main_name();
+    if credential.field(field.as_str()).is_none() {
+        return Err(stands_for_nothing(provider, credential, &field));
+    }
     let value = |position| {
         Template::parse(&format!("{{{{{field}}}}}"))
             .map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?
@@ -32,6 +39,22 @@ pub(super) fn redeem(sending: &mut Sending, credential: &Credential) -> Result<(
         }
         _ => Ok(None),
     })
+}
+
+/// Returns the denial for a placeholder that stands for a field which the credential lacks. It names fields, never values.
+fn stands_for_nothing(provider: &Provider, credential: &Credential, field: &FieldName) -> Denial {
+    let variables = match provider.environment() {
+        [] => "a variable".to_owned(),
+        names => names.join(" or "),
+    };
+    let names: Vec<&str> = credential.names().map(FieldName::as_str).collect();
+    let has = if names.is_empty() { "no field".to_owned() } else { format!("only {}", names.join(", ")) };
+    let why = format!(
+        "Unresolved placeholders in request: that of {variables} stands for the field `{field}`, and the credential of `{}` has {has}",
+        provider.id()
+    );
+    Denial::new(Guard::Unresolved, why)
+        .with_hint("leave it out where the provider's `inject` puts these fields; or write {{field}} in a request to the gateway's /proxy")
 }
 
 /// Whether the target or a header holds `{{field}}`.
@@ -113,14 +136,46 @@ mod tests {
 
     const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
 
-    fn redeemed(path_and_query: &str, value: &str) -> Result<String, Denial> {
+    /// What becomes of a path and query with placeholders, for a credential of these fields, all with this value.
+    fn redeemed_with(path_and_query: &str, fields: &[&str], value: &str) -> Result<String, Denial> {
+        let config = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
+            env = [\"MF_TOKEN\", \"MF_KEY\"]\n";
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
+        let provider = layers.compile().unwrap().policy.providers().next().unwrap().clone();
         let mut credential = Credential::default();
-        let value = Value::new(Secret::from_text(value.to_owned())).unwrap();
-        credential.set("access_token".parse().unwrap(), value);
+        for field in fields {
+            let value = Value::new(Secret::from_text(value.to_owned())).unwrap();
+            credential.set(field.parse().unwrap(), value);
+        }
         let target = Target::parse("https://api.example.com/").unwrap();
         let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
         sending.origin_form = path_and_query.to_owned();
-        redeem(&mut sending, &credential).map(|()| sending.origin_form)
+        redeem(&mut sending, &provider, &credential).map(|()| sending.origin_form)
+    }
+
+    fn redeemed(path_and_query: &str, value: &str) -> Result<String, Denial> {
+        redeemed_with(path_and_query, &["access_token"], value)
+    }
+
+    #[test]
+    fn a_placeholder_that_stands_for_no_field_is_told_of_by_names() {
+        let (asked, value) = (format!("/v1?key={OURS}"), "the-secret-value");
+        for (fields, has) in [
+            (
+                &["client_id", "client_secret"][..],
+                "the credential of `one` has only client_id, client_secret",
+            ),
+            (&[], "the credential of `one` has no field"),
+        ] {
+            let denial = redeemed_with(&asked, fields, value).unwrap_err();
+            let why = format!(
+                "Unresolved placeholders in request: that of MF_TOKEN or MF_KEY stands for the field `access_token`, and {has}"
+            );
+            assert_eq!((denial.guard, denial.reason), (Guard::Unresolved, why));
+        }
+        assert!(redeemed_with(&asked, &["client_id"], value).is_ok());
+        assert!(redeemed_with(&asked, &["client_id", "access_token"], value).is_ok());
     }
 
     #[test]
