@@ -19,7 +19,7 @@ use crate::duplex::Duplex;
 use crate::gate::Gate;
 use crate::resolve::Answers;
 
-/// The largest response head to a `CONNECT`, in octets.
+/// The most octets of response heads to a `CONNECT`, the interim ones among them.
 const LARGEST: usize = 16 * 1024;
 
 /// Connects to a host through a proxy that the policy declares, with its credential.
@@ -114,20 +114,39 @@ async fn connect(
     head.extend(b"\r\n");
     stream.write_all(&head).await.map_err(|e| e.to_string())?;
     stream.flush().await.map_err(|e| e.to_string())?;
+    match final_status(stream).await? {
+        200..=299 => Ok(()),
+        code => Err(not_connected(code, port)),
+    }
+}
+
+/// Reads heads up to that of the final response, and returns its status. Interim ones come before it (RFC 9110 §15.2), but for a 101, which
+/// was not asked for.
+async fn final_status(stream: &mut impl Duplex) -> Result<u16, String> {
+    let mut left = LARGEST;
+    loop {
+        match read_status(stream, &mut left).await? {
+            100 | 102..=199 => {}
+            status => return Ok(status),
+        }
+    }
+}
+
+/// Reads one head of as many octets as are left, and returns its status.
+async fn read_status(stream: &mut impl Duplex, left: &mut usize) -> Result<u16, String> {
     // Read octet by octet: the octets after the head belong to the connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() >= LARGEST {
-            return Err("its answer is too large".into());
-        }
+        *left = left.checked_sub(1).ok_or("its answer is too large")?;
         answer.push(stream.read_u8().await.map_err(|e| e.to_string())?);
     }
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
     match (response.parse(&answer), response.code) {
         // If the parser ends the head earlier, the octets after it were the connection's and are lost.
-        (Ok(httparse::Status::Complete(end)), Some(200..=299)) if end == answer.len() => Ok(()),
-        (Ok(_), Some(code)) if !(200..=299).contains(&code) => Err(not_connected(code, port)),
+        (Ok(httparse::Status::Complete(end)), Some(code)) if end == answer.len() => Ok(code),
+        // Nothing is read behind a refusal.
+        (Ok(_), Some(code)) if code >= 300 => Ok(code),
         _ => Err("its answer cannot be read".into()),
     }
 }
@@ -260,6 +279,23 @@ mod tests {
         assert_eq!(done, Err("its answer cannot be read".into()));
         let (done, _) = outcome("http", b"HTTP/1.1 407 x\r\n\r\n").await;
         assert_eq!(done, Err("it answered 407".into()));
+    }
+
+    #[tokio::test]
+    async fn interim_answers_come_before_the_final_one() {
+        const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        for (last, told) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
+            ("HTTP/1.1 407 x\r\n\r\n", Err("it answered 407")),
+            ("HTTP/1.1 101 Switching Protocols\r\n\r\n", Err("it answered 101")),
+            ("HTTP/1.1 100 Continue\n\nhello\r\n\r\n", Err("its answer cannot be read")),
+        ] {
+            let (done, rest) = outcome("http", format!("{INTERIM}{last}hello").as_bytes()).await;
+            assert_eq!((done, &rest[..]), (told.map_err(str::to_owned), &b"hello"[..]), "{last}");
+        }
+        // They share one bound.
+        let answer = INTERIM.repeat(LARGEST / INTERIM.len() + 1);
+        assert_eq!(outcome("http", answer.as_bytes()).await.0, Err("its answer is too large".into()));
     }
 
     #[test]
