@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use crate::audit;
 use crate::gate::Gate;
 use crate::http::abandoned::Abandoned;
-use crate::http::head::Buffered;
+use crate::http::head::{Buffered, LARGEST_HEAD};
 use crate::http::outgoing::within_stall_limit;
 use crate::http::request::Via;
 use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
@@ -50,9 +50,26 @@ struct JsonRequest {
     method: String,
     url: String,
     #[serde(default)]
-    headers: Option<BTreeMap<String, String>>,
+    headers: Option<BTreeMap<String, FieldValues>>,
     #[serde(default)]
     body: Option<String>,
+}
+
+/// The values of a header, as an answer tells them: text, or a list where the field comes more than once.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the value of a header is text, or a list of texts")]
+enum FieldValues {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl FieldValues {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Several(values) => values,
+        }
+    }
 }
 
 /// Serves lines until the agent ends the connection.
@@ -176,9 +193,13 @@ async fn write_line(agent: &mut Buffered<UnixStream>, answer: &serde_json::Value
 /// Writes a request as HTTP/1. Refuses what could break lines; the rest is left for the parser of heads to refuse.
 fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     let clean = |text: &str| !text.contains(['\r', '\n', '\0']);
-    let headers = || request.headers.iter().flatten();
-    let shaped =
-        clean(&request.method) && clean(&request.url) && headers().all(|(n, v)| clean(n) && clean(v));
+    let fields = || request.headers.iter().flatten();
+    let headers =
+        || fields().flat_map(|(name, values)| values.as_slice().iter().map(move |value| (name, value)));
+    let shaped = clean(&request.method)
+        && clean(&request.url)
+        && fields().all(|(n, _)| clean(n))
+        && headers().all(|(_, v)| clean(v));
     if !shaped || request.method.contains(' ') || request.url.contains(' ') {
         return Err(unreadable("a line break or a space stands where none may".into()));
     }
@@ -199,6 +220,10 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
         let framing = ["host", "content-length", "transfer-encoding", "connection"];
         if !framing.contains(&name.to_ascii_lowercase().as_str()) {
             out.push_str(&format!("{name}: {value}\r\n"));
+        }
+        // The parser refuses it anyway: a long name with many values is not written out as often.
+        if out.len() > LARGEST_HEAD {
+            break;
         }
     }
     out.push_str(&format!("content-length: {}\r\nconnection: close\r\n\r\n", body.len()));
@@ -536,6 +561,30 @@ mod tests {
         let asks = asked(&gate, json!({"method": "GET", "url": format!("http://{at}/")}));
         let (told, ()) = LocalSet::new().run_until(async { tokio::join!(asks, answers) }).await;
         assert_eq!((&told["status"], &told["body"]), (&json!(200), &json!("all")), "{told}");
+    }
+
+    #[test]
+    fn a_list_of_values_is_a_field_that_comes_more_than_once() {
+        let wire = |headers: serde_json::Value| {
+            let line = json!({"method": "GET", "url": "http://up.test/", "headers": headers}).to_string();
+            parse(line.as_bytes()).map(|wire| String::from_utf8(wire.octets).unwrap())
+        };
+        let Ok(sent) =
+            wire(json!({"x-a": ["1", "2"], "x-b": "3", "x-c": [], "Host": ["elsewhere", "other"]}))
+        else {
+            panic!("it is no request")
+        };
+        let fields = "host: up.test\r\nx-a: 1\r\nx-a: 2\r\nx-b: 3\r\ncontent-length: 0\r\n";
+        assert!(sent.contains(fields) && !sent.contains("elsewhere") && !sent.contains("x-c"), "{sent}");
+        for wrong in [json!({"x-a": ["1", "2\r\nx-b: 3"]}), json!({"x\r\n": []}), json!({"x-a": [["1"]]})] {
+            assert!(wire(wrong.clone()).is_err(), "{wrong}");
+        }
+        let Ok(sent) = wire(json!({"x".repeat(LARGEST_HEAD): vec![""; 1000]})) else {
+            panic!("it is no request")
+        };
+        assert!((LARGEST_HEAD..2 * LARGEST_HEAD).contains(&sent.len()), "{}", sent.len());
+        let Err(refused) = wire(json!({"x-a": 1})) else { panic!("a number is no value") };
+        assert!(refused.denial.reason.contains("a list of texts"), "{}", refused.denial.reason);
     }
 
     #[test]
