@@ -27,7 +27,7 @@ use crate::http::response::MOST_FIELDS;
 use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
 
-/// The largest request line, and the largest response that is converted to one.
+/// The largest request line without its end, and the largest response that is converted to one.
 const LARGEST: usize = 1024 * 1024;
 const LARGEST_ANSWER: u64 = 2 * 1024 * 1024;
 /// How much of an answer waits to be converted.
@@ -110,7 +110,7 @@ async fn next_line(agent: &mut Buffered<UnixStream>) -> io::Result<Option<Line>>
     loop {
         let end = agent.ahead.iter().position(|b| *b == b'\n');
         let length = end.map_or(agent.ahead.len(), |end| end + 1);
-        if length > LARGEST {
+        if end.unwrap_or(length) > LARGEST {
             return Ok(Some(Err((413, "the line is longer than 1 MiB"))));
         }
         if reserved.grow_to(length).is_none() {
@@ -456,6 +456,23 @@ mod tests {
             let served = serve(Rc::clone(&gate), Buffered::new(ours));
             let (served, ()) = LocalSet::new().run_until(async { tokio::join!(served, asks) }).await;
             assert_eq!(served.is_err(), hangs_up);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_line_does_not_count() {
+        for (length, is_read) in [(LARGEST, true), (LARGEST + 1, false)] {
+            for end in ["\n", ""] {
+                let (ours, mut theirs) = UnixStream::pair().unwrap();
+                let line = format!("{}{end}", "x".repeat(length));
+                let writes = async {
+                    let _ = theirs.write_all(line.as_bytes()).await;
+                    let _ = theirs.shutdown().await;
+                };
+                let mut agent = Buffered::new(ours);
+                let (read, ()) = tokio::join!(next_line(&mut agent), writes);
+                assert_eq!(matches!(read, Ok(Some(Ok(_)))), is_read, "{length} {end:?}");
+            }
         }
     }
 
