@@ -104,23 +104,30 @@ pub(crate) fn set_limits(
     if let Some(word) = enforce {
         limits.enforcement = parse_field(&origin.to_string(), format!("{field}.enforce"), word)?;
     }
-    refuse_impossible(&origin.to_string(), field, limits)
+    refuse_impossible(&origin.to_string(), field, config, limits)
 }
 
 /// Refuses limits that no sandbox can have: it needs processes of its own, and no kernel has more of them than `PID_MAX_LIMIT`
 /// (linux/threads.h).
-fn refuse_impossible(origin: &str, field: &str, limits: &Limits) -> Result<(), ConfigError> {
+fn refuse_impossible(
+    origin: &str,
+    field: &str,
+    written: &LimitsConfig,
+    limits: &Limits,
+) -> Result<(), ConfigError> {
     const LEAST_MEMORY: u64 = 4 << 20;
     const LEAST_PIDS: u32 = 2;
     // One less, for init.
     const MOST_PIDS: u32 = (4 << 20) - 1;
     const LEAST_DISK: u64 = 64 << 10;
+    // As it was written: in another unit it would be rounded.
+    let size = |written: &Option<String>, size: ByteSize| written.clone().unwrap_or_else(|| size.to_string());
     let small = |part: &str, given: String, least: &str| {
         let problem = format!("{given} is too small to start in; give at least {least}");
         Err(ConfigError::new(origin, format!("{field}.{part}"), problem))
     };
     if limits.memory.bytes() < LEAST_MEMORY {
-        return small("memory", limits.memory.to_string(), "4MiB");
+        return small("memory", size(&written.memory, limits.memory), "4MiB");
     }
     if limits.pids < LEAST_PIDS {
         return small("pids", limits.pids.to_string(), "2");
@@ -130,7 +137,24 @@ fn refuse_impossible(origin: &str, field: &str, limits: &Limits) -> Result<(), C
         return Err(ConfigError::new(origin, format!("{field}.pids"), problem));
     }
     if limits.disk.bytes() < LEAST_DISK {
-        return small("disk", limits.disk.to_string(), "64KiB");
+        return small("disk", size(&written.disk, limits.disk), "64KiB");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_small_is_told_as_it_was_written() {
+        for (part, text, least) in
+            [("memory", "3MB", "4MiB"), ("disk", "2KB", "64KiB"), ("disk", "1", "64KiB")]
+        {
+            let config = toml::from_str(&format!("{part} = \"{text}\"")).unwrap();
+            let refused = set_limits(&Origin::Flags, "limits", &config, &mut Limits::default()).unwrap_err();
+            let told = format!("{text} is too small to start in; give at least {least}");
+            assert!(refused.to_string().contains(&told), "{refused}");
+        }
+    }
 }
