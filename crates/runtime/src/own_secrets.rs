@@ -11,6 +11,10 @@ const SYSTEM_PROVIDER_KEYS: &CStr = c"SYSTEM_PROVIDER_KEYS";
 /// Proxies that the platform declares, with their users and passwords.
 pub(crate) const SYSTEM_PROXIES: &CStr = c"SYSTEM_PROXIES";
 
+/// By what right a sidecar asks its platform, and the secret by which it may be told of one (S1.12). Only `lockgate sidecar` reads them.
+const RUN_TOKEN: &CStr = c"RUN_TOKEN";
+const CONFIG_SECRET: &CStr = c"CONFIG_SECRET";
+
 /// All of them.
-pub(crate) const OWN_SECRETS: [&CStr; 4] =
-    [CONNECTION_ENCRYPTION_KEY, PROXY_URL, SYSTEM_PROVIDER_KEYS, SYSTEM_PROXIES];
+pub(crate) const OWN_SECRETS: [&CStr; 6] =
+    [CONNECTION_ENCRYPTION_KEY, PROXY_URL, SYSTEM_PROVIDER_KEYS, SYSTEM_PROXIES, RUN_TOKEN, CONFIG_SECRET];

@@ -318,6 +318,25 @@ mod tests {
         (platform, link)
     }
 
+    /// S1.12: they are gone before a run takes the variables that are named for its command.
+    #[test]
+    fn this_programs_own_secrets_are_forgotten() {
+        let own = [
+            "CONNECTION_ENCRYPTION_KEY",
+            "PROXY_URL",
+            "SYSTEM_PROVIDER_KEYS",
+            "SYSTEM_PROXIES",
+            "RUN_TOKEN",
+            "CONFIG_SECRET",
+        ];
+        let mut caller = Caller::new(1000, 1000, "/");
+        caller.environment =
+            own.iter().chain(&["THEIRS"]).map(|name| (name.into(), "a value".into())).collect();
+        Sources::forget(&mut caller).unwrap();
+        let left: Vec<_> = caller.environment.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+        assert_eq!(left, ["THEIRS"]);
+    }
+
     /// C15: the token of another run, a part of the right one, and none are refused, and so is what no policy declares.
     #[test]
     fn only_the_run_s_own_token_gets_an_answer_and_only_for_what_is_declared() {

@@ -271,6 +271,8 @@ fn a_command_that_prints_a_credential_is_not_told_what_only_the_product_is() {
         ("PROXY_URL", format!("http://me:{}@proxy.example:3128", secret.text())),
         ("SYSTEM_PROVIDER_KEYS", "[]".to_owned()),
         ("SYSTEM_PROXIES", "[]".to_owned()),
+        ("RUN_TOKEN", secret.text().to_owned()),
+        ("CONFIG_SECRET", secret.text().to_owned()),
     ];
     let set = |name: &str| {
         let script = format!("printf '%s' \"${{{name}}}x\"");
