@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use policy::agreed::CA_BUNDLES;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use crate::local_addresses::LocalAddresses;
+use crate::once_read::OnceRead;
 use crate::resolve::Answers;
 
 /// The largest bundle of authorities that is read, in octets.
@@ -19,8 +21,8 @@ const BEGINNING: u64 = 32 << 10;
 /// The files that a sidecar needs, read or opened before it is confined.
 #[derive(Debug, Default)]
 pub struct Files {
-    resolv_conf: Vec<u8>,
-    hosts: Vec<u8>,
+    resolv_conf: OnceRead,
+    hosts: OnceRead,
     bundle: Bundle,
     local: LocalAddresses,
 }
@@ -70,8 +72,8 @@ impl Files {
             }
         };
         Ok(Self {
-            resolv_conf: std::fs::read("/etc/resolv.conf").unwrap_or_default(),
-            hosts: std::fs::read("/etc/hosts").unwrap_or_default(),
+            resolv_conf: OnceRead::open(Path::new("/etc/resolv.conf")),
+            hosts: OnceRead::open(Path::new("/etc/hosts")),
             bundle,
             local: LocalAddresses::look().map_err(FilesError::Addresses)?,
         })

@@ -37,6 +37,7 @@ mod live_needles;
 mod llm;
 mod local_addresses;
 mod notice;
+mod once_read;
 mod patience;
 mod platform;
 mod rate;

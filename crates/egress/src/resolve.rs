@@ -11,6 +11,8 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use policy::{Denial, Guard, Host};
 
+use crate::once_read::OnceRead;
+
 /// How long one question may wait for its answer, and how often it is asked.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 2;
@@ -28,8 +30,8 @@ pub enum Answers {
 /// The host's resolver configuration, and the resolver that is built from it.
 #[derive(Debug)]
 pub struct SystemAnswers {
-    resolv_conf: Vec<u8>,
-    hosts: Vec<u8>,
+    resolv_conf: OnceRead,
+    hosts: OnceRead,
     resolver: OnceLock<Result<Built, String>>,
 }
 
@@ -42,9 +44,8 @@ struct Built {
 }
 
 impl Answers {
-    /// Takes the contents of `resolv.conf` and `hosts`.
-    #[must_use]
-    pub fn system(resolv_conf: Vec<u8>, hosts: Vec<u8>) -> Self {
+    /// Takes `resolv.conf` and `hosts`, as they were at the start.
+    pub(crate) fn system(resolv_conf: OnceRead, hosts: OnceRead) -> Self {
         Self::System(Box::new(SystemAnswers { resolv_conf, hosts, resolver: OnceLock::new() }))
     }
 
@@ -64,6 +65,7 @@ impl Answers {
 impl SystemAnswers {
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
         let failed = |why: String, hint: &str| {
+            let hint = self.outdated().unwrap_or_else(|| hint.into());
             Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}")).with_hint(hint)
         };
         let not_found = |why: String| {
@@ -95,8 +97,17 @@ impl SystemAnswers {
         }
     }
 
+    /// Says what to do about a file that is another by now. What it says may be why a name is not found, so no other hint is true then.
+    fn outdated(&self) -> Option<String> {
+        let changed = [&self.resolv_conf, &self.hosts].into_iter().find(|file| file.has_changed())?;
+        Some(format!(
+            "the sidecar reads {} once, at its start, and it was written since: start the run, or a sidecar alone, again",
+            changed.path().display()
+        ))
+    }
+
     fn build(&self) -> Result<Built, String> {
-        let read = hickory_resolver::system_conf::parse_resolv_conf(servers(&self.resolv_conf));
+        let read = hickory_resolver::system_conf::parse_resolv_conf(servers(&self.resolv_conf.content));
         let (config, mut options, asks_nobody) = match read {
             Ok((config, options)) => (config, options, None),
             Err(error) => {
@@ -114,7 +125,7 @@ impl SystemAnswers {
         let mut hosts = Hosts::default();
         // A comment may be in any encoding.
         hosts
-            .read_hosts_conf(String::from_utf8_lossy(&self.hosts).as_bytes())
+            .read_hosts_conf(String::from_utf8_lossy(&self.hosts.content).as_bytes())
             .map_err(|error| format!("hosts: {error}"))?;
         Ok(Built { hosts, resolver, asks_nobody })
     }
@@ -138,13 +149,37 @@ fn servers(resolv_conf: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// Writes a file, and reads it as at the start.
+    fn file(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> OnceRead {
+        std::fs::write(folder.path().join(name), content).unwrap();
+        OnceRead::open(&folder.path().join(name))
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_file_that_changed_since_the_start_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let answers = Answers::system(file(&folder, "resolv.conf", ""), file(&folder, "hosts", ""));
+        let name = Host::parse("inner.example").unwrap();
+        let hint = async || answers.of(&name).await.unwrap_err().hint.unwrap().to_string();
+        assert!(hint().await.contains("getent hosts"), "{}", hint().await);
+        for changed in ["hosts", "resolv.conf"] {
+            std::fs::write(folder.path().join(changed), "# another network\n").unwrap();
+            let hint = hint().await;
+            let path = folder.path().join(changed);
+            assert!(hint.contains(path.to_str().unwrap()) && hint.contains("again"), "{changed}: {hint}");
+        }
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn names_of_the_hosts_file_need_no_server() {
         let hosts = b"# Schr\xf6dinger's\n10.9.8.7 platform.internal\nfd00::7 six.internal\n".to_vec();
         for conf in ["", "search a..example\n"] {
-            let answers = Answers::system(conf.into(), hosts.clone());
+            let folder = tempfile::tempdir().unwrap();
+            let answers = Answers::system(file(&folder, "resolv.conf", conf), file(&folder, "hosts", &hosts));
             for (name, address) in [("platform.internal", "10.9.8.7"), ("six.internal", "fd00::7")] {
                 let found = answers.of(&Host::parse(name).unwrap()).await.unwrap();
                 assert_eq!(found, [address.parse::<IpAddr>().unwrap()]);

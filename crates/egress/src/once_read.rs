@@ -1,0 +1,90 @@
+//! A file that is read once, before the sidecar is confined. Confined it may open none (Landlock), but may still look whether one is
+//! another by now: it must not blame the machine for what it alone does not know.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The content of a file at the start, and what tells it from a later one.
+#[derive(Debug, Default)]
+pub(crate) struct OnceRead {
+    path: PathBuf,
+    pub(crate) content: Vec<u8>,
+    /// `None` if there was no such file.
+    stamp: Option<Stamp>,
+}
+
+/// What tells a file from the one that is at its path later.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl OnceRead {
+    /// Reads a file. One that cannot be read is as one without content.
+    pub(crate) fn open(path: &Path) -> Self {
+        let (content, stamp) = read(path).unwrap_or_default();
+        Self { path: path.into(), content, stamp }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file was written or replaced since. Of one that this process may not look at, nothing is claimed.
+    pub(crate) fn has_changed(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(now) => self.stamp.as_ref() != Some(&Stamp::of(&now)),
+            Err(error) => error.kind() == io::ErrorKind::NotFound && self.stamp.is_some(),
+        }
+    }
+}
+
+/// Reads a file, and what it was before that: a change meanwhile must be seen later.
+fn read(path: &Path) -> io::Result<(Vec<u8>, Option<Stamp>)> {
+    let mut file = File::open(path)?;
+    let stamp = Stamp::of(&file.metadata()?);
+    let mut content = Vec::new();
+    file.read_to_end(&mut content)?;
+    Ok((content, Some(stamp)))
+}
+
+impl Stamp {
+    fn of(file: &Metadata) -> Self {
+        let changed = (file.mtime(), file.mtime_nsec());
+        Self { inode: (file.dev(), file.ino()), size: file.size(), changed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_another_is_told_from_the_one_that_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("resolv.conf");
+        let missing = OnceRead::open(&path);
+        assert!(missing.content.is_empty() && !missing.has_changed());
+        std::fs::write(&path, "one").unwrap();
+        assert!(missing.has_changed(), "it came");
+
+        let first = OnceRead::open(&path);
+        assert!(first.content == b"one" && !first.has_changed());
+        let other = folder.path().join("other");
+        std::fs::write(&other, "two").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(first.has_changed(), "it was replaced");
+
+        let second = OnceRead::open(&path);
+        std::fs::write(&path, "three").unwrap();
+        assert!(second.has_changed(), "it was written");
+
+        let third = OnceRead::open(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(third.has_changed(), "it is gone");
+    }
+}
