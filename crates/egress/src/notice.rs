@@ -1,13 +1,13 @@
 //! Messages of a sidecar to the process that watches the run: denials as they happen, and its last word.
 //!
-//! A denial is sent once for each target and guard. The audit counts them all.
+//! A denial is sent once for each target and guard, a fault behind the policy once for each reason. The audit counts them all.
 
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use policy::{Denial, Hint, Plane};
+use policy::{Denial, Guard, Hint, Plane};
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ use crate::tls::RunAuthority;
 
 /// How many different denials are sent, and how many panics. An agent that makes up names must not fill memory or a terminal.
 const MOST: usize = 1000;
+/// How many different faults are sent. They have a count of their own: denials must not hide that a platform is down.
+const MOST_FAULTS: usize = 100;
 /// The longest text of a field, in characters.
 const LONGEST: usize = 500;
 
@@ -101,6 +103,8 @@ pub enum SidecarMessage {
     Authority(String),
     /// A denial, as it happens.
     Denied(Notice),
+    /// A denial that is not sent, because as many were as may be. It is sent once, and no denial is after it but for a fault's first.
+    NoMoreDenials,
     /// The last message.
     Summary(Summary),
     /// Where it panicked, and over what.
@@ -161,21 +165,45 @@ fn is_one_more(told: &AtomicUsize) -> bool {
 #[derive(Debug)]
 pub(crate) struct Notices {
     socket: Option<OwnedFd>,
-    told: HashSet<(String, &'static str)>,
+    told: Told,
+    /// Why what is allowed fails.
+    faults: Told,
+    /// Whether it was said that there are more.
+    has_said_more: bool,
+}
+
+/// What was sent: targets or reasons, with their guards.
+type Told = HashSet<(String, &'static str)>;
+
+/// Whether a guard tells of a fault that is the same whatever was asked for, such as a platform that is down.
+fn is_fault(guard: Guard) -> bool {
+    matches!(guard, Guard::Credential | Guard::Audit)
 }
 
 impl Notices {
     pub(crate) fn to(socket: Option<OwnedFd>) -> Self {
-        Self { socket, told: HashSet::new() }
+        Self { socket, told: Told::new(), faults: Told::new(), has_said_more: false }
     }
 
-    /// Sends a denial, once for its target and guard. If the watcher does not read, the denial is dropped: the sidecar never waits.
+    /// Sends a denial once for its target and guard, or a fault once for its reason. If the watcher does not read, it is dropped: the
+    /// sidecar never waits.
     pub(crate) fn tell(&mut self, plane: Plane, target: &str, denial: &Denial) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(target);
-        if self.told.len() >= MOST || !self.told.insert((target.clone(), denial.guard.code())) {
+        let (told, most, what) = match is_fault(denial.guard) {
+            true => (&mut self.faults, MOST_FAULTS, clipped(&denial.reason)),
+            false => (&mut self.told, MOST, target.clone()),
+        };
+        let what = (what, denial.guard.code());
+        if told.contains(&what) {
             return;
         }
+        if told.len() >= most {
+            self.has_said_more =
+                self.has_said_more || send(socket, &SidecarMessage::NoMoreDenials, SendFlags::DONTWAIT);
+            return;
+        }
+        told.insert(what);
         let notice = Notice {
             plane: plane.as_str().into(),
             target,
@@ -195,11 +223,10 @@ impl Notices {
     }
 }
 
-fn send(socket: impl AsFd, told: &SidecarMessage, flags: SendFlags) {
-    if let Ok(message) = serde_json::to_vec(told) {
-        // The watcher may be gone. The audit has the denial all the same.
-        let _ = rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL);
-    }
+/// Returns whether the message was sent. The watcher may be gone, or not read; the audit has the denial all the same.
+fn send(socket: impl AsFd, told: &SidecarMessage, flags: SendFlags) -> bool {
+    serde_json::to_vec(told)
+        .is_ok_and(|message| rustix::net::send(socket, &message, flags | SendFlags::NOSIGNAL).is_ok())
 }
 
 /// Removes control characters and bounds the length, because the text goes to a terminal.
@@ -223,6 +250,52 @@ mod tests {
     fn panics_are_told_as_often_as_denials_and_no_more() {
         let told = AtomicUsize::new(0);
         assert_eq!((0..MOST + 5).filter(|_| is_one_more(&told)).count(), MOST);
+    }
+
+    /// Returns what is sent for denials of as many targets.
+    fn sent(denials: impl Iterator<Item = Denial>) -> Vec<SidecarMessage> {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut notices = Notices::to(Some(theirs.into()));
+        let mut heard = Vec::new();
+        let mut buffer = [0; 8192];
+        for (number, denial) in denials.enumerate() {
+            notices.tell(Plane::Forward, &format!("GET https://a.example/{number}"), &denial);
+            while let Ok(length) = ours.recv(&mut buffer) {
+                heard.push(SidecarMessage::parse(&buffer[..length]).unwrap());
+            }
+        }
+        heard
+    }
+
+    #[test]
+    fn a_platform_that_is_down_is_one_notice_and_hides_nothing() {
+        let down = |_| Denial::new(Guard::Credential, "the platform does not answer");
+        let denied = |_| Denial::new(Guard::Path, "no rule allows it");
+        let heard = sent((0..2 * MOST).map(down).chain((0..3).map(denied)));
+        let guards: Vec<_> = heard
+            .iter()
+            .map(|message| match message {
+                SidecarMessage::Denied(notice) => notice.guard.as_str(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            guards,
+            ["credential_unavailable", "path_not_allowed", "path_not_allowed", "path_not_allowed"]
+        );
+    }
+
+    #[test]
+    fn that_there_are_more_denials_is_said_once_and_a_fault_is_told_after_it() {
+        let denied = |_| Denial::new(Guard::Path, "no rule allows it");
+        let down = Denial::new(Guard::Credential, "the platform does not answer");
+        let heard = sent((0..MOST + 5).map(denied).chain([down]));
+        assert_eq!(heard.len(), MOST + 2);
+        assert_eq!(heard[MOST], SidecarMessage::NoMoreDenials);
+        assert!(
+            matches!(&heard[MOST + 1], SidecarMessage::Denied(notice) if notice.guard == "credential_unavailable")
+        );
     }
 
     #[test]

@@ -255,6 +255,6 @@ fn tell(message: &SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
             report(Report::Notice(&format!("the sidecar failed to {why}")));
         }
         SidecarMessage::Panicked(what) => report(Report::Notice(&panicked(what))),
-        SidecarMessage::Authority(_) | SidecarMessage::Summary(_) => {}
+        SidecarMessage::Authority(_) | SidecarMessage::NoMoreDenials | SidecarMessage::Summary(_) => {}
     }
 }

@@ -95,6 +95,8 @@ pub enum SidecarEvent<'a> {
     Fault(&'a str),
     /// Something was denied, the first time for its target and guard.
     Denied(&'a Notice),
+    /// Something more was denied, and no further denial is told.
+    NoMoreDenials,
     /// It was told to end, and open exchanges have so long.
     Ending(Duration),
     /// It has ended, and models were used.
@@ -285,6 +287,7 @@ impl Parent<'_> {
         while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
             match message {
                 SidecarMessage::Denied(notice) => on_event(SidecarEvent::Denied(&notice)),
+                SidecarMessage::NoMoreDenials => on_event(SidecarEvent::NoMoreDenials),
                 SidecarMessage::Summary(summary) => {
                     self.summary = SummaryState::Told;
                     summary.models.iter().for_each(|used| on_event(SidecarEvent::Used(used)));

@@ -324,6 +324,7 @@ impl Watch<'_> {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
                 }
                 SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
+                SidecarMessage::NoMoreDenials => {} // a run shows fewer
             }
         }
     }

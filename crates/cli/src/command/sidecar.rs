@@ -1,11 +1,10 @@
 //! `lockgate sidecar`: the sidecar alone.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use egress::Notice;
-use policy::{Guard, Layers, Merged, RunConfig, RunSpec};
+use policy::{Layers, Merged, RunConfig, RunSpec};
 use runtime::{BoundAddresses, Settings, SettingsRequest, SidecarEvent, Standalone, StateDirectory};
 use sandbox::{Caller, Signals};
 
@@ -120,33 +119,13 @@ fn tell_other_layers(layers: &Layers, file: &str) {
     }
 }
 
-/// More denials than the process that serves tells.
-const MOST_TOLD: usize = 1000;
-
 /// Tells what is denied as it happens, for who looks after the sidecar.
-#[derive(Default)]
-struct Denials {
-    told: usize,
-    /// Why credentials were not to be had: a platform that is down is one fault, whatever was asked for.
-    faults: HashSet<String>,
-}
-
-impl Denials {
-    fn tell(&mut self, notice: &Notice) {
-        let is_fault = notice.guard == Guard::Credential.code();
-        if is_fault && !self.faults.insert(notice.reason.clone()) {
-            return;
-        }
-        // It names the file of `--policy` already.
-        let hint = notice.hint.as_ref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
-        let Notice { target, guard, reason, outcome, .. } = notice;
-        let hint = hint.unwrap_or_default();
-        output::tell(&format!("{} {target} ({guard}): {reason}{hint}", outcome.as_str()));
-        self.told += 1;
-        if self.told == MOST_TOLD {
-            output::tell("further denials are not shown here; --audit keeps them all");
-        }
-    }
+fn tell_denial(notice: &Notice) {
+    // It names the file of `--policy` already.
+    let hint = notice.hint.as_ref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
+    let Notice { target, guard, reason, outcome, .. } = notice;
+    let hint = hint.unwrap_or_default();
+    output::tell(&format!("{} {target} ({guard}): {reason}{hint}", outcome.as_str()));
 }
 
 /// Tells what a sidecar does.
@@ -155,15 +134,17 @@ struct Telling {
     quiet: bool,
     /// The gateway's socket, as it is shown.
     socket: Option<String>,
-    denials: Denials,
 }
 
 impl Telling {
-    fn tell(&mut self, heard: SidecarEvent<'_>) {
+    fn tell(&self, heard: SidecarEvent<'_>) {
         match heard {
-            SidecarEvent::Fault(_) | SidecarEvent::Denied(_) if self.quiet => {}
+            SidecarEvent::Fault(_) | SidecarEvent::Denied(_) | SidecarEvent::NoMoreDenials if self.quiet => {}
             SidecarEvent::Fault(why) => output::tell(&format!("note: {why}")),
-            SidecarEvent::Denied(notice) => self.denials.tell(notice),
+            SidecarEvent::Denied(notice) => tell_denial(notice),
+            SidecarEvent::NoMoreDenials => {
+                output::tell("further denials are not shown here; --audit keeps them all");
+            }
             SidecarEvent::Ending(left) => {
                 let left = left.as_secs() + 1;
                 output::tell(&format!(
@@ -236,7 +217,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     }
     tell_open_places([Some(arguments.forward), arguments.gateway, arguments.transparent]);
     let socket = arguments.gateway_socket.as_ref().map(|path| output::path(path));
-    let mut telling = Telling { quiet: arguments.quiet, socket, denials: Denials::default() };
+    let telling = Telling { quiet: arguments.quiet, socket };
     let standalone = Standalone {
         policy: spec.policy,
         spending: spec.spending,

@@ -180,7 +180,7 @@ impl Running {
                 report(Report::Notice(&told));
             }
             SidecarMessage::Panicked(what) => report(Report::Notice(&panicked(&what))),
-            SidecarMessage::Summary(_) => {}
+            SidecarMessage::NoMoreDenials | SidecarMessage::Summary(_) => {}
         }
     }
 }
