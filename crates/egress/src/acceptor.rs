@@ -1,14 +1,19 @@
 //! Accepts connections: bounded by [`ConnectionSlots`], filtered by peer, and undeterred by transient errors.
+//!
+//! A listener takes a slot once somebody waits to be accepted: while it is idle, the slot is another's.
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use rustix::net::{SocketAddrAny, SocketFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::connection_slots::{ConnectionPermit, ConnectionSlots};
 use crate::idle;
@@ -37,10 +42,48 @@ impl fmt::Debug for PeerFilter {
     }
 }
 
-/// A TCP listener, the slots its connections take, and the peers it serves.
-pub(crate) struct Acceptor {
-    listener: TcpListener,
+/// A listener, and the slots its connections take.
+struct Slotted {
+    listener: AsyncFd<OwnedFd>,
     slots: ConnectionSlots,
+}
+
+impl Slotted {
+    fn open(fd: OwnedFd, slots: ConnectionSlots) -> io::Result<Self> {
+        #[expect(
+            deprecated,
+            reason = "unsound only for a type whose descriptor changes; its successor is unsafe"
+        )]
+        let listener = AsyncFd::with_interest(fd, Interest::READABLE)?;
+        Ok(Self { listener, slots })
+    }
+
+    /// Waits for a connection, then for a slot, and then accepts. Who found no slot waits for one, and does not look again meanwhile.
+    ///
+    /// # Errors
+    /// When the listener itself has failed.
+    async fn accept(&self) -> io::Result<(OwnedFd, Option<SocketAddrAny>, ConnectionPermit)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            let mut ready = self.listener.readable().await?;
+            let permit = self.slots.take().await;
+            let accepted = ready.try_io(|it| Ok(rustix::net::acceptfrom_with(it, flags)?));
+            match accepted {
+                Ok(Ok((stream, peer))) => return Ok((stream, peer, permit)),
+                Ok(Err(error)) => {
+                    drop(permit);
+                    survive(error).await?;
+                }
+                // Nobody waits any more.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// A TCP listener, and the peers it serves.
+pub(crate) struct Acceptor {
+    listener: Slotted,
     peer_filter: Option<PeerFilter>,
 }
 
@@ -51,49 +94,51 @@ impl Acceptor {
         slots: ConnectionSlots,
         peer_filter: Option<PeerFilter>,
     ) -> io::Result<Self> {
-        let listener = TcpListener::from_std(StdListener::from(fd))?;
-        Ok(Self { listener, slots, peer_filter })
+        Ok(Self { listener: Slotted::open(fd, slots)?, peer_filter })
     }
 
-    /// Waits for a slot, then for a connection. A connection that the filter rejects is reset.
+    /// Waits for a connection and a slot. A connection that the filter rejects is reset.
     ///
     /// # Errors
     /// When the listener itself has failed.
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, ConnectionPermit)> {
-        let permit = self.slots.take().await;
         loop {
-            match self.listener.accept().await {
-                Ok((stream, peer)) if self.admits(&stream, peer) => {
-                    idle::touch();
-                    return Ok((stream, permit));
-                }
-                Ok((stream, _)) => {
-                    let _ = stream.set_zero_linger();
-                }
-                Err(error) => survive(error).await?,
-            }
-        }
-    }
-
-    fn admits(&self, stream: &TcpStream, peer: SocketAddr) -> bool {
-        self.peer_filter.as_ref().is_none_or(|filter| filter.admits(stream, peer))
-    }
-}
-
-/// Accepts a connection on the gateway's Unix socket. The socket's permissions decide who may connect.
-///
-/// # Errors
-/// When the listener itself has failed.
-pub(crate) async fn accept_unix(listener: &UnixListener) -> io::Result<(UnixStream, ConnectionPermit)> {
-    let permit = ConnectionSlots::gateway().take().await;
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
+            let (stream, peer, permit) = self.listener.accept().await?;
+            let stream = TcpStream::from_std(stream.into())?;
+            if self.admits(&stream, peer) {
                 idle::touch();
                 return Ok((stream, permit));
             }
-            Err(error) => survive(error).await?,
+            let _ = stream.set_zero_linger();
         }
+    }
+
+    /// Without a filter everybody is served, and with one nobody who has no address.
+    fn admits(&self, stream: &TcpStream, peer: Option<SocketAddrAny>) -> bool {
+        let Some(filter) = &self.peer_filter else { return true };
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        peer.is_some_and(|peer| filter.admits(stream, peer))
+    }
+}
+
+/// The gateway's Unix socket. The socket's permissions decide who may connect.
+pub(crate) struct UnixAcceptor(Slotted);
+
+impl UnixAcceptor {
+    /// Takes over a bound, non-blocking listener.
+    pub(crate) fn open(fd: OwnedFd) -> io::Result<Self> {
+        Slotted::open(fd, ConnectionSlots::gateway()).map(Self)
+    }
+
+    /// Waits for a connection and a slot.
+    ///
+    /// # Errors
+    /// When the listener itself has failed.
+    pub(crate) async fn accept(&self) -> io::Result<(UnixStream, ConnectionPermit)> {
+        let (stream, _, permit) = self.0.accept().await?;
+        let stream = UnixStream::from_std(stream.into())?;
+        idle::touch();
+        Ok((stream, permit))
     }
 }
 

@@ -4,8 +4,10 @@
 //! few files: a sidecar without any left could not even answer a health check.
 
 use std::cell::OnceCell;
+use std::io;
 use std::rc::Rc;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
 
@@ -24,10 +26,12 @@ const MOST_IDLE: usize = 64;
 const MOST_STREAMS: usize = 4096;
 /// The fewest streams.
 const FEWEST_STREAMS: usize = 4;
-/// The fewest slots in all. Each of the five listeners holds one for its next connection.
-const FEWEST: usize = 12;
+/// The fewest slots in all.
+const FEWEST: usize = 10;
 /// Descriptors beside connections: listeners, the audit, the platform, epoll.
-const OTHER_DESCRIPTORS: u64 = 32;
+const OTHER_DESCRIPTORS: u64 = 36;
+/// The fewest descriptors with which there are so many slots. With fewer it would seem to serve, and answer nobody.
+const FEWEST_DESCRIPTORS: u64 = 64;
 
 thread_local! {
     static BOUNDS: Bounds = Bounds::within(getrlimit(Resource::Nofile).current);
@@ -58,6 +62,18 @@ impl Bounds {
         let streams = left.saturating_sub(2 * all + idle).clamp(FEWEST_STREAMS, MOST_STREAMS);
         Self { common: (all - kept).min(MOST), kept, idle, streams }
     }
+}
+
+/// Refuses to serve with too few descriptors.
+///
+/// # Errors
+/// `EMFILE`, which is what would come of it.
+pub(crate) fn refuse_too_few() -> io::Result<()> {
+    if is_too_few(getrlimit(Resource::Nofile).current) { Err(Errno::MFILE.into()) } else { Ok(()) }
+}
+
+fn is_too_few(descriptors: Option<u64>) -> bool {
+    descriptors.is_some_and(|most| most < FEWEST_DESCRIPTORS)
 }
 
 /// How many connections to upstreams may be idle.
@@ -140,13 +156,15 @@ mod tests {
         let most = Bounds { common: 1024, kept: 64, idle: 64, streams: 4096 };
         assert_eq!(Bounds::within(None), most);
         assert_eq!(Bounds::within(Some(8192)), most);
-        for descriptors in [64, 100, 256, 1024, 2048, 4096, 6000, 8192] {
+        for descriptors in [FEWEST_DESCRIPTORS, 100, 256, 1024, 2048, 4096, 6000, 8192] {
             let Bounds { common, kept, idle, streams } = Bounds::within(Some(descriptors));
             let taken = OTHER_DESCRIPTORS + (2 * (common + kept) + idle + streams) as u64;
             assert!(taken <= descriptors, "{taken} of {descriptors}");
-            assert!(common >= 10 && kept >= 2 && kept < common && streams >= 4);
+            assert!(common >= 8 && kept >= 2 && kept < common && streams >= 4);
             assert!(descriptors < 256 || streams >= common);
         }
-        assert_eq!(Bounds::within(Some(0)), Bounds { common: 10, kept: 2, idle: 3, streams: 4 });
+        assert!(!is_too_few(None) && !is_too_few(Some(FEWEST_DESCRIPTORS)));
+        assert!(is_too_few(Some(FEWEST_DESCRIPTORS - 1)));
+        assert_eq!(Bounds::within(Some(0)), Bounds { common: 8, kept: 2, idle: 2, streams: 4 });
     }
 }

@@ -5,12 +5,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-use crate::acceptor::{Acceptor, PeerFilter};
-use crate::connection_slots::ConnectionSlots;
+use crate::acceptor::{Acceptor, PeerFilter, UnixAcceptor};
+use crate::connection_slots::{self, ConnectionSlots};
 use crate::gate::{self, Gate, GateError};
 use crate::http::Via;
 use crate::inbound_ports::{InboundPorts, InboundRoute};
@@ -97,7 +97,8 @@ impl fmt::Debug for Stop {
 /// went and then none did for a moment.
 ///
 /// # Errors
-/// When the runtime cannot be made, a socket cannot be served, or records of the audit could not be written.
+/// When the runtime cannot be made, this process may have too few descriptors, a socket cannot be served, or records of the audit could
+/// not be written.
 pub fn serve(
     gate: Rc<Gate>,
     listeners: Listeners,
@@ -105,6 +106,7 @@ pub fn serve(
     ready: impl FnOnce() -> io::Result<()>,
     lull: fn(),
 ) -> Result<(), GateError> {
+    connection_slots::refuse_too_few().map_err(GateError::Runtime)?;
     let runtime = gate::runtime()?;
     let local = LocalSet::new();
     let served = local
@@ -170,9 +172,8 @@ fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedRe
         spawn_plane(&report, http::serve_http(gate(), acceptor, Via::Gateway));
     }
     if let Some(fd) = gateway_socket {
-        let listener = std::os::unix::net::UnixListener::from(fd);
-        listener.set_nonblocking(true)?;
-        spawn_plane(&report, http::serve_gateway_socket(gate(), UnixListener::from_std(listener)?));
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        spawn_plane(&report, http::serve_gateway_socket(gate(), UnixAcceptor::open(fd)?));
     }
     if let Some(fd) = dns_udp {
         spawn_plane(&report, dns::serve_udp(gate(), fd));
@@ -350,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_gateway_answers_while_the_proxy_is_full() {
-        // With 64 descriptors all listeners share 10 slots, of which the gateway's two acceptors hold one each.
+        // With 64 descriptors all listeners share 8 slots. One that is idle holds none of them.
         const FULL: usize = 8;
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
@@ -367,6 +368,18 @@ mod tests {
         }
         drop((silent, served.stop));
         served.thread.join().unwrap();
+    }
+
+    #[test]
+    fn with_too_few_descriptors_it_does_not_seem_to_serve() {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(36), ..limit }).unwrap();
+        let (_ours, stop) = UnixStream::pair().unwrap();
+        let gate = gate_for("", Vec::new(), None);
+        let served = serve(gate, Listeners::default(), OwnedFd::from(stop), || panic!("it is ready"), || {});
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let told = served.unwrap_err().to_string();
+        assert!(told.contains("ulimit -n"), "{told}");
     }
 
     #[test]

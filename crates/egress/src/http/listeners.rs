@@ -5,14 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::net::UnixListener;
 
 use super::head::Buffered;
 use super::json_lines;
 use super::request::Via;
 use super::serve1::serve_requests;
 use super::stream::AgentStream;
-use crate::acceptor::{Acceptor, accept_unix};
+use crate::acceptor::{Acceptor, UnixAcceptor};
 use crate::gate::Gate;
 
 /// How long the first octet on a Unix socket may take.
@@ -33,13 +32,13 @@ pub(crate) async fn serve_http(gate: Rc<Gate>, acceptor: Acceptor, via: Via) -> 
 
 /// Serves the gateway's Unix socket until its listener fails, or the sidecar ends: HTTP, or the JSON form of S2 if the first octet is a
 /// brace.
-pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixListener) -> io::Result<()> {
+pub(crate) async fn serve_gateway_socket(gate: Rc<Gate>, listener: UnixAcceptor) -> io::Result<()> {
     loop {
         let (stream, permit) = tokio::select! {
             biased;
             // A listener that was shut down does not fail as one of TCP does: Linux says for ever that there is nobody yet.
             () = gate.ending().begun() => return Ok(()),
-            accepted = accept_unix(&listener) => accepted?,
+            accepted = listener.accept() => accepted?,
         };
         let gate = Rc::clone(&gate);
         tokio::task::spawn_local(async move {
