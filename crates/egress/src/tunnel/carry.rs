@@ -11,7 +11,7 @@ use super::clear::serve_clear;
 use super::client_hello::ServerName;
 use super::refuse::{RefuseBy, refuse, unreachable};
 use super::sniff::{self, Carried};
-use super::{SAID_NOTHING, agree, copy, not_tls, preface};
+use super::{agree, copy, not_tls, preface};
 use crate::exchange::{Exchange, Pinned};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
@@ -85,8 +85,8 @@ pub(super) async fn carry_both(
         Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, RefuseBy::TlsAlert)),
         // A client that only listens, as to a server that speaks first.
         Carried::End if !only_tls => Ok(()),
-        Carried::End | Carried::Nothing => {
-            exchange.record().fail(SAID_NOTHING);
+        Carried::End | Carried::Nothing | Carried::Late(_) => {
+            exchange.record().fail(&carried.unsaid());
             return Ok(());
         }
         Carried::Preface => Err((preface(), RefuseBy::Reset)),

@@ -32,9 +32,6 @@ use self::client_hello::ServerName;
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 
-/// How a connection failed that ended before its first octet.
-const SAID_NOTHING: &str = "the connection ended before it said what it carries";
-
 /// Asks the policy for a tunnel through the explicit proxy.
 pub(crate) fn ask(
     gate: &Rc<Gate>,

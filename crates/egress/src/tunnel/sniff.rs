@@ -37,8 +37,20 @@ pub(super) enum Carried {
     Other,
     /// Nothing: the client ended its direction before it sent an octet.
     End,
-    /// The client sent too little in time, or broke off.
+    /// The client sent too little, and broke off.
     Nothing,
+    /// The client sent too little in this time.
+    Late(Duration),
+}
+
+impl Carried {
+    /// Says how a connection failed that did not say what it carries.
+    pub(super) fn unsaid(&self) -> String {
+        match self {
+            Self::Late(patience) => format!("it did not say within {} s what it carries", patience.as_secs()),
+            _ => "the connection ended before it said what it carries".into(),
+        }
+    }
 }
 
 /// Judges the octets read so far. Returns `None` while more are needed.
@@ -143,7 +155,8 @@ pub(super) async fn sniff(agent: &mut Buffered<TcpStream>, patience: Duration) -
         match tokio::time::timeout_at(deadline, agent.reader.read_buf(&mut agent.ahead)).await {
             Ok(Ok(1..)) => {}
             Ok(Ok(0)) => return judge_at_end(&agent.ahead),
-            Ok(Err(_)) | Err(_) => return Carried::Nothing,
+            Ok(Err(_)) => return Carried::Nothing,
+            Err(_) => return Carried::Late(patience),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::clear::serve_clear;
 use super::refuse::{RefuseBy, refuse};
 use super::sniff::Carried;
-use super::{SAID_NOTHING, agree, preface};
+use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_requests, serve_streams};
@@ -28,8 +28,8 @@ pub(super) async fn terminate(
 ) -> io::Result<()> {
     let (host, port) = (exchange.grant().host().clone(), exchange.grant().port());
     match carried {
-        Carried::End | Carried::Nothing => {
-            exchange.fail(SAID_NOTHING);
+        Carried::End | Carried::Nothing | Carried::Late(_) => {
+            exchange.fail(&carried.unsaid());
             Ok(())
         }
         Carried::Http => {
@@ -96,27 +96,36 @@ async fn terminate_tls(
 mod tests {
     use std::io::{Read, Seek};
 
+    use super::super::sniff;
     use super::*;
     use crate::local_addresses::tests::gate_for;
     use crate::upstream::Entrance;
 
-    #[tokio::test]
-    async fn a_connection_that_says_nothing_is_recorded_with_that_reason() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = policy::Port::new(listener.local_addr().unwrap().port()).unwrap();
-        let agent = Entrance::at([127, 0, 0, 1].into()).connect(port).await.unwrap();
-        let mut audit = tempfile::tempfile().unwrap();
-        let rule = "[egress]\nallow = [{ url = \"https://a.example/*\" }]\n";
-        let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
-        let host = policy::Host::Name(policy::Hostname::parse("a.example").unwrap());
-        let port = policy::Port::new(443).unwrap();
-        let exchange = super::super::ask(&gate, "CONNECT", "a.example:443".into(), host, port).unwrap();
-        terminate(&gate, Plane::Forward, exchange, Buffered::new(agent), Carried::End).await.unwrap();
-        gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
-        let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
-        assert!(record.contains("\"failed\"") && record.contains(SAID_NOTHING), "{record}");
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_is_recorded_with_who_ended_it() {
+        for (ends, reason) in [
+            (true, "the connection ended before it said what it carries"),
+            (false, "it did not say within 10 s what it carries"),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = policy::Port::new(listener.local_addr().unwrap().port()).unwrap();
+            let mut agent = Buffered::new(Entrance::at([127, 0, 0, 1].into()).connect(port).await.unwrap());
+            let silent = Some(listener.accept().unwrap().0).filter(|_| !ends);
+            let mut audit = tempfile::tempfile().unwrap();
+            let rule = "[egress]\nallow = [{ url = \"https://a.example/*\" }]\n";
+            let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
+            let host = policy::Host::Name(policy::Hostname::parse("a.example").unwrap());
+            let port = policy::Port::new(443).unwrap();
+            let exchange = super::super::ask(&gate, "CONNECT", "a.example:443".into(), host, port).unwrap();
+            let carried = sniff::sniff(&mut agent, sniff::PATIENCE).await;
+            terminate(&gate, Plane::Forward, exchange, agent, carried).await.unwrap();
+            drop(silent);
+            gate.close().unwrap();
+            let mut records = String::new();
+            audit.rewind().unwrap();
+            audit.read_to_string(&mut records).unwrap();
+            let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
+            assert!(record.contains("\"failed\"") && record.contains(reason), "{record}");
+        }
     }
 }

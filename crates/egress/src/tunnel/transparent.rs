@@ -13,7 +13,7 @@ use super::clear::serve_clear;
 use super::refuse::{RefuseBy, refuse};
 use super::sniff::{self, Carried};
 use super::terminate::terminate;
-use super::{SAID_NOTHING, carry, not_tls, preface};
+use super::{carry, not_tls, preface};
 use crate::acceptor::Acceptor;
 use crate::exchange::{Asked, Exchange, Granted};
 use crate::gate::Gate;
@@ -62,7 +62,9 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
             let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
             return serve_clear(&gate, via, agent).await;
         }
-        Carried::End | Carried::Nothing => return nothing_said(&gate, exchange, agent).await,
+        Carried::End | Carried::Nothing | Carried::Late(_) => {
+            return nothing_said(&gate, exchange, agent, &carried).await;
+        }
         Carried::Tls(_) => (exchange.carries("TLS", View::Tls), RefuseBy::TlsAlert),
         Carried::Other | Carried::Preface => (exchange, RefuseBy::Reset),
     };
@@ -89,13 +91,18 @@ fn must_look_first(gate: &Gate, asked: &policy::Asked, port: Port) -> bool {
     }
 }
 
-/// Ends a connection that was closed before it said anything, as clients do that open connections in advance.
+/// Ends a connection that said nothing, or too little, as those that clients open in advance.
 ///
 /// It leaves one record, and a denial only where the policy has one: nothing was asked for that a rule could be missing for.
-async fn nothing_said(gate: &Gate, exchange: Exchange<Asked>, agent: Buffered<TcpStream>) -> io::Result<()> {
+async fn nothing_said(
+    gate: &Gate,
+    exchange: Exchange<Asked>,
+    agent: Buffered<TcpStream>,
+    carried: &Carried,
+) -> io::Result<()> {
     match exchange.authorize(gate) {
         Ok(granted) => {
-            granted.fail(SAID_NOTHING);
+            granted.fail(&carried.unsaid());
             agent.reader.set_zero_linger()
         }
         Err(_) => refuse(agent, RefuseBy::Reset).await,
