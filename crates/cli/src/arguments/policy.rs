@@ -55,9 +55,9 @@ pub(crate) enum Policy {
         spec: Spec,
         /// A URL, or HOST[:PORT]
         target: String,
-        /// The method of the request
-        #[arg(long, default_value = "GET")]
-        method: String,
+        /// The method of the request [default: GET, and none where HOST:PORT is no page of the web]
+        #[arg(long)]
+        method: Option<String>,
         /// One JSON object
         #[arg(long)]
         json: bool,

@@ -17,7 +17,7 @@ pub(crate) fn policy(command: Policy) -> Done {
         Policy::Ls { spec, json } => ls(&spec, Form::of(json)),
         Policy::Check(check) => policy_check::check(&check),
         Policy::Explain { spec, target, method, json } => {
-            policy_explain::explain(&spec, &target, &method, Form::of(json))
+            policy_explain::explain(&spec, &target, method.as_deref(), Form::of(json))
         }
         Policy::Schema => {
             output::data(&serde_json::to_string_pretty(&schemars::schema_for!(policy::RunConfig))?)?;

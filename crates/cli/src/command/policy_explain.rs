@@ -139,13 +139,6 @@ impl Question {
             let (target, planes) = (format!("{host}:{port}"), vec![(Way::Connect, asked)]);
             return Ok(Self { method, target, host, request: None, planes });
         }
-        if let Some((host, port)) = other_service(&method, text) {
-            let method = Method::parse("CONNECT").unwrap_or(method);
-            let tunnel = |plane| Asked::connection(plane, host.clone(), port, View::Opaque);
-            let planes =
-                vec![(Way::Connect, tunnel(Plane::Forward)), (Way::Redirected, tunnel(Plane::Transparent))];
-            return Ok(Self { method, target: format!("{host}:{port}"), host, request: None, planes });
-        }
         let target = Target::parse(&whole(text))?;
         let (host, port) = (target.host().clone(), target.port());
         let request = |plane| Asked::request(plane, method.clone(), &target);
@@ -160,6 +153,16 @@ impl Question {
             (Way::Redirected, redirected),
         ];
         Ok(Self { method, target: target.to_string(), host, request: Some(target), planes })
+    }
+
+    /// Parses what is asked without a method: a `GET`, or the connection to another service, which may also be redirected.
+    fn without_method(get: Method, text: &str) -> Result<Self, Denial> {
+        let Some((host, port)) = other_service(text) else { return Self::parse(get, text) };
+        let method = Method::parse("CONNECT").unwrap_or(get);
+        let tunnel = |plane| Asked::connection(plane, host.clone(), port, View::Opaque);
+        let planes =
+            vec![(Way::Connect, tunnel(Plane::Forward)), (Way::Redirected, tunnel(Plane::Transparent))];
+        Ok(Self { method, target: format!("{host}:{port}"), host, request: None, planes })
     }
 
     /// Returns what is asked, in a line.
@@ -177,21 +180,25 @@ impl Question {
 }
 
 /// Returns host and port of a target that is no page of the web: it names a port that is neither 80 nor 443, and nothing to ask for.
-fn other_service(method: &Method, text: &str) -> Option<(Host, Port)> {
-    let is_asked = method.as_str() == "GET" && !text.contains('/') && !text.contains('?');
-    let (host, port) = Authority::parse_tunnel(text).ok().filter(|_| is_asked)?;
+fn other_service(text: &str) -> Option<(Host, Port)> {
+    let is_bare = !text.contains('/') && !text.contains('?');
+    let (host, port) = Authority::parse_tunnel(text).ok().filter(|_| is_bare)?;
     let web = [Scheme::Http.default_port(), Scheme::Https.default_port()];
     (!web.contains(&port)).then_some((host, port))
 }
 
-pub(super) fn explain(spec: &Spec, text: &str, method: &str, form: Form) -> Done {
+pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form) -> Done {
     let policy = settings(spec)?.spec.policy;
-    let method = policy_check::method_of(method)?;
-    let (asked, explained) = match Question::parse(method.clone(), text) {
+    let named = policy_check::method_of(method.unwrap_or("GET"))?;
+    let question = match method {
+        Some(_) => Question::parse(named.clone(), text),
+        None => Question::without_method(named.clone(), text),
+    };
+    let (asked, explained) = match question {
         Ok(question) => (question.asked(), explain_each(&policy, &question, spec)?),
         Err(denial) => {
             let on_all = Explanation::denied(Way::Everywhere, &denial, spec);
-            (format!("{method} {}", output::plain(text)), vec![on_all])
+            (format!("{named} {}", output::plain(text)), vec![on_all])
         }
     };
     let verdict = verdict(&explained);
@@ -380,6 +387,11 @@ mod tests {
         explain_each(policy, &question, &Spec::default()).unwrap()
     }
 
+    fn explained_without_method(policy: &Policy, text: &str) -> Vec<Explanation> {
+        let question = Question::without_method(Method::parse("GET").unwrap(), text).unwrap();
+        explain_each(policy, &question, &Spec::default()).unwrap()
+    }
+
     fn lines(explained: &[Explanation]) -> String {
         explained.iter().map(|one| one.line() + "\n").collect()
     }
@@ -428,10 +440,29 @@ mod tests {
             (open, "93.184.216.34:5432", Verdict::Allow),
             (open, "10.0.0.5:5432", Verdict::Deny),
         ] {
-            let explained = explained(&compiled(rules), "GET", target);
+            let explained = explained_without_method(&compiled(rules), target);
             assert_eq!(verdict(&explained), expected, "{target}: {}", lines(&explained));
             assert!(!lines(&explained).contains("target_syntax"), "{target}: {}", lines(&explained));
         }
+    }
+
+    #[test]
+    fn a_method_that_is_said_makes_a_request_of_another_service() {
+        let get = || Method::parse("GET").unwrap();
+        let service = "a.example:8080";
+        let asked = |question: Result<Question, Denial>| {
+            let question = question.ok().unwrap();
+            let ways: Vec<_> = question.planes.iter().map(|(way, _)| *way).collect();
+            (question.asked().split_once(' ').unwrap().0.to_owned(), ways)
+        };
+        let request = vec![Way::Proxy, Way::Connect, Way::Redirected];
+        assert_eq!(asked(Question::parse(get(), service)), ("GET".into(), request.clone()));
+        let page = asked(Question::without_method(get(), "http://a.example:8080/"));
+        assert_eq!(page, ("GET".into(), request));
+        let bare = asked(Question::without_method(get(), service));
+        assert_eq!(bare, ("CONNECT".into(), vec![Way::Connect, Way::Redirected]));
+        let tunnel = asked(Question::parse(Method::parse("CONNECT").unwrap(), service));
+        assert_eq!(tunnel, ("CONNECT".into(), vec![Way::Connect]));
     }
 
     #[test]
@@ -454,7 +485,7 @@ mod tests {
             egress.proxy = "corp"
             "#,
         );
-        let explained = explained(&policy, "GET", "db:5432");
+        let explained = explained_without_method(&policy, "db:5432");
         assert!(verdict(&explained) == Verdict::Allow, "{}", lines(&explained));
         let lines = lines(&explained);
         assert!(lines.ends_with(&format!("{BESIDE}\n")), "{lines}");
