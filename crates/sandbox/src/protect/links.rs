@@ -1,5 +1,5 @@
 //! Refuses a workspace in which a protected path has an unprotected alias: a symbolic link that leads to a writable place, or a hard link
-//! by which the file can be written.
+//! by which the file can be written; and one with a named pipe there, which can be written into wherever it is read-only.
 
 use std::ffi::OsStr;
 use std::io;
@@ -76,7 +76,7 @@ fn why_unopened(root: BorrowedFd<'_>, path: &Path, error: Error) -> String {
     }
 }
 
-/// A protected file with an alias.
+/// A protected file with an alias, or that no read-only mount protects.
 struct Other {
     /// Its path in the workspace.
     path: PathBuf,
@@ -85,13 +85,16 @@ struct Other {
 }
 
 const NAMES: &str = "is a file with more names than one (hard links), and could be written by another";
+const PIPE: &str = "is a named pipe, into which the command could write all the same";
 const LEADS: &str = "is a symbolic link to what the command could write, or make";
 
-/// Finds a file at or below a path that has a hard link, or a symbolic link there that leads to an unprotected place.
+/// Finds a file at or below a path that has a hard link or is a named pipe, or a symbolic link there that leads to an unprotected place.
 fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Other>> {
     let stat = rustix::fs::fstat(found)?;
-    if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-        return Ok((stat.st_nlink > 1).then(|| Other { path: path.to_path_buf(), how: NAMES }));
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => {}
+        FileType::Fifo => return Ok(Some(Other { path: path.to_path_buf(), how: PIPE })),
+        _ => return Ok((stat.st_nlink > 1).then(|| Other { path: path.to_path_buf(), how: NAMES })),
     }
     let is_left = open_left(root).is_some();
     // The root's path with its links resolved.
@@ -103,6 +106,7 @@ fn second_name(root: BorrowedFd<'_>, found: BorrowedFd<'_>, path: &Path) -> io::
     Walk { most: MOST, leaves: &leaves, shut: Shut::Refuse }.visit(found, &mut |entry| {
         let how = match entry.kind {
             FileType::Directory => return Ok(ControlFlow::Continue(())),
+            FileType::Fifo => Some(PIPE),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(entry.folder, entry.name, Vec::new())?;
                 let target = Path::new(OsStr::from_bytes(target.to_bytes()));
@@ -185,6 +189,26 @@ mod tests {
         assert_eq!(link("plain", "other"), None);
         assert_eq!(link(".git/modules/sub/objects/aa/bb", "other"), None);
         assert!(link("plain", ".envrc").is_some());
+    }
+
+    #[test]
+    fn a_named_pipe_at_or_below_what_is_protected_is_refused() {
+        let pipe = |path: &'static str| {
+            refused(move |folder| {
+                let path = folder.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                let mode = rustix::fs::Mode::RWXU;
+                rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).unwrap();
+            })
+        };
+        for path in [".profile", ".mcp.json", ".envrc", ".vscode/deep/x", ".git/hooks/deep/x"] {
+            let why = pipe(path).unwrap_or_default();
+            assert!(why.contains(&format!("`{path}` is a named pipe")), "{path}: {why}");
+        }
+        // Elsewhere, and in what is left to the command.
+        for path in ["x", "src/x", ".claude/worktrees/one/x"] {
+            assert_eq!(pipe(path), None, "{path}");
+        }
     }
 
     #[test]
