@@ -18,6 +18,7 @@ use super::placeholder::{
     DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, Kind, LOOK, kind_of, may_be, open_directory, own,
 };
 use super::placeholder_cache::PlaceholderCache;
+use super::row::may_be_held_by;
 use crate::open_file::{is_at, is_own};
 
 /// A placeholder that this run holds, locked.
@@ -83,7 +84,7 @@ pub(super) fn hold(
         let opened = match made {
             Ok(opened) => opened,
             Err(Errno::EXIST) => match look(place) {
-                Ok(opened) if kind_of(&opened)?.is_some() => opened,
+                Ok(opened) if kind_of(&opened)? == Some(place.kind) => opened,
                 Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Err(Errno::EXIST),
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno),
@@ -142,7 +143,8 @@ pub(crate) fn release(
     } else {
         kind_of(&opened)?
     };
-    let Some(kind) = kind else { return Ok(()) }; // the user's own by now
+    // The user's own, if it is none, or of a kind that does not hold this name.
+    let Some(kind) = kind.filter(|kind| may_be_held_by(*kind, path)) else { return Ok(()) };
     match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Ok(()),

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::held::Held;
 use super::held_name::{self, HeldName, Patience};
 use super::links::refuse_links;
-use super::placeholder::{self, HeldPath, Kind};
+use super::placeholder::{self, HeldPath};
 use super::spelling::refuse_ignored_case;
 use super::unheld::Unheld;
 use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows, rows_in};
@@ -122,7 +122,8 @@ fn hold(
 ) -> rustix::io::Result<Option<(Arc<OwnedFd>, OwnedFd)>> {
     let Some(name) = row.path.file_name() else { return Ok(None) };
     let Some(parent) = placeholder::parent_of(root, row.path)? else { return Ok(None) };
-    let place = HeldPath { parent: &parent, name, kind: kind(row.when_absent), owner };
+    let Some(kind) = row.when_absent.kind() else { return Ok(None) };
+    let place = HeldPath { parent: &parent, name, kind, owner };
     let opened = held_name::hold(&place, &mut undo.placeholders, patience)?;
     Ok(opened.map(|opened| (parent, opened)))
 }
@@ -234,7 +235,7 @@ pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<b
         }
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(root, path, placeholder::LOOK, Mode::empty(), resolve) {
-            Ok(opened) if placeholder::kind_of(&opened)?.is_some() => return Ok(true),
+            Ok(opened) if placeholder::is_one(&opened, path)? => return Ok(true),
             Ok(opened) => {
                 let opened = rustix::fs::fstat(&opened)?;
                 if (opened.st_dev, opened.st_ino) == (seen.st_dev, seen.st_ino) {
@@ -258,18 +259,9 @@ fn stat(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<Stat>> {
     }
 }
 
-fn kind(when_absent: WhenAbsent) -> Kind {
-    match when_absent {
-        WhenAbsent::HoldByFile => Kind::Dot,
-        WhenAbsent::HoldByEmptyFile => Kind::Void,
-        WhenAbsent::HoldByDirectory | WhenAbsent::HoldOne | WhenAbsent::HoldWithOne | WhenAbsent::Leave => {
-            Kind::Directory
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::placeholder::Kind;
     use super::*;
 
     #[test]
@@ -298,6 +290,32 @@ mod tests {
         let left: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(left, [".vscode"]);
+    }
+
+    #[test]
+    fn a_file_of_ones_own_that_looks_like_another_names_placeholder_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".git")).unwrap();
+        let own = [".envrc", "lockgate.toml", ".mcp.json", "refs"].map(|name| folder.path().join(name));
+        let make = |path: &PathBuf| {
+            use std::os::unix::fs::OpenOptionsExt;
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o400).open(path).unwrap();
+        };
+        own.iter().for_each(make);
+        let mut undo = UndoLog::in_memory();
+        let hold = hold_absent(folder.path(), &[], &mut undo).unwrap();
+        for path in &own {
+            let name = Path::new(path.file_name().unwrap());
+            assert!(!hold.names.iter().any(|held| held == name), "{name:?}");
+            // Covered, but for the parts of a bare repository.
+            assert_eq!(hold.cover_watch.knows(name), name != "refs", "{name:?}");
+        }
+        drop(hold);
+        assert_eq!(undo.unwind(), Vec::<String>::new());
+        // Nor does the log of a killed run take them for placeholders.
+        let killed: String = own.iter().map(|path| Undo::Placeholder(path.clone()).line()).collect();
+        assert_eq!(UndoLog::recover(&killed).unwind(), Vec::<String>::new());
+        assert!(own.iter().all(|path| path.is_file()), "{own:?}");
     }
 
     #[test]

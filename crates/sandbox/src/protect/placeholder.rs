@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
+use super::row::may_be_held_by;
 use crate::open_file::is_empty;
 use crate::source;
 
@@ -99,12 +100,17 @@ pub(super) const LOOK: OFlags =
 pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result<bool> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve) {
-        Ok(opened) => Ok(kind_of(&opened)?.is_some()),
+        Ok(opened) => is_one(&opened, path),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {
             Ok(false)
         }
         Err(errno) => Err(errno),
     }
+}
+
+/// Whether an open file is a placeholder of the kind that holds its path. What is of another kind is the user's own.
+pub(super) fn is_one(opened: &OwnedFd, path: &Path) -> rustix::io::Result<bool> {
+    Ok(kind_of(opened)?.is_some_and(|kind| may_be_held_by(kind, path)))
 }
 
 /// Whether a file's mode is that of a placeholder.

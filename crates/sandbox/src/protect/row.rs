@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
+use super::placeholder::Kind;
+
 const DATA: &str = include_str!("../../../../profiles/protected.txt");
 
 /// One protected path.
@@ -38,6 +40,28 @@ pub(super) enum WhenAbsent {
     /// Held if one of those is.
     HoldWithOne,
     Leave,
+}
+
+impl WhenAbsent {
+    /// Returns the kind of placeholder that holds such a name.
+    pub(super) fn kind(self) -> Option<Kind> {
+        match self {
+            Self::HoldByDirectory | Self::HoldOne | Self::HoldWithOne => Some(Kind::Directory),
+            Self::HoldByFile => Some(Kind::Dot),
+            Self::HoldByEmptyFile => Some(Kind::Void),
+            Self::Leave => None,
+        }
+    }
+}
+
+/// Whether a path may be held by such a placeholder, wherever its workspace is. Whatever else is there is the user's own. In a bare
+/// repository the names of a `.git` are at the top.
+pub(super) fn may_be_held_by(kind: Kind, path: &Path) -> bool {
+    let is_at = |row: &Row| {
+        let at_top = row.path.strip_prefix(".git").ok().filter(|rest| !rest.as_os_str().is_empty());
+        path.ends_with(row.path) || at_top.is_some_and(|name| path.ends_with(name))
+    };
+    rows().any(|row| row.when_absent.kind() == Some(kind) && is_at(&row))
 }
 
 pub(super) fn rows() -> impl Iterator<Item = Row> {
