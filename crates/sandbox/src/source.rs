@@ -1,6 +1,7 @@
 //! Opens the host's files that a sandbox shows: once, through no symbolic link, and used by descriptor from then on.
 
 use std::ffi::CString;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
         Errno::MFILE | Errno::NFILE | Errno::NOSYS => {
             return Error::Open { path: path.into(), source: errno.into() };
         }
-        other => std::io::Error::from(other).to_string(),
+        other => io::Error::from(other).to_string(),
     };
     Error::Source { path: path.into(), why }
 }
@@ -89,21 +90,24 @@ pub(crate) fn c_path(path: &Path) -> CString {
 }
 
 /// Copies a file or a directory tree into a directory of the sandbox, links as links.
-pub(crate) fn copy_into(
-    source: BorrowedFd<'_>,
-    target_dir: BorrowedFd<'_>,
-    name: &Path,
-) -> rustix::io::Result<()> {
-    let mut budget = Budget { entries: 1 << 20 };
-    copy_entry(source, target_dir, name, 0, &mut budget)
+///
+/// # Errors
+/// When it cannot be read or written, or is beyond the bounds of a copy.
+pub(crate) fn copy_into(source: BorrowedFd<'_>, target_dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+    copy_entry(source, target_dir, name, 1, &mut Budget { entries: MOST })
 }
 
 struct Budget {
     entries: u64,
 }
 
-/// The deepest tree that is copied: enough for any real one, and a hostile one cannot exhaust the stack.
+/// The most entries that are copied.
+const MOST: u64 = 1 << 20;
+/// The most directories within one another that are copied: enough for any real tree, and a hostile one cannot exhaust the stack.
 const DEEPEST: u32 = 128;
+/// What is said of a tree beyond either.
+const TOO_LARGE: &str = "it holds more than 1,048,576 entries, or directories more than 128 deep; copy only what is needed of it, or \
+                         show it where it is, with --mount";
 
 fn copy_entry(
     source: BorrowedFd<'_>,
@@ -111,15 +115,17 @@ fn copy_entry(
     name: &Path,
     depth: u32,
     budget: &mut Budget,
-) -> rustix::io::Result<()> {
-    budget.entries = budget.entries.checked_sub(1).filter(|_| depth < DEEPEST).ok_or(Errno::FBIG)?;
+) -> io::Result<()> {
+    let too_large = || io::Error::other(TOO_LARGE);
+    budget.entries = budget.entries.checked_sub(1).ok_or_else(too_large)?;
     let stat = rustix::fs::fstat(source)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        rustix::fs::FileType::Directory if depth > DEEPEST => Err(too_large()),
         rustix::fs::FileType::Directory => {
             match rustix::fs::mkdirat(target_dir, name, mode | Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
+                Err(errno) => return Err(errno.into()),
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let from = rustix::fs::openat(source, c".", flags, Mode::empty())?;
@@ -143,18 +149,13 @@ fn copy_entry(
         }
         rustix::fs::FileType::Symlink => {
             let target = rustix::fs::readlinkat(source, c"", Vec::new())?;
-            rustix::fs::symlinkat(target, target_dir, name)
+            Ok(rustix::fs::symlinkat(target, target_dir, name)?)
         }
         _ => Ok(()), // sockets, pipes and devices stay outside
     }
 }
 
-fn copy_children(
-    from: &OwnedFd,
-    to: BorrowedFd<'_>,
-    depth: u32,
-    budget: &mut Budget,
-) -> rustix::io::Result<()> {
+fn copy_children(from: &OwnedFd, to: BorrowedFd<'_>, depth: u32, budget: &mut Budget) -> io::Result<()> {
     let entries = rustix::fs::Dir::read_from(from)?;
     for entry in entries {
         let entry = entry?;
@@ -203,6 +204,23 @@ mod tests {
         assert!(why.ends_with(&format!("leads to: {}", folder.join("real").display())), "{why}");
         std::os::unix::fs::symlink("nowhere", folder.join("loose")).unwrap();
         assert!(open(&folder.join("loose")).unwrap_err().to_string().ends_with("the link leads to"));
+    }
+
+    #[test]
+    fn a_copy_is_as_deep_as_its_bound_and_one_beyond_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        // The copied directory is one of them.
+        let chain = |directories: u32| {
+            let top = folder.path().join(directories.to_string());
+            let deepest = (1..directories).fold(top.clone(), |path, _| path.join("d"));
+            std::fs::create_dir_all(&deepest).unwrap();
+            std::fs::write(deepest.join("file"), "x").unwrap();
+            let to = std::fs::File::open(folder.path()).unwrap();
+            copy_into(open(&top).unwrap().as_fd(), to.as_fd(), Path::new(&format!("{directories}-copy")))
+        };
+        chain(DEEPEST).unwrap();
+        let why = chain(DEEPEST + 1).unwrap_err().to_string();
+        assert!(why.contains("more than 128 deep") && why.contains("--mount"), "{why}");
     }
 
     /// Runs `work` in a folder in which `name` alternates between the expected directory and a link to one outside.

@@ -226,6 +226,21 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_deeper_than_may_be_is_left_out_and_the_rest_is_not() {
+        let kept = super::kept::Kept::new();
+        let chain = |directories: usize| vec!["d"; directories].join("/");
+        let deepest = kept.written(&chain(256));
+        std::fs::create_dir_all(deepest.join("d")).unwrap();
+        std::fs::write(deepest.join("file"), "x").unwrap();
+        let changes = kept.changes();
+        let left: Vec<_> = changes.left_out.iter().map(|left| left.path.clone()).collect();
+        assert_eq!(left, [Path::new(&chain(257))]);
+        changes.apply(&[], &|| false).unwrap();
+        let there = kept.workspace(&chain(256));
+        assert!(there.join("file").is_file() && !there.join("d").exists());
+    }
+
+    #[test]
     fn what_cannot_be_read_is_left_out_and_the_rest_is_not() {
         unprivileged(|state| {
             let (kept, workspace) = (state.join("kept"), state.join("workspace"));

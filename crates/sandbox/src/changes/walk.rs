@@ -17,10 +17,11 @@ use super::staged::stands_beside;
 use crate::open_file::is_empty;
 use crate::protect;
 
-/// The limits of the walk: depth, and number of entries.
-pub(super) const DEEPEST: usize = 256;
+/// The most directories within one another below the workspace.
+const DEEPEST: usize = 256;
 /// The longest path of a directory: with a name of 255 octets it still fits `PATH_MAX`.
 const LONGEST: usize = 4096 - 257;
+/// The most entries.
 const MOST: usize = 1_000_000;
 /// The extended attributes by which overlayfs marks a directory that hides the one below, and a file that was copied up.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
@@ -30,6 +31,7 @@ const UNKNOWN: &str = "it was removed from the workspace meanwhile, or the run m
 /// The reasons for leaving out what the caller may not open, and what a run that goes on, or somebody else, has taken away.
 const UNREADABLE: &str = "it cannot be read";
 const ELSEWHERE: &str = "it was removed or replaced while it was looked at";
+const TOO_DEEP: &str = "it lies too deep";
 
 /// Whether a run has seen the directory of the workspace that is at the place of one of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ pub(super) fn walk(
 ) -> io::Result<(Vec<Change>, Vec<LeftOut>)> {
     let (list, left_out, moved) = (Vec::new(), Vec::new(), Moved::default());
     let mut walk = Walk { above, below, since, around: None, list, left_out, moved, seen: 0 };
-    walk.directory(Path::new(""), 0, Below::Shown)?;
+    walk.directory(Path::new(""), Below::Shown)?;
     let gone = walk.list.iter().filter(|change| matches!(change.what, What::Gone { .. }));
     let gone = gone.map(|change| change.path.as_path());
     let unknown = std::mem::take(&mut walk.moved).unknown(gone, above, below)?;
@@ -77,11 +79,7 @@ pub(super) fn walk(
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, path: &Path, depth: usize, below: Below) -> io::Result<()> {
-        if is_too_deep(path, depth) {
-            self.leave_out(path, "it lies too deep");
-            return Ok(());
-        }
+    fn directory(&mut self, path: &Path, below: Below) -> io::Result<()> {
         let directory = open(self.above, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = entries(&directory)?;
         names.sort();
@@ -96,9 +94,9 @@ impl Walk<'_> {
         });
         self.within(conflict, |walk| {
             if below == Below::Hidden && old.is_some() {
-                walk.gone_below(path, depth, &names)?;
+                walk.gone_below(path, &names)?;
             }
-            names.iter().try_for_each(|name| walk.entry(&path.join(name), &directory, depth, below))
+            names.iter().try_for_each(|name| walk.entry(&path.join(name), &directory, below))
         })
     }
 
@@ -116,9 +114,9 @@ impl Walk<'_> {
     }
 
     /// Compares one entry. An entry that cannot be read, or is gone by then, is left out, and the walk goes on.
-    fn entry(&mut self, path: &Path, directory: &OwnedFd, depth: usize, around: Below) -> io::Result<()> {
+    fn entry(&mut self, path: &Path, directory: &OwnedFd, around: Below) -> io::Result<()> {
         let so_far = self.list.len();
-        let Err(error) = self.look(path, directory, depth, around) else { return Ok(()) };
+        let Err(error) = self.look(path, directory, around) else { return Ok(()) };
         let why = match error.kind() {
             io::ErrorKind::PermissionDenied => UNREADABLE,
             // Exchanged for a file of another kind between two looks.
@@ -135,7 +133,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn look(&mut self, path: &Path, directory: &OwnedFd, depth: usize, around: Below) -> io::Result<()> {
+    fn look(&mut self, path: &Path, directory: &OwnedFd, around: Below) -> io::Result<()> {
         self.count()?;
         let name = path.file_name().unwrap_or_default();
         let new = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -143,17 +141,21 @@ impl Walk<'_> {
         let kind = FileType::from_raw_mode(new.st_mode);
         match kind {
             FileType::CharacterDevice if new.st_rdev == 0 => match old {
-                Some(old) => self.gone(path, &old, depth).map(drop),
+                Some(old) => self.gone(path, &old).map(drop),
                 None => Ok(()), // removed meanwhile
             },
+            FileType::Directory if is_too_deep(path) => {
+                self.leave_out(path, TOO_DEEP);
+                Ok(())
+            }
             FileType::Directory => match old {
                 // Git does not track modes of directories, and neither does this.
-                Some(old) if is(&old, FileType::Directory) => self.directory(path, depth + 1, around),
-                Some(old) if !self.gone(path, &old, depth)? => Ok(()),
+                Some(old) if is(&old, FileType::Directory) => self.directory(path, around),
+                Some(old) if !self.gone(path, &old)? => Ok(()),
                 _ => {
                     self.push(path, What::Made { mode: new.st_mode }, None);
                     let so_far = self.list.len();
-                    self.directory(path, depth + 1, around)?;
+                    self.directory(path, around)?;
                     // Somebody removed it, and the run made nothing in it.
                     if old.is_none() && self.list.len() == so_far && self.has_origin(path)? {
                         self.list.truncate(so_far - 1);
@@ -161,7 +163,7 @@ impl Walk<'_> {
                     Ok(())
                 }
             },
-            FileType::RegularFile | FileType::Symlink => self.file(path, &new, old, depth),
+            FileType::RegularFile | FileType::Symlink => self.file(path, &new, old),
             _ => {
                 self.leave_out(path, "it is a pipe, a socket or a device");
                 Ok(())
@@ -169,7 +171,7 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&mut self, path: &Path, new: &Stat, old: Option<Stat>, depth: usize) -> io::Result<()> {
+    fn file(&mut self, path: &Path, new: &Stat, old: Option<Stat>) -> io::Result<()> {
         let kind = FileType::from_raw_mode(new.st_mode);
         if kind == FileType::RegularFile {
             refuse_unreadable(self.above, path)?;
@@ -182,7 +184,7 @@ impl Walk<'_> {
             return Ok(());
         };
         if !is(&old, kind) {
-            if self.gone(path, &old, depth)? {
+            if self.gone(path, &old)? {
                 self.push(path, What::Made { mode: new.st_mode }, None);
             }
             return Ok(());
@@ -207,10 +209,10 @@ impl Walk<'_> {
     }
 
     /// Records the removal of a path of the workspace, with everything below it. Returns false if the path itself is left out, and stays.
-    fn gone(&mut self, path: &Path, old: &Stat, depth: usize) -> io::Result<bool> {
+    fn gone(&mut self, path: &Path, old: &Stat) -> io::Result<bool> {
         if is(old, FileType::Directory) {
             let conflict = self.removed_wrongly(path, old);
-            self.within(conflict, |walk| walk.gone_below(path, depth, &[]))?;
+            self.within(conflict, |walk| walk.gone_below(path, &[]))?;
             self.push(path, What::Gone { mode: old.st_mode }, conflict);
         } else if is(old, FileType::RegularFile) && refuse_unreadable(self.below, path).is_err() {
             // A patch could not show what is lost.
@@ -223,9 +225,9 @@ impl Walk<'_> {
     }
 
     /// Records the removal of everything in a directory of the workspace except some names, which are in order.
-    fn gone_below(&mut self, path: &Path, depth: usize, but: &[std::ffi::OsString]) -> io::Result<()> {
-        if is_too_deep(path, depth) {
-            self.leave_out(path, "it lies too deep");
+    fn gone_below(&mut self, path: &Path, but: &[std::ffi::OsString]) -> io::Result<()> {
+        if is_too_deep(path) {
+            self.leave_out(path, TOO_DEEP);
             return Ok(());
         }
         let directory = match open(self.below, path, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -238,7 +240,7 @@ impl Walk<'_> {
         for name in names.iter().filter(|name| but.binary_search(name).is_err() && !stands_beside(name)) {
             self.count()?;
             let old = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            self.gone(&path.join(name), &old, depth + 1)?;
+            self.gone(&path.join(name), &old)?;
         }
         Ok(())
     }
@@ -314,9 +316,9 @@ impl Walk<'_> {
     }
 }
 
-/// Whether entries of a directory are too deep to be reached by their paths.
-fn is_too_deep(path: &Path, depth: usize) -> bool {
-    depth > DEEPEST || path.as_os_str().len() > LONGEST
+/// Whether a directory is too deep for its entries to be reached by their paths.
+fn is_too_deep(path: &Path) -> bool {
+    path.components().count() > DEEPEST || path.as_os_str().len() > LONGEST
 }
 
 /// Whether a directory of the upper layer hides the one below.

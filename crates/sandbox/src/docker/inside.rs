@@ -256,7 +256,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(parent)?;
     let parent = rustix::fs::open(parent, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let name = to.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(source::copy_into(source.as_fd(), parent.as_fd(), Path::new(name))?)
+    source::copy_into(source.as_fd(), parent.as_fd(), Path::new(name))
 }
 
 /// Writes the run's authority, and a bundle of it and the image's authorities, to the paths in the command's environment.

@@ -327,7 +327,7 @@ impl Root {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let parent = openat2(self.fd()?, relative(parent), flags, Mode::empty(), resolve)?;
         let name = Path::new(target.file_name().ok_or(io::ErrorKind::InvalidInput)?);
-        Ok(source::copy_into(tree.as_fd(), parent.as_fd(), name)?)
+        source::copy_into(tree.as_fd(), parent.as_fd(), name)
     }
 
     /// Mounts `/proc` of this pid namespace. What can be set in it for the whole machine is read-only, and the lists of the caller's
