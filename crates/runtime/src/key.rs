@@ -12,7 +12,7 @@ use crate::key_file::{links_to_nothing, read_key};
 use crate::state::{StateDirectory, make_directory, make_once, replace, state};
 use crate::without_waiting::open_regular;
 
-const PRIVATE: &str = "audit.pk8";
+pub(crate) const PRIVATE: &str = "audit.pk8";
 const PUBLIC: &str = "audit.pub";
 
 /// Returns the signing key's PKCS #8 document, making and storing the key if there is none.

@@ -10,6 +10,7 @@ use policy::{OrganisationName, shell_word};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::key;
 use crate::record::GOES_ON_ELSEWHERE;
 use crate::streams::NULL_DEVICE;
 
@@ -116,10 +117,17 @@ impl Error {
                 "if it is yours, make it so: chown \"$(id -u)\" {}; if it is not, move it away",
                 path.display()
             )),
-            Self::KeyShared { path, .. } => Some(format!(
-                "chmod 600 {}; where somebody may have read or changed it, set a new key and run `lockgate keys rotate`",
-                path.display()
-            )),
+            Self::KeyShared { path, .. } => {
+                let anew = if path.ends_with(key::PRIVATE) {
+                    "move it and audit.pub away to begin a new one: what was signed before is verified by that audit.pub alone"
+                } else {
+                    "set a new key and run `lockgate keys rotate`"
+                };
+                Some(format!(
+                    "chmod 600 {}; where somebody may have read or changed it, {anew}",
+                    path.display()
+                ))
+            }
             Self::VaultKeyGone { removals, .. } => Some(format!(
                 "set CONNECTION_ENCRYPTION_KEY to the key they were sealed with, or put that file back. Without the key their values \
                  are lost: remove them (`{}`), and set them again",
@@ -283,6 +291,19 @@ mod tests {
         assert!(limit.remedy().unwrap().contains("ulimit -n"));
         let deep = Error::ReadSettings { path: "/a".into(), source: Errno::NAMETOOLONG.into() };
         assert!(deep.remedy().unwrap().contains("4095"));
+    }
+
+    #[test]
+    fn a_key_that_others_may_know_is_replaced_as_keys_of_its_kind_are() {
+        let of = |name: &str| {
+            let error = Error::KeyShared { path: format!("/state/keys/{name}").into(), mode: 0o644 };
+            error.remedy().unwrap()
+        };
+        // `keys rotate` is about credentials alone.
+        let audit = of("audit.pk8");
+        assert!(audit.contains("audit.pub away") && !audit.contains("rotate"), "{audit}");
+        let vault = of("vault.key");
+        assert!(vault.contains("lockgate keys rotate") && !vault.contains("audit"), "{vault}");
     }
 
     #[test]
