@@ -87,21 +87,21 @@ impl TryFrom<Secret> for RunToken {
 
 /// A number that changes whenever a credential has changed. It is read before each use of a credential.
 #[derive(Default)]
-pub struct Generation(Option<Box<dyn Fn() -> u64 + Send>>);
+pub struct Generation(Option<Box<dyn Fn() -> Option<u64> + Send>>);
 
 impl Generation {
-    /// Reads the number by calling `ask`.
-    pub fn told_by(ask: impl Fn() -> u64 + Send + 'static) -> Self {
+    /// Reads the number by calling `ask`. While that does not know it, no credential is kept from one request to the next.
+    pub fn told_by(ask: impl Fn() -> Option<u64> + Send + 'static) -> Self {
         Self(Some(Box::new(ask)))
     }
 
-    pub(crate) fn now(&self) -> u64 {
-        self.0.as_ref().map_or(0, |ask| ask())
+    pub(crate) fn now(&self) -> Option<u64> {
+        self.0.as_ref().map_or(Some(0), |ask| ask())
     }
 }
 
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Generation({})", self.now())
+        write!(f, "Generation({:?})", self.now())
     }
 }

@@ -91,7 +91,8 @@ pub(crate) struct Credentials {
 /// The credentials of one generation.
 #[derive(Debug, Default)]
 struct Cache {
-    generation: u64,
+    /// `None` where it is not known. Then they are not current for the next request.
+    generation: Option<u64>,
     credentials: HashMap<ProviderId, Rc<FetchedCredential>>,
 }
 
@@ -261,7 +262,7 @@ impl Credentials {
         let generation = self.generation.now();
         {
             let mut cache = self.cache.borrow_mut();
-            if cache.generation != generation {
+            if generation.is_none() || cache.generation != generation {
                 *cache = Cache { generation, credentials: HashMap::new() };
             }
             // A platform elsewhere does not report changes, so it is asked each time.
@@ -394,6 +395,9 @@ pub(crate) fn replaced_alone(text: &[u8], value: &[u8], other: &[u8]) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::sync::{Arc, Mutex};
+
     use credential::Value;
 
     use super::*;
@@ -420,6 +424,47 @@ mod tests {
                 "{veiled}"
             );
         }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_credential_is_kept_while_the_generation_is_known_and_the_same() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        // Answers with a value that is another one each time.
+        let platform = std::thread::spawn(move || {
+            let mut question = [0; 1024];
+            for number in 0_u32.. {
+                if theirs.read(&mut question).unwrap() == 0 {
+                    return;
+                }
+                let body = format!(r#"{{"provider":"one","fields":{{"f":"value-{number}"}}}}"#);
+                write!(theirs, "HTTP/1.1 200 -\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+            }
+        });
+        let told = Arc::new(Mutex::new(Some(1)));
+        let ask = Arc::clone(&told);
+        let credential_config = CredentialConfig {
+            platform: Some(PlatformPlace::Inherited(ours, Secret::from_text("token".into()))),
+            generation: Generation::told_by(move || *ask.lock().unwrap()),
+            ..CredentialConfig::default()
+        };
+        let credentials = Credentials::new(credential_config, HashSet::new());
+        let (id, local) = ("one".parse().unwrap(), tokio::task::LocalSet::new());
+        for (generation, value) in [
+            (Some(1), "value-0"),
+            (Some(1), "value-0"),
+            (Some(2), "value-1"),
+            (None, "value-2"),
+            (None, "value-3"),
+            (Some(2), "value-4"),
+            (Some(2), "value-4"),
+        ] {
+            *told.lock().unwrap() = generation;
+            let found = local.run_until(credentials.of(&id)).await.unwrap();
+            let field = found.credential().field("f").unwrap();
+            assert!(field.matches(value.as_bytes()), "{generation:?} {value}");
+        }
+        drop(credentials);
+        platform.join().unwrap();
     }
 
     #[test]

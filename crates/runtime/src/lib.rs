@@ -20,6 +20,7 @@ mod error;
 mod execute;
 mod expose;
 mod gate;
+mod generation_file;
 mod homes;
 mod ids;
 mod images;

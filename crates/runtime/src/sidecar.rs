@@ -14,10 +14,11 @@ use egress::{
     InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority,
 };
 use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
-use sandbox::{Identity, Inherited, Peers, Sidecar, Watched};
+use sandbox::{Identity, Inherited, Peers, Sidecar};
 
 use crate::error::{Error, plumbing};
 use crate::gate::{base_options, open_gate, signed_audit};
+use crate::generation_file::GenerationFile;
 use crate::platform::PlatformLink;
 use crate::state::state;
 
@@ -94,6 +95,11 @@ impl SidecarCredentials {
         sockets.chain(self.generation.as_ref().map(AsFd::as_fd))
     }
 
+    /// Returns the file of the vault's generation, to be read. Its descriptor is a duplicate.
+    pub(crate) fn generation_file(&self) -> std::io::Result<Option<GenerationFile>> {
+        Ok(self.generation.as_ref().map(File::try_clone).transpose()?.map(GenerationFile::new))
+    }
+
     /// Returns the configuration for the gate. Its descriptors are duplicates, shared with those of this process.
     pub(crate) fn credential_config(&self) -> std::io::Result<CredentialConfig> {
         let inherited = |link: &PlatformLink| {
@@ -101,13 +107,8 @@ impl SidecarCredentials {
         };
         let platform = self.platform.as_ref().map(inherited).transpose()?;
         let platform = platform.map(|(socket, token)| PlatformPlace::Inherited(socket, token));
-        let generation = match &self.generation {
-            Some(file) => {
-                let watched = Watched::over(file.try_clone()?)?;
-                Generation::told_by(move || watched.now())
-            }
-            None => Generation::default(),
-        };
+        let told_by = |file: GenerationFile| Generation::told_by(move || file.now());
+        let generation = self.generation_file()?.map(told_by).unwrap_or_default();
         let Self { placeholders, exposed, organisation, .. } = self;
         Ok(CredentialConfig {
             platform,

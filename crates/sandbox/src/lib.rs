@@ -99,7 +99,7 @@ pub use sys::cgroup::Usage;
 pub use sys::descriptor::message_pair;
 pub use sys::environment::wipe as wipe_variable;
 pub use sys::listener::refuse_descriptors;
-pub use sys::memory::{Watched, give_back as trim_heap};
+pub use sys::memory::give_back as trim_heap;
 pub use sys::notify::Writes;
 pub use sys::peer::Peers;
 pub use sys::poll::wait as wait_for;

@@ -225,7 +225,8 @@ impl Vault {
     }
 
     /// Opens the file of a vault's generation for reading: eight octets at offset 0 that differ after every change. Creates it if
-    /// necessary. The file is never replaced, so an open descriptor stays valid, also in another process.
+    /// necessary. No vault replaces the file, so an open descriptor stays valid, also in another process. Somebody who puts a vault back
+    /// from a backup may: then the file that is open has no name any more.
     ///
     /// # Errors
     /// If the file or the directory cannot be created or opened.

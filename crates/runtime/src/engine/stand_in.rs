@@ -2,11 +2,9 @@
 //! the sidecar's questions to the process that answers them, and writes the sidecar's records to the audit. When it ends, the line
 //! ends, and the run with it.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -22,6 +20,7 @@ use super::bootstrap::Bootstrap;
 use super::port_forwarder::{PortForwarder, PortsHere};
 use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
+use crate::generation_file::{GenerationFile, UNKNOWN};
 use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, SidecarConfig};
 
@@ -75,10 +74,10 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
         line,
         frames: Frames::default(),
         platform: config.credentials.platform.as_ref().map(|link| link.socket.as_fd()),
-        generation: config.credentials.generation.as_ref(),
+        generation: config.credentials.generation_file().map_err(plumbing("read the vault's generation"))?,
         writes,
         forwarder: forwarder.as_ref(),
-        told_generation: [0; 8],
+        told_generation: 0,
         is_over: false,
     }
     .run()
@@ -154,11 +153,11 @@ struct StandIn<'a> {
     line: UnixStream,
     frames: Frames,
     platform: Option<BorrowedFd<'a>>,
-    generation: Option<&'a File>,
+    generation: Option<GenerationFile>,
     /// Wakes this process when the generation may have changed.
     writes: Option<Writes>,
     forwarder: Option<&'a PortForwarder>,
-    told_generation: [u8; 8],
+    told_generation: u64,
     is_over: bool,
 }
 
@@ -254,11 +253,11 @@ impl StandIn<'_> {
         if let Some(writes) = &self.writes {
             writes.forget();
         }
-        let Some(file) = self.generation else { return Ok(()) };
-        let mut now = [0; 8];
-        if file.read_at(&mut now, 0).is_ok_and(|read| read == now.len()) && now != self.told_generation {
+        let Some(file) = &self.generation else { return Ok(()) };
+        let now = file.now().unwrap_or(UNKNOWN);
+        if now != self.told_generation {
             self.told_generation = now;
-            self.say(Channel::Generation, &now)?;
+            self.say(Channel::Generation, &now.to_be_bytes())?;
         }
         Ok(())
     }
@@ -289,6 +288,9 @@ pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use policy::{Policy, RunId, Spending};
 
     use super::*;
@@ -345,10 +347,10 @@ mod tests {
                     line,
                     frames: Frames::default(),
                     platform: None,
-                    generation: Some(&read),
+                    generation: Some(GenerationFile::new(read)),
                     writes: Some(Writes::within(vault.path()).unwrap()),
                     forwarder: None,
-                    told_generation: [0; 8],
+                    told_generation: 0,
                     is_over: false,
                 };
                 stand_in.run().unwrap();
@@ -364,6 +366,12 @@ mod tests {
                 fastest = fastest.min(written.elapsed());
             }
             assert!(fastest < Duration::from_millis(600), "told after {fastest:?}");
+            std::fs::remove_file(&file).unwrap();
+            assert_eq!(
+                generation(&mut theirs, &mut frames),
+                UNKNOWN.to_be_bytes(),
+                "it is no longer the vault's"
+            );
             theirs.shutdown(std::net::Shutdown::Both).unwrap();
             drop(run);
         });
