@@ -84,11 +84,8 @@ impl RecordWriter {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // A newline keeps a partial line apart from the next one.
-        let ended = if self.is_cut { (&*self.file).write_all(b"\n") } else { Ok(()) };
         let mut done = 0;
-        let written = ended.and_then(|()| self.write_from(&mut done));
-        self.is_cut = false;
+        let written = self.end_cut_line().and_then(|()| self.write_from(&mut done));
         self.full = None;
         if let Err(error) = written {
             self.waiting.drain(..done);
@@ -101,6 +98,15 @@ impl RecordWriter {
             return Err(error);
         }
         self.waiting.clear();
+        Ok(())
+    }
+
+    /// Keeps a partial line apart from the next one by a newline.
+    fn end_cut_line(&mut self) -> io::Result<()> {
+        if self.is_cut {
+            (&*self.file).write_all(b"\n")?;
+            self.is_cut = false;
+        }
         Ok(())
     }
 
@@ -131,5 +137,37 @@ fn is_about_room(error: &io::Error) -> bool {
 impl Drop for RecordWriter {
     fn drop(&mut self) {
         let _ = self.write();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use super::*;
+
+    #[test]
+    fn a_cut_line_is_ended_once_there_is_room_for_it() {
+        let mut file = tempfile::tempfile().unwrap();
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let mut writer = RecordWriter::new(Arc::new(file.try_clone().unwrap()));
+        writer.lines().extend_from_slice(b"cut");
+        writer.write().unwrap();
+        // More waits for room than is kept.
+        writer.redirect(full());
+        writer.lines().resize(MOST_KEPT + 1, b'x');
+        assert!(writer.write().is_err());
+        // There is none for the newline either.
+        writer.lines().extend_from_slice(b"next\n");
+        writer.write().unwrap();
+        assert!(writer.is_full());
+        writer.redirect(file.try_clone().unwrap());
+        writer.write().unwrap();
+        writer.lines().extend_from_slice(b"last\n");
+        writer.write().unwrap();
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "cut\nnext\nlast\n");
     }
 }
