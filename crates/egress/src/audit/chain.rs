@@ -116,6 +116,9 @@ impl Audit {
 
     /// Whether records were lost, the run has reached its limit, or the disk is still full. A sidecar that cannot record allows nothing.
     pub(crate) fn is_broken(&mut self) -> bool {
+        if self.sink.as_ref().is_some_and(|(writer, _)| writer.is_removed()) {
+            self.broken.get_or_insert_with(removed);
+        }
         let is_full = |audit: &Self| audit.sink.as_ref().is_some_and(|(writer, _)| writer.is_full());
         if is_full(self) {
             self.write();
@@ -206,9 +209,18 @@ impl Audit {
         self.write();
         let (writer, _) = self.sink.as_mut()?;
         let full = writer.give_up();
-        let source = self.broken.take().or(full)?;
-        Some(UnwrittenRecords { records: writer.lost(), source })
+        let (records, gone) = match writer.is_removed_now() {
+            true => (self.next, Some(removed())),
+            false => (writer.lost(), None),
+        };
+        let source = self.broken.take().or(gone).or(full)?;
+        Some(UnwrittenRecords { records, source })
     }
+}
+
+/// Says why what is written goes nowhere.
+fn removed() -> io::Error {
+    io::Error::other("the audit file was removed")
 }
 
 /// Writes the records of each iteration of the event loop together, for ever. The first record of an iteration wakes this task, which
@@ -341,6 +353,28 @@ mod tests {
         audit.close();
         let (records, source) = audit.unwritten().unwrap().into_parts();
         assert_eq!((records, source.raw_os_error()), (1, Some(9)), "EBADF");
+    }
+
+    #[test]
+    fn nothing_is_allowed_once_the_file_was_removed() {
+        let begin = || {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let (key, _) = SigningKey::generate().unwrap();
+            let opened = Arc::new(file.reopen().unwrap());
+            (file, Audit::begin(Some((opened, key)), &RunId::from_random([1; 12])).unwrap())
+        };
+        let (file, mut audit) = begin();
+        file.close().unwrap();
+        assert!(audit.is_broken());
+        // Nobody may have asked for anything since.
+        let (file, mut unasked) = begin();
+        assert!(!unasked.is_broken());
+        file.close().unwrap();
+        for audit in [&mut audit, &mut unasked] {
+            audit.close();
+            let unwritten = audit.unwritten().unwrap().to_string();
+            assert_eq!(unwritten, "2 records could not be written: the audit file was removed");
+        }
     }
 
     #[test]

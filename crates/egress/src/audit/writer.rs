@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::removal::RemovalWatch;
+
 /// The most octets that are batched.
 const MOST_WAITING: usize = 64 << 10;
 /// The most octets that are kept while the disk is full.
@@ -17,6 +19,7 @@ const MOST_KEPT: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct RecordWriter {
     file: Arc<File>,
+    removal: RemovalWatch,
     /// The octets that are not written yet. They end with the line that is being built.
     waiting: Vec<u8>,
     /// Notified when lines are batched; without it each line is written at once.
@@ -31,7 +34,8 @@ pub(super) struct RecordWriter {
 
 impl RecordWriter {
     pub(super) fn new(file: Arc<File>) -> Self {
-        Self { file, waiting: Vec::new(), batched: None, is_cut: false, full: None, lost: 0 }
+        let removal = RemovalWatch::over(&file);
+        Self { file, removal, waiting: Vec::new(), batched: None, is_cut: false, full: None, lost: 0 }
     }
 
     /// Batches lines from now on, and notifies `batched` when there are some to write.
@@ -58,6 +62,16 @@ impl RecordWriter {
     /// Whether lines wait for space on the disk.
     pub(super) fn is_full(&self) -> bool {
         self.full.is_some()
+    }
+
+    /// Whether the file was removed, with all that is in it, as of at most a second ago.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removal.is_removed(&self.file)
+    }
+
+    /// Whether it was removed by now.
+    pub(super) fn is_removed_now(&self) -> bool {
+        self.removal.is_removed_now(&self.file)
     }
 
     /// Discards the lines that wait for space, and returns the error that made them wait.

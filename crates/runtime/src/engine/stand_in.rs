@@ -2,14 +2,16 @@
 //! the sidecar's questions to the process that answers them, and writes the sidecar's records to the audit. When it ends, the line
 //! ends, and the run with it.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use credential::Secret;
-use egress::{Entrance, Files};
+use egress::{Entrance, Files, RemovalWatch};
 use policy::{Hostname, Layers, ProviderId};
 use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendFlags};
@@ -78,6 +80,7 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
         writes,
         forwarder: forwarder.as_ref(),
         told_generation: 0,
+        audit_removal: RemovalWatch::over(&config.audit),
         is_over: false,
     }
     .run()
@@ -158,6 +161,7 @@ struct StandIn<'a> {
     writes: Option<Writes>,
     forwarder: Option<&'a PortForwarder>,
     told_generation: u64,
+    audit_removal: RemovalWatch,
     is_over: bool,
 }
 
@@ -219,7 +223,10 @@ impl StandIn<'_> {
                     let _ = rustix::net::send(&self.config.notices, payload, SendFlags::NOSIGNAL);
                 }
                 // What cannot be recorded is not allowed: without its line the sidecar ends.
-                Channel::Record => record(self.config, payload)?,
+                Channel::Record => {
+                    let SidecarConfig { audit, audit_path, .. } = self.config;
+                    record(audit, audit_path.as_deref(), &self.audit_removal, payload)?;
+                }
                 Channel::Platform => {
                     if let Some(platform) = self.platform {
                         send_all(platform, payload)?;
@@ -268,8 +275,12 @@ impl StandIn<'_> {
 }
 
 /// Appends records to the audit. The error names the file.
-fn record(config: &SidecarConfig, lines: &[u8]) -> io::Result<()> {
-    (&*config.audit).write_all(lines).map_err(|source| match &config.audit_path {
+fn record(mut audit: &File, path: Option<&Path>, removal: &RemovalWatch, lines: &[u8]) -> io::Result<()> {
+    let written = audit.write_all(lines).and_then(|()| match removal.is_removed_now(audit) {
+        true => Err(io::Error::other("the file was removed")),
+        false => Ok(()),
+    });
+    written.map_err(|source| match path {
         Some(path) => io::Error::new(source.kind(), format!("write {}: {source}", path.display())),
         None => source,
     })
@@ -288,7 +299,6 @@ pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::unix::fs::FileExt;
 
     use policy::{Policy, RunId, Spending};
@@ -309,6 +319,18 @@ mod tests {
             assert!(length > 0, "the line ended");
             frames.feed(&buffer[..length]);
         }
+    }
+
+    #[test]
+    fn an_audit_that_was_removed_takes_no_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let audit = File::create(&path).unwrap();
+        let removal = RemovalWatch::over(&audit);
+        record(&audit, Some(&path), &removal, b"1\n").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let error = record(&audit, Some(&path), &removal, b"2\n").unwrap_err();
+        assert_eq!(error.to_string(), format!("write {}: the file was removed", path.display()));
     }
 
     #[test]
@@ -351,6 +373,7 @@ mod tests {
                     writes: Some(Writes::within(vault.path()).unwrap()),
                     forwarder: None,
                     told_generation: 0,
+                    audit_removal: RemovalWatch::over(&config.audit),
                     is_over: false,
                 };
                 stand_in.run().unwrap();
