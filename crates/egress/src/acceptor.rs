@@ -104,7 +104,13 @@ impl Acceptor {
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, ConnectionPermit)> {
         loop {
             let (stream, peer, permit) = self.listener.accept().await?;
-            let stream = TcpStream::from_std(stream.into())?;
+            let stream = match TcpStream::from_std(stream.into()) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    survive(error).await?;
+                    continue;
+                }
+            };
             if self.admits(&stream, peer) {
                 idle::touch();
                 return Ok((stream, permit));
@@ -135,10 +141,16 @@ impl UnixAcceptor {
     /// # Errors
     /// When the listener itself has failed.
     pub(crate) async fn accept(&self) -> io::Result<(UnixStream, ConnectionPermit)> {
-        let (stream, _, permit) = self.0.accept().await?;
-        let stream = UnixStream::from_std(stream.into())?;
-        idle::touch();
-        Ok((stream, permit))
+        loop {
+            let (stream, _, permit) = self.0.accept().await?;
+            match UnixStream::from_std(stream.into()) {
+                Ok(stream) => {
+                    idle::touch();
+                    return Ok((stream, permit));
+                }
+                Err(error) => survive(error).await?,
+            }
+        }
     }
 }
 

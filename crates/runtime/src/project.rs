@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use sandbox::Caller;
 
 use crate::error::Error;
-use crate::settings::SettingsRequest;
 
 /// The name of a project's file.
 pub(crate) const PROJECT: &str = "lockgate.toml";
@@ -51,20 +50,6 @@ pub fn project_file(workspace: Option<&Path>, caller: &Caller) -> Result<PathBuf
     Ok(project.path())
 }
 
-/// Returns the nearest project file above the workspace, if the workspace has none and no file was named. It is not read.
-#[must_use]
-pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
-    if request.policy.is_some() || request.no_project {
-        return None;
-    }
-    // A home cannot be a workspace.
-    let home = caller.home.as_ref().map(|home| home.join(PROJECT));
-    let own = ProjectFile::of(request.workspace.as_deref(), caller).path();
-    let mut found =
-        own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
-    found.next().filter(|path| *path != own && Some(path) != home.as_ref())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -75,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::approval::approve;
-    use crate::settings::Settings;
+    use crate::settings::{Settings, SettingsRequest};
     use crate::state::StateDirectory;
 
     /// The text of a policy that shows the folder's own `data`.

@@ -179,6 +179,20 @@ impl Settings {
     }
 }
 
+/// Returns the nearest project file above the workspace, if the workspace has none and no file was named. It is not read.
+#[must_use]
+pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
+    if request.policy.is_some() || request.no_project {
+        return None;
+    }
+    // A home cannot be a workspace.
+    let home = caller.home.as_ref().map(|home| home.join(PROJECT));
+    let own = ProjectFile::of(request.workspace.as_deref(), caller).path();
+    let mut found =
+        own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
+    found.next().filter(|path| *path != own && Some(path) != home.as_ref())
+}
+
 /// Returns the layers of the machine and of the person, which are below every project's.
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();

@@ -7,6 +7,7 @@ mod elsewhere;
 mod held;
 mod held_name;
 mod hold;
+mod kind;
 mod links;
 mod placeholder;
 mod placeholder_cache;

@@ -14,8 +14,9 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
+use super::kind::Kind;
 use super::placeholder::{
-    DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, Kind, LOOK, kind_of, may_be, open_directory, own,
+    DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, LOOK, kind_of, may_be, open_directory, own,
 };
 use super::placeholder_cache::PlaceholderCache;
 use super::row::may_be_held_by;

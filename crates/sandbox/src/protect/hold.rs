@@ -261,7 +261,7 @@ fn stat(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<Stat>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::placeholder::Kind;
+    use super::super::kind::Kind;
     use super::*;
 
     #[test]

@@ -11,20 +11,10 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
+use super::kind::Kind;
 use super::row::may_be_held_by;
 use crate::open_file::is_empty;
 use crate::source;
-
-/// The kind of a placeholder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// An empty directory.
-    Directory,
-    /// A file with the path `./.`, which in `.git/commondir` names the repository itself.
-    Dot,
-    /// An empty file.
-    Void,
-}
 
 /// The modes that mark a placeholder: nobody may write to it.
 pub(super) const DIRECTORY_MODE: u32 = 0o500;

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, StatxFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::placeholder::{self, HeldPath, Kind, LOOK};
+use super::kind::Kind;
+use super::placeholder::{self, HeldPath, LOOK};
 use crate::open_file::{is_at, is_empty};
 
 /// The most placeholders of one workspace, and the most attempts at names that other runs take or use at the same moment.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use super::placeholder::Kind;
+use super::kind::Kind;
 
 const DATA: &str = include_str!("../../../../profiles/protected.txt");
 
