@@ -1,5 +1,6 @@
 //! Waits, in one thread, for whatever happens first in a run, until the command has ended.
 
+mod end_request;
 mod lost;
 mod suspend;
 
@@ -10,6 +11,7 @@ use egress::{Notice, SidecarMessage, Summary};
 use rustix::event::PollFlags;
 use sandbox::{Event, Exit, SetUpEnd, Sidecar, Signals, Started, Usage, wait_for};
 
+use self::end_request::{EndRequest, GRACE};
 use crate::companion::Companions;
 use crate::end_signals::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use crate::error::{Error, plumbing};
@@ -20,9 +22,6 @@ use crate::set_up_log::SetUpLog;
 use crate::sidecar_messages::{self, panicked};
 use crate::streams::{RunningCopiers, Unwritten};
 use crate::terminal_relay::Relay;
-
-/// How long a command that was asked to end may take before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// How many denials are held back while the command has the whole screen.
 const MOST_HELD: usize = 1000;
@@ -72,15 +71,6 @@ enum Source {
     Input,
     Output,
     Room,
-}
-
-/// That the command was asked to end.
-#[derive(Clone, Copy)]
-struct EndRequest {
-    /// The signal that asked last.
-    signal: i32,
-    /// When it is killed. A command may answer Ctrl-C by going on, and is then not killed for having been asked once.
-    kill_at: Option<Instant>,
 }
 
 /// The state of the wait.
@@ -329,8 +319,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Takes the signals that came. Ctrl-C asks the command to end, and kills it the second time; the other signals of a supervisor ask
-    /// as well, within the grace of an earlier one.
+    /// Takes the signals that came.
     fn take_signals(&mut self, state: &mut State) -> Result<(), Error> {
         while let Some(signal) = self.signals.next().map_err(plumbing("read signals"))? {
             match signal {
@@ -349,30 +338,30 @@ impl Watch<'_> {
                     }
                     self.sandbox.signal(SIGCONT);
                 }
-                SIGINT | SIGTERM | SIGHUP | SIGQUIT => match state.asked {
-                    Some(EndRequest { signal: before, .. }) if before == signal => {
-                        self.sandbox.kill();
-                        state.asked = Some(EndRequest { signal, kill_at: Some(Instant::now() + GRACE) });
-                    }
-                    _ => {
-                        self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
-                        let kill_at = (signal != SIGINT).then(|| Instant::now() + GRACE);
-                        let kill_at = state.kill_at().into_iter().chain(kill_at).min();
-                        state.asked = Some(EndRequest { signal, kill_at });
-                    }
-                },
+                SIGINT | SIGTERM | SIGHUP | SIGQUIT => self.ask_to_end(state, signal),
                 other => self.sandbox.signal(other),
             }
         }
         Ok(())
     }
 
+    /// Asks the command to end, or kills it.
+    fn ask_to_end(&self, state: &mut State, signal: i32) {
+        let now = Instant::now();
+        if state.asked.is_some_and(|asked| asked.is_killed_by(signal)) {
+            self.sandbox.kill();
+            state.asked = Some(EndRequest { signal, kill_at: Some(now + GRACE) });
+        } else {
+            self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
+            state.asked = Some(EndRequest::next(state.asked, signal, now));
+        }
+    }
+
     fn mind_the_time(&mut self, state: &mut State) {
         let now = Instant::now();
         if now >= self.deadline && !state.timed_out && state.suspended.is_none() {
             state.timed_out = true;
-            self.sandbox.signal(self.stop);
-            state.asked = Some(EndRequest { signal: SIGTERM, kill_at: Some(now + GRACE) });
+            self.ask_to_end(state, SIGTERM);
             self.deadline = now + GRACE;
         } else if state.kill_at().is_some_and(|at| now >= at) || (state.timed_out && now >= self.deadline) {
             self.sandbox.kill();
