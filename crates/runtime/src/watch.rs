@@ -259,7 +259,7 @@ impl Watch<'_> {
                 state.relay = Some(Relay::tie(master).map_err(plumbing("use the terminal"))?);
                 Ok(None)
             }
-            Some(Event::Started { notices }) => {
+            Some(Event::Started { notices, .. }) => {
                 state.started = true;
                 if !state.timed_out {
                     self.deadline = Instant::now() + self.timeout;
@@ -267,6 +267,8 @@ impl Watch<'_> {
                 for notice in &notices {
                     (self.report)(Report::Notice(notice));
                 }
+                // Whether a cover was lost can only be seen from now on.
+                state.protection.check(self.sandbox)?;
                 Ok(None)
             }
             Some(Event::SetUp { number, end, took }) => {

@@ -1,18 +1,21 @@
 //! Watches the covers of protected paths during a run. A cover is a mount on one file or directory. If somebody on this machine replaces,
 //! renames or removes that file, as `git config` and many editors do, the kernel drops the cover and the agent can take the name.
 //!
-//! Nobody inside can do this to a covered name, so any change was made outside.
+//! Nobody inside can do this to a covered name, so any change was made outside. A file may be back at its name when it is looked at, by
+//! another name that it had meanwhile; its cover is gone all the same. So the mounts of the sandbox are looked at too, through a descriptor
+//! that init sends before it runs anything. At an engine nobody sends one.
 //!
 //! The kernel tells of changes that this machine makes. Where a file system's server, or another machine, may make some, the names are also
 //! looked at from time to time.
 
-use std::ffi::{OsStr, OsString};
+use std::cell::OnceCell;
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::event::epoll;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use sys::notify;
@@ -28,6 +31,8 @@ pub(crate) struct CoverWatch {
     rounds: Option<Rounds>,
     directories: Vec<OwnedFd>,
     names: Vec<Name>,
+    /// The workspace as it is shown, once it is known.
+    shown: OnceCell<OwnedFd>,
 }
 
 /// One name on the path to something covered.
@@ -40,6 +45,8 @@ struct Name {
     /// Kept open: overlayfs gives a file of a lower layer another identity when it is first written to, and no other file gets the inode
     /// number of an open one.
     was: OwnedFd,
+    /// A directory has one name, and the kernel takes its cover off only as it removes it.
+    is_directory: bool,
 }
 
 impl CoverWatch {
@@ -49,7 +56,13 @@ impl CoverWatch {
         paths: impl IntoIterator<Item = &'a Path>,
     ) -> io::Result<Self> {
         let changes = notify::changes()?;
-        let mut it = Self { changes, rounds: None, directories: Vec::new(), names: Vec::new() };
+        let mut it = Self {
+            changes,
+            rounds: None,
+            directories: Vec::new(),
+            names: Vec::new(),
+            shown: OnceCell::new(),
+        };
         let mut known: Vec<PathBuf> = Vec::new();
         for path in paths {
             let above = path.ancestors().collect::<Vec<_>>();
@@ -87,7 +100,8 @@ impl CoverWatch {
         };
         // After the watch has begun, so that no change is missed.
         if let Some(was) = opened(&self.directories[directory], name)? {
-            self.names.push(Name { directory, name: name.into(), path: path.into(), was });
+            let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&was)?.st_mode).is_dir();
+            self.names.push(Name { directory, name: name.into(), path: path.into(), was, is_directory });
         }
         Ok(())
     }
@@ -97,7 +111,12 @@ impl CoverWatch {
         self.names.iter().any(|known| known.path == path)
     }
 
-    /// Returns the paths of all names that lead to another file, or to none.
+    /// Looks at the covers as well from now on, in the workspace as it is shown with all of them.
+    pub(crate) fn look_at(&self, shown: OwnedFd) {
+        let _ = self.shown.set(shown); // init sends one
+    }
+
+    /// Returns the paths of all names that lead to another file, or to none, or that have lost their cover.
     pub(crate) fn broken(&self) -> Vec<&Path> {
         while let Ok(Some(_)) = self.changes.next() {}
         self.rounds.iter().for_each(Rounds::begin_next);
@@ -107,7 +126,11 @@ impl CoverWatch {
             // Its identity may have changed between the two halves of the first comparison.
             !is_still() && !is_still()
         };
-        self.names.iter().filter(is_other).map(|it| it.path.as_path()).collect()
+        let is_bare = |it: &&Name| {
+            let bare = |shown| through(&self.directories[it.directory], || is_uncovered(shown, &it.path));
+            !it.is_directory && self.shown.get().is_some_and(|shown| bare(shown).unwrap_or(false))
+        };
+        self.names.iter().filter(|it| is_other(it) || is_bare(it)).map(|it| it.path.as_path()).collect()
     }
 }
 
@@ -144,6 +167,28 @@ impl Rounds {
 
     fn begin_next(&self) {
         let _ = rustix::io::read(&self.clock, &mut [0; 8]);
+    }
+}
+
+/// Whether a path of the workspace that is shown has no mount of its own. Of a sandbox that is over none has.
+fn is_uncovered(shown: &OwnedFd, path: &Path) -> rustix::io::Result<bool> {
+    let mount_of = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        mount_at(&openat2(shown, here, flags, Mode::empty(), beneath)?, c"")
+    };
+    let around = path.parent().unwrap_or(Path::new(""));
+    Ok(mount_of(path)? == mount_of(around)? && mount_at(shown, c"..")? != mount_at(shown, c"")?)
+}
+
+/// Returns the number of the mount that a name in an open directory, or that itself, is on.
+fn mount_at(directory: &OwnedFd, name: &CStr) -> rustix::io::Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(directory, name, flags, StatxFlags::MNT_ID)?;
+    match found.stx_mask & StatxFlags::MNT_ID.bits() {
+        0 => Err(Errno::NOSYS),
+        _ => Ok(found.stx_mnt_id),
     }
 }
 

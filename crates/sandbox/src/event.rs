@@ -54,6 +54,8 @@ pub enum Event {
     Started {
         /// Notices about isolation that is weaker than planned.
         notices: Vec<String>,
+        /// The workspace as it is shown, from an init that has covered what is protected in it.
+        shown: Option<OwnedFd>,
     },
     /// A set-up command has ended.
     SetUp {
@@ -89,8 +91,9 @@ impl Event {
         let number = |n: i32| n.to_le_bytes().to_vec();
         let (kind, body, fds): (u8, Vec<u8>, Vec<BorrowedFd<'_>>) = match self {
             Self::Terminal(master) => (b'T', Vec::new(), vec![master.as_fd()]),
-            Self::Started { notices } => {
-                (b'S', fields(&notices.iter().map(String::as_str).collect::<Vec<_>>()), Vec::new())
+            Self::Started { notices, shown } => {
+                let notices = notices.iter().map(String::as_str).collect::<Vec<_>>();
+                (b'S', fields(&notices), shown.iter().map(AsFd::as_fd).collect())
             }
             // The texts come last, since only they can be too long.
             Self::Failed(Failure { step, cause, need }) => {
@@ -134,7 +137,7 @@ impl Event {
             b'T' => Self::Terminal(fds.pop().ok_or(io::ErrorKind::InvalidData)?),
             b'S' => {
                 fields.retain(|f| !f.is_empty());
-                Self::Started { notices: fields }
+                Self::Started { notices: fields, shown: fds.pop() }
             }
             b'F' => {
                 let mut fields = fields.into_iter();

@@ -149,5 +149,5 @@ fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result
         }
         Stdio::Descriptors(_) => None,
     };
-    Ok(Ready { notices: Vec::new(), terminal, groups: FurtherGroups::Callers })
+    Ok(Ready { notices: Vec::new(), shown: None, terminal, groups: FurtherGroups::Callers })
 }

@@ -154,7 +154,13 @@ impl Started {
     /// # Errors
     /// When the socket fails.
     pub fn next_event(&self) -> io::Result<Option<Event>> {
-        Event::receive(self.control.as_fd())
+        let mut event = Event::receive(self.control.as_fd())?;
+        if let Some(Event::Started { shown, .. }) = &mut event
+            && let (Some(watch), Some(shown)) = (&self.cover_watch, shown.take())
+        {
+            watch.look_at(shown);
+        }
+        Ok(event)
     }
 
     /// Returns the reason why init failed, if it reports one within a short time.

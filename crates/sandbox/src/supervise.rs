@@ -19,6 +19,8 @@ use crate::{handshake, setup, spawn};
 /// The results of init's first half.
 pub(crate) struct Ready {
     pub(crate) notices: Vec<String>,
+    /// The workspace as it is shown, if what is protected in it is covered.
+    pub(crate) shown: Option<OwnedFd>,
     /// The master side of a terminal, and the path of its slave side.
     pub(crate) terminal: Option<(OwnedFd, CString)>,
     pub(crate) groups: FurtherGroups,
@@ -74,7 +76,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
         Failure::new(step, errno).needing(ready.groups.need_of_directory(errno))
     })?;
     descriptor::close_on_exec_from_3().map_err(Failure::at("close descriptors"))?;
-    let mut started = Some(Event::Started { notices: ready.notices });
+    let mut started = Some(Event::Started { notices: ready.notices, shown: ready.shown });
     let mut held = None;
     if !it.launch.setup.is_empty() {
         // The run's time begins with the first set-up command.

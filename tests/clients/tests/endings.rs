@@ -208,6 +208,31 @@ fn a_run_ends_when_what_it_has_protected_is_replaced() {
     }
 }
 
+/// The kernel takes the protection off a file that is replaced, and does not put it back on one that comes back by another name of its own.
+#[test]
+fn a_run_ends_when_what_it_has_protected_was_replaced_and_is_back() {
+    for site in Site::for_everyone(&[]) {
+        let at = |name: &str| site.workspace().join(name);
+        std::fs::write(at(".envrc"), "").unwrap();
+        let script = "echo begun > begun; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); sleep .01; done; echo over > over";
+        let run = site.run();
+        let started = run.command(&["sh", "-c", script]).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while !at("begun").exists() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::fs::write(at("new"), "").unwrap();
+        std::fs::hard_link(at(".envrc"), at("keep")).unwrap();
+        std::fs::rename(at("new"), at(".envrc")).unwrap();
+        std::fs::rename(at("keep"), at(".envrc")).unwrap();
+        let ended = started.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(125), "{said}");
+        assert!(said.contains("`.envrc`") && said.contains("replaced on this machine"), "{said}");
+        assert!(!at("over").exists());
+    }
+}
+
 /// Operations that would outlast the run, or block the person's own programs.
 const SHUT: &str = r#"
 import errno, fcntl, os, sys

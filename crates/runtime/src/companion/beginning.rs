@@ -116,7 +116,7 @@ impl Running {
             return if Instant::now() < until { Ok(()) } else { Err(self.lost("it did not begin in time")) };
         }
         match self.sandbox.next_event() {
-            Ok(Some(Event::Started { notices })) => {
+            Ok(Some(Event::Started { notices, .. })) => {
                 for notice in &notices {
                     report(Report::Notice(&format!("companion `{}`: {notice}", self.companion.name)));
                 }

@@ -178,7 +178,7 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
         .map_err(Failure::at("drop privileges"))?;
     restrict(&brief.writable).map_err(Failure::at("restrict files by Landlock"))?;
     sys::seccomp::install(&seccomp::AGENT).map_err(Failure::at("install the system-call filter"))?;
-    Ok(Ready { notices, terminal, groups: FurtherGroups::Callers })
+    Ok(Ready { notices, shown: None, terminal, groups: FurtherGroups::Callers })
 }
 
 /// Refuses to go on as a user who is root outside as well. At a rootless Docker root inside is the engine's user.

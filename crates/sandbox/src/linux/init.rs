@@ -82,6 +82,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
         terminal: None,
         trust: None,
         held: None,
+        shown: None,
         laid: None,
         is_wired: !left.have_a_network(),
         taken_over: false,
@@ -99,6 +100,7 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
     rustix::process::umask(mask);
     Ok(Ready {
         notices: maker.notices,
+        shown: maker.shown,
         terminal: maker.terminal.map(|master| (master, TERMINAL.into())),
         groups: maker.groups,
     })
@@ -173,6 +175,8 @@ struct SandboxMaker<'a> {
     trust: Option<Trust<'a>>,
     /// The workspace in which the parent holds names, and these, until init has protected the one that is shown.
     held: Option<(OwnedFd, Vec<PathBuf>)>,
+    /// The workspace, once what is protected in it is covered.
+    shown: Option<OwnedFd>,
     /// The host's end of the link, if there is a link.
     laid: Option<Laid>,
     /// Whether the network was made and redirected before init began.
@@ -285,11 +289,15 @@ impl<'a> SandboxMaker<'a> {
         if !is_same(&workspace, &held).map_err(io::Error::from)? {
             return Err("another folder was put in its place while the run began; start it again".into());
         }
-        protect::protect(workspace.as_fd(), &self.inherited.plan.open, &names).map_err(|error| match error {
-            Error::Source { path, why } => format!("{}: {why}", path.display()).into(),
-            Error::Refused { what, remedy: Some(remedy) } => format!("{what}; {remedy}").into(),
-            other => other.to_string().into(),
-        })
+        protect::protect(workspace.as_fd(), &self.inherited.plan.open, &names).map_err(
+            |error| match error {
+                Error::Source { path, why } => format!("{}: {why}", path.display()).into(),
+                Error::Refused { what, remedy: Some(remedy) } => format!("{what}; {remedy}").into(),
+                other => StepError::from(other.to_string()),
+            },
+        )?;
+        self.shown = Some(workspace);
+        Ok(())
     }
 
     fn read_authorities(&self, bundle: Option<&'a Path>) -> io::Result<Trust<'a>> {
