@@ -106,8 +106,9 @@ impl Acceptor {
             let (stream, peer, permit) = self.listener.accept().await?;
             let stream = match TcpStream::from_std(stream.into()) {
                 Ok(stream) => stream,
-                Err(error) => {
-                    survive(error).await?;
+                // The kernel has no room to watch it. The listener is not at fault.
+                Err(_) => {
+                    tokio::time::sleep(EXHAUSTED).await;
                     continue;
                 }
             };
@@ -148,7 +149,7 @@ impl UnixAcceptor {
                     idle::touch();
                     return Ok((stream, permit));
                 }
-                Err(error) => survive(error).await?,
+                Err(_) => tokio::time::sleep(EXHAUSTED).await,
             }
         }
     }

@@ -185,13 +185,18 @@ impl Notices {
         Self { socket, told: Told::new(), faults: Told::new(), has_said_more: false }
     }
 
-    /// Sends a denial once for its target and guard, or a fault once for its reason. If the watcher does not read, it is dropped: the
+    /// Sends a denial once for its target and guard, or a fault once for its rule and reason. If the watcher does not read, it is dropped: the
     /// sidecar never waits.
     pub(crate) fn tell(&mut self, plane: Plane, target: &str, denial: &Denial) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(target);
-        let (told, most, what) = match is_fault(denial.guard) {
-            true => (&mut self.faults, MOST_FAULTS, clipped(&denial.reason)),
+        let is_fault = is_fault(denial.guard);
+        let (told, most, what) = match is_fault {
+            // The rule names the provider, which not every reason does.
+            true => {
+                let whose = denial.rule.as_deref().unwrap_or_default();
+                (&mut self.faults, MOST_FAULTS, clipped(&format!("{whose} {}", denial.reason)))
+            }
             false => (&mut self.told, MOST, target.clone()),
         };
         let what = (what, denial.guard.code());
@@ -199,11 +204,11 @@ impl Notices {
             return;
         }
         if told.len() >= most {
-            self.has_said_more =
-                self.has_said_more || send(socket, &SidecarMessage::NoMoreDenials, SendFlags::DONTWAIT);
+            if !is_fault && !self.has_said_more {
+                self.has_said_more = send(socket, &SidecarMessage::NoMoreDenials, SendFlags::DONTWAIT);
+            }
             return;
         }
-        told.insert(what);
         let notice = Notice {
             plane: plane.as_str().into(),
             target,
@@ -212,7 +217,10 @@ impl Notices {
             reason: clipped(&denial.reason),
             hint: denial.hint.clone().map(clipped_hint),
         };
-        send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT);
+        // What found no room is told with the next of its kind.
+        if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
+            told.insert(what);
+        }
     }
 
     /// Sends the summary, as the last message.

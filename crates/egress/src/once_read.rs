@@ -1,8 +1,8 @@
 //! A file that is read once, before the sidecar is confined. Confined it may open none (Landlock), but may still look whether one is
 //! another by now: it must not blame the machine for what it alone does not know.
 
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct OnceRead {
     path: PathBuf,
     pub(crate) content: Vec<u8>,
-    /// `None` if there was no such file.
+    /// `None` if there was no such file, or it could not be looked at.
     stamp: Option<Stamp>,
 }
 
@@ -26,7 +26,9 @@ struct Stamp {
 impl OnceRead {
     /// Reads a file. One that cannot be read is as one without content.
     pub(crate) fn open(path: &Path) -> Self {
-        let (content, stamp) = read(path).unwrap_or_default();
+        // Looked at before: a change meanwhile must be seen later.
+        let stamp = std::fs::metadata(path).ok().map(|file| Stamp::of(&file));
+        let content = std::fs::read(path).unwrap_or_default();
         Self { path: path.into(), content, stamp }
     }
 
@@ -41,15 +43,6 @@ impl OnceRead {
             Err(error) => error.kind() == io::ErrorKind::NotFound && self.stamp.is_some(),
         }
     }
-}
-
-/// Reads a file, and what it was before that: a change meanwhile must be seen later.
-fn read(path: &Path) -> io::Result<(Vec<u8>, Option<Stamp>)> {
-    let mut file = File::open(path)?;
-    let stamp = Stamp::of(&file.metadata()?);
-    let mut content = Vec::new();
-    file.read_to_end(&mut content)?;
-    Ok((content, Some(stamp)))
 }
 
 impl Stamp {
@@ -71,6 +64,9 @@ mod tests {
         assert!(missing.content.is_empty() && !missing.has_changed());
         std::fs::write(&path, "one").unwrap();
         assert!(missing.has_changed(), "it came");
+
+        let folder_in_its_place = OnceRead::open(folder.path());
+        assert!(folder_in_its_place.content.is_empty() && !folder_in_its_place.has_changed(), "unreadable");
 
         let first = OnceRead::open(&path);
         assert!(first.content == b"one" && !first.has_changed());

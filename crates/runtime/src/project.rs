@@ -2,7 +2,7 @@
 //! run opens as its workspace, and no link leads to it: where two runs share a folder above, the command of one could lead the other to
 //! another project, whose policy the person approved.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use sandbox::Caller;
 
@@ -21,7 +21,7 @@ pub(crate) struct ProjectFile {
 
 impl ProjectFile {
     pub(crate) fn of(workspace: Option<&Path>, caller: &Caller) -> Self {
-        let named: PathBuf = caller.workspace(workspace).components().collect();
+        let named = without_climbing(&caller.workspace(workspace));
         let folder = named.canonicalize().unwrap_or_else(|_| named.clone());
         Self { named, folder }
     }
@@ -38,6 +38,18 @@ impl ProjectFile {
             false => Err(sandbox::Error::behind_link(&self.named, Some(&self.folder)).into()),
         }
     }
+}
+
+/// Returns a path in which no part climbs. Where a link is before such a part, it is another folder's, and is told as behind a link.
+fn without_climbing(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Returns the path of a workspace's own file.
@@ -126,6 +138,8 @@ mod tests {
         }
         let file = |workspace: &str| project_file(Some(&projects.path(workspace)), &projects.caller);
         assert_eq!(file("other").unwrap(), projects.path("other/lockgate.toml"));
+        assert_eq!(file("project/../other").unwrap(), projects.path("other/lockgate.toml"));
+        assert!(file("link/../link").is_err());
         assert!(file("link").is_err(), "an edit of one project's policy is none of another's");
     }
 

@@ -100,7 +100,11 @@ impl Settings {
         caller: &Caller,
         state: Option<&StateDirectory>,
     ) -> Result<Layers, Error> {
-        Ok(Self::find(request, caller, state)?.layers)
+        let Found { layers, looked_for, .. } = Self::find(request, caller, state)?;
+        // What cannot be compiled is told of by whoever compiles it.
+        let is_guarded = layers.compile().is_ok_and(|spec| spec.backend != Backend::Process);
+        looked_for.filter(|_| is_guarded).map_or(Ok(()), |looked_for| looked_for.refuse_link())?;
+        Ok(layers)
     }
 
     fn find(

@@ -95,7 +95,7 @@ pub enum SidecarEvent<'a> {
     Fault(&'a str),
     /// Something was denied, the first time for its target and guard.
     Denied(&'a Notice),
-    /// Something more was denied, and no further denial is told.
+    /// Something more was denied, and no further denial is told but for a fault's first.
     NoMoreDenials,
     /// It was told to end, and open exchanges have so long.
     Ending(Duration),

@@ -93,13 +93,28 @@ const ENFORCED: &[Scenario] = &[
     },
     Scenario {
         name: "what is alone in a unit makes its groups there",
-        script: "unit 50M; (echo 0 > $unit/cgroup.procs; exec lockgate run -- dd if=/dev/zero of=/dev/null bs=100M count=1)
-            echo code=$?; echo left=$(groups); rmdir $unit/lockgate; dismantle; echo unit=$?",
+        // Twice, as a unit may with two programs, one after the other: the second is put into the unit itself.
+        script: "unit 50M; ./probe attribute $unit user.delegate=1 > /dev/null
+            for attempt in first second; do
+                (echo 0 > $unit/cgroup.procs && exec lockgate run -- dd if=/dev/zero of=/dev/null bs=100M count=1)
+                echo $attempt=$?; echo left=$(groups)
+            done
+            dismantle; echo unit=$?",
         check: |answer| {
-            assert!(answer.said("code") == "137" && answer.said("left").is_empty(), "{answer}");
+            assert!(answer.said("first") == "137" && answer.said("second") == "137", "{answer}");
+            assert!(answer.said("left").is_empty(), "{answer}");
             let told = "killed: this machine, or the unit in which the run was started, was out of memory";
             assert!(answer.stderr.contains(told) && !answer.stderr.contains("limited to"), "{answer}");
             assert!(answer.said("unit") == "0", "{answer}");
+        },
+    },
+    Scenario {
+        name: "a unit that was not delegated is left as it is",
+        script: "unit 50M; (echo 0 > $unit/cgroup.procs; exec lockgate run -- sh -c 'sleep 0.1; exit 9'); echo code=$?
+            echo handed=$(cat $unit/cgroup.subtree_control); dismantle; echo unit=$?",
+        check: |answer| {
+            assert!(answer.said("code") == "9" && answer.said("handed").is_empty(), "{answer}");
+            assert!(answer.said("unit") == "0" && answer.stderr.contains("limited to 50MiB"), "{answer}");
         },
     },
     Scenario {

@@ -53,6 +53,7 @@ pub(crate) const PROBES: &[Probe] = &[
         usage: "TARGET LINK (makes LINK, writes through it)",
         run: |a| two(a, symlink_write),
     },
+    Probe { name: "attribute", usage: "PATH NAME=VALUE (an extended attribute)", run: |a| two(a, attribute) },
     Probe {
         name: "hardlink",
         usage: "TARGET LINK",
@@ -167,4 +168,12 @@ fn device(path: &str) -> io::Result<Value> {
     let opened = fs::File::open(path).map(|_| Value::Null);
     fs::remove_file(path)?;
     opened
+}
+
+fn attribute(path: &str, set: &str) -> io::Result<Value> {
+    let (name, value) = set.split_once('=').ok_or(io::ErrorKind::InvalidInput)?;
+    let (path, name) = (std::ffi::CString::new(path)?, std::ffi::CString::new(name)?);
+    // SAFETY: both texts end with a NUL, and the value is as long as it says.
+    let set = unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+    if set == 0 { Ok(Value::Null) } else { Err(io::Error::last_os_error()) }
 }

@@ -97,6 +97,7 @@ fn prepare_one(
     let image_health = if companion.probe.is_none() { image.health()?.cloned() } else { None };
     companion.probe = companion.probe.or_else(|| image_health.as_ref().map(|it| it.command.clone()));
     let probe = companion.probe.clone().unwrap_or_default();
+    context.host.narrow(&mut spec);
     let plan = sandbox::plan_companion(&spec, &probe, &own, context.caller, context.host, &additions)?;
     Ok(PreparedCompanion { companion, spec, plan, command, image, image_health })
 }

@@ -183,8 +183,9 @@ pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result
         // Init is one of the processes.
         pids: limits.pids.saturating_add(1),
     };
+    let groups = groups.with_room().map_err(Error::Cgroup)?;
     undo.push_all(groups.directories(&name, &limits).into_iter().map(Undo::Group));
-    Group::create(groups, &name, &limits).map(Some).map_err(Error::Cgroup)
+    Group::create(&groups, &name, &limits).map(Some).map_err(Error::Cgroup)
 }
 
 /// Whether the machine has more processors than this limit.

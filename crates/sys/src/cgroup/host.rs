@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-use super::{Limits, own, v2};
+use super::{Limits, ROOT, own, v2};
 use crate::kernel_file;
 
 /// The version whose controllers limit memory, processors and processes on this host.
@@ -59,7 +59,6 @@ pub struct Unavailable {
     pub remedy: String,
 }
 
-const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers of version 1 that limits need, in the order [`super::v1`] expects them.
 pub(super) const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
@@ -92,14 +91,21 @@ impl Host {
     /// group that holds processes cannot, so the caller's own is suitable only if the caller can leave it empty.
     fn detect_v2(own: &str) -> Result<Self, Unavailable> {
         let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-        let mut directory = Path::new(ROOT).join(path.trim_start_matches('/'));
-        let mut bounds = Bounds::default();
-        if is_given(&directory)
-            && lacking(&directory, "cgroup.controllers").is_empty()
-            && own::holds_nobody_else(&directory)
+        let own = Path::new(ROOT).join(path.trim_start_matches('/'));
+        if own::is_delegated(&own)
+            && is_given(&own)
+            && lacking(&own, "cgroup.controllers").is_empty()
+            && own::holds_nobody_else(&own)
         {
-            return Ok(Self { version: Version::V2, parents: vec![directory], is_own: true, bounds });
+            let bounds = Bounds::default();
+            return Ok(Self { version: Version::V2, parents: vec![own], is_own: true, bounds });
         }
+        Self::climb(own)
+    }
+
+    /// Finds the nearest group, from one on, that holds no process.
+    fn climb(mut directory: PathBuf) -> Result<Self, Unavailable> {
+        let mut bounds = Bounds::default();
         let mut unavailable = Unavailable {
             why: "no control group above this process was delegated to you".into(),
             remedy: "start it as `systemd-run --user --scope -p Delegate=yes lockgate …`".into(),
@@ -139,9 +145,20 @@ impl Host {
         self.bounds
     }
 
-    /// Empties the place of new groups, if it is the caller's own.
-    pub(super) fn make_room(&self) -> io::Result<()> {
-        if self.is_own { self.parents.iter().try_for_each(|own| own::step_below(own)) } else { Ok(()) }
+    /// Empties the place of new groups, if it is the caller's own. Returns the place to use: if somebody else has come into that group
+    /// meanwhile, one above it.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn with_room(&self) -> io::Result<Self> {
+        let [own] = &self.parents[..] else { return Ok(self.clone()) };
+        match self.is_own.then(|| own::step_below(own)) {
+            None | Some(Ok(())) => Ok(self.clone()),
+            Some(Err(error)) => {
+                own::step_back(own);
+                Self::climb(own.clone()).map_err(|_| error)
+            }
+        }
     }
 
     /// Returns the directories of a group with these limits, outer before inner. With version 1 the `cpu` controller is left out if it limits nothing.

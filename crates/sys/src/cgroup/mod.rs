@@ -18,6 +18,9 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::kernel_file;
 
+/// Where groups are mounted: the root of this process's own namespace of them.
+const ROOT: &str = "/sys/fs/cgroup";
+
 /// The limits of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -59,7 +62,6 @@ impl Group {
     /// When a directory or file cannot be made or written. Nothing is left behind.
     pub fn create(host: &Host, name: &str, limits: &Limits) -> io::Result<Self> {
         let directories = host.directories(name, limits);
-        host.make_room()?;
         let made = Self::fill(host.version(), directories.clone(), limits);
         if made.is_err() {
             for directory in directories.iter().rev() {
@@ -133,15 +135,17 @@ pub fn enter<'a>(control_files: impl IntoIterator<Item = BorrowedFd<'a>>) -> io:
     Ok(())
 }
 
-/// Removes a group's directory. Does nothing if it is gone.
+/// Removes a group's directory, and leaves the caller's own group as it was, if it was in that. Does nothing if it is gone.
 ///
 /// # Errors
 /// When `rmdir(2)` fails, as for a group that still holds a process.
 pub fn remove(directory: &Path) -> io::Result<()> {
     match std::fs::remove_dir(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
+    directory.parent().into_iter().for_each(own::step_back);
+    Ok(())
 }
 
 /// Lifts a group's processor limit, so that its processes can end sooner. Best effort: the directory need not have such a limit.

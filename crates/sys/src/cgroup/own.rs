@@ -1,16 +1,29 @@
-//! The caller's own group of version 2, where it holds nothing but the caller: groups are then made in it, and the limits of who started the
-//! caller hold for them. A group that holds processes has no controllers to hand down, so the caller first steps into one below.
+//! The caller's own group of version 2, where it was delegated and holds nothing but the caller: groups are then made in it, and the limits of
+//! who started the caller hold for them. A group that holds processes has no controllers to hand down, so the caller first steps into one
+//! below; while it is there, nobody else can be put into its own (`EBUSY`), so it steps back once its groups are gone.
 
 use std::io;
 use std::path::Path;
 
-use super::write;
+use super::{ROOT, write};
 use crate::kernel_file;
 
-/// The name of the group that the caller steps into. It goes with the caller's own, as when systemd ends its unit.
-const STEPPED_INTO: &str = "lockgate";
+/// The name of the group that the caller steps into.
+const STEPPED_INTO: &str = "lockgate.caller";
+/// What systemd marks a group with that it leaves to its unit (`Delegate=`). Root alone sees the first, and older versions write only that.
+const MARKS: [&str; 2] = ["trusted.delegate", "user.delegate"];
 /// How often the caller's processes are looked for, as one may be made meanwhile.
 const LOOKS: u32 = 3;
+
+/// Whether a group was left to the processes in it. Who merely may write to it, as root to all, could break what its owner does in it.
+/// A container's, at the root of its namespace, is its own; the root of all has no type.
+pub(super) fn is_delegated(group: &Path) -> bool {
+    let is_marked = |mark: &&str| {
+        let mut value = [0; 1];
+        rustix::fs::getxattr(group, *mark, &mut value) == Ok(1) && &value == b"1"
+    };
+    (group == Path::new(ROOT) && group.join("cgroup.type").exists()) || MARKS.iter().any(is_marked)
+}
 
 /// Whether a group holds this process and processes that it started, and nothing else.
 pub(super) fn holds_nobody_else(group: &Path) -> bool {
@@ -39,6 +52,22 @@ pub(super) fn step_below(group: &Path) -> io::Result<()> {
         handed = super::hand_down_all(group);
     }
     handed
+}
+
+/// Takes the controllers back and moves this process and those that it started back, if it had stepped below. Does nothing while another
+/// run's group is there, which needs them.
+pub(super) fn step_back(group: &Path) {
+    let below = group.join(STEPPED_INTO);
+    if !below.exists()
+        || !is_delegated(group)
+        || write(group, "cgroup.subtree_control", "-memory -cpu -pids").is_err()
+    {
+        return;
+    }
+    for process in processes(&below).unwrap_or_default().into_iter().filter(|process| is_ours(*process)) {
+        let _ = write(group, "cgroup.procs", &process.to_string());
+    }
+    let _ = std::fs::remove_dir(&below);
 }
 
 /// Returns the processes in a group. One that this process cannot see is 0.
