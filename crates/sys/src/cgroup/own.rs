@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::{ROOT, write};
 use crate::kernel_file;
@@ -14,6 +15,9 @@ const STEPPED_INTO: &str = "lockgate.caller";
 const MARKS: [&str; 2] = ["trusted.delegate", "user.delegate"];
 /// How often the caller's processes are looked for, as one may be made meanwhile.
 const LOOKS: u32 = 3;
+/// How often, and with which pauses, it is tried to remove the group below.
+const LAST_LOOKS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether a group was left to the processes in it. Who merely may write to it, as root to all, could break what its owner does in it.
 /// A container's, at the root of its namespace, is its own; the root of all has no type.
@@ -64,10 +68,16 @@ pub(super) fn step_back(group: &Path) {
     {
         return;
     }
-    for process in processes(&below).unwrap_or_default().into_iter().filter(|process| is_ours(*process)) {
-        let _ = write(group, "cgroup.procs", &process.to_string());
+    for _ in 0..LAST_LOOKS {
+        for process in processes(&below).unwrap_or_default().into_iter().filter(|process| is_ours(*process)) {
+            let _ = write(group, "cgroup.procs", &process.to_string());
+        }
+        // One that is just ending may still be in it.
+        match std::fs::remove_dir(&below) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+            _ => return,
+        }
     }
-    let _ = std::fs::remove_dir(&below);
 }
 
 /// Returns the processes in a group. One that this process cannot see is 0.
