@@ -37,8 +37,9 @@ fn no_declared_path_shows_it() {
             assert!(!bench.workspace().join("ran").exists(), "{flag} {pair} ran something");
         }
         let told = bench.run(Backend::isolated()).in_folder(path).command(["true"]);
-        // What is no folder is refused before anybody asks what it is.
-        let code = if path.is_dir() { 125 } else { 2 };
+        // What is no folder is refused before anybody asks what it is, and what is behind a link even before that.
+        let is_behind_link = path.canonicalize().is_ok_and(|real| real != path);
+        let code = if is_behind_link || path.is_dir() { 125 } else { 2 };
         assert!(told.code == code, "{} as the workspace: {told}", path.display());
     }
     // This rule keeps them out, and no other.
