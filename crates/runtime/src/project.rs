@@ -136,6 +136,16 @@ mod tests {
                 }
             }
         }
+        let layers = |backend: Option<&str>| {
+            let flags = RunConfig { backend: backend.map(str::to_owned), ..RunConfig::default() };
+            let workspace = Some(projects.path("link"));
+            let request = SettingsRequest { workspace, flags, ..SettingsRequest::default() };
+            Settings::layers(&request, &projects.caller, Some(&projects.state))
+        };
+        assert!(
+            layers(None).is_err() && layers(Some("process")).is_ok(),
+            "what is shown is what would count"
+        );
         let file = |workspace: &str| project_file(Some(&projects.path(workspace)), &projects.caller);
         assert_eq!(file("other").unwrap(), projects.path("other/lockgate.toml"));
         assert_eq!(file("project/../other").unwrap(), projects.path("other/lockgate.toml"));
