@@ -133,7 +133,7 @@ fn model_beside(site: &Site, budget: &str) -> String {
 fn what_is_refused_uses_no_budget_up() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let policy = model_beside(&site, "requests = 1")
-        .replace("llm = ", "rate = { requests_per_minute = 1, burst = 1 }\nllm = ");
+        .replace("llm = ", "rate = { requests_per_minute = 1, burst = 2 }\nllm = ");
     let left = site.beside(&policy).script(
         "for n in 1 2 3; do code refused$n proxy https://protocols.example/echo one -X POST -H 'Authorization: Bearer {{nothing}}'; done\n\
          code sent via -X POST https://protocols.example/echo\n\
