@@ -119,15 +119,27 @@ fn read_connect(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
     let pair = BASE64.encode(format!("me:{}", *SECRET).as_bytes());
     let who = if known { format!("proxy-authorization: Basic {pair}\r\n") } else { String::new() };
     let sent = format!("CONNECT {HOST}:{PORT} HTTP/1.1\r\nhost: {HOST}:{PORT}\r\n{who}\r\n").into_bytes();
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
-    let end = end.filter(|end| *end <= LARGEST);
-    let agreed = end.filter(|end| {
+    let head_end = |from: usize| {
+        let end = answer[from..].windows(4).position(|four| four == b"\r\n\r\n").map(|at| from + at + 4);
+        end.filter(|end| *end <= LARGEST)
+    };
+    let status = |from: usize, end: usize| {
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut response = httparse::Response::new(&mut fields);
         // The parser reads the whole head, and nothing beyond it.
-        response.parse(&answer[..*end]) == Ok(httparse::Status::Complete(*end))
-            && response.code.is_some_and(|code| (200..300).contains(&code))
-    });
+        let is_whole = response.parse(&answer[from..end]) == Ok(httparse::Status::Complete(end - from));
+        response.code.filter(|_| is_whole)
+    };
+    let mut from = 0;
+    let agreed = loop {
+        let Some(end) = head_end(from) else { break None };
+        match status(from, end) {
+            Some(200..=299) => break Some(end),
+            // Interim ones come before the final one (RFC 9110 §15.2). To another protocol nobody asked to change.
+            Some(100 | 102..=199) => from = end,
+            _ => break None,
+        }
+    };
     (agreed, sent)
 }
 
