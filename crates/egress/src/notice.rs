@@ -1,6 +1,7 @@
 //! Messages of a sidecar to the process that watches the run: denials as they happen, and its last word.
 //!
-//! A denial is sent once for each target and guard, a fault behind the policy once for each reason. The audit counts them all.
+//! A denial is sent once for each target and guard, a fault behind the policy once for each rule and reason. The audit counts them
+//! all.
 
 use std::collections::HashSet;
 use std::io;
@@ -172,7 +173,7 @@ pub(crate) struct Notices {
     has_said_more: bool,
 }
 
-/// What was sent: targets or reasons, with their guards.
+/// What was sent: targets, or rules with reasons, and their guards.
 type Told = HashSet<(String, &'static str)>;
 
 /// Whether a guard tells of a fault that is the same whatever was asked for, such as a platform that is down.
@@ -185,8 +186,8 @@ impl Notices {
         Self { socket, told: Told::new(), faults: Told::new(), has_said_more: false }
     }
 
-    /// Sends a denial once for its target and guard, or a fault once for its rule and reason. If the watcher does not read, it is dropped: the
-    /// sidecar never waits.
+    /// Sends a denial once for its target and guard, or a fault once for its rule and reason. If the watcher does not read, it is dropped:
+    /// the sidecar never waits.
     pub(crate) fn tell(&mut self, plane: Plane, target: &str, denial: &Denial) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(target);

@@ -120,8 +120,8 @@ async fn connect(
     }
 }
 
-/// Reads heads up to that of the final response, and returns its status. Interim ones come before it (RFC 9110 §15.2), but for a 101, which
-/// was not asked for.
+/// Reads heads up to that of the final response, and returns its status. Interim ones come before it (RFC 9110 §15.2), but for a 101,
+/// which was not asked for.
 async fn final_status(stream: &mut impl Duplex) -> Result<u16, String> {
     let mut left = LARGEST;
     loop {

@@ -1,5 +1,5 @@
-//! The folder in which a login session keeps its sockets: the bus that starts programs, agents of keys, the display. Whoever can write there,
-//! or only read it, can ask any of them for something outside of the sandbox.
+//! The folder in which a login session keeps its sockets: the bus that starts programs, agents of keys, the display. Whoever can write
+//! there, or only read it, can ask any of them for something outside of the sandbox.
 
 use std::path::{Component, Path};
 
