@@ -4,7 +4,8 @@
 //! settings ─► plan ─┬─► init ─ listeners ─┐
 //!                   └─► sidecar ◄─────────┴─ ready ─► command ─► outcome ─► record
 //! ```
-//! One process owns a run and everything it acquired. It has no threads until it has forked, and starts none after.
+//! One process owns a run and everything it acquired. It has no threads until it has forked; then only those that copy the standard
+//! streams.
 
 mod alternate_screen;
 mod approval;

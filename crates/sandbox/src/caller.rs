@@ -1,4 +1,4 @@
-//! The caller of a run: identity, directory and environment, read once, so that planning is a pure function.
+//! The caller of a run: identity, directory and environment, read once, before planning, which changes nothing.
 
 use std::ffi::OsString;
 use std::io;

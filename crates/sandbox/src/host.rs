@@ -1,4 +1,4 @@
-//! Detects what this host offers a sandbox, before planning, so that planning is a pure function.
+//! Detects what this host offers a sandbox, before planning, which changes nothing.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Sandboxes: a pure plan, the init that carries it out, the backends, and the undo log.
+//! Sandboxes: a plan, which changes nothing, the init that carries it out, the backends, and the undo log.
 //!
 //! This crate is the agent's side. It cannot name a secret, because it does not depend on the crates that hold one. It meets the
 //! egress side in a few bound sockets, handed over before the command starts; at an engine, in multiplexed streams of frames; for
