@@ -182,13 +182,13 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(Config),
     /// The first process of an agent's container, at an engine
-    #[command(hide = true)]
+    #[command(name = sandbox::INSIDE_AGENT, hide = true)]
     EngineAgent,
     /// The first process of a sidecar's container, at an engine
-    #[command(hide = true)]
+    #[command(name = sandbox::INSIDE_SIDECAR, hide = true)]
     EngineSidecar,
     /// Whether ports accept connections, in a companion's container, at an engine
-    #[command(hide = true)]
+    #[command(name = sandbox::INSIDE_ACCEPTS, hide = true)]
     EngineAccepts {
         /// The address of the container
         address: std::net::Ipv4Addr,

@@ -70,7 +70,7 @@ use self::inputs::ShimInputs;
 pub use self::inside::run_engine_agent;
 pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
 pub use self::pool::POOL_MAX_IDLE;
-pub use self::port_health::probe_ports;
+pub use self::port_health::{INSIDE_ACCEPTS, probe_ports};
 pub use self::published::{
     Outward, is_beside_sidecars, is_of_sidecars, outward, refuse_hidden_sources, refuse_unreachable,
 };

@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::run_network::RunNetwork;
 
 /// The argument by which our binary knows this role.
-const INSIDE_ACCEPTS: &str = "engine-accepts";
+pub const INSIDE_ACCEPTS: &str = "engine-accepts";
 /// How long one connection may take.
 const CONNECT: Duration = Duration::from_secs(1);
 
