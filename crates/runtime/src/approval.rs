@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::state::{StateDirectory, append, make_directory, remove_left_beside, replace, state as at};
+use crate::state::{StateDirectory, append, make_directory, remove_left_beside, replace, state_error};
 use crate::without_waiting;
 
 /// The largest record of one file's approvals, in octets: it has three digests at most.
@@ -43,7 +43,7 @@ pub fn turn_to_approve(state: &StateDirectory) -> Result<std::fs::File, Error> {
     let path = state.approved().join(".turn");
     let file = append(&path)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|errno| at(&path, errno.into()))?;
+        .map_err(|errno| state_error(&path, errno.into()))?;
     remove_left_beside(&state.approved());
     Ok(file)
 }

@@ -12,13 +12,13 @@ use sandbox::{Applied, Changes, Signals};
 use crate::end_signals::end_asked;
 use crate::error::{Error, plumbing};
 use crate::record::{RunRecord, RunState, refuse_running};
-use crate::state::{StateDirectory, state};
+use crate::state::{StateDirectory, state_error};
 use crate::without_waiting::open_directory;
 
 /// Makes the directory for the changes of a run in a workspace.
 pub(crate) fn prepare(directory: &StateDirectory, run: &RunId, workspace: &Path) -> Result<(), Error> {
     let path = directory.changes(run);
-    Changes::prepare(&path, workspace).map_err(|source| state(&path, source))
+    Changes::prepare(&path, workspace).map_err(|source| state_error(&path, source))
 }
 
 /// Removes the directory of a run that wrote nothing. Returns whether it wrote something.
@@ -95,9 +95,10 @@ fn refuse_writers(
     };
     let workspace = RunRecord::read(directory, run)?.workspace;
     let overlaps = |other: &PathBuf| other.starts_with(&workspace) || workspace.starts_with(other);
-    let living = std::fs::read_dir(directory.live()).map_err(|source| state(&directory.live(), source))?;
+    let living =
+        std::fs::read_dir(directory.live()).map_err(|source| state_error(&directory.live(), source))?;
     for entry in living {
-        let entry = entry.map_err(|source| state(&directory.live(), source))?;
+        let entry = entry.map_err(|source| state_error(&directory.live(), source))?;
         let Some(Ok(other)) = entry.file_name().to_str().map(str::parse::<RunId>) else { continue };
         let record = match RunRecord::read_as_written(directory, &other) {
             // A run without a record has shown its command nothing yet.
@@ -127,8 +128,8 @@ pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Er
     // If this process is killed half-way, nobody sees a part of it: the next process removes the rest.
     let _dropping = dropping(&path);
     let gone = path.with_file_name(format!("{GONE}{run}"));
-    std::fs::rename(&path, &gone).map_err(|source| state(&path, source))?;
-    Changes::discard(&gone).map_err(|source| state(&gone, source))
+    std::fs::rename(&path, &gone).map_err(|source| state_error(&path, source))?;
+    Changes::discard(&gone).map_err(|source| state_error(&gone, source))
 }
 
 /// The prefix of directories that are being removed.
@@ -171,7 +172,7 @@ pub(crate) fn forget(directory: &StateDirectory, run: &RunId) -> Result<(), Erro
 /// When the directory of all changes cannot be read.
 pub fn keeps_changes(directory: &StateDirectory, run: &RunId) -> Result<bool, Error> {
     let path = directory.changes(run);
-    path.try_exists().map_err(|source| state(&path, source))
+    path.try_exists().map_err(|source| state_error(&path, source))
 }
 
 /// A run whose changes are kept.
@@ -209,7 +210,7 @@ fn runs_in(all: &Path) -> Result<Vec<RunId>, Error> {
     let entries = match std::fs::read_dir(all) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(state(all, source)),
+        Err(source) => return Err(state_error(all, source)),
     };
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }

@@ -15,7 +15,7 @@ use crate::report::{Finished, Report};
 use crate::run::run;
 use crate::run_lock::{Reaped, reap_dead};
 use crate::settings::{Settings, SettingsRequest};
-use crate::state::{StateDirectory, append, make_directory, state as state_error};
+use crate::state::{StateDirectory, append, make_directory, state_error};
 
 /// Below this free space a run's records are at risk.
 const LITTLE: u64 = 64 << 20;

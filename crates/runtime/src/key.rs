@@ -9,7 +9,7 @@ use egress::SigningKey;
 
 use crate::error::Error;
 use crate::key_file::{links_to_nothing, read_key};
-use crate::state::{StateDirectory, make_directory, make_once, replace, state};
+use crate::state::{StateDirectory, make_directory, make_once, replace, state_error};
 use crate::without_waiting::open_regular;
 
 pub(crate) const PRIVATE: &str = "audit.pk8";
@@ -99,7 +99,7 @@ fn make(directory: &StateDirectory) -> Result<Secret, Error> {
             other => other,
         });
     }
-    let (key, document) = SigningKey::generate().map_err(|e| state(&path, e))?;
+    let (key, document) = SigningKey::generate().map_err(|e| state_error(&path, e))?;
     if !make_once(&path, document.expose())? {
         return audit_key_there(directory);
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::state::state;
+use crate::state::state_error;
 use crate::without_waiting::open_regular;
 
 /// Returns the error for a key whose name exists and leads nowhere.
@@ -23,7 +23,7 @@ pub(crate) fn read_key(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(unreadable(error)),
-        Err(source) => return Err(state(path, source)),
+        Err(source) => return Err(state_error(path, source)),
     };
     let metadata = file.metadata().map_err(unreadable)?;
     refuse_shared(path, metadata.uid(), metadata.mode(), rustix::process::geteuid().as_raw())?;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::lock_file::{await_release, may_be_held};
 use crate::permission::Permission;
-use crate::state::{StateDirectory, append_after_a_look, state};
+use crate::state::{StateDirectory, append_after_a_look, state_error};
 use crate::without_waiting;
 
 /// The state of a run.
@@ -184,7 +184,7 @@ impl RunRecord {
     pub(crate) fn write(&self, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         let path = directory.record(run);
         // Serialised before the file is made: an empty record would be a run that nothing can find again.
-        let mut line = serde_json::to_vec(self).map_err(|error| state(&path, error.into()))?;
+        let mut line = serde_json::to_vec(self).map_err(|error| state_error(&path, error.into()))?;
         line.push(b'\n');
         let mut file = append_after_a_look(&path)?;
         let written = ends_in_half_a_line(&file).and_then(|half| {
@@ -193,7 +193,7 @@ impl RunRecord {
             }
             file.write_all(&line)
         });
-        written.map_err(|source| state(&path, source))
+        written.map_err(|source| state_error(&path, source))
     }
 
     /// Reads the record of a run. One that says that it goes on is believed while somebody holds the lock of the run.
@@ -252,7 +252,7 @@ fn read_text(directory: &StateDirectory, run: &RunId) -> Result<Vec<u8>, Error> 
         std::io::ErrorKind::NotFound => Error::NoRun { run: run.to_string() },
         std::io::ErrorKind::InvalidData => Error::Record { run: run.to_string(), why: source.to_string() },
         // It may be read the next time.
-        _ => state(&path, source),
+        _ => state_error(&path, source),
     })
 }
 

@@ -6,7 +6,7 @@ use crate::changes::forget;
 use crate::error::Error;
 use crate::record::{GOES_ON_ELSEWHERE, RunRecord, refuse_running};
 use crate::run_lock::{give_up, take_away};
-use crate::state::{StateDirectory, state};
+use crate::state::{StateDirectory, state_error};
 
 impl RunRecord {
     /// Whether a run can be removed. What a killed one left is taken away first.
@@ -59,7 +59,7 @@ impl RunRecord {
         for path in companions.chain([directory.audit(run), directory.record(run)]) {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(state(&path, error));
+                    return Err(state_error(&path, error));
                 }
                 _ => {}
             }

@@ -8,7 +8,7 @@ use policy::RunId;
 
 use crate::error::Error;
 use crate::record::RunRecord;
-use crate::state::{RECORD, StateDirectory, state};
+use crate::state::{RECORD, StateDirectory, state_error};
 
 /// Every run on record.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl RunList {
     /// When the directory cannot be read.
     pub fn read(directory: &StateDirectory) -> Result<Self, Error> {
         let mut list = Self::default();
-        let at = |source| state(&directory.runs(), source);
+        let at = |source| state_error(&directory.runs(), source);
         let entries = match std::fs::read_dir(directory.runs()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(list),

@@ -16,7 +16,7 @@ use sandbox::{ProcessStamp, Reaper, Started, UndoLog, Unwound};
 use crate::error::Error;
 use crate::lock_file;
 use crate::record::{GOES_ON_ELSEWHERE, RunRecord, RunState, last_seen};
-use crate::state::{StateDirectory, in_directory, state};
+use crate::state::{StateDirectory, in_directory, state_error};
 use crate::without_waiting::open_directory;
 
 /// How many runs are looked at, at most: each start does a little of the work.
@@ -67,7 +67,7 @@ impl RunLock {
 
     /// Returns the undo log, which is kept in the same file.
     pub(crate) fn undo_log(&self, directory: &StateDirectory) -> Result<UndoLog, Error> {
-        let file = self.lock.try_clone().map_err(|source| state(&self.path, source))?;
+        let file = self.lock.try_clone().map_err(|source| state_error(&self.path, source))?;
         Ok(UndoLog::in_file(file).with_placeholder_cache(directory.stock()))
     }
 
@@ -256,8 +256,8 @@ pub(crate) fn give_up(directory: &StateDirectory, run: &RunId) -> Result<Vec<Str
         return Ok(Vec::new());
     }
     // What was acquired before the command that may still run at an engine stays in place: its names are not for that to take.
-    let log = std::fs::read(&path).map_err(|source| state(&path, source))?;
-    std::fs::remove_file(&path).map_err(|source| state(&path, source))?;
+    let log = std::fs::read(&path).map_err(|source| state_error(&path, source))?;
+    std::fs::remove_file(&path).map_err(|source| state_error(&path, source))?;
     Ok(UndoLog::recover(&String::from_utf8_lossy(&log)).may_be_left())
 }
 

@@ -20,7 +20,7 @@ use crate::error::{Error, plumbing};
 use crate::gate::{base_options, open_gate, signed_audit};
 use crate::generation_file::GenerationFile;
 use crate::platform::PlatformLink;
-use crate::state::state;
+use crate::state::state_error;
 
 /// The inputs of a run's sidecar.
 pub(crate) struct SidecarConfig {
@@ -216,7 +216,7 @@ fn open_confined(config: &SidecarConfig) -> Result<Rc<Gate>, Error> {
         ..base_options(&config.policy, &config.spending, &config.run, files, notices)
     };
     open_gate(options, |source| match &config.audit_path {
-        Some(path) => state(path, source),
+        Some(path) => state_error(path, source),
         None => GateError::Audit(source).into(),
     })
 }

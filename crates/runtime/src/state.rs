@@ -90,7 +90,7 @@ impl StateDirectory {
                 Ok(about) => about,
                 // One that does not exist will be made, and one that may not be examined cannot be read either.
                 Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => continue,
-                Err(source) => return Err(state(&path, source)),
+                Err(source) => return Err(state_error(&path, source)),
             };
             let (owner, mode) = (about.uid(), about.mode() & 0o7777);
             let (why, remedy) = if owner != own && owner != 0 {
@@ -165,7 +165,7 @@ impl StateDirectory {
             }
             found => found,
         };
-        let base = base.map_err(|source| state(&self.0, source))?;
+        let base = base.map_err(|source| state_error(&self.0, source))?;
         Ok([CHANGES, WRITTEN].map(|part| base.join(part).join(run.as_str())))
     }
 
@@ -208,11 +208,11 @@ impl StateDirectory {
         let path = self.0.join(ORGANISATIONS);
         let entries = match std::fs::read_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|source| state(&path, source))?,
+            entries => entries.map_err(|source| state_error(&path, source))?,
         };
         let mut names = Vec::new();
         for entry in entries {
-            let name = entry.map_err(|source| state(&path, source))?.file_name();
+            let name = entry.map_err(|source| state_error(&path, source))?.file_name();
             // A directory of another name is no vault that this program would read.
             names.extend(name.to_str().and_then(|name| name.parse().ok()));
         }
@@ -247,7 +247,7 @@ pub(crate) const RECORD: &str = ".jsonl";
 
 /// Makes a directory and its parents, for the owner only.
 pub(crate) fn make_directory(path: &Path) -> Result<(), Error> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| state(path, source))
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| state_error(path, source))
 }
 
 /// Opens a file for appending, making it and its directory if they do not exist, for the owner only.
@@ -282,7 +282,7 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
         }
         made => made,
     };
-    made.map_err(|source| state(path, source))
+    made.map_err(|source| state_error(path, source))
 }
 
 /// Makes a key file: whole or not at all, for the owner only. Of two processes the first wins; returns whether this one did.
@@ -309,7 +309,7 @@ pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
     match made.and_then(|()| File::open(parent)?.sync_all()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(source) => Err(state(path, source)),
+        Err(source) => Err(state_error(path, source)),
     }
 }
 
@@ -335,11 +335,11 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     // One that is there is of a killed process.
     let _ = std::fs::remove_file(&beside);
     if !make_once(&beside, content)? {
-        return Err(state(&beside, io::ErrorKind::AlreadyExists.into()));
+        return Err(state_error(&beside, io::ErrorKind::AlreadyExists.into()));
     }
     std::fs::rename(&beside, path).map_err(|source| {
         let _ = std::fs::remove_file(&beside);
-        state(path, source)
+        state_error(path, source)
     })
 }
 
@@ -359,7 +359,7 @@ pub(crate) fn remove_left_beside(directory: &Path) {
     }
 }
 
-pub(crate) fn state(path: &Path, source: io::Error) -> Error {
+pub(crate) fn state_error(path: &Path, source: io::Error) -> Error {
     Error::State { path: path.into(), source }
 }
 
