@@ -211,7 +211,7 @@ impl EndedRun {
             }
             Err(error) => {
                 sandbox.wait();
-                sandbox.release();
+                sandbox.stop_watching_covers();
                 if has_begun {
                     journal.note_missing_records(None, last_message(report).as_ref(), report);
                 }
@@ -228,7 +228,7 @@ impl EndedRun {
         }
         if matches!(end, End::Ended(_)) {
             // Nobody is left inside; the sidecar still writes.
-            sandbox.release();
+            sandbox.stop_watching_covers();
             journal.give_back_names(Some(signals));
         }
         let summary = last_message(report);

@@ -187,7 +187,7 @@ impl RunJournal {
 
     /// Ends a sandbox whose command is over, and gives back the names it held.
     fn end_sandbox(&mut self, mut executed: ExecutedRun, signals: Option<&Signals>) -> Remains {
-        executed.sandbox.release();
+        executed.sandbox.stop_watching_covers();
         // A command that ended by itself took every other process with it, and init's own end needs nobody. A sandbox that was ended
         // from outside is waited for.
         let mut took_away = match executed.end {

@@ -73,7 +73,7 @@ impl RunLock {
 
     /// Hands the lock to the process that takes away behind the run. If that process is gone, the next run finds a dead run's file.
     pub(crate) fn hand_over(self, sandbox: &Started) {
-        let _ = sandbox.hand_mark(self.lock.as_fd(), &self.path);
+        let _ = sandbox.hand_run_lock(self.lock.as_fd(), &self.path);
     }
 
     /// Removes the lock file: the run is over.
@@ -164,10 +164,10 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
         let _ = std::fs::remove_file(path);
     }
     let run: RunId = name.parse().ok()?;
-    let unwound = match obey(directory, reaper, &run, &file) {
-        Ok(Obeyed::AtAll(unwound)) => Some(unwound),
-        Ok(Obeyed::AsACopy) => None,
-        Ok(Obeyed::NotYet) => return None,
+    let unwound = match unwind_dead(directory, reaper, &run, &file) {
+        Ok(Dead::Unwound(unwound)) => Some(unwound),
+        Ok(Dead::Copy) => None,
+        Ok(Dead::Alive) => return None,
         Err(error) => return Some(Reaped { run, problems: vec![error.to_string()], told: Vec::new() }),
     };
     let is_copy = unwound.is_none();
@@ -211,25 +211,30 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
 const OF_A_COPY: &str = "what it left was not taken away: its lock file is a copy";
 
 /// What became of an undo log whose lock nobody holds.
-enum Obeyed {
+enum Dead {
     /// What the run left was taken away.
-    AtAll(Unwound),
+    Unwound(Unwound),
     /// It is a copy: what it names is the run's own, which may go on.
-    AsACopy,
+    Copy,
     /// The process of the run lives: this is a copy that has the inode of the other one by chance.
-    NotYet,
+    Alive,
 }
 
 /// Takes away what a run left whose lock this process holds. A log that cannot be read now says nothing of what is to be taken back: the
 /// next process tries again.
-fn obey(directory: &StateDirectory, reaper: &mut Reaper, run: &RunId, file: &File) -> io::Result<Obeyed> {
+fn unwind_dead(
+    directory: &StateDirectory,
+    reaper: &mut Reaper,
+    run: &RunId,
+    file: &File,
+) -> io::Result<Dead> {
     if !is_original(file)? {
-        return Ok(Obeyed::AsACopy);
+        return Ok(Dead::Copy);
     }
     let process = RunRecord::read_as_written(directory, run).ok().and_then(|record| record.process);
     match process.is_some_and(ProcessStamp::is_alive) {
-        true => Ok(Obeyed::NotYet),
-        false => reaper.reap(file).map(Obeyed::AtAll),
+        true => Ok(Dead::Alive),
+        false => reaper.reap(file).map(Dead::Unwound),
     }
 }
 
@@ -242,10 +247,10 @@ pub(crate) fn take_away(directory: &StateDirectory, run: &RunId) -> Result<(), S
     if file.metadata().is_ok_and(|about| about.nlink() == 0) {
         return Ok(());
     }
-    match obey(directory, &mut directory.reaper(), run, &file).map_err(|error| error.to_string())? {
-        Obeyed::NotYet => Err(GOES_ON_ELSEWHERE.into()),
-        Obeyed::AtAll(Unwound { problems, .. }) if !problems.is_empty() => Err(problems.join("; ")),
-        Obeyed::AtAll(_) | Obeyed::AsACopy => std::fs::remove_file(&path).map_err(|error| error.to_string()),
+    match unwind_dead(directory, &mut directory.reaper(), run, &file).map_err(|error| error.to_string())? {
+        Dead::Alive => Err(GOES_ON_ELSEWHERE.into()),
+        Dead::Unwound(Unwound { problems, .. }) if !problems.is_empty() => Err(problems.join("; ")),
+        Dead::Unwound(_) | Dead::Copy => std::fs::remove_file(&path).map_err(|error| error.to_string()),
     }
 }
 
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_may_be_somebody_elses_is_not_obeyed() {
+    fn a_lock_file_that_may_be_somebody_elses_is_not_obeyed() {
         let folder = tempfile::tempdir().unwrap();
         let directory = directory(folder.path());
         std::fs::create_dir_all(directory.live()).unwrap();
@@ -537,12 +542,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_made_however_long_somebody_takes_it_for_a_dead_runs() {
+    fn a_lock_file_is_made_however_long_somebody_takes_it_for_a_dead_runs() {
         beside_one_that_looks(true);
     }
 
     #[test]
-    fn a_mark_is_made_where_somebody_was_killed_over_it() {
+    fn a_lock_file_is_made_where_somebody_was_killed_over_it() {
         beside_one_that_looks(false);
     }
 }

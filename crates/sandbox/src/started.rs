@@ -100,7 +100,7 @@ pub struct Started {
     /// The socket by which the sandbox's maker gets the certificate of the run's authority, if it still waits for one.
     pub(crate) hand: RefCell<Option<OwnedFd>>,
     /// The socket by which the remover gets the run lock, if a remover may clean up after the run.
-    pub(crate) mark: Option<OwnedFd>,
+    pub(crate) remover: Option<OwnedFd>,
     pub(crate) ending: Ending,
     /// Whether init was hung up on.
     pub(crate) hung_up: Cell<bool>,
@@ -113,7 +113,7 @@ pub struct Started {
 pub enum Taken {
     /// Everything is gone.
     All,
-    /// A remover process removes it after the run, and waits for the run lock: [`Started::hand_mark`].
+    /// A remover process removes it after the run, and waits for the run lock: [`Started::hand_run_lock`].
     Behind,
     /// Init removes nothing, or not everything is gone.
     Unknown,
@@ -139,8 +139,8 @@ impl Started {
     /// Returns a sandbox with its init, control socket and group alone.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
         let (hand, hung_up, orphans) = (None.into(), false.into(), None);
-        let (cover_watch, firewall, mark) = (None, None, None);
-        Self { init, control, group, cover_watch, firewall, hand, mark, ending, hung_up, orphans }
+        let (cover_watch, firewall, remover) = (None, None, None);
+        Self { init, control, group, cover_watch, firewall, hand, remover, ending, hung_up, orphans }
     }
 
     /// Returns a descriptor that becomes readable when init reports an event, or is gone.
@@ -220,9 +220,9 @@ impl Started {
     ///
     /// # Errors
     /// When there is no remover.
-    pub fn hand_mark(&self, mark: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-        let line = self.mark.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        descriptor::send(line, std::path::absolute(path)?.as_os_str().as_encoded_bytes(), &[mark])
+    pub fn hand_run_lock(&self, lock: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+        let remover = self.remover.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        descriptor::send(remover, std::path::absolute(path)?.as_os_str().as_encoded_bytes(), &[lock])
     }
 
     /// Waits until init is gone. Returns whether everything that it removes is gone. Kills an init that has things to do after a while: it
@@ -248,7 +248,7 @@ impl Started {
         }
         match ended {
             Ok(Exit::Code(0)) if self.ending == Ending::TakeAway => Taken::All,
-            Ok(Exit::Code(BEHIND)) if self.mark.is_some() => Taken::Behind,
+            Ok(Exit::Code(BEHIND)) if self.remover.is_some() => Taken::Behind,
             _ => Taken::Unknown,
         }
     }
@@ -284,7 +284,7 @@ impl Started {
     }
 
     /// Stops watching protected paths, before the placeholders are removed.
-    pub fn release(&mut self) {
+    pub fn stop_watching_covers(&mut self) {
         self.cover_watch = None;
     }
 }

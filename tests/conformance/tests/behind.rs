@@ -51,7 +51,7 @@ fn behind(bench: &Bench) -> Vec<u32> {
     of_bench.into_iter().map(|(process, _)| process).collect()
 }
 
-fn mark(bench: &Bench, run: &str) -> PathBuf {
+fn lock_file(bench: &Bench, run: &str) -> PathBuf {
     bench.state().join("lockgate/live").join(run)
 }
 
@@ -68,7 +68,7 @@ fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_i
     let ended = live.wait();
     assert!(ended.code == 0 && ended.stdout == "said\n", "{ended}");
     let all = behind(&bench);
-    assert!(!all.is_empty() && mark(&bench, &id).exists(), "nobody is behind the run any more");
+    assert!(!all.is_empty() && lock_file(&bench, &id).exists(), "nobody is behind the run any more");
     for process in all {
         let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         let files: Vec<String> = files
@@ -95,7 +95,7 @@ fn whoever_takes_away_behind_a_run_holds_nothing_of_the_callers_and_tells_what_i
     leave(&visitor);
     let shown = bench.lockgate(&["runs", "show", &id]).stdout;
     assert!(shown.contains("it is gone now") && !shown.contains("tries again"), "{shown}");
-    assert!(left(&id).is_empty() && !mark(&bench, &id).exists(), "{:?}", left(&id));
+    assert!(left(&id).is_empty() && !lock_file(&bench, &id).exists(), "{:?}", left(&id));
 }
 
 // S4.58
@@ -115,12 +115,12 @@ fn what_was_left_when_everybody_was_killed_is_found_by_the_next_start() {
         let done = Command::new("kill").args(["-s", "KILL", &process.to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()));
     }
-    assert!(mark(&bench, &id).exists() && !left(&id).is_empty(), "{:?}", left(&id));
+    assert!(lock_file(&bench, &id).exists() && !left(&id).is_empty(), "{:?}", left(&id));
     leave(&visitor);
     let ended = bench.run(Backend::isolated()).command(["true"]);
     assert!(ended.code == 0, "{ended}");
     assert!(within(Backend::patience(1), || left(&id).is_empty()), "{:?}", left(&id)); // S3.17
-    assert!(!mark(&bench, &id).exists());
+    assert!(!lock_file(&bench, &id).exists());
 }
 
 #[test]
@@ -136,5 +136,5 @@ fn in_a_process_namespace_of_somebody_elses_nothing_is_left_behind() {
     bench.file("workspace/go", "");
     let ended = live.wait_within(Duration::from_secs(60));
     assert!(ended.code == 0 && ended.stdout == "said\n", "{ended}");
-    assert!(left(&id).is_empty() && !mark(&bench, &id).exists(), "{:?}", left(&id));
+    assert!(left(&id).is_empty() && !lock_file(&bench, &id).exists(), "{:?}", left(&id));
 }

@@ -66,7 +66,7 @@ impl Companions {
         let mut ended = Vec::new();
         for mut it in self.0.drain(..) {
             let taken = it.sandbox.wait();
-            it.sandbox.release();
+            it.sandbox.stop_watching_covers();
             // As long as the sidecar lives, it writes records that wait.
             it.await_summary(report);
             it.sidecar.end();

@@ -212,7 +212,7 @@ pub(crate) fn start(
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let (mark, mark_inside) = match is_left_behind(plan, engine, &visits, broker.as_ref()) {
+    let (remover, run_lock) = match is_left_behind(plan, engine, &visits, broker.as_ref()) {
         true => Some(descriptor::message_pair().map_err(handshake)?).unzip(),
         false => (None, None),
     };
@@ -234,7 +234,7 @@ pub(crate) fn start(
         protected,
         notices: Vec::new(),
         hand: hand_inside,
-        run_lock: mark_inside,
+        run_lock,
     };
     // No parent-death signal: the shim would end before it could remove anything. It sees this process's end on the socket.
     let init = process::clone(Namespaces::NONE, None, move |forked| {
@@ -252,7 +252,8 @@ pub(crate) fn start(
     .map_err(|source| Error::Start { what: "the shim", source })?;
     // The certificate of the run's authority comes once the engine has made the sidecar; nobody waits for that here.
     let hand = plan.opens_tls().then_some(hand).into();
-    let started = Started { cover_watch, hand, mark, ..Started::of(init, control, None, Ending::TakeAway) };
+    let started =
+        Started { cover_watch, hand, remover, ..Started::of(init, control, None, Ending::TakeAway) };
     start_sidecar(sidecar, started)
 }
 
