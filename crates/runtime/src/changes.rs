@@ -13,6 +13,7 @@ use crate::end_signals::end_asked;
 use crate::error::{Error, plumbing};
 use crate::record::{RunRecord, RunState, refuse_running};
 use crate::state::{StateDirectory, state_error};
+use crate::still_there::Act;
 use crate::without_waiting::open_directory;
 
 /// Makes the directory for the changes of a run in a workspace.
@@ -50,7 +51,7 @@ pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Er
 /// # Errors
 /// As [`changes_of`], and while the run is going on.
 pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
-    refuse_running("apply", directory, run)?;
+    refuse_running(Act::Apply, directory, run)?;
     changes_of(directory, run)
 }
 
@@ -123,7 +124,7 @@ fn shown(path: &Path) -> String {
 /// # Errors
 /// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-    refuse_running("discard", directory, run)?;
+    refuse_running(Act::Discard, directory, run)?;
     let path = kept(directory, run)?;
     // If this process is killed half-way, nobody sees a part of it: the next process removes the rest.
     let _dropping = dropping(&path);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use policy::OrganisationName;
 
+use crate::still_there::{Act, StillThere};
 use crate::streams::Unwritten;
 
 /// An error of this crate. Its text reads on after "failed to".
@@ -103,7 +104,7 @@ pub enum Error {
     #[error("{what} run {run}: it is going on; end it first")]
     GoesOn {
         /// What was asked.
-        what: &'static str,
+        what: Act,
         /// The run.
         run: String,
     },
@@ -111,11 +112,11 @@ pub enum Error {
     #[error("{what} run {run}: what it left is not taken away yet: {why}")]
     LeftBehind {
         /// What was asked.
-        what: &'static str,
+        what: Act,
         /// The run.
         run: String,
         /// Why it is still there.
-        why: String,
+        why: StillThere,
     },
     /// A run that was to be ended has ended.
     #[error("run {run} has already ended")]

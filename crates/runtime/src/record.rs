@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::lock_file::{await_release, may_be_held};
 use crate::permission::Permission;
 use crate::state::{StateDirectory, append_after_a_look, state_error};
+use crate::still_there::{Act, StillThere};
 use crate::without_waiting;
 
 /// The state of a run.
@@ -274,9 +275,6 @@ pub(crate) fn written(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Why nothing is taken away of a run whose process lives, though nobody holds its lock.
-pub(crate) const GOES_ON_ELSEWHERE: &str = "its process goes on, and this state directory is a copy";
-
 /// Why a killed run still counts as one that goes on.
 const UNTOLD: &str = "it was killed, and its end could not be written down";
 
@@ -284,11 +282,7 @@ const UNTOLD: &str = "it was killed, and its end could not be written down";
 const TAKING_AWAY: Duration = Duration::from_secs(30);
 
 /// Refuses to touch what a running run still uses, and what a killed one left as long as its record does not say that it is over.
-pub(crate) fn refuse_running(
-    what: &'static str,
-    directory: &StateDirectory,
-    run: &RunId,
-) -> Result<(), Error> {
+pub(crate) fn refuse_running(what: Act, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     let (may_go_on, process) = match RunRecord::read_as_written(directory, run) {
         Ok(record) => (record.state == RunState::Running, record.process),
         // It is damaged, and can only be removed.
@@ -304,8 +298,11 @@ pub(crate) fn refuse_running(
     match may_go_on && lock.exists() {
         _ if goes_on => Err(Error::GoesOn { what, run: run.to_string() }),
         true => {
-            let why = if process.is_some_and(ProcessStamp::is_alive) { GOES_ON_ELSEWHERE } else { UNTOLD };
-            Err(Error::LeftBehind { what, run: run.to_string(), why: why.into() })
+            let why = match process.is_some_and(ProcessStamp::is_alive) {
+                true => StillThere::ProcessAlive,
+                false => StillThere::Because(UNTOLD.into()),
+            };
+            Err(Error::LeftBehind { what, run: run.to_string(), why })
         }
         false => Ok(()),
     }
@@ -432,7 +429,7 @@ mod tests {
             released.store(true, std::sync::atomic::Ordering::SeqCst);
             drop(lock);
         });
-        refuse_running("remove", &directory, &run).unwrap();
+        refuse_running(Act::Remove, &directory, &run).unwrap();
         assert!(is_released.load(std::sync::atomic::Ordering::SeqCst), "it did not wait");
         std::fs::write(directory.record(&run), "\n\n").unwrap();
         let damaged = RunRecord::read(&directory, &run).unwrap_err();

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::key;
-use crate::record::GOES_ON_ELSEWHERE;
-use crate::streams::NULL_DEVICE;
+use crate::still_there::{Act, StillThere};
+use crate::streams::{BrokenNull, NULL_DEVICE};
 
 impl Error {
     /// Returns what the person can do about it, if that is known.
@@ -66,17 +66,17 @@ impl Error {
                 "remove {} and approve again: `lockgate policy approve`",
                 shell_word(&path.to_string_lossy())
             )),
-            Self::LeftBehind { why, .. } if why == GOES_ON_ELSEWHERE => {
+            Self::LeftBehind { why: StillThere::ProcessAlive, .. } => {
                 Some("use the state directory that the run uses, or wait until it has ended".into())
             }
             Self::LeftBehind { what, run, .. } => {
                 let again = "say it again; if that changes nothing, see that there is space where the state directory is, and that the \
                              engine answers";
-                Some(match *what {
-                    "remove" => format!(
+                Some(match what {
+                    Act::Remove => format!(
                         "{again}; lockgate runs rm --force {run} removes the run with the changes that it keeps, and gives up what it left"
                     ),
-                    _ => again.into(),
+                    Act::Apply | Act::Discard => again.into(),
                 })
             }
             Self::TakeOver { .. } => Some("what was done before it stays; mend that and apply again".into()),
@@ -183,7 +183,7 @@ impl Error {
             Self::Plumbing { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
                 Some(sandbox::MORE_PROCESSES.into())
             }
-            Self::Plumbing { source, .. } if source.to_string().starts_with(NULL_DEVICE) => Some(format!(
+            Self::Plumbing { source, .. } if BrokenNull::is_cause_of(source) => Some(format!(
                 "make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"
             )),
             _ => None,
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_broken_null_device_and_a_folder_too_deep_are_no_matter_of_this_programs() {
-        let source = std::io::Error::other(format!("{}: it is no null device", super::NULL_DEVICE));
+        let source = std::io::Error::other(super::BrokenNull::Another);
         let null = Error::Plumbing { what: "use the standard streams", source }.remedy().unwrap();
         assert!(null.contains("mknod -m 666 /dev/null c 1 3"), "{null}");
         let limit = Error::Plumbing { what: "use the standard streams", source: Errno::MFILE.into() };

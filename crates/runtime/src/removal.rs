@@ -4,9 +4,10 @@ use policy::RunId;
 
 use crate::changes::forget;
 use crate::error::Error;
-use crate::record::{GOES_ON_ELSEWHERE, RunRecord, refuse_running};
+use crate::record::{RunRecord, refuse_running};
 use crate::run_lock::{give_up, take_away};
 use crate::state::{StateDirectory, state_error};
+use crate::still_there::{Act, StillThere};
 
 impl RunRecord {
     /// Whether a run can be removed. What a killed one left is taken away first.
@@ -14,11 +15,11 @@ impl RunRecord {
     /// # Errors
     /// When it is still running, what it left cannot be taken away, as from an engine that does not answer, or it is not on record.
     pub fn check_removable(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-        let left_behind = |why| Error::LeftBehind { what: "remove", run: run.to_string(), why };
-        match refuse_running("remove", directory, run) {
+        let left_behind = |why| Error::LeftBehind { what: Act::Remove, run: run.to_string(), why };
+        match refuse_running(Act::Remove, directory, run) {
             // Whoever reaped it last has just tried.
             Ok(()) if directory.live().join(run.as_str()).exists() => match known_rest(directory, run) {
-                Some(why) => Err(left_behind(why)),
+                Some(why) => Err(left_behind(StillThere::Because(why))),
                 None => take_away(directory, run).map_err(left_behind),
             },
             Err(Error::LeftBehind { .. }) => take_away(directory, run).map_err(left_behind),
@@ -32,7 +33,7 @@ impl RunRecord {
     /// When it is still running, or is not on record.
     pub fn check_removable_by_force(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         match Self::check_removable(directory, run) {
-            Err(Error::LeftBehind { why, .. }) if why != GOES_ON_ELSEWHERE => Ok(()),
+            Err(Error::LeftBehind { why: StillThere::Because(_), .. }) => Ok(()),
             found => found,
         }
     }

@@ -15,8 +15,9 @@ use sandbox::{ProcessStamp, Reaper, Started, UndoLog, Unwound};
 
 use crate::error::Error;
 use crate::lock_file;
-use crate::record::{GOES_ON_ELSEWHERE, RunRecord, RunState, last_seen};
+use crate::record::{RunRecord, RunState, last_seen};
 use crate::state::{StateDirectory, in_directory, state_error};
+use crate::still_there::StillThere;
 use crate::without_waiting::open_directory;
 
 /// How many runs are looked at, at most: each start does a little of the work.
@@ -239,18 +240,21 @@ fn unwind_dead(
 }
 
 /// Takes away what a killed run left that is about to be removed, so that its record needs no word of it: the disk may be full.
-pub(crate) fn take_away(directory: &StateDirectory, run: &RunId) -> Result<(), String> {
+pub(crate) fn take_away(directory: &StateDirectory, run: &RunId) -> Result<(), StillThere> {
+    let failed = |error: io::Error| StillThere::Because(error.to_string());
     let path = directory.live().join(run.as_str());
-    let file = lock_file::open(&path).map_err(|error| error.to_string())?;
+    let file = lock_file::open(&path).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| "another process is about it".to_owned())?;
+        .map_err(|_| StillThere::Because("another process is about it".into()))?;
     if file.metadata().is_ok_and(|about| about.nlink() == 0) {
         return Ok(());
     }
-    match unwind_dead(directory, &mut directory.reaper(), run, &file).map_err(|error| error.to_string())? {
-        Dead::Alive => Err(GOES_ON_ELSEWHERE.into()),
-        Dead::Unwound(Unwound { problems, .. }) if !problems.is_empty() => Err(problems.join("; ")),
-        Dead::Unwound(_) | Dead::Copy => std::fs::remove_file(&path).map_err(|error| error.to_string()),
+    match unwind_dead(directory, &mut directory.reaper(), run, &file).map_err(failed)? {
+        Dead::Alive => Err(StillThere::ProcessAlive),
+        Dead::Unwound(Unwound { problems, .. }) if !problems.is_empty() => {
+            Err(StillThere::Because(problems.join("; ")))
+        }
+        Dead::Unwound(_) | Dead::Copy => std::fs::remove_file(&path).map_err(failed),
     }
 }
 
@@ -389,7 +393,7 @@ mod tests {
         assert!(victim.exists() && directory.live().join(run.as_str()).exists());
         assert_eq!(RunRecord::read_as_written(&directory, &run).unwrap(), record);
         let refused = RunRecord::remove(&directory, &run).unwrap_err();
-        assert!(refused.to_string().ends_with(GOES_ON_ELSEWHERE), "{refused}");
+        assert!(matches!(refused, Error::LeftBehind { why: StillThere::ProcessAlive, .. }), "{refused}");
         assert!(remove_by_force(&directory, &run).is_err() && directory.record(&run).exists());
         // It is dead as soon as it has ended, though nobody has waited for it.
         child.kill().unwrap();
@@ -426,7 +430,7 @@ mod tests {
         assert_eq!(reap_dead(&directory)[0].problems.len(), 1);
         let refused = RunRecord::remove(&directory, &run).unwrap_err();
         assert!(
-            matches!(&refused, Error::LeftBehind { why, .. } if why.contains("engine.sock")),
+            matches!(&refused, Error::LeftBehind { why: StillThere::Because(why), .. } if why.contains("engine.sock")),
             "{refused}"
         );
         let remedy = refused.remedy().unwrap();

@@ -34,7 +34,7 @@ const NULL: (u32, u32) = (1, 3);
 pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Copiers)> {
     // The sidecar has it in place of these, and could tell nobody why it does not.
     if !is_null(&rustix::fs::fstat(null(OFlags::RDWR)?)?) {
-        return Err(io::Error::other(format!("{NULL_DEVICE}: it is no null device")));
+        return Err(io::Error::other(BrokenNull::Another));
     }
     let both = io::stdin().is_terminal() && io::stdout().is_terminal();
     let own = match wanted {
@@ -175,13 +175,26 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((read, write))
 }
 
-/// Why `/dev/null` cannot be opened.
+/// What is wrong with `/dev/null`.
 #[derive(Debug, thiserror::Error)]
-#[error("/dev/null: {0}")]
-struct NoNull(#[source] io::Error);
+pub(crate) enum BrokenNull {
+    /// It cannot be opened.
+    #[error("{NULL_DEVICE}: {0}")]
+    Unopened(#[source] io::Error),
+    /// Something else has its name.
+    #[error("{NULL_DEVICE}: it is no null device")]
+    Another,
+}
+
+impl BrokenNull {
+    /// Whether an error tells of it.
+    pub(crate) fn is_cause_of(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
+    }
+}
 
 fn null(direction: OFlags) -> io::Result<OwnedFd> {
-    let named = |errno: rustix::io::Errno| io::Error::new(errno.kind(), NoNull(errno.into()));
+    let named = |errno: rustix::io::Errno| io::Error::new(errno.kind(), BrokenNull::Unopened(errno.into()));
     rustix::fs::open(NULL_DEVICE, direction | OFlags::CLOEXEC, Mode::empty()).map_err(named)
 }
 
