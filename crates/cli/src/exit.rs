@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use runtime::ErrorKind;
+
 use crate::output;
 
 /// Lockgate itself failed: it could not make the sandbox, or read or write its own files.
@@ -48,7 +50,7 @@ pub(crate) fn number(done: Done) -> u8 {
         // The reader of the output closed it early. What has a verdict prints by `output::answer` and gets no further than that.
         Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
-            let (code, remedy) = judge(&error);
+            let (code, remedy) = code_and_remedy(&error);
             output::last_error(&error, remedy.as_deref());
             code
         }
@@ -70,35 +72,13 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Returns the exit code of an error, and its remedy.
-pub(crate) fn judge(error: &anyhow::Error) -> (u8, Option<String>) {
+pub(crate) fn code_and_remedy(error: &anyhow::Error) -> (u8, Option<String>) {
     if let Some(error) = error.downcast_ref::<runtime::Error>() {
-        let code = match error {
-            runtime::Error::ReadSettings { .. }
-            | runtime::Error::ReadLayer { .. }
-            | runtime::Error::NotAPolicy { .. }
-            | runtime::Error::ParseSettings { .. }
-            | runtime::Error::Settings(_)
-            | runtime::Error::NoRun { .. }
-            | runtime::Error::NoCredential { .. }
-            | runtime::Error::Expose { .. }
-            | runtime::Error::OrganisationBesidePlatform { .. }
-            | runtime::Error::Value { .. }
-            | runtime::Error::ReadValue { .. }
-            | runtime::Error::NoCommand { .. }
-            | runtime::Error::Image(image::Error::Reference { .. } | image::Error::NoName { .. })
-            | runtime::Error::Sandbox(sandbox::Error::Unknown { .. }) => USAGE,
-            runtime::Error::Record { .. }
-            | runtime::Error::GoesOn { .. }
-            | runtime::Error::LeftBehind { .. }
-            | runtime::Error::Stop { .. }
-            | runtime::Error::AlreadyEnded { .. }
-            | runtime::Error::TakeOver { .. }
-            | runtime::Error::WrittenBy { .. }
-            | runtime::Error::NothingKept { .. } => NOTHING,
-            runtime::Error::Interrupted { signal } | runtime::Error::TakeOverEnded { signal, .. } => {
-                u8::try_from(runtime::exit_code_of(*signal)).unwrap_or(FAILED)
-            }
-            _ => FAILED,
+        let code = match error.kind() {
+            ErrorKind::Usage => USAGE,
+            ErrorKind::Nothing => NOTHING,
+            ErrorKind::Interrupted(signal) => u8::try_from(runtime::exit_code_of(signal)).unwrap_or(FAILED),
+            ErrorKind::Failed => FAILED,
         };
         return (code, error.remedy());
     }

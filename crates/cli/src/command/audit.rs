@@ -478,7 +478,7 @@ mod tests {
         std::fs::write(folder.path().join(format!("lockgate/runs/{RUN}.jsonl")), record.to_string()).unwrap();
         let error = verify(&state, RUN, None, Form::Text).unwrap_err();
         assert_eq!(error.to_string(), "the audit does not hold: its run ended, and it was removed");
-        assert_eq!(crate::exit::judge(&error).0, 1);
+        assert_eq!(crate::exit::code_and_remedy(&error).0, 1);
         let run: RunId = RUN.parse().unwrap();
         let shown = [
             show_json(&state, &run).unwrap_err(),
@@ -487,7 +487,7 @@ mod tests {
         ];
         for error in shown {
             assert!(error.to_string().ends_with(REMOVED), "{error}");
-            assert_eq!(crate::exit::judge(&error).0, 1);
+            assert_eq!(crate::exit::code_and_remedy(&error).0, 1);
         }
     }
 

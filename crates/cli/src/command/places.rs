@@ -110,7 +110,7 @@ mod tests {
                 told.starts_with(expected) && told.is_empty() == expected.is_empty(),
                 "{expected}: {told}"
             );
-            assert!(judged.is_ok() || crate::exit::judge(&judged.unwrap_err()).0 == 2);
+            assert!(judged.is_ok() || crate::exit::code_and_remedy(&judged.unwrap_err()).0 == 2);
         }
     }
 }

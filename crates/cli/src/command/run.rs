@@ -180,11 +180,11 @@ fn send_failure(error: &anyhow::Error, file: Option<&JsonFile>) -> u8 {
     }
     // The exit code tells the failure in any case.
     output::report(&value.to_string());
-    exit::judge(error).0
+    exit::code_and_remedy(error).0
 }
 
 fn failure(error: &anyhow::Error) -> serde_json::Value {
-    let (code, hint) = exit::judge(error);
+    let (code, hint) = exit::code_and_remedy(error);
     serde_json::json!({"exit_code": code, "error": output::said(error), "hint": hint})
 }
 

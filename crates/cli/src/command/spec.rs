@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_colon_too_many_is_refused_with_the_form_that_takes_it() {
-        let hint = |read: Result<(), anyhow::Error>| crate::exit::judge(&read.unwrap_err()).1.unwrap();
+        let hint =
+            |read: Result<(), anyhow::Error>| crate::exit::code_and_remedy(&read.unwrap_err()).1.unwrap();
         for (mount, expected) in
             [("/a:/x", true), ("/a:/x:rw", true), ("/a:b:/x", false), ("/a:/x:r", false), ("/a", false)]
         {
@@ -211,7 +212,7 @@ mod tests {
             ("a.example, 22,b.example", "--allow a.example --allow a.example:22 --allow b.example"),
             ("[::1]:22,443", "--allow [::1]:22 --allow [::1]:443"),
         ] {
-            let (_, remedy) = crate::exit::judge(&one_name("--allow", name).unwrap_err());
+            let (_, remedy) = crate::exit::code_and_remedy(&one_name("--allow", name).unwrap_err());
             assert_eq!(remedy.unwrap(), format!("give --allow for each: {each}"));
         }
     }

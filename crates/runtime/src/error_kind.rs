@@ -1,0 +1,77 @@
+//! What kind of an error each is: whose matter it is, for the exit code of a command.
+
+use crate::error::Error;
+
+/// What kind of an error it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The command line or the policy is wrong, or what it names is not there: nothing was done.
+    Usage,
+    /// The answer is no, or nothing was found.
+    Nothing,
+    /// A signal asked for the end.
+    Interrupted(i32),
+    /// Lockgate itself failed: it could not make the sandbox, or read or write its own files.
+    Failed,
+}
+
+impl Error {
+    /// Returns what kind of an error it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::ReadSettings { .. }
+            | Self::ReadLayer { .. }
+            | Self::NotAPolicy { .. }
+            | Self::ParseSettings { .. }
+            | Self::Settings(_)
+            | Self::NoRun { .. }
+            | Self::NoCredential { .. }
+            | Self::Expose { .. }
+            | Self::OrganisationBesidePlatform { .. }
+            | Self::Value { .. }
+            | Self::ReadValue { .. }
+            | Self::NoCommand { .. }
+            | Self::Image(image::Error::Reference { .. } | image::Error::NoName { .. })
+            | Self::Sandbox(sandbox::Error::Unknown { .. }) => ErrorKind::Usage,
+            Self::Record { .. }
+            | Self::GoesOn { .. }
+            | Self::LeftBehind { .. }
+            | Self::Stop { .. }
+            | Self::AlreadyEnded { .. }
+            | Self::TakeOver { .. }
+            | Self::WrittenBy { .. }
+            | Self::NothingKept { .. } => ErrorKind::Nothing,
+            Self::Interrupted { signal } | Self::TakeOverEnded { signal, .. } => {
+                ErrorKind::Interrupted(*signal)
+            }
+            Self::NoStateDirectory
+            | Self::NoDataDirectory
+            | Self::State { .. }
+            | Self::StateOfOthers { .. }
+            | Self::Approval { .. }
+            | Self::Write { .. }
+            | Self::Changes { .. }
+            | Self::HalfPlatform { .. }
+            | Self::VaultKey { .. }
+            | Self::KeyFile { .. }
+            | Self::KeyOfOthers { .. }
+            | Self::KeyShared { .. }
+            | Self::VaultKeyGone { .. }
+            | Self::Vault(_)
+            | Self::Image(_)
+            | Self::Sandbox(_)
+            | Self::Gate(_)
+            | Self::Files(_)
+            | Self::SidecarLost
+            | Self::SidecarUntold { .. }
+            | Self::SidecarFailed { .. }
+            | Self::SandboxLost
+            | Self::Unprotected { .. }
+            | Self::Unwritten { .. }
+            | Self::Companion { .. }
+            | Self::Inbound { .. }
+            | Self::Plumbing { .. } => ErrorKind::Failed,
+        }
+    }
+}
