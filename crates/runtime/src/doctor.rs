@@ -86,7 +86,7 @@ fn run_nothing(caller: &Caller, state: StateDirectory, told: &mut Vec<String>) -
         ahead: None,
     };
     let finished = run(request, &mut |report| {
-        if let Report::Notice(text) = report {
+        if let Report::Note(text) = report {
             told.push(text.to_owned());
         }
     })?;

@@ -222,7 +222,7 @@ impl EndedRun {
         };
         for path in sandbox.unprotected() {
             let path = path.display();
-            report(Report::Notice(&format!(
+            report(Report::Note(&format!(
                 "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
             )));
         }
@@ -252,9 +252,9 @@ fn tell(message: &SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
     match message {
         SidecarMessage::Denied(notice) => report(Report::Denied(notice)),
         SidecarMessage::Failed { why, .. } => {
-            report(Report::Notice(&format!("the sidecar failed to {why}")));
+            report(Report::Note(&format!("the sidecar failed to {why}")));
         }
-        SidecarMessage::Panicked(what) => report(Report::Notice(&panicked(what))),
+        SidecarMessage::Panicked(what) => report(Report::Note(&panicked(what))),
         SidecarMessage::Authority(_) | SidecarMessage::NoMoreDenials | SidecarMessage::Summary(_) => {}
     }
 }

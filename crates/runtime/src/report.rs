@@ -10,9 +10,9 @@ use crate::record::Outcome;
 /// A report while a run goes on.
 #[derive(Debug)]
 pub enum Report<'a> {
-    /// Something is weaker than it could be.
-    Notice(&'a str),
-    /// A request was denied; reported once for each target and guard.
+    /// A sentence for the person, as of what is weaker than it could be.
+    Note(&'a str),
+    /// A request was denied, or was allowed and failed; reported once for each target and guard.
     Denied(&'a Notice),
     /// The run's changes to its workspace are kept apart, for a person to decide on.
     KeptApart(&'a RunId),

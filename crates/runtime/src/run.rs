@@ -16,7 +16,7 @@ pub fn run(request: RunRequest, report: &mut dyn FnMut(Report<'_>)) -> Result<Fi
     let (state, run) = (&planned.state, &planned.plan.run);
     let mut journal = RunJournal::open(&planned)?;
     for notice in &planned.plan.notices {
-        report(Report::Notice(notice));
+        report(Report::Note(notice));
     }
     // Not before the run holds its lock: only then is somebody looking after what it leaves if it is killed.
     let prepared =

@@ -150,7 +150,7 @@ impl RunJournal {
         let of = companion.map(|name| format!("of companion `{name}`: ")).unwrap_or_default();
         for missing in missing {
             let missing = format!("{of}{missing}");
-            report(Report::Notice(&missing));
+            report(Report::Note(&missing));
             self.record.notices.push(missing);
         }
     }
@@ -173,9 +173,9 @@ impl RunJournal {
     /// Tells what came to light as things were given back and what could not be given back, and adds both to the record.
     fn note(&mut self, problems: &[String], report: &mut dyn FnMut(Report<'_>)) -> Result<(), Error> {
         let told = self.undo.told();
-        told.iter().for_each(|told| report(Report::Notice(told)));
+        told.iter().for_each(|told| report(Report::Note(told)));
         for problem in problems {
-            report(Report::Notice(&format!("could not take back {problem}; the next run tries again")));
+            report(Report::Note(&format!("could not take back {problem}; the next run tries again")));
         }
         if told.is_empty() && problems.is_empty() {
             return Ok(());
@@ -255,7 +255,7 @@ impl RunJournal {
         };
         tell_reaped(&reaped, report);
         if executed.is_err() && reaped.iter().any(|reaped| !reaped.told.is_empty()) {
-            report(Report::Notice("that may have stood in the way of this run: start it again"));
+            report(Report::Note("that may have stood in the way of this run: start it again"));
         }
         let (remains, ending, outcome) = executed?;
         remains.bury();
@@ -290,10 +290,10 @@ impl Remains {
 /// Tells of the runs whose process was killed, and what was taken away behind them.
 fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
     for reaped in all {
-        reaped.sentences().for_each(|sentence| report(Report::Notice(&sentence)));
+        reaped.sentences().for_each(|sentence| report(Report::Note(&sentence)));
         for problem in &reaped.problems {
             let of = &reaped.run;
-            report(Report::Notice(&format!(
+            report(Report::Note(&format!(
                 "could not take back {problem} (of run {of}); the next run tries again"
             )));
         }

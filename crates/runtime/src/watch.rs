@@ -138,7 +138,7 @@ impl Watch<'_> {
         state.relay = None;
         self.tell_held(&mut state);
         if let (Ok(_), Some(failed)) = (&end, &state.failed) {
-            (self.report)(Report::Notice(&format!("the sidecar failed to {failed}")));
+            (self.report)(Report::Note(&format!("the sidecar failed to {failed}")));
         }
         Seen { end, has_begun: state.started, summary: state.summary, used: state.used }
     }
@@ -193,7 +193,7 @@ impl Watch<'_> {
             None => Ok(end),
             // Its code says already that the run did not come to its end.
             Some(lost) if lost.is_given_up() && !matches!(end, End::Ended(Exit::Code(_))) => {
-                (self.report)(Report::Notice(&format!(
+                (self.report)(Report::Note(&format!(
                     "what the command wrote to {} is not whole: {}",
                     lost.name, lost.source
                 )));
@@ -208,7 +208,7 @@ impl Watch<'_> {
         let Some(platform) = &mut self.platform else { return };
         let more = platform.answer();
         while let Some(fault) = platform.next_fault() {
-            (self.report)(Report::Notice(fault));
+            (self.report)(Report::Note(fault));
         }
         if !more {
             self.platform = None;
@@ -265,7 +265,7 @@ impl Watch<'_> {
                     self.deadline = Instant::now() + self.timeout;
                 }
                 for notice in &notices {
-                    (self.report)(Report::Notice(notice));
+                    (self.report)(Report::Note(notice));
                 }
                 // Whether a cover was lost can only be seen from now on.
                 state.protection.check(self.sandbox)?;
@@ -274,7 +274,7 @@ impl Watch<'_> {
             Some(Event::SetUp { number, end, took }) => {
                 let notice = self.set_up.note(number, end, took);
                 if let Some(notice) = notice.filter(|_| !state.ends_by(end)) {
-                    (self.report)(Report::Notice(&notice));
+                    (self.report)(Report::Note(&notice));
                 }
                 Ok(None)
             }
@@ -311,7 +311,7 @@ impl Watch<'_> {
                     (self.report)(Report::Denied(&notice));
                 }
                 SidecarMessage::Summary(found) => state.summary = Some(found),
-                SidecarMessage::Panicked(what) => (self.report)(Report::Notice(&panicked(&what))),
+                SidecarMessage::Panicked(what) => (self.report)(Report::Note(&panicked(&what))),
                 SidecarMessage::Failed { why, remedy } => {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
                 }

@@ -42,7 +42,7 @@ pub(crate) fn demo() -> Done {
     let finished = runtime::run(
         RunRequest { spec, command, caller, state, policy: None, ahead: None },
         &mut |report| {
-            if let Report::Notice(text) = report {
+            if let Report::Note(text) = report {
                 output::tell(&format!("note: {text}"));
             }
         },

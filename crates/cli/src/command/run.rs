@@ -115,12 +115,12 @@ impl Telling<'_> {
             Report::KeptApart(run) => output::tell(&format!(
                 "what was written in the workspace is kept apart: lockgate diff {run}, then apply or discard"
             )),
-            Report::Notice(text) => output::tell(&format!("note: {text}")),
-            Report::Denied(notice) => self.tell_denial(notice),
+            Report::Note(text) => output::tell(&format!("note: {text}")),
+            Report::Denied(notice) => self.tell_notice(notice),
         }
     }
 
-    fn tell_denial(&mut self, notice: &Notice) {
+    fn tell_notice(&mut self, notice: &Notice) {
         if notice.outcome == NoticeOutcome::Denied {
             self.denied.push(notice.target.clone());
         }

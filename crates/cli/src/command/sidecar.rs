@@ -119,8 +119,8 @@ fn tell_other_layers(layers: &Layers, file: &str) {
     }
 }
 
-/// Tells what is denied as it happens, for who looks after the sidecar.
-fn tell_denial(notice: &Notice) {
+/// Tells what is denied or fails as it happens, for who looks after the sidecar.
+fn tell_notice(notice: &Notice) {
     // It names the file of `--policy` already.
     let hint = notice.hint.as_ref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
     let Notice { target, guard, reason, outcome, .. } = notice;
@@ -141,7 +141,7 @@ impl Telling {
         match heard {
             SidecarEvent::Fault(_) | SidecarEvent::Denied(_) | SidecarEvent::NoMoreDenials if self.quiet => {}
             SidecarEvent::Fault(why) => output::tell(&format!("note: {why}")),
-            SidecarEvent::Denied(notice) => tell_denial(notice),
+            SidecarEvent::Denied(notice) => tell_notice(notice),
             SidecarEvent::NoMoreDenials => {
                 output::tell("further denials are not shown here; --audit keeps them all");
             }

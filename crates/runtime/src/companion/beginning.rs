@@ -118,7 +118,7 @@ impl Running {
         match self.sandbox.next_event() {
             Ok(Some(Event::Started { notices, .. })) => {
                 for notice in &notices {
-                    report(Report::Notice(&format!("companion `{}`: {notice}", self.companion.name)));
+                    report(Report::Note(&format!("companion `{}`: {notice}", self.companion.name)));
                 }
                 let line = self.health_line().map_err(|source| self.lost(&source.to_string()))?;
                 let health = Health::of(&self.companion, self.image_health.as_ref(), line);

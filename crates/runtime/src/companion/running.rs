@@ -124,7 +124,7 @@ impl Running {
     pub(super) fn hear_end(&mut self, report: &mut dyn FnMut(Report<'_>)) {
         if let Some(how) = self.end_if_any() {
             let told = format!("companion `{}` has ended: {how}{}", self.companion.name, self.output.told());
-            report(Report::Notice(&told));
+            report(Report::Note(&told));
         }
     }
 
@@ -177,9 +177,9 @@ impl Running {
             SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
             SidecarMessage::Failed { why, .. } => {
                 let told = format!("the sidecar of companion `{}` failed to {why}", self.companion.name);
-                report(Report::Notice(&told));
+                report(Report::Note(&told));
             }
-            SidecarMessage::Panicked(what) => report(Report::Notice(&panicked(&what))),
+            SidecarMessage::Panicked(what) => report(Report::Note(&panicked(&what))),
             SidecarMessage::NoMoreDenials | SidecarMessage::Summary(_) => {}
         }
     }

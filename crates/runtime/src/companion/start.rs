@@ -30,7 +30,7 @@ impl Companions {
     ) -> Result<(), Error> {
         for prepared in prepared.0 {
             for notice in &prepared.plan.notices {
-                report(Report::Notice(&format!("companion `{}`: {notice}", prepared.companion.name)));
+                report(Report::Note(&format!("companion `{}`: {notice}", prepared.companion.name)));
             }
             self.await_way(signals, report)?;
             let ways = Ways { entrances: self.entrances()?, visits: self.visits(self.0.len() + 1) };
