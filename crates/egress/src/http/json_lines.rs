@@ -23,7 +23,7 @@ use crate::http::head::{Buffered, LARGEST_HEAD};
 use crate::http::outgoing::within_stall_limit;
 use crate::http::request::Via;
 use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
-use crate::http::response::MOST_FIELDS;
+use crate::http::response::{MOST_FIELDS, has_no_body};
 use crate::http::serve1::serve_requests;
 use crate::http::stream::AgentStream;
 
@@ -136,6 +136,7 @@ struct Unreadable {
 
 /// A line that was converted to a request of HTTP/1.
 struct Wire {
+    method: String,
     octets: Vec<u8>,
     answerer: Answerer,
 }
@@ -170,7 +171,7 @@ fn parse(line: &[u8]) -> Result<Wire, Unreadable> {
         Answerer::Upstream
     };
     match to_http1(&request) {
-        Ok(octets) => Ok(Wire { octets, answerer }),
+        Ok(octets) => Ok(Wire { method: request.method, octets, answerer }),
         Err(denial) => Err(Unreadable { target: request.url, denial }),
     }
 }
@@ -268,7 +269,7 @@ async fn send(gate: &Rc<Gate>, request: &Wire) -> io::Result<Option<(serde_json:
     let Some((mut answer, reserved)) = read? else { return Ok(None) };
     let is_cut = answer.len() as u64 > LARGEST_ANSWER;
     answer.truncate(LARGEST_ANSWER as usize);
-    let (mut told, is_whole) = as_json(&answer, request.answerer, wire.starts_with(b"HEAD "));
+    let (mut told, is_whole) = as_json(&answer, request.answerer, &request.method);
     if is_cut || !is_whole {
         told["truncated"] = true.into();
     }
@@ -302,7 +303,7 @@ async fn read_converted(ours: &mut DuplexStream) -> io::Result<Option<(Vec<u8>, 
 }
 
 /// Converts a response to JSON; a body that is not text, or hardly any, is in base64. Also returns whether the body is whole.
-fn as_json(mut answer: &[u8], answerer: Answerer, is_head: bool) -> (serde_json::Value, bool) {
+fn as_json(mut answer: &[u8], answerer: Answerer, method: &str) -> (serde_json::Value, bool) {
     // Interim responses are left out.
     while answer.starts_with(b"HTTP/1.1 1") {
         let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n") else { break };
@@ -315,7 +316,6 @@ fn as_json(mut answer: &[u8], answerer: Answerer, is_head: bool) -> (serde_json:
     };
     let status = response.code.unwrap_or(0);
     let headers = fields_as_json(response.headers);
-    let has_body = !is_head && ![204, 304].contains(&status);
     let framed = &answer[head..];
     let (body, is_whole) = if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
         dechunk(framed)
@@ -325,7 +325,7 @@ fn as_json(mut answer: &[u8], answerer: Answerer, is_head: bool) -> (serde_json:
     };
     // The gateway cuts an answer to what `X-Max-Response-Size` allows.
     let is_cut = answerer == Answerer::Proxy && headers.get("x-truncated").is_some_and(|cut| cut == "true");
-    let is_whole = (is_whole || !has_body) && !is_cut;
+    let is_whole = (is_whole || has_no_body(method, status)) && !is_cut;
     let told = match String::from_utf8(body) {
         Ok(text) if !grows_by_escapes(&text) => {
             json!({"status": status, "headers": headers, "body": text})
@@ -541,24 +541,24 @@ mod tests {
 
     #[test]
     fn an_answer_that_broke_off_is_told_from_a_whole_one() {
-        for (answer, is_head, body, whole) in [
-            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole", false, "whole", true),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart", false, "part", false),
-            ("HTTP/1.1 200 OK\r\nx-truncated: true\r\ncontent-length: 4\r\n\r\npart", false, "part", false),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", true, "", true),
-            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n", false, "", true),
+        for (answer, method, body, whole) in [
+            ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole", "GET", "whole", true),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart", "GET", "part", false),
+            ("HTTP/1.1 200 OK\r\nx-truncated: true\r\ncontent-length: 4\r\n\r\npart", "GET", "part", false),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", "HEAD", "", true),
+            ("HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n", "GET", "", true),
             (
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n0\r\n\r\n",
-                false,
+                "GET",
                 "all",
                 true,
             ),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n", false, "all", false),
-            ("HTTP/1.1 200 OK\r\n\r\nto the end", false, "to the end", true),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nall\r\n", "GET", "all", false),
+            ("HTTP/1.1 200 OK\r\n\r\nto the end", "GET", "to the end", true),
         ] {
             for answerer in [Answerer::Proxy, Answerer::Upstream, Answerer::Model] {
                 let whole = whole || (answerer != Answerer::Proxy && answer.contains("x-truncated"));
-                let (told, is_whole) = as_json(answer.as_bytes(), answerer, is_head);
+                let (told, is_whole) = as_json(answer.as_bytes(), answerer, method);
                 assert_eq!((told["body"].as_str(), is_whole), (Some(body), whole), "{answer}");
             }
         }
@@ -608,7 +608,7 @@ mod tests {
     fn a_field_that_comes_twice_is_a_list() {
         let answer =
             b"HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nx: y\r\nset-cookie: b=2\r\nSet-cookie: c=3\r\n\r\n";
-        let headers = &as_json(answer, Answerer::Upstream, false).0["headers"];
+        let headers = &as_json(answer, Answerer::Upstream, "GET").0["headers"];
         assert_eq!(*headers, json!({"set-cookie": ["a=1", "b=2", "c=3"], "x": "y"}));
     }
 }

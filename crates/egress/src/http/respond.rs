@@ -19,7 +19,7 @@ use super::interim::InterimAnswers;
 use super::outgoing::Outgoing;
 use super::problem::After;
 use super::replay::ReplayBuffer;
-use super::response::{ResponseBody, ResponseHead};
+use super::response::{ResponseBody, ResponseHead, has_no_body};
 use super::stream::AgentWriter;
 use super::unpack::is_packed;
 use super::upstream::{self, PendingResponse, UpstreamResponse};
@@ -163,9 +163,8 @@ async fn pass_on<'a>(
     }
     noted.set(Some(status));
     // Some servers send a body with a response that has none; it would be read as the next response.
-    let bodiless = handling.method == "HEAD" || matches!(status, 204 | 304);
-    let framed = length != ResponseBody::ToEnd;
-    let mut reusable = framed && head.keep_alive && !bodiless;
+    let framed = length != ResponseBody::ToEnd && !has_no_body(handling.method, status);
+    let mut reusable = framed && head.keep_alive;
     let (mut filter, note) = match filter_for(handling, &mut head, &mut length) {
         Ok(filter) => filter,
         Err(denial) => return Ok(Responded::Failed(answer, Failure::Denied(denial))),

@@ -114,7 +114,7 @@ impl ResponseHead {
     /// # Errors
     /// The length is malformed or ambiguous.
     pub(super) fn body(&self, method: &str) -> Result<ResponseBody, &'static str> {
-        if method == "HEAD" || matches!(self.status, 100..=199 | 204 | 304) {
+        if has_no_body(method, self.status) {
             return Ok(ResponseBody::Framed(BodyLength::None));
         }
         let lengths: Vec<&[u8]> = self.fields.values("content-length").collect();
@@ -136,6 +136,11 @@ impl ResponseHead {
             _ => Err("the length of the response is ambiguous"),
         }
     }
+}
+
+/// Whether a response never has a body, whatever its head says (RFC 9110 §6.4.1), by the method of its request and its status.
+pub(super) fn has_no_body(method: &str, status: u16) -> bool {
+    method == "HEAD" || matches!(status, 100..=199 | 204 | 304)
 }
 
 /// Whether a part of a head has an empty line behind a bare LF: some parsers take that for the end of the head, which this one awaits for

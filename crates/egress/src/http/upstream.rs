@@ -15,7 +15,7 @@ use super::incoming::{Framing, Incoming};
 use super::interim::InterimAnswers;
 use super::media_type::MediaType;
 use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
-use super::response::{FIRST_OCTET, ResponseBody, ResponseHead};
+use super::response::{FIRST_OCTET, ResponseBody, ResponseHead, has_no_body};
 use super::session::{OpenStream, PendingHead, RequestSender};
 use super::version2;
 use crate::exchange::{Exchange, Ready};
@@ -311,8 +311,8 @@ impl<'a> UpstreamResponse<'a> {
         };
         // As over HTTP/1, such an answer ends with its head, whether or not the upstream ends the stream. Without the stream the rest of a
         // request would not be sent.
-        let is_head_alone = method == "HEAD" || matches!(head.status, 204 | 304);
-        let body = if is_head_alone && is_sent { Incoming::Whole(None) } else { Incoming::Version2(stream) };
+        let is_over = is_sent && has_no_body(method, head.status);
+        let body = if is_over { Incoming::Whole(None) } else { Incoming::Version2(stream) };
         Ok(Self { head, length, body })
     }
 }
