@@ -63,32 +63,50 @@ impl Check {
     }
 }
 
+/// Whether the kernel has everything that a sandbox is made of.
+#[derive(Clone, Copy)]
+enum Kernel {
+    Whole,
+    Lacking,
+}
+
+/// Where what is written over an image's files can go.
+#[derive(Clone, Copy)]
+enum Overlays {
+    /// Nowhere: overlays cannot be mounted.
+    None,
+    /// To disk alone: memory keeps no attributes of an overlay.
+    OnDisk,
+    InMemory,
+}
+
 /// Examines the kernel, the network and the backends.
 #[must_use]
 pub fn examine(caller: &Caller) -> Vec<Check> {
     let host = Host::detect(caller);
     let mut checks: Vec<Check> = Vec::new();
-    let (mut all_work, mut overlay, mut is_based) = (true, true, true);
+    let mountable = if host.memory_attributes { Overlays::InMemory } else { Overlays::OnDisk };
+    let (mut kernel, mut overlays, mut is_based) = (Kernel::Whole, mountable, true);
     for feature in Feature::ALL {
         let check = if is_based { feature_check(feature, try_feature(feature)) } else { not_tried(feature) };
         is_based &= !feature.is_basic() || check.verdict == Verdict::Works;
         match check.verdict {
             Verdict::Works => {}
-            Verdict::Weaker => overlay = false,
-            Verdict::Missing => all_work = false,
+            Verdict::Weaker => overlays = Overlays::None,
+            Verdict::Missing => kernel = Kernel::Lacking,
         }
         checks.push(check);
     }
     if let Some((detail, remedy)) = host.half_root().filter(|_| caller.superuser) {
-        all_work = false;
+        kernel = Kernel::Lacking;
         checks.push(Check::lacks("kernel", "ids of a run's own", Verdict::Missing, detail, Some(remedy)));
     }
     checks.push(Check::works("kernel", "system-call filter", "seccomp, an allowlist"));
     checks.push(landlock_check(&host));
     checks.push(limits_check(&host));
     checks.extend(Authorities::detect(caller).hidden.map(hidden_authorities_check));
-    checks.push(linux_check(all_work));
-    checks.push(container_check(all_work, overlay, host.memory_attributes));
+    checks.push(linux_check(kernel));
+    checks.push(container_check(kernel, overlays));
     checks.push(Check::works(
         "backends",
         "process",
@@ -160,31 +178,36 @@ fn limits_check(host: &Host) -> Check {
     }
 }
 
-fn linux_check(all_work: bool) -> Check {
-    if all_work {
-        return Check::works("backends", "linux", "rootless; the default");
+fn linux_check(kernel: Kernel) -> Check {
+    match kernel {
+        Kernel::Whole => Check::works("backends", "linux", "rootless; the default"),
+        Kernel::Lacking => {
+            let detail = "something it is made of is missing, see above".into();
+            let remedy = "mend what is marked above".into();
+            Check::lacks("backends", "linux", Verdict::Missing, detail, Some(remedy))
+        }
     }
-    let detail = "something it is made of is missing, see above".into();
-    Check::lacks("backends", "linux", Verdict::Missing, detail, Some("mend what is marked above".into()))
 }
 
-fn container_check(all_work: bool, overlay: bool, memory_attributes: bool) -> Check {
+fn container_check(kernel: Kernel, overlays: Overlays) -> Check {
     let lacks = |detail: &str, remedy: Option<&str>| {
         let remedy = remedy.map(str::to_owned);
         Check::lacks("backends", "container", Verdict::Weaker, detail.into(), remedy)
     };
-    match (all_work, overlay) {
-        (true, true) if !memory_attributes => Check::works(
+    match (kernel, overlays) {
+        (Kernel::Whole, Overlays::OnDisk) => Check::works(
             "backends",
             "container",
             "works; before Linux 6.6 what is written goes to the state directory's disk",
         ),
-        (true, true) => Check::works("backends", "container", "rootless; on the files of an image"),
-        (true, false) => lacks(
+        (Kernel::Whole, Overlays::InMemory) => {
+            Check::works("backends", "container", "rootless; on the files of an image")
+        }
+        (Kernel::Whole, Overlays::None) => lacks(
             "overlays cannot be mounted in a user namespace, so images cannot be run",
             Some("mend what is marked above"),
         ),
-        (false, _) => lacks("something it is made of is missing, see above", None),
+        (Kernel::Lacking, _) => lacks("something it is made of is missing, see above", None),
     }
 }
 
@@ -254,13 +277,11 @@ mod tests {
     fn images_can_be_run_wherever_an_overlay_can_be_mounted() {
         let absent = feature_check(Feature::Overlay, Err(Errno::NODEV.into()));
         assert!(absent.verdict == Verdict::Weaker && absent.remedy.unwrap().ends_with("`modprobe overlay`"));
-        let on_disk = container_check(true, true, false);
+        let on_disk = container_check(Kernel::Whole, Overlays::OnDisk);
         assert!(on_disk.verdict == Verdict::Works && on_disk.detail.contains("disk"), "{}", on_disk.detail);
-        let in_memory = container_check(true, true, true);
+        let in_memory = container_check(Kernel::Whole, Overlays::InMemory);
         assert!(in_memory.verdict == Verdict::Works && !in_memory.detail.contains("disk"));
-        for overlay_is_there in [true, false] {
-            let none = container_check(true, false, overlay_is_there);
-            assert!(none.verdict == Verdict::Weaker && !none.remedy.unwrap().contains("6.6"));
-        }
+        let none = container_check(Kernel::Whole, Overlays::None);
+        assert!(none.verdict == Verdict::Weaker && !none.remedy.unwrap().contains("6.6"));
     }
 }
