@@ -37,7 +37,7 @@ use self::held::Held;
 pub(crate) use self::held_name::{HeldName, release};
 pub(crate) use self::hold::{Hold, hold_absent};
 use self::links::refuse_links;
-use self::placeholder::is_placeholder;
+use self::placeholder::{is_free, is_placeholder};
 pub(crate) use self::placeholder_cache::PlaceholderCache;
 use self::planted::refuse_links_within;
 pub(crate) use self::planted::take_away as take_planted_links;
@@ -152,7 +152,7 @@ pub(crate) fn held_above(
     for row in rows_but(open) {
         if row.when_absent != WhenAbsent::Leave
             && within.starts_with(row.path)
-            && hold::is_free(root.as_fd(), row.path).map_err(|errno| source::refused(row.path, errno))?
+            && is_free(root.as_fd(), row.path).map_err(|errno| source::refused(row.path, errno))?
         {
             return Ok(Some(row.path));
         }

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Gid, Mode, ResolveFlags, Stat, Uid};
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 
 use super::held::Held;
 use super::held_name::{self, HeldName, Patience};
 use super::links::refuse_links;
-use super::placeholder::{self, HeldPath};
+use super::placeholder::{self, HeldPath, is_free, stat};
 use super::spelling::refuse_ignored_case;
 use super::unheld::Unheld;
 use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows, rows_in};
@@ -31,9 +31,6 @@ pub(crate) struct Hold {
     /// The names that are held in it.
     pub(crate) names: Vec<PathBuf>,
 }
-
-/// The most looks at a name that is exchanged meanwhile.
-const LOOKS: usize = 8;
 
 /// Holds every absent name that must not appear. The undo log keeps the placeholders.
 pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog) -> Result<Hold, Error> {
@@ -224,39 +221,6 @@ fn is_in_a_folder(
     };
     known.push((folder, is_there));
     Ok(is_there)
-}
-
-/// Whether a name does not exist, or only as another run's placeholder. That run may remove it, and a third make another, at any moment.
-pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<bool> {
-    for _ in 0..LOOKS {
-        let Some(seen) = stat(root, path)? else { return Ok(true) };
-        if !placeholder::may_be(&seen) {
-            return Ok(false);
-        }
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(root, path, placeholder::LOOK, Mode::empty(), resolve) {
-            Ok(opened) if placeholder::is_one(&opened, path)? => return Ok(true),
-            Ok(opened) => {
-                let opened = rustix::fs::fstat(&opened)?;
-                if (opened.st_dev, opened.st_ino) == (seen.st_dev, seen.st_ino) {
-                    return Ok(false);
-                }
-            }
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(true),
-            // Root's, until it has given it to the owner of the workspace; or somebody's own.
-            Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(false)
-}
-
-fn stat(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<Stat>> {
-    match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(errno) => Err(errno),
-    }
 }
 
 #[cfg(test)]

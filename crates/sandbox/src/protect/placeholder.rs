@@ -4,11 +4,11 @@
 //! Git ignores empty directories, so no placeholder enters a commit. The user's own files are never taken for placeholders.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::kind::Kind;
@@ -86,6 +86,9 @@ pub(super) fn own(opened: &OwnedFd, owner: Option<(Uid, Gid)>) -> rustix::io::Re
 pub(super) const LOOK: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
+/// The most looks at a name that is exchanged meanwhile.
+const LOOKS: usize = 8;
+
 /// Whether a placeholder is at a path. What its mode, a link or its kind keeps from being opened is none.
 pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result<bool> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -94,6 +97,40 @@ pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {
             Ok(false)
         }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Whether a name does not exist, or only as another run's placeholder. That run may remove it, and a third make another, at any moment.
+pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<bool> {
+    for _ in 0..LOOKS {
+        let Some(seen) = stat(root, path)? else { return Ok(true) };
+        if !may_be(&seen) {
+            return Ok(false);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve) {
+            Ok(opened) if is_one(&opened, path)? => return Ok(true),
+            Ok(opened) => {
+                let opened = rustix::fs::fstat(&opened)?;
+                if (opened.st_dev, opened.st_ino) == (seen.st_dev, seen.st_ino) {
+                    return Ok(false);
+                }
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(true),
+            // Root's, until it has given it to the owner of the workspace; or somebody's own.
+            Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the status of what is at a path, and follows no link there. `None` if nothing is.
+pub(super) fn stat(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<Stat>> {
+    match rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(errno) => Err(errno),
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::held::Held;
-use super::hold::is_free;
+use super::placeholder::is_free;
 use super::{is_bare, is_directory};
 use crate::file_id::FileId;
 use crate::source;
