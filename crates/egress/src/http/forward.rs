@@ -4,14 +4,10 @@
 use std::cell::Cell;
 use std::io;
 use std::pin::pin;
-use std::rc::Rc;
-
-use policy::Target;
 
 use super::abandoned::Abandoned;
 use super::answer::Answer;
-pub(super) use super::forwarding::Terms;
-use super::forwarding::{Attempt, Forwarding, Relayed, Retry, Unanswered};
+use super::forwarding::{Attempt, Forwarding, Relayed, Retry, Terms, Unanswered};
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
 use super::problem::After;
@@ -28,123 +24,73 @@ use crate::gate::Gate;
 use crate::inject::{Sending, inject_again};
 use crate::upstream::Offer;
 
-/// Sends the request on and relays its response.
-pub(super) async fn forward(
-    gate: &Rc<Gate>,
-    mut exchange: Exchange<Ready>,
-    target: &Target,
-    mut sending: Sending,
-    request: Request<'_>,
-    mut answer: Answer<'_>,
-    terms: Terms,
-) -> io::Result<After> {
-    refuse_if_abandoned(gate, &mut exchange, &mut answer).await?;
-    let forwarding = Forwarding::new(gate, target, terms);
-    let Request { head, mut body } = request;
-    // The request is looked at as it was judged, and not only as it came: `Connection` may have named the key, so that it ends here.
-    if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {
-        return Box::pin(forwarding.websocket(exchange, &sending, body, answer)).await;
-    }
-    let mut reuse = reuse_for(&head);
-    // Agents that speak HTTP/2 may need it all the way: gRPC does.
-    let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
-    let replay = replayable(&exchange, &body, head.body, terms, offer);
-    let (mut renewal, mut unread) = (Retry::Allowed, Retry::Allowed);
-    loop {
-        let sent = {
-            let send = pin!(upstream::send(gate, &mut exchange, &sending, head.body, offer, reuse));
-            tokio::select! {
-                biased;
-                sent = by_deadline(forwarding.deadline, send) => Ok(sent),
-                why = answer.abandoned() => Err(why),
-            }
-        };
-        let sent = match sent {
-            Ok(Ok(sent)) => sent,
-            Err(why) => {
-                exchange.record().fail(&cause(&why));
-                return Err(why);
-            }
-            Ok(Err(error)) => {
-                let after = Box::pin(forwarding.unreachable(exchange, &error, answer)).await;
-                body.settle().await;
-                return after;
-            }
-        };
-        exchange.mark_sent();
-        let attempt = Attempt { sending: &sending, length: head.body, replay: &replay, renewal, unread };
-        let held = exchange.held().cloned();
-        match forwarding.relay(exchange, attempt, body, sent, answer).await? {
-            Relayed::Answered { after, status } => {
-                forwarding.after_unauthorized(held, status, attempt).await;
-                return Ok(after);
-            }
-            Relayed::Unread(unanswered) => {
-                Unanswered { answer, exchange } = *unanswered;
-                unread = Retry::Used;
-                reuse = Reuse::Forbidden;
-            }
-            Relayed::Unauthorized { unanswered, renewed } => {
-                Unanswered { answer, exchange } = *unanswered;
-                renewal = Retry::Used;
-                if let Some(injected) = inject_again(&mut exchange, renewed, target) {
-                    sending = injected;
+impl Forwarding<'_> {
+    /// Sends the request on and relays its response.
+    pub(super) async fn send(
+        &self,
+        mut exchange: Exchange<Ready>,
+        mut sending: Sending,
+        request: Request<'_>,
+        mut answer: Answer<'_>,
+    ) -> io::Result<After> {
+        refuse_if_abandoned(self.gate, &mut exchange, &mut answer).await?;
+        let Request { head, mut body } = request;
+        // The request is looked at as it was judged, and not only as it came: `Connection` may have named the key, so that it ends here.
+        if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {
+            return Box::pin(self.websocket(exchange, &sending, body, answer)).await;
+        }
+        let mut reuse = reuse_for(&head);
+        // Agents that speak HTTP/2 may need it all the way: gRPC does.
+        let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
+        let replay = replayable(&exchange, &body, head.body, self.terms, offer);
+        let (mut renewal, mut unread) = (Retry::Allowed, Retry::Allowed);
+        loop {
+            let sent = {
+                let send = pin!(upstream::send(self.gate, &mut exchange, &sending, head.body, offer, reuse));
+                tokio::select! {
+                    biased;
+                    sent = by_deadline(self.deadline, send) => Ok(sent),
+                    why = answer.abandoned() => Err(why),
+                }
+            };
+            let sent = match sent {
+                Ok(Ok(sent)) => sent,
+                Err(why) => {
+                    exchange.record().fail(&cause(&why));
+                    return Err(why);
+                }
+                Ok(Err(error)) => {
+                    let after = Box::pin(self.unreachable(exchange, &error, answer)).await;
+                    body.settle().await;
+                    return after;
+                }
+            };
+            exchange.mark_sent();
+            let attempt = Attempt { sending: &sending, length: head.body, replay: &replay, renewal, unread };
+            let held = exchange.held().cloned();
+            match self.relay(exchange, attempt, body, sent, answer).await? {
+                Relayed::Answered { after, status } => {
+                    self.after_unauthorized(held, status, attempt).await;
+                    return Ok(after);
+                }
+                Relayed::Unread(unanswered) => {
+                    Unanswered { answer, exchange } = *unanswered;
+                    unread = Retry::Used;
+                    reuse = Reuse::Forbidden;
+                }
+                Relayed::Unauthorized { unanswered, renewed } => {
+                    Unanswered { answer, exchange } = *unanswered;
+                    renewal = Retry::Used;
+                    if let Some(injected) = inject_again(&mut exchange, renewed, self.target) {
+                        sending = injected;
+                    }
                 }
             }
-        }
-        sending.fields.remove("expect"); // it was met: the body is at hand
-        body = Incoming::Whole(replay.body());
-    }
-}
-
-/// Refuses a request that the agent abandoned while it waited for its turn.
-async fn refuse_if_abandoned(
-    gate: &Gate,
-    exchange: &mut Exchange<Ready>,
-    answer: &mut Answer<'_>,
-) -> io::Result<()> {
-    let reset = tokio::select! {
-        biased;
-        error = answer.abandoned() => Some(error),
-        () = std::future::ready(()) => None,
-    };
-    let waited = exchange.is_counted() && gate.ledger().lets_wait();
-    let hung_up =
-        || (waited && answer.has_hung_up()).then(|| Abandoned::because(&"its connection has ended"));
-    match reset.or_else(hung_up) {
-        None => Ok(()),
-        Some(error) => {
-            exchange.record().fail(&cause(&error));
-            Err(error)
+            sending.fields.remove("expect"); // it was met: the body is at hand
+            body = Incoming::Whole(replay.body());
         }
     }
-}
 
-/// Whether a request may be sent over a connection that was used before: only if it may be repeated.
-fn reuse_for(head: &RequestHead) -> Reuse {
-    let is_repeatable =
-        head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    if is_repeatable { Reuse::Allowed } else { Reuse::OfSessions }
-}
-
-/// Returns what will hold the request's body for another attempt.
-fn replayable(
-    exchange: &Exchange<Ready>,
-    body: &Incoming<'_, AgentReader>,
-    length: BodyLength,
-    terms: Terms,
-    offer: Offer,
-) -> ReplayBuffer {
-    match body.whole() {
-        _ if terms.body_holds_credential => ReplayBuffer::disabled(),
-        Some(whole) => ReplayBuffer::whole(whole),
-        // Without a credential there is no other one to try, and HTTP/1 gives nothing back unread.
-        None if exchange.held().is_none() && offer == Offer::Version1 => ReplayBuffer::disabled(),
-        None => ReplayBuffer::recording(length),
-    }
-}
-
-impl Forwarding<'_> {
     /// Relays the body and the response of one attempt at the same time.
     async fn relay<'r>(
         &self,
@@ -211,6 +157,53 @@ impl Forwarding<'_> {
     }
 }
 
+/// Refuses a request that the agent abandoned while it waited for its turn.
+async fn refuse_if_abandoned(
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    answer: &mut Answer<'_>,
+) -> io::Result<()> {
+    let reset = tokio::select! {
+        biased;
+        error = answer.abandoned() => Some(error),
+        () = std::future::ready(()) => None,
+    };
+    let waited = exchange.is_counted() && gate.ledger().lets_wait();
+    let hung_up =
+        || (waited && answer.has_hung_up()).then(|| Abandoned::because(&"its connection has ended"));
+    match reset.or_else(hung_up) {
+        None => Ok(()),
+        Some(error) => {
+            exchange.record().fail(&cause(&error));
+            Err(error)
+        }
+    }
+}
+
+/// Whether a request may be sent over a connection that was used before: only if it may be repeated.
+fn reuse_for(head: &RequestHead) -> Reuse {
+    let is_repeatable =
+        head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    if is_repeatable { Reuse::Allowed } else { Reuse::OfSessions }
+}
+
+/// Returns what will hold the request's body for another attempt.
+fn replayable(
+    exchange: &Exchange<Ready>,
+    body: &Incoming<'_, AgentReader>,
+    length: BodyLength,
+    terms: Terms,
+    offer: Offer,
+) -> ReplayBuffer {
+    match body.whole() {
+        _ if terms.body_holds_credential => ReplayBuffer::disabled(),
+        Some(whole) => ReplayBuffer::whole(whole),
+        // Without a credential there is no other one to try, and HTTP/1 gives nothing back unread.
+        None if exchange.held().is_none() && offer == Offer::Version1 => ReplayBuffer::disabled(),
+        None => ReplayBuffer::recording(length),
+    }
+}
+
 /// From this status on an answer says that nothing came of the request here, and its sender does not send the rest of the body.
 const NO_SUCCESS: u16 = 300;
 
@@ -218,6 +211,7 @@ const NO_SUCCESS: u16 = 300;
 mod tests {
     use std::io::{Read, Seek};
     use std::net::Ipv4Addr;
+    use std::rc::Rc;
     use std::time::Duration;
 
     use bytes::BytesMut;

@@ -45,10 +45,8 @@ impl Default for Terms {
 pub(super) struct Forwarding<'a> {
     pub(super) gate: &'a Rc<Gate>,
     pub(super) target: &'a Target,
-    max_body: Option<usize>,
+    pub(super) terms: Terms,
     pub(super) deadline: Option<Instant>,
-    /// The status that the agent gets when the upstream is too slow.
-    late_status: u16,
 }
 
 /// Something that is done again at most once.
@@ -94,13 +92,7 @@ pub(super) struct Unanswered<'a> {
 impl<'a> Forwarding<'a> {
     /// Begins now: the time limit of the terms counts from here.
     pub(super) fn new(gate: &'a Rc<Gate>, target: &'a Target, terms: Terms) -> Self {
-        Self {
-            gate,
-            target,
-            max_body: terms.max_body,
-            deadline: terms.within.map(|within| Instant::now() + within),
-            late_status: terms.late_status,
-        }
+        Self { gate, target, terms, deadline: terms.within.map(|within| Instant::now() + within) }
     }
 
     /// Returns how the response to an attempt is handled. `held` is the credential of the request.
@@ -121,7 +113,7 @@ impl<'a> Forwarding<'a> {
             message_wise: exchange.grant().is_message_wise(),
             replay: attempt.replay,
             renewal: held.filter(|_| attempt.renewal == Retry::Allowed).map(|held| (&**self.gate, held)),
-            max_body: self.max_body,
+            max_body: self.terms.max_body,
             deadline: self.deadline,
             metering: format.map(|format| Metering {
                 ledger: self.gate.ledger(),
@@ -138,7 +130,7 @@ impl<'a> Forwarding<'a> {
         error: &io::Error,
         answer: Answer<'_>,
     ) -> io::Result<After> {
-        unreachable(self.gate, exchange, self.target, error, answer, self.late_status).await
+        unreachable(self.gate, exchange, self.target, error, answer, self.terms.late_status).await
     }
 
     /// Completes the record of an attempt, and answers the agent if no response was passed on. The status is the upstream's, whatever

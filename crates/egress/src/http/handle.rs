@@ -6,7 +6,7 @@ use std::rc::Rc;
 use policy::{Authority, Denial, Guard, Hint, Host, Port, Target};
 
 use super::answer::Answer;
-use super::forward::{Terms, forward};
+use super::forwarding::{Forwarding, Terms};
 use super::gateway;
 use super::head::RequestHead;
 use super::max_forwards::{Ended, count_forward};
@@ -64,7 +64,10 @@ pub(super) async fn handle(
         }
     };
     match inject(exchange, gate, &target, &mut sending, Form::Placeholders).await {
-        Ok(exchange) => forward(gate, exchange, &target, sending, request, answer, Terms::default()).await,
+        Ok(exchange) => {
+            let forwarding = Forwarding::new(gate, &target, Terms::default());
+            forwarding.send(exchange, sending, request, answer).await
+        }
         Err(denial) => refuse(gate, &mut request, answer, &denial, &text).await,
     }
 }

@@ -21,7 +21,7 @@ use crate::exchange::{self, Exchange, Ready};
 use crate::gate::Gate;
 use crate::http::Fields;
 use crate::http::answer::Answer;
-use crate::http::forward::{Terms, forward};
+use crate::http::forwarding::{Forwarding, Terms};
 use crate::http::head::{BodyLength, RequestHead};
 use crate::http::incoming::Incoming;
 use crate::http::max_forwards::count_forward;
@@ -80,7 +80,7 @@ pub(super) async fn llm(
     match prepare(gate, &mut request, &mut answer).await {
         Ok(Prepared { exchange, target, sending, reserved: _reserved }) => {
             let terms = Terms { within: Some(WITHIN), ..Terms::default() };
-            forward(gate, exchange, &target, sending, request, answer, terms).await
+            Forwarding::new(gate, &target, terms).send(exchange, sending, request, answer).await
         }
         Err(refused) => refused.answer(gate, &request, answer).await,
     }

@@ -18,7 +18,7 @@ use crate::credentials::unfit;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::gate::Gate;
 use crate::http::answer::Answer;
-use crate::http::forward::{Terms, forward};
+use crate::http::forwarding::{Forwarding, Terms};
 use crate::http::head::BodyLength;
 use crate::http::incoming::Incoming;
 use crate::http::max_forwards::count_forward;
@@ -51,7 +51,7 @@ pub(super) async fn proxy(
 ) -> io::Result<After> {
     match prepare(gate, &mut request, &mut answer).await {
         Ok(Prepared { exchange, target, sending, terms, reserved: _reserved }) => {
-            forward(gate, exchange, &target, sending, request, answer, terms).await
+            Forwarding::new(gate, &target, terms).send(exchange, sending, request, answer).await
         }
         Err(refused) => refused.answer(gate, &request, answer).await,
     }
