@@ -1,7 +1,6 @@
 //! Sends a request on in its one form and relays its response; once more where the upstream refuses the credential, or gives the request
 //! back unread.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::pin;
 
@@ -11,6 +10,7 @@ use super::forwarding::{Attempt, Forwarding, Relayed, Retry, Terms, Unanswered};
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
 use super::problem::After;
+use super::progress::Progress;
 use super::pump::{pump, race};
 use super::replay::ReplayBuffer;
 use super::request::Request;
@@ -116,9 +116,10 @@ impl Forwarding<'_> {
             body_comes.set(body_comes.get() && pumped.is_err());
             pumped
         };
-        let (is_sent, status) = (Cell::new(false), Cell::new(None));
-        let responds = respond(pending, handling, answer, &is_sent, &status, &flow.received);
-        let mut outcome = race(pin!(sends), pin!(responds), &is_sent, &status).await;
+        let progress = Progress::begin(&flow.received);
+        let responds = respond(pending, handling, answer, &progress);
+        let mut outcome = race(pin!(sends), pin!(responds), &progress).await;
+        let Progress { is_sent, status, .. } = progress;
         drop((outgoing, flow));
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
             if !body.is_done() {

@@ -28,6 +28,7 @@ mod media_type;
 mod messages;
 mod outgoing;
 mod problem;
+mod progress;
 mod pump;
 mod refuse;
 mod replay;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
+use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::severable::Severable;
 use super::upstream;
@@ -19,25 +20,24 @@ use crate::inject::tells_who_asks;
 /// How long an upstream that takes no more of a request may take to begin its answer: it may have done so before it closed.
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 
-/// Runs [`pump`] and `respond` together until the response is over, or the request's body fails. Notes when the whole request `is_sent`;
-/// is told when the response has begun, by its `status`. Takes both pinned: they are large, and a future holds what it is given by value twice.
+/// Runs [`pump`] and `respond` together until the response is over, or the request's body fails. Notes when the whole request has been sent;
+/// is told when the response has begun, by its status. Takes both pinned: they are large, and a future holds what it is given by value twice.
 pub(super) async fn race<T>(
     mut pump: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
     mut respond: Pin<&mut impl Future<Output = io::Result<T>>>,
-    is_sent: &Cell<bool>,
-    status: &Cell<Option<u16>>,
+    progress: &Progress<'_>,
 ) -> io::Result<T> {
     let mut broken = None;
     loop {
         tokio::select! {
             biased;
-            pumped = &mut pump, if !is_sent.get() && broken.is_none() => match pumped {
-                Ok(()) => is_sent.set(true),
+            pumped = &mut pump, if !progress.is_sent.get() && broken.is_none() => match pumped {
+                Ok(()) => progress.is_sent.set(true),
                 Err(Stopped::Body(error)) => return Err(error),
                 Err(Stopped::Upstream(error)) => broken = Some((error, Instant::now() + LATE_ANSWER)),
             },
             responded = &mut respond => return responded,
-            error = too_late(&mut broken, status) => return Err(error),
+            error = too_late(&mut broken, &progress.status) => return Err(error),
         }
     }
 }
@@ -103,15 +103,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_to_what_could_not_be_sent_must_begin_soon_and_may_take_its_time() {
         for (begins_after, passes) in [(LATE_ANSWER / 2, true), (LATE_ANSWER * 2, false)] {
-            let status = Cell::new(None);
+            let received = Cell::new(0);
+            let progress = Progress::begin(&received);
             let fails = async { Err(Stopped::Upstream(io::ErrorKind::ConnectionReset.into())) };
             let responds = async {
                 tokio::time::sleep(begins_after).await;
-                status.set(Some(413));
+                progress.status.set(Some(413));
                 tokio::time::sleep(LATE_ANSWER * 10).await;
                 Ok(())
             };
-            let ended = race(pin!(fails), pin!(responds), &Cell::new(false), &status).await;
+            let ended = race(pin!(fails), pin!(responds), &progress).await;
             let kind = ended.err().map(|error| error.kind());
             assert_eq!(kind, (!passes).then_some(io::ErrorKind::ConnectionReset), "{begins_after:?}");
         }

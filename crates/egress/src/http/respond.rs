@@ -1,6 +1,5 @@
 //! Relays a response to the agent: masks credentials in it, and cuts it where a limit was asked for.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -18,6 +17,7 @@ use super::incoming::Incoming;
 use super::interim::InterimAnswers;
 use super::outgoing::Outgoing;
 use super::problem::After;
+use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::response::{ResponseBody, ResponseHead, has_no_body};
 use super::stream::AgentWriter;
@@ -95,19 +95,17 @@ pub(super) enum Failure {
     Denied(Denial),
 }
 
-/// Awaits a response and passes it on. `is_sent` tells whether the whole request has been sent.
+/// Awaits a response and passes it on.
 pub(super) async fn respond<'a>(
     pending: PendingResponse<'_>,
     handling: Handling<'_>,
     mut answer: Answer<'a>,
-    is_sent: &Cell<bool>,
-    status: &Cell<Option<u16>>,
-    received: &Cell<u64>,
+    progress: &Progress<'_>,
 ) -> io::Result<Responded<'a>> {
     // Opened now, so that an agent that hangs up before the response has come is charged as well.
     let account = handling.metering.map(Metering::open);
-    match await_head(pending, handling, is_sent, &mut answer).await {
-        Ok(response) => pass_on(response, handling, account, answer, status, received).await,
+    match await_head(pending, handling, progress, &mut answer).await {
+        Ok(response) => pass_on(response, handling, account, answer, progress).await,
         Err(error) => {
             // The model may be at work, for an agent that gave up or when we did: that is charged like a response that broke off.
             let is_at_work = Abandoned::is(&error) || error.kind() == io::ErrorKind::TimedOut;
@@ -122,23 +120,22 @@ pub(super) async fn respond_to_handshake<'a>(
     response: UpstreamResponse<'_>,
     handling: Handling<'_>,
     answer: Answer<'a>,
-    status: &Cell<Option<u16>>,
-    received: &Cell<u64>,
+    progress: &Progress<'_>,
 ) -> io::Result<Responded<'a>> {
     // A handshake asks a model nothing yet, so a response that reports no use lacks none.
     let metering = handling.metering.map(|metering| Metering { usage: Usage::NotExpected, ..metering });
-    pass_on(response, handling, metering.map(Metering::open), answer, status, received).await
+    pass_on(response, handling, metering.map(Metering::open), answer, progress).await
 }
 
 /// Returns the response once its head has arrived; passes interim responses on until then.
 async fn await_head<'u>(
     pending: PendingResponse<'u>,
     handling: Handling<'_>,
-    is_sent: &Cell<bool>,
+    progress: &Progress<'_>,
     answer: &mut Answer<'_>,
 ) -> io::Result<UpstreamResponse<'u>> {
     let interim = InterimAnswers::passed_on(answer, handling.needles);
-    let received = pin!(pending.receive(handling.method, is_sent, interim));
+    let received = pin!(pending.receive(handling.method, &progress.is_sent, interim));
     let response = by_deadline(handling.deadline, received).await?;
     match response.head.status {
         101 => Err(io::Error::other("the upstream switched protocols without being asked")),
@@ -146,14 +143,13 @@ async fn await_head<'u>(
     }
 }
 
-/// Passes on a response whose head has arrived. Notes its status, which is told even if the rest fails or is refused.
+/// Passes on a response whose head has arrived, and notes its status.
 async fn pass_on<'a>(
     response: UpstreamResponse<'_>,
     handling: Handling<'_>,
     mut account: Option<Account<'_>>,
     answer: Answer<'a>,
-    noted: &Cell<Option<u16>>,
-    received: &Cell<u64>,
+    progress: &Progress<'_>,
 ) -> io::Result<Responded<'a>> {
     let UpstreamResponse { mut head, mut length, mut body } = response;
     let status = head.status;
@@ -161,7 +157,7 @@ async fn pass_on<'a>(
     if let Some(new) = renew_if_unauthorized(handling, status).await {
         return Ok(Responded::Unauthorized(answer, new));
     }
-    noted.set(Some(status));
+    progress.status.set(Some(status));
     // Some servers send a body with a response that has none; it would be read as the next response.
     let framed = length != ResponseBody::ToEnd && !has_no_body(handling.method, status);
     let mut reusable = framed && head.keep_alive;
@@ -178,7 +174,7 @@ async fn pass_on<'a>(
     if handling.max_body.is_some() {
         head.fields.remove("x-truncated"); // it is the sidecar's word, and not an upstream's
     }
-    let gathered = match gather_if_bounded(handling, length, &mut body, &mut filter, received).await {
+    let gathered = match gather_if_bounded(handling, length, &mut body, &mut filter, progress).await {
         Ok(gathered) => gathered,
         Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
     };
@@ -189,7 +185,7 @@ async fn pass_on<'a>(
     let mut begun = answer.begin(&mut head, length)?;
     match gathered {
         Some(gathered) => begun.body.finish(gathered.body, Fields::default()).await?,
-        None => pass_body_on(body, &mut filter, begun.body, received).await?,
+        None => pass_body_on(body, &mut filter, begun.body, progress).await?,
     }
     let note = with_masked(note, filter.masked());
     Ok(Responded::Answered { after: begun.after, reusable, note })
@@ -253,11 +249,11 @@ async fn pass_body_on(
     mut body: Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
     mut out: Outgoing<'_, AgentWriter>,
-    received: &Cell<u64>,
+    progress: &Progress<'_>,
 ) -> io::Result<()> {
     let passed = async {
         while let Some(mut piece) = out.next_of_answer(&mut body).await? {
-            received.set(received.get() + piece.len() as u64);
+            progress.count(&piece);
             // A body that has arrived already must not keep other tasks from running.
             tokio::task::consume_budget().await;
             while piece.len() > filter.max_piece() {
@@ -324,13 +320,13 @@ async fn gather_if_bounded(
     length: ResponseBody,
     body: &mut Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
-    received: &Cell<u64>,
+    progress: &Progress<'_>,
 ) -> io::Result<Option<Gathered>> {
     let Some(max_body) = handling.max_body.filter(|_| length != ResponseBody::Framed(BodyLength::None))
     else {
         return Ok(None);
     };
-    let gathered = pin!(gather(body, filter, max_body, received));
+    let gathered = pin!(gather(body, filter, max_body, progress));
     by_deadline(handling.deadline, gathered).await.map(Some)
 }
 
@@ -340,7 +336,7 @@ async fn gather(
     body: &mut Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
     max_body: usize,
-    received: &Cell<u64>,
+    progress: &Progress<'_>,
 ) -> io::Result<Gathered> {
     let mut all = BytesMut::new();
     loop {
@@ -349,7 +345,7 @@ async fn gather(
             filter.mark_whole();
             break;
         };
-        received.set(received.get() + piece.len() as u64);
+        progress.count(&piece);
         tokio::task::consume_budget().await;
         while !piece.is_empty() && (all.len() <= max_body || filter.is_metered()) {
             let part = piece.split_to(piece.len().min(filter.max_piece()));
@@ -369,6 +365,8 @@ async fn gather(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use tokio::io::AsyncReadExt;
 
     use super::*;
@@ -401,15 +399,16 @@ mod tests {
         let (reader, mut writer) = AgentStream::Unix(agent).split();
         let (version, extent) = (Version::Http11, Extent::Whole);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: false, extent };
-        let status = Cell::new(None);
-        let responded = respond_to_handshake(response, handling, answer, &status, &Cell::new(0)).await;
+        let received = Cell::new(0);
+        let progress = Progress::begin(&received);
+        let responded = respond_to_handshake(response, handling, answer, &progress).await;
         let Ok(Responded::Answered { after: After::Close, note: Some(_), .. }) = responded else {
             panic!("it was not answered, or the credential was not masked");
         };
         drop((reader, writer));
         let mut text = String::new();
         seen.read_to_string(&mut text).await.unwrap();
-        (status.get().unwrap(), text)
+        (progress.status.get().unwrap(), text)
     }
 
     #[tokio::test]
@@ -450,9 +449,11 @@ mod tests {
             let (reader, mut writer) = AgentStream::Unix(agent).split();
             let (version, extent) = (Version::Http11, Extent::Whole);
             let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: false, extent };
-            let (status, received) = (Cell::new(None), Cell::new(0));
-            let responded = respond_to_handshake(response, handling, answer, &status, &received).await;
-            assert!(matches!(responded, Ok(Responded::Answered { .. })) && status.get() == Some(200));
+            let received = Cell::new(0);
+            let progress = Progress::begin(&received);
+            let responded = respond_to_handshake(response, handling, answer, &progress).await;
+            let is_answered = matches!(responded, Ok(Responded::Answered { .. }));
+            assert!(is_answered && progress.status.get() == Some(200));
             drop((reader, writer));
             let mut text = String::new();
             seen.read_to_string(&mut text).await.unwrap();

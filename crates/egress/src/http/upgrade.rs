@@ -21,6 +21,7 @@ use super::interim::InterimAnswers;
 use super::messages::MessageScrubber;
 use super::outgoing::{within_stall_limit, write_within_limit};
 use super::problem::{self, After};
+use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Responded, by_deadline, respond_to_handshake};
 use super::response::{ResponseBody, ResponseHead};
@@ -82,15 +83,15 @@ impl Forwarding<'_> {
         let attempt = Attempt { sending, length: BodyLength::None, replay: &replay, renewal, unread };
         let handling = self.handling(&exchange, attempt, held.as_deref());
         let flow = Flow::of(exchange.record(), 0);
-        let status = Cell::new(None);
+        let progress = Progress::begin(&flow.received);
+        progress.is_sent.set(true);
         let outcome = match UpstreamResponse::of_version_1(head, &mut reader, handling.method) {
-            Ok(response) => respond_to_handshake(response, handling, answer, &status, &flow.received).await,
+            Ok(response) => respond_to_handshake(response, handling, answer, &progress).await,
             Err(error) => Ok(Responded::Failed(answer, Failure::Broken(error))),
         };
+        let status = progress.status.get();
         drop(flow);
-        if let Relayed::Answered { status, .. } =
-            self.settle(exchange, attempt, status.get(), outcome).await?
-        {
+        if let Relayed::Answered { status, .. } = self.settle(exchange, attempt, status, outcome).await? {
             self.after_unauthorized(held, status, attempt).await;
         }
         Ok(After::Close)
