@@ -144,6 +144,12 @@ impl Fields {
         })
     }
 
+    /// Returns trailers without hop-by-hop fields, as [`Self::leave_hop`].
+    pub(super) fn without_hop(mut self) -> Self {
+        self.leave_hop();
+        self
+    }
+
     /// Removes hop-by-hop fields, those that `Connection` names, and those that are addressed to a sidecar.
     pub(crate) fn leave_hop(&mut self) {
         let tokens = self.values("connection").flat_map(|value| value.split(|b| *b == b','));

@@ -15,9 +15,9 @@ use super::pump::{pump, race};
 use super::replay::ReplayBuffer;
 use super::request::Request;
 use super::respond::{Failure, Responded, by_deadline, respond};
+use super::send::{self, Connection, Reuse, SentRequest};
 use super::session::OpenStream;
 use super::stream::AgentReader;
-use super::upstream::{self, Connection, Reuse, SentRequest};
 use crate::cause::cause;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
@@ -46,10 +46,10 @@ impl Forwarding<'_> {
         let (mut renewal, mut unread) = (Retry::Allowed, Retry::Allowed);
         loop {
             let sent = {
-                let send = pin!(upstream::send(self.gate, &mut exchange, &sending, head.body, offer, reuse));
+                let sends = pin!(send::send(self.gate, &mut exchange, &sending, head.body, offer, reuse));
                 tokio::select! {
                     biased;
-                    sent = by_deadline(self.deadline, send) => Ok(sent),
+                    sent = by_deadline(self.deadline, sends) => Ok(sent),
                     why = answer.abandoned() => Err(why),
                 }
             };
@@ -125,7 +125,7 @@ impl Forwarding<'_> {
             if !body.is_done() {
                 *after = After::Close; // what is left of the body would be taken for the next request
             }
-            *reusable &= is_sent.get() && upstream::is_reusable_after(attempt.length);
+            *reusable &= is_sent.get() && send::is_reusable_after(attempt.length);
         }
         self.recycle(&exchange, attempt, connection, stream, &outcome);
         let relayed = self.settle(exchange, attempt, status.get(), outcome).await;
@@ -149,11 +149,11 @@ impl Forwarding<'_> {
                 Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error) => Some(error),
                 Ok(_) => None,
             };
-            upstream::report_session(self.gate, &stream, failure);
+            send::report_session(self.gate, &stream, failure);
         } else if let (Some(connection), Ok(Responded::Answered { reusable: true, .. })) =
             (connection, outcome)
         {
-            upstream::keep_connection(self.gate, exchange, attempt.sending.scheme, connection);
+            send::keep_connection(self.gate, exchange, attempt.sending.scheme, connection);
         }
     }
 }

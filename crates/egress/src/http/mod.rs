@@ -1,7 +1,7 @@
 //! The HTTP proxy: parses heads strictly, frames bodies anew, and relays requests and responses.
 //!
 //! ```text
-//! serve (1 or 2) ─► handle ─ target, policy, pin, inject ─► forward ─► upstream (1 or 2)
+//! serve (1 or 2) ─► handle ─ target, policy, pin, inject ─► forward ─► send (1 or 2)
 //!       ▲                                                      │
 //!       └────────── answer ◄── respond, filter ◄───────────────┘
 //! ```
@@ -36,6 +36,7 @@ mod request;
 mod reserved_memory;
 mod respond;
 mod response;
+mod send;
 mod serve1;
 mod serve2;
 mod session;
@@ -43,7 +44,7 @@ mod severable;
 mod stream;
 mod unpack;
 mod upgrade;
-mod upstream;
+mod upstream_response;
 mod version2;
 
 pub(crate) use fields::Fields;

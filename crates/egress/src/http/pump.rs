@@ -14,7 +14,6 @@ use super::outgoing::Outgoing;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::severable::Severable;
-use super::upstream;
 use crate::inject::tells_who_asks;
 
 /// How long an upstream that takes no more of a request may take to begin its answer: it may have done so before it closed.
@@ -81,7 +80,7 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
         }
         outgoing.send(piece).await.map_err(Stopped::Upstream)?;
     }
-    let mut trailers = upstream::without_hop_fields(body.trailers().await.map_err(Stopped::Body)?);
+    let mut trailers = body.trailers().await.map_err(Stopped::Body)?.without_hop();
     if tells_who_asks(&trailers, provider, target) {
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }

@@ -22,7 +22,7 @@ use super::replay::ReplayBuffer;
 use super::response::{ResponseBody, ResponseHead, has_no_body};
 use super::stream::AgentWriter;
 use super::unpack::is_packed;
-use super::upstream::{self, PendingResponse, UpstreamResponse};
+use super::upstream_response::{PendingResponse, UpstreamResponse};
 use crate::credentials::FetchedCredential;
 use crate::gate::Gate;
 use crate::live_needles::LiveNeedles;
@@ -279,7 +279,7 @@ async fn pass_body_on(
             return Err(error);
         }
     };
-    let mut trailers = upstream::without_hop_fields(body.trailers().await?);
+    let mut trailers = body.trailers().await?.without_hop();
     filter.fields(&mut trailers);
     filter.mark_whole();
     out.finish(last, trailers).await

@@ -116,6 +116,7 @@ async fn serve_clear_requests(
     let grant = exchange.grant();
     let (host, port) = (grant.host().clone(), grant.port());
     let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
+    // Recorded beside its requests: an upstream was connected to for it.
     drop(exchange);
     serve_clear(gate, via, agent).await
 }
