@@ -49,12 +49,12 @@ pub(crate) struct Ready {
 }
 
 /// A state that has a destination.
-pub(crate) trait Reach {
+pub(crate) trait HasDestination {
     fn pinned(&self) -> &Pinned;
     fn pinned_mut(&mut self) -> &mut Pinned;
 }
 
-impl Reach for Pinned {
+impl HasDestination for Pinned {
     fn pinned(&self) -> &Pinned {
         self
     }
@@ -64,7 +64,7 @@ impl Reach for Pinned {
     }
 }
 
-impl Reach for Ready {
+impl HasDestination for Ready {
     fn pinned(&self) -> &Pinned {
         &self.pinned
     }
@@ -257,7 +257,7 @@ impl Exchange<Ready> {
     }
 }
 
-impl<S: Reach> Exchange<S> {
+impl<S: HasDestination> Exchange<S> {
     /// The grant.
     pub(crate) fn grant(&self) -> &Grant {
         &self.stage.pinned().grant

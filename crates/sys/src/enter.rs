@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-use crate::held::Held;
+use crate::holder::Holder;
 use crate::process::{Child, CloneArgs, Forked, Namespaces, refuse_threads, run_and_exit};
 
 /// The size of the child's stack, as large as that of a process's first thread. The kernel allocates pages as they are used.
@@ -37,11 +37,11 @@ struct Errand<F> {
 /// When this process has more than one thread, the namespaces could not be made, or they cannot be entered. The error comes with
 /// `child`, which has not run.
 pub fn clone_into<F: FnOnce(Namespaces, Forked) -> i32>(
-    held: &Held,
+    holder: &Holder,
     cgroup: Option<BorrowedFd<'_>>,
     child: F,
 ) -> Result<Child, (io::Error, F)> {
-    let ready = refuse_threads().and_then(|()| held.made()).and_then(|()| Stack::map());
+    let ready = refuse_threads().and_then(|()| holder.made()).and_then(|()| Stack::map());
     let stack = match ready {
         Ok(stack) => stack,
         Err(error) => return Err((error, child)),
@@ -49,7 +49,7 @@ pub fn clone_into<F: FnOnce(Namespaces, Forked) -> i32>(
     let mut args = CloneArgs::new(Namespaces::PID, cgroup);
     // With CLONE_PARENT the child's exit signal is that of the go-between.
     args.flags |= libc::CLONE_PARENT as u64;
-    let namespaces = held.pidfd().as_raw_fd();
+    let namespaces = holder.pidfd().as_raw_fd();
     let entered = libc::CLONE_NEWUSER | Namespaces::AHEAD.bits();
     let mut errand = Errand { child: Some(child), namespaces, entered, args, answer: Err(libc::EIO) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn a_threaded_process_is_refused_and_gets_its_child_back() {
         // The test harness runs this in a thread beside its main one.
-        let held = Held::begin(Namespaces::AHEAD, Vec::new()).unwrap();
-        let Err((error, child)) = clone_into(&held, None, |_, _| 7) else { panic!("it was made") };
+        let holder = Holder::begin(Namespaces::AHEAD, Vec::new()).unwrap();
+        let Err((error, child)) = clone_into(&holder, None, |_, _| 7) else { panic!("it was made") };
         assert!(error.to_string().contains("several threads"));
         assert_eq!(child(Namespaces::NONE, Forked(())), 7);
     }

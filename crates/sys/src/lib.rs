@@ -9,7 +9,7 @@ pub mod cgroup;
 pub mod descriptor;
 pub mod enter;
 pub mod environment;
-pub mod held;
+pub mod holder;
 pub mod kernel_file;
 pub mod landlock;
 pub mod link;

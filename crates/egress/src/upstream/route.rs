@@ -5,11 +5,11 @@ use std::io;
 use super::cascade;
 use super::dial::{CONNECT, Dialled, dial_each};
 use crate::destination::{Destination, Peer};
-use crate::exchange::{Exchange, Reach};
+use crate::exchange::{Exchange, HasDestination};
 use crate::gate::Gate;
 
 /// Connects to the destination of an exchange, and records which peer was reached.
-pub(crate) async fn dial<S: Reach>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
+pub(crate) async fn dial<S: HasDestination>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {
     let (stream, peer) = match exchange.destination() {
         Destination::Dial(addresses) => {
             let (stream, address) = dial_each(addresses).await?;

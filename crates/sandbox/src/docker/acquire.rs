@@ -20,7 +20,7 @@ use crate::plan::engine::EngineKind;
 use crate::run_network::{RunNetwork, Visit};
 
 /// The containers of a run, by name or id, that must be removed at its end.
-pub(super) type Held = RefCell<Vec<String>>;
+pub(super) type ToRemove = RefCell<Vec<String>>;
 
 /// The task that carries the streams of a sidecar's container.
 pub(super) type Carried = JoinHandle<CarryEnd>;
@@ -42,11 +42,11 @@ impl Sidecar {
         plan: &Plan,
         engine: &Engine,
         own: &OwnImage,
-        held: &Held,
+        to_remove: &ToRemove,
         filled: oneshot::Sender<()>,
     ) -> Result<Self, Failure> {
         let mut filled = Some(filled);
-        let taken = |id: &str| held.borrow_mut().push(id.to_owned());
+        let taken = |id: &str| to_remove.borrow_mut().push(id.to_owned());
         // A member was made without published ports, and an engine cannot publish ports of an existing container.
         if plan.engine.as_ref().is_some_and(|it| it.pool > 0 && it.published.is_empty())
             && let Some((id, attached)) =
@@ -54,7 +54,7 @@ impl Sidecar {
         {
             return Ok(Self::Taken { id, attached });
         }
-        let name = make(plan, engine, own, held).await?;
+        let name = make(plan, engine, own, to_remove).await?;
         if engine.kind == EngineKind::Docker {
             report_filled(&mut filled);
         }
@@ -68,7 +68,7 @@ impl Sidecar {
         plan: &Plan,
         engine: &Engine,
         own: &OwnImage,
-        held: &Held,
+        to_remove: &ToRemove,
         networks: Networks<'_>,
         stream: impl FnOnce() -> io::Result<UnixStream>,
     ) -> Result<(String, Carried), Failure> {
@@ -80,7 +80,7 @@ impl Sidecar {
                     return Ok((id, carried));
                 }
                 let _ = engine.remove_container(&id).await;
-                (make(plan, engine, own, held).await?, None)
+                (make(plan, engine, own, to_remove).await?, None)
             }
             Self::Made { name, filled } => (name, filled),
         };
@@ -119,10 +119,10 @@ fn report_filled(filled: &mut Option<oneshot::Sender<()>>) {
 }
 
 /// Makes a container for the sidecar of this run.
-async fn make(plan: &Plan, engine: &Engine, own: &OwnImage, held: &Held) -> Result<String, Failure> {
+async fn make(plan: &Plan, engine: &Engine, own: &OwnImage, to_remove: &ToRemove) -> Result<String, Failure> {
     let name = sidecar_name(&plan.run);
     engine.make_egress().await.map_err(Failure::at("make the network of sidecars"))?;
-    held.borrow_mut().push(name.clone());
+    to_remove.borrow_mut().push(name.clone());
     let published = plan.engine.as_ref().map_or(&[][..], |it| &it.published);
     let body = container::sidecar(plan, &own.image, &own.volume, published);
     engine.make_container(&name, body).await.map_err(Failure::at("make the sidecar's container"))?;

@@ -16,7 +16,7 @@ use futures_util::{FutureExt, TryFutureExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::acquire::{Carried, Held, Networks, Sidecar};
+use super::acquire::{Carried, Networks, Sidecar, ToRemove};
 use super::agent_session::{AgentSession, Authority, Ended};
 use super::attached::{Attached, CarryEnd};
 use super::brief::{self, Brief};
@@ -91,7 +91,7 @@ pub(super) fn live(mut given: ShimInputs<'_>) -> i32 {
 /// Makes the run's objects, watches them, and removes them, also when making them failed.
 async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Failure> {
     let engine = Engine::at(given.engine).map_err(|e| Failure::new("reach the engine", error_text(&e)))?;
-    let shim = Shim { plan: given.plan, engine, slots: given.slots.clone(), held: Held::default() };
+    let shim = Shim { plan: given.plan, engine, slots: given.slots.clone(), to_remove: ToRemove::default() };
     let mut mailbox = Mailbox::new();
     let (link, control) = (given.link.try_clone(), given.control.try_clone());
     let (Ok(link), Ok(control)) = (link, control) else {
@@ -129,7 +129,7 @@ struct Shim<'a> {
     plan: &'a Plan,
     engine: Engine,
     slots: Slots,
-    held: Held,
+    to_remove: ToRemove,
 }
 
 /// The objects of a run at the engine.
@@ -145,7 +145,7 @@ impl Shim<'_> {
     /// Makes the network and both containers, and starts them. The agent's then waits for its brief, the sidecar's for its
     /// bootstrap message.
     async fn make(&self, given: &ShimInputs<'_>) -> Result<Made, Failure> {
-        let Self { plan, engine, held, .. } = self;
+        let Self { plan, engine, to_remove, .. } = self;
         // Any number that is not every run's first choice.
         let first = plan
             .run
@@ -160,20 +160,20 @@ impl Shim<'_> {
         };
         let network = engine.make_network(plan, first).inspect_ok(tell);
         let network = network.map_err(Failure::at("make the run's network")).shared();
-        held.borrow_mut().push(agent_name(plan));
+        to_remove.borrow_mut().push(agent_name(plan));
         let (filled, is_filled) = oneshot::channel();
         // Both wait for the network, and for our own binary in its volume.
         let (sidecar, made) = tokio::join!(
             async {
                 let (network, sidecar) = tokio::join!(network.clone(), async {
                     let own = own.clone().await?;
-                    let sidecar = Sidecar::acquire(plan, engine, &own, held, filled).await?;
+                    let sidecar = Sidecar::acquire(plan, engine, &own, to_remove, filled).await?;
                     Ok((own, sidecar))
                 });
                 let (network, (own, sidecar)) = (network?, sidecar?);
                 let networks = Networks { own: network, visits: &given.visits };
                 let stream = || open_stream(given.link.as_fd(), network);
-                sidecar.join(plan, engine, &own, held, networks, stream).await
+                sidecar.join(plan, engine, &own, to_remove, networks, stream).await
             },
             async {
                 agent::start(given, engine, &own.clone().await?, likely, network.clone(), is_filled).await
@@ -213,7 +213,7 @@ impl Shim<'_> {
             // All processes of the command are dead, or its container would not have reported the end: what they held may be
             // given back.
             close.await;
-            let is_taken = remover.take(&self.slots, &self.held.borrow());
+            let is_taken = remover.take(&self.slots, &self.to_remove.borrow());
             return Ok(if is_taken { Removal::Behind } else { Removal::Done });
         }
         // The command's output is here by now, so the agent's container can go meanwhile.
@@ -255,15 +255,15 @@ impl Shim<'_> {
     /// Removes the run's containers, its network and its volumes. What is left is found by its label: by the parent, at once, and
     /// by the next start.
     async fn remove_all(&self, binary: BinaryVolume) -> Result<(), Failure> {
-        let Self { plan, engine, slots, held } = self;
+        let Self { plan, engine, slots, to_remove } = self;
         // An engine that made no volumes is not asked for them.
         let makes_volumes = engine.kind == EngineKind::Podman || overlay::overlays(plan).next().is_some();
-        let (network, held) = (network_name(&plan.run), held.take());
+        let (network, containers) = (network_name(&plan.run), to_remove.take());
         let _slot = slots.await_end().await;
         let removed = async {
             let (containers, network) = tokio::join!(
                 futures_util::future::join_all(
-                    held.iter().map(|container| engine.remove_container(container))
+                    containers.iter().map(|container| engine.remove_container(container))
                 ),
                 // Retries until the engine has let go of all containers on it.
                 engine.remove_network(&network)

@@ -6,20 +6,20 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use sys::enter;
-use sys::held::Held;
+use sys::holder::Holder;
 use sys::process::{self, Child, Forked, Namespaces};
 
 use super::wire;
 
 /// Namespaces for one sandbox, made while this process goes on. If they cannot be made, or are not used within a minute, the sandbox makes
 /// its own.
-pub struct Ahead(Held);
+pub struct Ahead(Holder);
 
 impl Ahead {
     /// Begins to make them. Returns `None` if the kernel refuses.
     #[must_use]
     pub fn begin() -> Option<Self> {
-        Held::begin(Namespaces::AHEAD, wire::messages().into()).ok().map(Self)
+        Holder::begin(Namespaces::AHEAD, wire::messages().into()).ok().map(Self)
     }
 }
 
@@ -35,12 +35,12 @@ pub(super) fn clone_init(
     cgroup: Option<BorrowedFd<'_>>,
     init: impl FnOnce(Namespaces, Forked) -> i32,
 ) -> io::Result<Child> {
-    let Some(Ahead(held)) = ahead else {
+    let Some(Ahead(holder)) = ahead else {
         return process::clone(Namespaces::USER_AND_PID, cgroup, |forked| init(Namespaces::REST, forked));
     };
-    enter::clone_into(held, cgroup, init)
+    enter::clone_into(holder, cgroup, init)
         .or_else(|(_, init)| {
             process::clone(Namespaces::USER_AND_PID, cgroup, |forked| init(Namespaces::REST, forked))
         })
-        .inspect(|_| held.let_go())
+        .inspect(|_| holder.let_go())
 }

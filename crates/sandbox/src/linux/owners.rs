@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use sys::held::Held;
+use sys::holder::Holder;
 use sys::mount;
 use sys::privilege::IdMap;
 use sys::process::Namespaces;
@@ -18,7 +18,7 @@ pub(crate) struct Owners {
     identity: Identity,
     made: Vec<(Owner, OwnedFd)>,
     /// The holders of the namespaces. They are waited for at the end, because the kernel takes a millisecond over each.
-    leaving: Vec<Held>,
+    leaving: Vec<Holder>,
 }
 
 /// The owner that a map is for.
@@ -70,9 +70,9 @@ impl Owners {
             }
             Owner::All(range) => (vec![range.map()], vec![range.map()]),
         };
-        let held = Held::begin(Namespaces::NONE, Vec::new())?;
-        let namespace = held.open_user(&uids, &gids)?;
-        self.leaving.push(held);
+        let holder = Holder::begin(Namespaces::NONE, Vec::new())?;
+        let namespace = holder.open_user(&uids, &gids)?;
+        self.leaving.push(holder);
         Ok(namespace)
     }
 }

@@ -43,7 +43,7 @@ struct Shared {
 }
 
 /// A user namespace and others made in it, held by a child. Dropping this kills the child and waits for it.
-pub struct Held {
+pub struct Holder {
     pid: libc::pid_t,
     pidfd: OwnedFd,
     /// The child uses this and the stack until it is gone.
@@ -51,7 +51,7 @@ pub struct Held {
     _stack: Box<[MaybeUninit<u128>]>,
 }
 
-impl Held {
+impl Holder {
     /// Starts a child that makes a user namespace and others in it, and sends `wiring` in its network namespace. Does not wait for
     /// the child: see [`Self::made`].
     ///
@@ -65,7 +65,7 @@ impl Held {
         let top = stack.as_mut_ptr_range().end.cast();
         let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD;
         let mut pidfd: libc::c_int = -1;
-        // SAFETY: the stack and the shared word live until `Held` has seen the child's end; the child writes to no other
+        // SAFETY: the stack and the shared word live until `Holder` has seen the child's end; the child writes to no other
         // memory; `pidfd` outlives the call.
         let pid =
             unsafe { libc::clone(hold, top, flags, (&raw const *shared).cast_mut().cast(), &raw mut pidfd) };
@@ -135,7 +135,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Holder {
     fn drop(&mut self) {
         self.let_go();
         while let Err(Errno::INTR) =
@@ -147,7 +147,7 @@ impl Drop for Held {
 /// The child's main function: closes all descriptors, makes the namespaces, and sleeps until it is killed. The kernel also kills it
 /// when its parent ends.
 extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `Held` keeps it alive until this process is gone, and nobody writes to it except to the word, which is atomic.
+    // SAFETY: `Holder` keeps it alive until this process is gone, and nobody writes to it except to the word, which is atomic.
     let shared = unsafe { &*shared.cast::<Shared>() };
     // SAFETY: the call takes numbers only. With this range it cannot fail, so it does not write `errno`, which is the parent's.
     unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn a_namespace_outlives_the_child_that_held_it() {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let held = Held::begin(Namespaces::NONE, Vec::new()).unwrap();
-        held.made().unwrap();
-        match held.open_user(&[IdMap::one(0, uid)], &[IdMap::one(0, gid)]) {
+        let holder = Holder::begin(Namespaces::NONE, Vec::new()).unwrap();
+        holder.made().unwrap();
+        match holder.open_user(&[IdMap::one(0, uid)], &[IdMap::one(0, gid)]) {
             Ok(namespace) => {
-                let pidfd = held.pidfd.try_clone().unwrap();
-                drop(held);
+                let pidfd = holder.pidfd.try_clone().unwrap();
+                drop(holder);
                 let gone = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
                 assert_eq!(gone, Err(rustix::io::Errno::SRCH), "its holder is gone");
                 let link = std::fs::read_link(format!("/proc/self/fd/{}", namespace.as_raw_fd())).unwrap();
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn what_could_not_be_made_is_told() {
         // `CLONE_THREAD` and `CLONE_VM` are no flags of a namespace.
-        let held = Held::begin(Namespaces::impossible(), Vec::new()).unwrap();
-        let error = held.made().unwrap_err();
+        let holder = Holder::begin(Namespaces::impossible(), Vec::new()).unwrap();
+        let error = holder.made().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
 }
