@@ -290,7 +290,7 @@ mod tests {
     use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
     use super::*;
-    use crate::changes::kept::Kept;
+    use crate::changes::fixture::Kept;
     use crate::changes::since::{Staged, id};
 
     fn write(path: &Path, content: &str, mode: u32) {

@@ -15,7 +15,7 @@ mod binary;
 mod change;
 mod content;
 #[cfg(test)]
-mod kept;
+mod fixture;
 mod mode;
 mod moved;
 mod parked;
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_was_mounted_below_the_workspace_is_no_part_of_it() {
-        let kept = super::kept::Kept::new();
+        let kept = super::fixture::Kept::new();
         let root = Path::new("/");
         let refused = Changes::read(&kept.path().join("kept"), root).unwrap_err().to_string();
         assert!(refused.contains("mounted below the workspace"), "{refused}");
@@ -197,7 +197,7 @@ mod tests {
     fn what_comes_and_goes_while_a_run_goes_on_ends_no_look() {
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-        let kept = super::kept::Kept::new();
+        let kept = super::fixture::Kept::new();
         std::fs::write(kept.written("stays"), "x").unwrap();
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_lies_deeper_than_may_be_is_left_out_and_the_rest_is_not() {
-        let kept = super::kept::Kept::new();
+        let kept = super::fixture::Kept::new();
         let chain = |directories: usize| vec!["d"; directories].join("/");
         let deepest = kept.written(&chain(256));
         std::fs::create_dir_all(deepest.join("d")).unwrap();

@@ -331,7 +331,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::changes::kept::Kept;
+    use crate::changes::fixture::Kept;
 
     impl Kept {
         fn patch(&self) -> Vec<u8> {

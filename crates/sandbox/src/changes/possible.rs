@@ -90,7 +90,7 @@ mod tests {
 
     use super::super::{Changes, WRITTEN, unprivileged};
     use super::*;
-    use crate::changes::kept::Kept;
+    use crate::changes::fixture::Kept;
 
     #[test]
     fn what_lies_in_a_folder_that_may_not_be_written_is_left_out_first() {

@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_somebody_saved_in_its_place_stays_aside_after_the_next_apply() {
-        let kept = super::super::kept::Kept::new();
+        let kept = super::super::fixture::Kept::new();
         let changes = kept.changes();
         let parent = File::open(kept.workspace("")).unwrap().into();
         let staged = StagedFile::file(&parent, Mode::RWXU, &changes.since).unwrap();

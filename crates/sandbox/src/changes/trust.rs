@@ -202,7 +202,7 @@ const MARKS: [&str; 4] = ["HEAD", "objects", "refs", "commondir"];
 #[cfg(test)]
 mod tests {
     use super::super::Changes;
-    use super::super::kept::Kept;
+    use super::super::fixture::Kept;
 
     /// Returns the protected paths among those that a run wrote, each a file with its path as content.
     fn protected(there: &[&str], written: &[&str]) -> Vec<String> {
