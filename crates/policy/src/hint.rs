@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::word::shell_word;
+use crate::shell_quoting::shell_word;
 
 /// What would allow a denied request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -49,13 +49,13 @@ mod run_id;
 mod search;
 mod settle;
 mod setup;
+mod shell_quoting;
 mod spec;
 mod target;
 mod trust;
 mod unrequested_search;
 mod variable;
 mod way_out;
-mod word;
 mod written;
 
 pub use address::AddressClass;
@@ -91,9 +91,9 @@ pub use rule::RuleName;
 pub use rules::Policy;
 pub use run_id::{RunId, RunIdError};
 pub use setup::{OnFailure, Setup};
+pub use shell_quoting::shell_word;
 pub use spec::{EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};
-pub use word::shell_word;
 pub use written::{
     AllowConfig, BudgetConfig, CompanionConfig, CompanionEgress, CopyConfig, DenyConfig, EgressConfig,
     EgressDefault, EnvConfig, HealthConfig, InboundConfig, InjectConfig, LimitsConfig, LlmConfig, LlmFormat,

@@ -11,8 +11,8 @@ use crate::origin::Origin;
 use crate::path::{EncodedSlash, Path};
 use crate::path_reach::PathReach;
 use crate::pattern::{HostPattern, PatternError};
+use crate::shell_quoting::shell_word;
 use crate::target::{Method, Port, Scheme, Target, check_characters};
-use crate::word::shell_word;
 
 /// What a granted connection may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
