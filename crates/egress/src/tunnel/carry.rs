@@ -10,9 +10,10 @@ use tokio::net::TcpStream;
 use super::clear::serve_clear;
 use super::client_hello::ServerName;
 use super::refuse::{RefuseBy, refuse, unreachable};
+use super::second_hello::{self, Judged};
 use super::sniff::{self, Carried};
 use super::{agree, copy, not_tls, preface};
-use crate::exchange::{Exchange, Pinned};
+use crate::exchange::{Exchange, Flow, Pinned};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
 use crate::upstream::{self, Dialled};
@@ -35,7 +36,7 @@ pub(super) async fn carry_any(
 /// Carries a redirected TLS connection, if its ClientHello names the granted host.
 pub(super) async fn carry_tls(
     gate: &Gate,
-    exchange: Exchange<Pinned>,
+    mut exchange: Exchange<Pinned>,
     agent: Buffered<TcpStream>,
     name: &ServerName,
 ) -> io::Result<()> {
@@ -43,10 +44,13 @@ pub(super) async fn carry_tls(
         exchange.refuse(denial);
         return refuse(agent, RefuseBy::TlsAlert).await;
     }
-    carry_other(gate, exchange, agent).await
+    match upstream::dial(gate, &mut exchange).await {
+        Ok(upstream) => splice_tls(exchange, agent, upstream, IDLE).await,
+        Err(error) => unreachable(exchange, agent, &error).await,
+    }
 }
 
-/// Carries a redirected connection whose first octets have been judged.
+/// Carries a redirected connection that is not TLS.
 pub(super) async fn carry_other(
     gate: &Gate,
     mut exchange: Exchange<Pinned>,
@@ -82,7 +86,10 @@ pub(super) async fn carry_both(
         },
     };
     let checked = match carried {
-        Carried::Tls(name) => agree(exchange.grant().host(), &name).map_err(|d| (d, RefuseBy::TlsAlert)),
+        Carried::Tls(name) => match agree(exchange.grant().host(), &name) {
+            Ok(()) => return splice_tls(exchange, agent, upstream, idle).await,
+            Err(denial) => Err((denial, RefuseBy::TlsAlert)),
+        },
         // A client that only listens, as to a server that speaks first.
         Carried::End if !only_tls => Ok(()),
         Carried::End | Carried::Nothing | Carried::Late(_) => {
@@ -102,6 +109,31 @@ pub(super) async fn carry_both(
         Err((denial, by)) => {
             exchange.refuse(denial);
             refuse(agent, by).await
+        }
+    }
+}
+
+/// Carries TLS whose ClientHello agrees with the grant, if a second one does as well.
+async fn splice_tls(
+    mut exchange: Exchange<Pinned>,
+    mut agent: Buffered<TcpStream>,
+    mut upstream: Dialled,
+    idle: Duration,
+) -> io::Result<()> {
+    let granted = exchange.grant().host().clone();
+    let flow = Flow::of(exchange.record(), 0);
+    // In a box, so that a connection that goes on does not hold the room for this.
+    let judged = Box::pin(second_hello::judge(&granted, &mut agent, &mut upstream, &flow)).await;
+    drop(flow);
+    match judged? {
+        Judged::Agreed => copy::both_ways(exchange, agent, upstream, idle).await,
+        Judged::Denied(denial) => {
+            exchange.refuse(denial);
+            refuse(agent, RefuseBy::TlsAlert).await
+        }
+        Judged::Silent => {
+            exchange.record().note("nothing moved for too long");
+            Ok(())
         }
     }
 }

@@ -3,6 +3,9 @@
 
 use rustls::server::Acceptor;
 
+/// The most octets that are read for one: it may have large key shares.
+pub(super) const LARGEST_HELLO: usize = 32 * 1024;
+
 /// The first octets of a TLS connection, as far as they have come.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Hello {
@@ -44,6 +47,23 @@ pub(super) fn read(bytes: &[u8]) -> Hello {
         }
     }
     Hello::Partial
+}
+
+/// Returns where the records of a whole ClientHello end; `None` if there is none, or its last record holds more.
+pub(super) fn end_of(bytes: &[u8]) -> Option<usize> {
+    let (mut message, mut at) = (Vec::new(), 0);
+    loop {
+        let length = usize::from(u16::from_be_bytes([*bytes.get(at + 3)?, *bytes.get(at + 4)?]));
+        at += 5;
+        message.extend_from_slice(bytes.get(at..at + length)?);
+        at += length;
+        if let &[_, high, middle, low, ..] = message.as_slice() {
+            let whole = 4 + u32::from_be_bytes([0, high, middle, low]) as usize;
+            if message.len() >= whole {
+                return (message.len() == whole).then_some(at);
+            }
+        }
+    }
 }
 
 /// Returns the server name of a whole ClientHello, if the octets are one and it has one. For fuzzing and tests.

@@ -6,13 +6,11 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::client_hello::{self, Hello, ServerName};
+use super::client_hello::{self, Hello, LARGEST_HELLO, ServerName};
 use crate::http::Buffered;
 
 /// How long the first octets may take from a client that speaks first.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The most octets that are read before a connection is judged: a ClientHello with large key shares.
-const MOST: usize = 32 * 1024;
 /// The longest first line that is examined.
 const LONGEST_LINE: usize = 8 * 1024;
 
@@ -60,7 +58,7 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
         return match client_hello::read(bytes) {
             Hello::Complete(name) => Some(Carried::Tls(name.map_or(ServerName::None, ServerName::Said))),
             Hello::Malformed => Some(Carried::Tls(ServerName::Unread)),
-            Hello::Partial if bytes.len() >= MOST => Some(Carried::Tls(ServerName::Unread)),
+            Hello::Partial if bytes.len() >= LARGEST_HELLO => Some(Carried::Tls(ServerName::Unread)),
             Hello::Partial => None,
         };
     }
@@ -298,7 +296,7 @@ mod tests {
             assert_eq!(judge(&hello), Some(Carried::Tls(ServerName::Unread)), "{before:?}");
         }
         // A ClientHello that is longer than any that is read.
-        let long = [&[0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &hello[9..], &[0; MOST]].concat();
+        let long = [&[0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff][..], &hello[9..], &[0; LARGEST_HELLO]].concat();
         assert_eq!(judge(&long), Some(Carried::Tls(ServerName::Unread)));
         for start in [&b"\x80\x2e\x01\x03\x01\0\x15"[..], b"\x80\x2e\x01\0\x02\0\x15"] {
             for cut in 1..4 {

@@ -106,6 +106,19 @@ impl Dialled {
             Self::Tls(stream) => Ok(!stream.fill_buf().await?.is_empty()),
         }
     }
+
+    /// Copies what the peer says next, which stays to be read, and returns how many octets that are: none at its end.
+    pub(crate) async fn look(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.peek(buffer).await,
+            Self::Tls(stream) => {
+                let said = stream.fill_buf().await?;
+                let length = said.len().min(buffer.len());
+                buffer[..length].copy_from_slice(&said[..length]);
+                Ok(length)
+            }
+        }
+    }
 }
 
 duplex!(Dialled);
