@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
     use crate::local_addresses::tests::gate_for;
-    use crate::once_read::OnceRead;
+    use crate::read_file::ReadFile;
 
     const POLICY: &str = r#"
         [egress]
@@ -97,7 +97,7 @@ mod tests {
             let spec = layers.compile().unwrap();
             let gate = Gate::open(crate::GateOptions {
                 answers: Some(match is_system {
-                    true => crate::Answers::system(OnceRead::default(), OnceRead::default()),
+                    true => crate::Answers::system(ReadFile::default(), ReadFile::default(), None),
                     false => crate::Answers::Given(addresses),
                 }),
                 ..crate::GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))

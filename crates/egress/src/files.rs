@@ -9,9 +9,10 @@ use policy::agreed::CA_BUNDLES;
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
+use crate::file_opener::FileOpener;
 use crate::local_addresses::LocalAddresses;
-use crate::once_read::OnceRead;
-use crate::resolve::Answers;
+use crate::read_file::ReadFile;
+use crate::resolve::{Answers, HOSTS, RESOLV_CONF};
 
 /// The largest bundle of authorities that is read, in octets.
 pub(crate) const LARGEST_BUNDLE: u64 = 8 << 20;
@@ -21,8 +22,9 @@ const BEGINNING: u64 = 32 << 10;
 /// The files that a sidecar needs, read or opened before it is confined.
 #[derive(Debug, Default)]
 pub struct Files {
-    resolv_conf: OnceRead,
-    hosts: OnceRead,
+    resolv_conf: ReadFile,
+    hosts: ReadFile,
+    opener: Option<FileOpener>,
     bundle: Bundle,
     local: LocalAddresses,
 }
@@ -72,8 +74,9 @@ impl Files {
             }
         };
         Ok(Self {
-            resolv_conf: OnceRead::open(Path::new("/etc/resolv.conf")),
-            hosts: OnceRead::open(Path::new("/etc/hosts")),
+            resolv_conf: ReadFile::open(Path::new(RESOLV_CONF)),
+            hosts: ReadFile::open(Path::new(HOSTS)),
+            opener: None,
             bundle,
             local: LocalAddresses::look().map_err(FilesError::Addresses)?,
         })
@@ -83,6 +86,12 @@ impl Files {
     #[must_use]
     pub fn trusting(self, bundle: File) -> Self {
         Self { bundle: Bundle::Usual(bundle), ..self }
+    }
+
+    /// Has the files of names opened anew when they have changed. Without it they are read once.
+    #[must_use]
+    pub fn reopened_by(self, opener: FileOpener) -> Self {
+        Self { opener: Some(opener), ..self }
     }
 
     /// Returns the bundle, to hand it to another process.
@@ -96,7 +105,7 @@ impl Files {
 
     /// Returns the resolver, the bundle, and what tells this machine's addresses.
     pub(crate) fn into_parts(self) -> (Answers, Bundle, LocalAddresses) {
-        (Answers::system(self.resolv_conf, self.hosts), self.bundle, self.local)
+        (Answers::system(self.resolv_conf, self.hosts, self.opener), self.bundle, self.local)
     }
 
     /// The descriptor that must stay open in the sidecar.

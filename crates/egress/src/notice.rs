@@ -106,6 +106,8 @@ pub enum SidecarMessage {
     Denied(Notice),
     /// A denial that is not sent, because as many were as may be. It is sent once, and no denial is after it but for a fault's first.
     NoMoreDenials,
+    /// A file that tells how names resolve has changed since the sidecar read it. The answer is the files, newly opened.
+    NameFilesChanged,
     /// The last message.
     Summary(Summary),
     /// Where it panicked, and over what.
@@ -230,6 +232,11 @@ impl Notices {
             send(&socket, &SidecarMessage::Summary(summary), SendFlags::empty());
         }
     }
+}
+
+/// Sends a message that may be lost, and returns whether it was sent.
+pub(crate) fn send_message(socket: impl AsFd, message: &SidecarMessage) -> bool {
+    send(socket, message, SendFlags::DONTWAIT)
 }
 
 /// Returns whether the message was sent. The watcher may be gone, or not read; the audit has the denial all the same.

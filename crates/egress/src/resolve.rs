@@ -1,7 +1,9 @@
 //! Resolves names to addresses with the sidecar's own resolver. Its answers are not trusted: the address guard judges them.
 
+use std::cell::{OnceCell, RefCell};
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
@@ -10,8 +12,15 @@ use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use policy::{Denial, Guard, Host};
+use tokio::sync::Mutex;
 
-use crate::once_read::OnceRead;
+use crate::file_opener::{FileOpener, NameFiles};
+use crate::read_file::ReadFile;
+
+/// The file that tells which resolvers are asked.
+pub const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// The file that tells addresses of names.
+pub const HOSTS: &str = "/etc/hosts";
 
 /// How long one question may wait for its answer, and how often it is asked.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,12 +36,22 @@ pub enum Answers {
     Given(Vec<IpAddr>),
 }
 
-/// The host's resolver configuration, and the resolver that is built from it.
+/// The host's resolver configuration as it is by now, as far as this process learns of it.
 #[derive(Debug)]
 pub struct SystemAnswers {
-    resolv_conf: OnceRead,
-    hosts: OnceRead,
-    resolver: OnceLock<Result<Built, String>>,
+    current: RefCell<Rc<SystemResolver>>,
+    /// Without it the files are read once.
+    opener: Option<FileOpener>,
+    /// Held by the one exchange that has them opened anew.
+    renewing: Mutex<()>,
+}
+
+/// The files that tell how names resolve, and the resolver that is built from them.
+#[derive(Debug)]
+struct SystemResolver {
+    resolv_conf: ReadFile,
+    hosts: ReadFile,
+    resolver: OnceCell<Result<Built, String>>,
 }
 
 #[derive(Debug)]
@@ -44,9 +63,10 @@ struct Built {
 }
 
 impl Answers {
-    /// Takes `resolv.conf` and `hosts`, as they were at the start.
-    pub(crate) fn system(resolv_conf: OnceRead, hosts: OnceRead) -> Self {
-        Self::System(Box::new(SystemAnswers { resolv_conf, hosts, resolver: OnceLock::new() }))
+    /// Takes `resolv.conf` and `hosts` as they were at the start, and what opens them when they have changed.
+    pub(crate) fn system(resolv_conf: ReadFile, hosts: ReadFile, opener: Option<FileOpener>) -> Self {
+        let current = RefCell::new(SystemResolver::of(resolv_conf, hosts));
+        Self::System(Box::new(SystemAnswers { current, opener, renewing: Mutex::new(()) }))
     }
 
     /// Returns the addresses of a host. An address resolves to itself.
@@ -63,6 +83,36 @@ impl Answers {
 }
 
 impl SystemAnswers {
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
+        let current = self.current().await;
+        current.look_up(name).await
+    }
+
+    /// Returns the resolver of the files as they are, if they can be had anew, or else as they were.
+    async fn current(&self) -> Rc<SystemResolver> {
+        let known = || Rc::clone(&self.current.borrow());
+        let Some(opener) = self.opener.as_ref().filter(|_| known().changed().is_some()) else {
+            return known();
+        };
+        let _alone = self.renewing.lock().await;
+        // Another exchange may have had them opened meanwhile.
+        if known().changed().is_some()
+            && let Some(NameFiles { resolv_conf, hosts }) = opener.open().await
+        {
+            let before = known();
+            let [resolv_conf, hosts] = [(&before.resolv_conf, resolv_conf), (&before.hosts, hosts)]
+                .map(|(before, file)| ReadFile::of(before.path(), file));
+            *self.current.borrow_mut() = SystemResolver::of(resolv_conf, hosts);
+        }
+        known()
+    }
+}
+
+impl SystemResolver {
+    fn of(resolv_conf: ReadFile, hosts: ReadFile) -> Rc<Self> {
+        Rc::new(Self { resolv_conf, hosts, resolver: OnceCell::new() })
+    }
+
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
         let failed = |why: String, hint: &str| {
             let hint = self.outdated().unwrap_or_else(|| hint.into());
@@ -99,11 +149,16 @@ impl SystemAnswers {
 
     /// Says what to do about a file that is another by now. What it says may be why a name is not found, so no other hint is true then.
     fn outdated(&self) -> Option<String> {
-        let changed = [&self.resolv_conf, &self.hosts].into_iter().find(|file| file.has_changed())?;
+        let path = self.changed()?;
         Some(format!(
-            "the sidecar reads {} once, at its start, and it was written since: start the run, or a sidecar alone, again",
-            changed.path().display()
+            "{} was written since the sidecar read it: try again, and if it stays so, start the run, or a sidecar alone, again",
+            path.display()
         ))
+    }
+
+    /// Returns the path of a file that is another by now.
+    fn changed(&self) -> Option<&Path> {
+        [&self.resolv_conf, &self.hosts].into_iter().find(|file| file.has_changed()).map(ReadFile::path)
     }
 
     fn build(&self) -> Result<Built, String> {
@@ -149,20 +204,27 @@ fn servers(resolv_conf: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::fs::File;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::ffi::OsStrExt;
+
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
     use tempfile::TempDir;
 
     use super::*;
+    use crate::notice::SidecarMessage;
 
     /// Writes a file, and reads it as at the start.
-    fn file(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> OnceRead {
+    fn file(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> ReadFile {
         std::fs::write(folder.path().join(name), content).unwrap();
-        OnceRead::open(&folder.path().join(name))
+        ReadFile::open(&folder.path().join(name))
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_file_that_changed_since_the_start_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let answers = Answers::system(file(&folder, "resolv.conf", ""), file(&folder, "hosts", ""));
+        let answers = Answers::system(file(&folder, "resolv.conf", ""), file(&folder, "hosts", ""), None);
         let name = Host::parse("inner.example").unwrap();
         let hint = async || answers.of(&name).await.unwrap_err().hint.unwrap().to_string();
         assert!(hint().await.contains("getent hosts"), "{}", hint().await);
@@ -174,12 +236,59 @@ mod tests {
         }
     }
 
+    /// Takes the answer of a test: the folder in which the files are.
+    fn opened_in_the_folder(socket: BorrowedFd<'_>) -> std::io::Result<NameFiles> {
+        let mut folder = [0; 256];
+        let (length, _) = rustix::net::recv(socket, &mut folder[..], RecvFlags::DONTWAIT)?;
+        let folder = Path::new(OsStr::from_bytes(&folder[..length]));
+        let open = |name: &str| File::open(folder.join(name)).ok();
+        Ok(NameFiles { resolv_conf: open("resolv.conf"), hosts: open("hosts") })
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_changed_is_opened_by_who_may() {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, watcher) = rustix::net::socketpair(kind.0, kind.1, kind.2, None).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let answer = || {
+            rustix::net::send(&watcher, folder.path().as_os_str().as_bytes(), SendFlags::empty()).unwrap();
+        };
+        let asked = || {
+            let mut message = [0; 256];
+            let (length, _) = rustix::net::recv(&watcher, &mut message[..], RecvFlags::DONTWAIT).ok()?;
+            SidecarMessage::parse(&message[..length])
+        };
+        let (conf, hosts) =
+            (file(&folder, "resolv.conf", ""), file(&folder, "hosts", "10.0.0.1 one.example\n"));
+        let opener = FileOpener::over(ours, opened_in_the_folder);
+        let answers = Answers::system(conf, hosts, Some(opener));
+        let of = async |name: &str| answers.of(&Host::parse(name).unwrap()).await;
+        assert_eq!(of("one.example").await.unwrap(), ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(asked(), None, "nothing changed");
+
+        std::fs::write(folder.path().join("hosts"), "10.0.0.2 one.example\n10.0.0.2 two.example\n").unwrap();
+        let answered = async {
+            tokio::task::yield_now().await; // the question is sent by the first
+            assert_eq!(asked(), Some(SidecarMessage::NameFilesChanged));
+            answer();
+        };
+        let (one, two, ()) = tokio::join!(of("one.example"), of("two.example"), answered);
+        assert_eq!([one.unwrap(), two.unwrap()], [["10.0.0.2".parse::<IpAddr>().unwrap()]; 2]);
+        assert_eq!(asked(), None, "one asks for all");
+
+        std::fs::remove_file(folder.path().join("hosts")).unwrap();
+        let denial = of("three.example").await.unwrap_err();
+        assert_eq!(asked(), None, "it was asked a moment ago");
+        assert!(denial.hint.unwrap().to_string().contains("try again"));
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn names_of_the_hosts_file_need_no_server() {
         let hosts = b"# Schr\xf6dinger's\n10.9.8.7 platform.internal\nfd00::7 six.internal\n".to_vec();
         for conf in ["", "search a..example\n"] {
             let folder = tempfile::tempdir().unwrap();
-            let answers = Answers::system(file(&folder, "resolv.conf", conf), file(&folder, "hosts", &hosts));
+            let answers =
+                Answers::system(file(&folder, "resolv.conf", conf), file(&folder, "hosts", &hosts), None);
             for (name, address) in [("platform.internal", "10.9.8.7"), ("six.internal", "fd00::7")] {
                 let found = answers.of(&Host::parse(name).unwrap()).await.unwrap();
                 assert_eq!(found, [address.parse::<IpAddr>().unwrap()]);

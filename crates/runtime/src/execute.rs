@@ -255,6 +255,9 @@ fn tell(message: &SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
             report(Report::Note(&format!("the sidecar failed to {why}")));
         }
         SidecarMessage::Panicked(what) => report(Report::Note(&panicked(what))),
-        SidecarMessage::Authority(_) | SidecarMessage::NoMoreDenials | SidecarMessage::Summary(_) => {}
+        SidecarMessage::Authority(_)
+        | SidecarMessage::NameFilesChanged
+        | SidecarMessage::NoMoreDenials
+        | SidecarMessage::Summary(_) => {}
     }
 }

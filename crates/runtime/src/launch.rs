@@ -175,6 +175,7 @@ impl SidecarLaunch<'_> {
             key: audit_key(self.directory)?,
             link,
             notices,
+            watcher_opens_files: true,
             credentials,
             allowed_peer,
             companions: entrances,

@@ -35,6 +35,7 @@ mod locality;
 mod lock_file;
 mod looks;
 mod missing;
+mod name_files;
 mod named_policy;
 mod own_places;
 mod own_secrets;

@@ -19,6 +19,7 @@ use sandbox::{Identity, Inherited, Peers, Sidecar};
 use crate::error::{Error, plumbing};
 use crate::gate::{base_options, open_gate, signed_audit};
 use crate::generation_file::GenerationFile;
+use crate::name_files;
 use crate::platform::PlatformLink;
 use crate::state::state_error;
 
@@ -41,6 +42,8 @@ pub(crate) struct SidecarConfig {
     pub(crate) link: OwnedFd,
     /// The socket on which it tells denials.
     pub(crate) notices: OwnedFd,
+    /// Whether the process at the other end opens the files of names when they have changed.
+    pub(crate) watcher_opens_files: bool,
     /// Its access to credentials.
     pub(crate) credentials: SidecarCredentials,
     /// The one user whose connections are taken, where others of this machine could connect.
@@ -191,6 +194,10 @@ fn open_confined(config: &SidecarConfig) -> Result<Rc<Gate>, Error> {
     let mut files = Files::open(config.bundle.as_deref())?;
     if let Some(bundle) = &config.other_bundle {
         files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
+    }
+    if config.watcher_opens_files {
+        let opener = name_files::opener(config.notices.as_fd()).map_err(plumbing("open the notices"))?;
+        files = files.reopened_by(opener);
     }
     let audit = signed_audit(&config.audit, &config.key)?;
     let authority = match config.policy.may_open() {

@@ -28,6 +28,7 @@ use self::inside::Inside;
 use self::provide::{Provided, provide};
 use crate::end_signals::end_asked;
 use crate::error::{Error, plumbing};
+use crate::name_files;
 use crate::platform::Platform;
 use crate::sidecar_messages::{self, LONGEST_GOOD_END, LONGEST_MESSAGE, is_too_late, panicked};
 
@@ -296,6 +297,7 @@ impl Parent<'_> {
                     omitted.missing_records().for_each(|missing| on_event(SidecarEvent::Fault(&missing)));
                 }
                 SidecarMessage::Panicked(what) => on_event(SidecarEvent::Fault(&panicked(&what))),
+                SidecarMessage::NameFilesChanged => name_files::send(self.notices.as_fd()),
                 SidecarMessage::Authority(_) | SidecarMessage::Failed { .. } => {}
             }
         }

@@ -15,6 +15,7 @@ use self::end_request::{EndRequest, GRACE};
 use crate::companion::Companions;
 use crate::end_signals::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use crate::error::{Error, plumbing};
+use crate::name_files;
 use crate::platform::Platform;
 use crate::protection::ProtectionChecks;
 use crate::report::{End, Report};
@@ -316,6 +317,7 @@ impl Watch<'_> {
                     state.failed = Some(Error::SidecarFailed { why, remedy });
                 }
                 SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
+                SidecarMessage::NameFilesChanged => name_files::send(self.notices),
                 SidecarMessage::NoMoreDenials => {} // a run shows fewer
             }
         }

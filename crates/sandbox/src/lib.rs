@@ -96,7 +96,7 @@ pub use started::{EndingInit, InitChannels, SidecarStart, Started, Taken};
 pub use step::{Cache, PrivateFile, Step};
 pub use subordinate::{NoSubordinateIds, SubordinateIds};
 pub use sys::cgroup::Usage;
-pub use sys::descriptor::message_pair;
+pub use sys::descriptor::{message_pair, receive as receive_descriptors, send_at_once};
 pub use sys::environment::wipe as wipe_variable;
 pub use sys::listener::refuse_descriptors;
 pub use sys::memory::give_back as trim_heap;

@@ -25,12 +25,29 @@ pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// # Errors
 /// When there are more than eight descriptors, or `sendmsg(2)` fails.
 pub fn send(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(SendFlags::empty(), socket, message, descriptors)
+}
+
+/// Sends one message with the given descriptors, and does not wait for room.
+///
+/// # Errors
+/// As `send`, and `EAGAIN` if the peer has not taken what was sent before.
+pub fn send_at_once(socket: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_with(SendFlags::DONTWAIT, socket, message, descriptors)
+}
+
+fn send_with(
+    flags: SendFlags,
+    socket: impl AsFd,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors for one message"));
     }
-    sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(socket, &[IoSlice::new(message)], &mut control, flags | SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockgate_clients::{Need, Site};
+use lockgate_clients::{Need, Site, allowing};
 use serde_json::json;
 
 const CURL: &str = "curl -sS --max-time 20";
@@ -171,4 +171,34 @@ fn the_sidecar_is_where_its_name_says() {
         assert_eq!(lines[..2], ["198.18.0.0", "{\"status\":\"ok\"}"], "{ended}");
         assert_eq!(lines.iter().filter(|line| line.contains("\"ok\"")).count(), 2, "{ended}");
     }
+}
+
+#[test]
+fn a_machine_that_changes_networks_is_followed() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("curl")]) else { return };
+    let policy = allowing(&["api.example.com", "later.example.org"]);
+    std::fs::write(site.outside().join("policy.toml"), policy).expect("a policy outside");
+    site.file(
+        "ask",
+        "for at in first second third; do echo \"$at: $(for name in api.example.com later.example.org; do\n\
+        curl -sS -o /dev/null --max-time 20 -w '%{http_code} ' \"$@\" http://$name/; done)\"\n\
+        : > asked-$at; i=0; while [ ! -e after-$at ] && [ $((i += 1)) -lt 300 ]; do sleep 0.1; done; done\n",
+    );
+    // As programs write such files, another takes the place of the one before. A sidecar asks for them every three seconds at most.
+    let script = r#"
+        cp -a /etc etc; exec unshare --mount sh -uc '
+            mount --bind etc /etc; cp /etc/resolv.conf world.conf; cp /etc/hosts world.hosts
+            await() { i=0; until "$@" 2>/dev/null; do [ $((i += 1)) -lt 300 ] || exit 9; sleep 0.1; done; }
+            after() { await [ -e asked-$1 ]; sleep 3.2; $2; : > after-$1; }
+            resolver() { cp world.conf /etc/new; mv /etc/new /etc/resolv.conf; }
+            name() { { cat world.hosts; echo 93.184.216.34 later.example.org; } > /etc/new; mv /etc/new /etc/hosts; }
+            changes() { after first resolver; after second name; after third true; }
+            begin() { rm -f asked-* after-*; cp world.hosts /etc/hosts; : > /etc/new; mv /etc/new /etc/resolv.conf; changes & }
+            printf "%s\n" "[egress]" "allow = [\"api.example.com\", \"later.example.org\"]" > policy.toml
+            begin; "$PRODUCT" run --policy policy.toml -- sh ask; wait
+            begin; "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:8081 & sidecar=$!
+            await curl -so /dev/null http://127.0.0.1:8081/; sh ask -x http://127.0.0.1:8081; kill $sidecar; wait'"#;
+    let ended = site.shell().run(script);
+    let followed = "first: 502 502 \nsecond: 200 502 \nthird: 200 200 \n";
+    assert_eq!(ended.stdout, followed.repeat(2), "{ended}");
 }

@@ -13,6 +13,7 @@ use super::output::Output;
 use super::wait::readable;
 use crate::error::Error;
 use crate::locality::Locality;
+use crate::name_files;
 use crate::report::Report;
 use crate::sidecar_messages::{self, LONGEST_END, await_summary, is_too_late, panicked};
 use crate::taken_image::TakenImage;
@@ -180,6 +181,7 @@ impl Running {
                 report(Report::Note(&told));
             }
             SidecarMessage::Panicked(what) => report(Report::Note(&panicked(&what))),
+            SidecarMessage::NameFilesChanged => name_files::send(self.notices.as_fd()),
             SidecarMessage::NoMoreDenials | SidecarMessage::Summary(_) => {}
         }
     }

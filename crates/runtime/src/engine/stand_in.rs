@@ -353,6 +353,7 @@ mod tests {
             key: Secret::new(Vec::new()),
             link,
             notices,
+            watcher_opens_files: true,
             credentials: SidecarCredentials::default(),
             allowed_peer: None,
             companions: Vec::new(),

@@ -16,6 +16,7 @@ use super::outlet::{self, Outlet};
 use super::{AuditFile, READY, Standalone, unwritten};
 use crate::error::{Error, plumbing};
 use crate::gate::{base_options, open_gate, signed_audit};
+use crate::name_files;
 use crate::sidecar::SidecarCredentials;
 
 /// What the serving process inherits.
@@ -83,7 +84,8 @@ impl Inside {
 
     fn serve(&self, outlets: Outlets) -> Result<(), Error> {
         let Standalone { policy, spending, run, audit, .. } = &self.sidecar;
-        let files = Files::open(self.bundle.as_deref())?;
+        let opener = name_files::opener(self.notices.as_fd()).map_err(plumbing("open the notices"))?;
+        let files = Files::open(self.bundle.as_deref())?.reopened_by(opener);
         let opened = audit.as_ref().map(|audit| signed_audit(&audit.file, &audit.key)).transpose()?;
         let credential_config = self.credential_config().map_err(plumbing("reach the platform"))?;
         let listeners = self.listeners.try_clone().map_err(plumbing("use the sockets"))?;

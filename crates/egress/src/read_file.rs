@@ -1,14 +1,14 @@
-//! A file that is read once, before the sidecar is confined. Confined it may open none (Landlock), but may still look whether one is
-//! another by now: it must not blame the machine for what it alone does not know.
+//! A file of which the content and what tells it from a later one are known. A confined sidecar opens none (Landlock), but it may still
+//! look whether the one at a path is another by now.
 
-use std::fs::Metadata;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The content of a file at the start, and what tells it from a later one.
+/// The content of a file as it was read, and what tells it from a later one.
 #[derive(Debug, Default)]
-pub(crate) struct OnceRead {
+pub(crate) struct ReadFile {
     path: PathBuf,
     pub(crate) content: Vec<u8>,
     /// `None` if there was no such file, or it could not be looked at.
@@ -23,12 +23,24 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl OnceRead {
+impl ReadFile {
     /// Reads a file. One that cannot be read is as one without content.
     pub(crate) fn open(path: &Path) -> Self {
         // Looked at before: a change meanwhile must be seen later.
         let stamp = std::fs::metadata(path).ok().map(|file| Stamp::of(&file));
         let content = std::fs::read(path).unwrap_or_default();
+        Self { path: path.into(), content, stamp }
+    }
+
+    /// Reads the file that another process has opened at this path, or found none.
+    pub(crate) fn of(path: &Path, file: Option<File>) -> Self {
+        let stamp = file.as_ref().and_then(|file| file.metadata().ok()).map(|file| Stamp::of(&file));
+        let mut content = Vec::new();
+        if let Some(mut file) = file
+            && file.read_to_end(&mut content).is_err()
+        {
+            content.clear();
+        }
         Self { path: path.into(), content, stamp }
     }
 
@@ -60,27 +72,45 @@ mod tests {
     fn a_file_that_is_another_is_told_from_the_one_that_was_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("resolv.conf");
-        let missing = OnceRead::open(&path);
+        let missing = ReadFile::open(&path);
         assert!(missing.content.is_empty() && !missing.has_changed());
         std::fs::write(&path, "one").unwrap();
         assert!(missing.has_changed(), "it came");
 
-        let folder_in_its_place = OnceRead::open(folder.path());
+        let folder_in_its_place = ReadFile::open(folder.path());
         assert!(folder_in_its_place.content.is_empty() && !folder_in_its_place.has_changed(), "unreadable");
 
-        let first = OnceRead::open(&path);
+        let first = ReadFile::open(&path);
         assert!(first.content == b"one" && !first.has_changed());
         let other = folder.path().join("other");
         std::fs::write(&other, "two").unwrap();
         std::fs::rename(&other, &path).unwrap();
         assert!(first.has_changed(), "it was replaced");
 
-        let second = OnceRead::open(&path);
+        let second = ReadFile::open(&path);
         std::fs::write(&path, "three").unwrap();
         assert!(second.has_changed(), "it was written");
 
-        let third = OnceRead::open(&path);
+        let third = ReadFile::open(&path);
         std::fs::remove_file(&path).unwrap();
         assert!(third.has_changed(), "it is gone");
+    }
+
+    #[test]
+    fn what_another_process_has_opened_is_as_what_was_opened_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts");
+        let missing = ReadFile::of(&path, None);
+        assert!(missing.content.is_empty() && !missing.has_changed());
+        std::fs::write(&path, "one").unwrap();
+        let handed = ReadFile::of(&path, Some(File::open(&path).unwrap()));
+        assert!(handed.content == b"one" && !handed.has_changed() && missing.has_changed());
+        let stale = File::open(&path).unwrap();
+        let other = folder.path().join("other");
+        std::fs::write(&other, "two").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(handed.has_changed() && ReadFile::of(&path, Some(stale)).has_changed(), "one from before");
+        let directory = ReadFile::of(folder.path(), Some(File::open(folder.path()).unwrap()));
+        assert!(directory.content.is_empty() && !directory.has_changed());
     }
 }
