@@ -22,14 +22,14 @@ const MOST_FAULTS: usize = 100;
 /// The longest text of a field, in characters.
 const LONGEST: usize = 500;
 
-/// One denial, or one name that does not resolve, for a person.
+/// One denial, one name that does not resolve, or one host that cannot be reached, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The plane it came in by.
     pub plane: String,
     /// What was asked for.
     pub target: String,
-    /// The guard's code.
+    /// The guard's code, or `unreachable`.
     pub guard: String,
     /// Whether the policy denied it, or it was allowed and failed.
     pub outcome: NoticeOutcome,
@@ -171,9 +171,14 @@ pub(crate) struct Notices {
     told: Told,
     /// Why what is allowed fails.
     faults: Told,
+    /// The hosts that are allowed, and could not be reached.
+    unreachable: Told,
     /// Whether it was said that there are more.
     has_said_more: bool,
 }
+
+/// Stands in place of a guard where an upstream could not be reached.
+const UNREACHABLE: &str = "unreachable";
 
 /// What was sent: targets, or rules with reasons, and their guards.
 type Told = HashSet<(String, &'static str)>;
@@ -183,9 +188,21 @@ fn is_fault(guard: Guard) -> bool {
     matches!(guard, Guard::Credential | Guard::Audit)
 }
 
+/// Returns the part of a target that names the host: a URL without its path, or all of `host:port`.
+fn host_of(target: &str) -> &str {
+    let begin = target.find("://").map_or(0, |at| at + 3);
+    target[begin..].find(['/', '?']).map_or(target, |end| &target[..begin + end])
+}
+
 impl Notices {
     pub(crate) fn to(socket: Option<OwnedFd>) -> Self {
-        Self { socket, told: Told::new(), faults: Told::new(), has_said_more: false }
+        Self {
+            socket,
+            told: Told::new(),
+            faults: Told::new(),
+            unreachable: Told::new(),
+            has_said_more: false,
+        }
     }
 
     /// Sends a denial once for its target and guard, or a fault once for its rule and reason. If the watcher does not read, it is dropped:
@@ -223,6 +240,27 @@ impl Notices {
         // What found no room is told with the next of its kind.
         if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
             told.insert(what);
+        }
+    }
+
+    /// Sends once for a host that it could not be reached. Beyond as many as there are faults at most it is left to the audit.
+    pub(crate) fn tell_unreachable(&mut self, plane: Plane, target: &str, why: &str) {
+        let Some(socket) = &self.socket else { return };
+        let target = clipped(host_of(target));
+        let what = (target.clone(), UNREACHABLE);
+        if self.unreachable.contains(&what) || self.unreachable.len() >= MOST_FAULTS {
+            return;
+        }
+        let notice = Notice {
+            plane: plane.as_str().into(),
+            target,
+            guard: UNREACHABLE.into(),
+            outcome: NoticeOutcome::Failed,
+            reason: clipped(why),
+            hint: None,
+        };
+        if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
+            self.unreachable.insert(what);
         }
     }
 
@@ -312,6 +350,37 @@ mod tests {
         assert!(
             matches!(&heard[MOST + 1], SidecarMessage::Denied(notice) if notice.guard == "credential_unavailable")
         );
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_reached_is_told_once_and_takes_no_denials_place() {
+        let (ours, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut notices = Notices::to(Some(theirs.into()));
+        let heard = || {
+            let mut buffer = [0; 8192];
+            let length = ours.recv(&mut buffer).ok()?;
+            match SidecarMessage::parse(&buffer[..length]) {
+                Some(SidecarMessage::Denied(notice)) => Some((notice.target, notice.outcome)),
+                other => panic!("{other:?}"),
+            }
+        };
+        for (target, host) in [
+            ("https://a.example/one?x=1", Some("https://a.example")),
+            ("https://a.example/two", None),
+            ("https://a.example", None),
+            ("http://a.example:8080?q", Some("http://a.example:8080")),
+            ("b.example:443", Some("b.example:443")),
+        ] {
+            notices.tell_unreachable(Plane::Forward, target, "Connection refused");
+            assert_eq!(heard(), host.map(|host| (host.into(), NoticeOutcome::Failed)), "{target}");
+        }
+        for number in 0..2 * MOST_FAULTS {
+            notices.tell_unreachable(Plane::Forward, &format!("{number}.example:443"), "Connection refused");
+            assert_eq!(heard().is_some(), number < MOST_FAULTS - 3, "{number}");
+        }
+        notices.tell(Plane::Forward, "https://a.example", &Denial::new(Guard::Path, "no rule allows it"));
+        assert!(heard().is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The record of one exchange, from its start to its end. It is written when it is dropped, so a connection that is cut or a panic
 //! leaves its line as well.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
@@ -9,6 +10,7 @@ use policy::{Denial, Plane, Port};
 
 use super::draft::RecordDraft;
 use super::word::Outcome;
+use crate::cause::cause;
 use crate::gate::Gate;
 
 /// The longest target that is recorded, in octets.
@@ -118,6 +120,14 @@ impl Record {
     pub(crate) fn fail(&mut self, why: &str) {
         self.draft.outcome = Outcome::Failed;
         self.draft.reason = Some(self.masked(why));
+    }
+
+    /// Notes that its upstream could not be reached, or broke off before it had answered, and tells the person once for each host.
+    pub(crate) fn unreachable(&mut self, error: &io::Error) {
+        let why = self.masked(&cause(error));
+        self.gate.notices().borrow_mut().tell_unreachable(self.plane, &self.draft.target, &why);
+        self.draft.outcome = Outcome::Failed;
+        self.draft.reason = Some(why);
     }
 
     /// Masks credentials in a text that the agent or an upstream may have influenced, and bounds its length.

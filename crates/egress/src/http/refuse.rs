@@ -9,7 +9,6 @@ use super::answer::Answer;
 use super::head::BodyLength;
 use super::problem::{self, After};
 use super::request::Request;
-use crate::cause::cause;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 
@@ -55,7 +54,7 @@ pub(super) async fn unreachable(
     answer: Answer<'_>,
     late: u16,
 ) -> io::Result<After> {
-    exchange.record().fail(&cause(error));
+    exchange.record().unreachable(error);
     let reply = problem::unreachable(error, late, &target.to_string(), gate.run());
     answer.reply(reply, After::Close).await
 }

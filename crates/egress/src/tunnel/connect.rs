@@ -10,7 +10,6 @@ use tokio::net::TcpStream;
 use super::carry::carry_both;
 use super::sniff;
 use super::terminate::terminate;
-use crate::cause::cause;
 use crate::exchange::{Exchange, Granted, Pinned};
 use crate::gate::Gate;
 use crate::http::{After, Buffered, TOO_SLOW, unreachable, write_last_within_limit, write_within_limit};
@@ -32,7 +31,7 @@ pub(crate) async fn after_connect(
     let upstream = match upstream::dial(gate, &mut exchange).await {
         Ok(upstream) => upstream,
         Err(error) => {
-            exchange.record().fail(&cause(&error));
+            exchange.record().unreachable(&error);
             let reply = unreachable(&error, TOO_SLOW, target, gate.run());
             return write_last_within_limit(&mut agent.reader, &reply.to_version_1(After::Close)).await;
         }

@@ -5,7 +5,6 @@ use std::io;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::cause::cause;
 use crate::exchange::{Exchange, Pinned};
 use crate::http::Buffered;
 
@@ -39,6 +38,6 @@ pub(super) async fn unreachable(
     agent: Buffered<TcpStream>,
     error: &io::Error,
 ) -> io::Result<()> {
-    exchange.record().fail(&cause(error));
+    exchange.record().unreachable(error);
     agent.reader.set_zero_linger()
 }
