@@ -6,6 +6,7 @@ use crate::denial::{Denial, Guard};
 use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::path::EncodedSlash;
+use crate::provider_id::ProviderId;
 use crate::rule::AllowRule;
 use crate::target::Port;
 
@@ -28,8 +29,8 @@ pub(crate) fn remember_nearest(
 /// Returns how many checks were left when a rule failed to match, in the order of [`fit`](crate::reach::Reach::fit).
 fn distance(guard: Guard) -> u8 {
     match guard {
-        Guard::Path => 0,
-        Guard::Method => 1,
+        Guard::Method => 0,
+        Guard::Path => 1,
         Guard::SchemeNotAllowed => 2,
         _ => 3,
     }
@@ -37,6 +38,13 @@ fn distance(guard: Guard) -> u8 {
 
 pub(crate) fn not_allowed(asked: &Asked) -> Denial {
     Denial::new(Guard::HostNotAllowed, format!("no rule allows {}", asked.host)).with_hint(allow_hint(asked))
+}
+
+pub(crate) fn not_authorized(provider: &ProviderId) -> Denial {
+    let reason = format!("URL not authorized for provider \"{provider}\"");
+    Denial::new(Guard::NotAuthorized, reason)
+        .with_rule(format!("provider {provider}"))
+        .with_hint(Hint::Edit("name it in its `authorized_uris`".into()))
 }
 
 /// Returns the smallest change that makes a rule match whose host already matches.
@@ -110,6 +118,41 @@ mod tests {
         let asked = Asked::request(Plane::Forward, Method::parse("DELETE").unwrap(), &target);
         let hint = policy().decide(&asked).unwrap_err().hint.unwrap().to_string();
         assert_eq!(hint, "add \"DELETE\" to the methods of egress.allow[0] in file");
+    }
+
+    #[test]
+    fn where_only_the_method_is_missing_that_is_told() {
+        let get = "url = \"https://api.example.com/repos/*\", methods = [\"GET\"]";
+        let other = "https://api.example.com/other/*";
+        let provider = |id: &str, rest: &str| format!("[[provider]]\nid = \"{id}\"\n{rest}\n");
+        let one = "authorized_uris = [\"https://api.example.com/repos/*\"]\nmethods = [\"GET\"]";
+        let two = format!("authorized_uris = [\"{other}\"]");
+        for (rules, named, rule) in [
+            (
+                format!("egress.allow = [{{ {get} }}, {{ url = \"{other}\" }}]"),
+                None,
+                "egress.allow[0] in file",
+            ),
+            (
+                format!("egress.allow = [{{ url = \"{other}\" }}, {{ {get} }}]"),
+                None,
+                "egress.allow[1] in file",
+            ),
+            (provider("one", one) + &provider("two", &two), None, "provider one"),
+            (provider("two", &two) + &provider("one", one), Some("one"), "provider one"),
+        ] {
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("file".into()), toml::from_str(&rules).unwrap());
+            let policy = layers.compile().unwrap().policy;
+            let target = Target::parse("https://api.example.com/repos/x").unwrap();
+            let mut asked = Asked::request(Plane::Forward, Method::parse("POST").unwrap(), &target);
+            asked.provider = named.map(|id| id.parse().unwrap());
+            let denial = policy.decide(&asked).unwrap_err();
+            assert_eq!(denial.guard, Guard::Method, "{rules}");
+            assert_eq!(denial.rule.as_deref(), Some(rule), "{rules}");
+            let hint = format!("add \"POST\" to the methods of {rule}");
+            assert_eq!(denial.hint, Some(Hint::Edit(hint)), "{rules}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::advice::{not_allowed, remember_nearest, rule_for};
+use crate::advice::{not_allowed, not_authorized, remember_nearest, rule_for};
 use crate::asked::{Asked, View};
 use crate::denial::{Denial, Guard, MANAGED};
 use crate::denied_addresses::DeniedAddresses;
@@ -305,16 +305,19 @@ impl Policy {
             };
             return Err(Denial::new(Guard::Provider, reason).with_hint(hint));
         };
+        let mut nearest = None;
         for rule in &provider.rules {
-            if let Fit::Full(Carriage::Request) = rule.reach.fit(asked) {
-                return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
+            match rule.reach.fit(asked) {
+                Fit::Full(Carriage::Request) => {
+                    return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
+                }
+                Fit::Short(guard @ Guard::Method, reason) => {
+                    remember_nearest(&mut nearest, guard, reason, rule, asked);
+                }
+                Fit::Full(_) | Fit::Short(..) | Fit::None => {}
             }
         }
-        let reason = format!("URL not authorized for provider \"{named}\"");
-        let rule = format!("provider {named}");
-        Err(Denial::new(Guard::NotAuthorized, reason)
-            .with_rule(rule)
-            .with_hint(Hint::Edit("name it in its `authorized_uris`".into())))
+        Err(nearest.unwrap_or_else(|| not_authorized(named)))
     }
 
     fn grant(

@@ -141,7 +141,7 @@ impl Reach {
         asked.map_err(|denial| denial.reason)
     }
 
-    /// Matches a question, in the order host, port, scheme, method, path.
+    /// Matches a question, in the order host, port, scheme, path, method.
     pub(crate) fn fit(&self, asked: &Asked) -> Fit {
         if !self.host.matches(&asked.host) {
             return Fit::None;
@@ -166,20 +166,20 @@ impl Reach {
         if self.scheme.is_some_and(|s| s != scheme) {
             return Fit::Short(Guard::SchemeNotAllowed, format!("the rule is not for {scheme}"));
         }
-        if self.methods.as_ref().is_some_and(|list| !list.contains(method)) {
-            return Fit::Short(Guard::Method, format!("the rule does not name the method {method}"));
-        }
         if self.scheme.is_some() {
             // R7: the checks that make a path prefix meaningful belong to `url` rules only.
             if let Err(denial) = path.check_cannot_climb(self.encoded_slash) {
                 return Fit::Short(Guard::Path, denial.reason);
             }
         }
-        if self.path.covers(path.as_str()) {
-            Fit::Full(Carriage::Request)
-        } else {
-            Fit::Short(Guard::Path, format!("the path is outside {}", self.path))
+        if !self.path.covers(path.as_str()) {
+            return Fit::Short(Guard::Path, format!("the path is outside {}", self.path));
         }
+        // Last: what a method lacks is told only where nothing else is missing.
+        if self.methods.as_ref().is_some_and(|list| !list.contains(method)) {
+            return Fit::Short(Guard::Method, format!("the rule does not name the method {method}"));
+        }
+        Fit::Full(Carriage::Request)
     }
 
     /// Returns what a connection may carry if its plane does not see the requests in it. If the rule covers only some of the host's
