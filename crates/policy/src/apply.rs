@@ -202,11 +202,33 @@ fn apply_egress(origin: &Origin, config: &RunConfig, spec: &mut RunSpec) -> Resu
         spec.policy.providers.retain(|known| known.id() != provider.id());
         spec.policy.providers.push(Arc::clone(provider));
     }
+    refuse_shared_variable(origin, config, &spec.policy.providers)?;
     // The egress rules of a managed policy are a ceiling, not a starting point.
     if matches!(origin, Origin::Managed(_))
         && (says_default || !rules.allow.is_empty() || !rules.providers.is_empty())
     {
         spec.policy.ceiling = Some(Box::new(rules));
+    }
+    Ok(())
+}
+
+/// Refuses two providers with one variable: it holds one placeholder, and the other provider's would be nowhere.
+fn refuse_shared_variable(
+    origin: &Origin,
+    config: &RunConfig,
+    providers: &[Arc<Provider>],
+) -> Result<(), ConfigError> {
+    for (index, provider) in providers.iter().enumerate() {
+        let earlier = &providers[..index];
+        let of_another = |name: &&String| earlier.iter().find(|it| it.environment().contains(*name));
+        let shared = provider.environment().iter().find_map(|name| Some((name, of_another(&name)?)));
+        if let Some((name, other)) = shared {
+            let own = config.provider.iter().position(|it| it.id == provider.id().as_str());
+            let field = own.map_or("providers".to_owned(), |index| format!("provider[{index}].env"));
+            let problem = format!("`{}` and `{}` both have the variable {name}", other.id(), provider.id());
+            return Err(ConfigError::new(&origin.to_string(), field, problem)
+                .with_hint("it can hold the placeholder of one alone: give one of them another `env`"));
+        }
     }
     Ok(())
 }

