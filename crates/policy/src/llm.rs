@@ -103,19 +103,7 @@ impl Spending {
             })?);
         }
         for (index, price) in config.price.iter().enumerate() {
-            let fair = |amount: f64| amount.is_finite() && (0.0..1e6).contains(&amount);
-            if !fair(price.input)
-                || !fair(price.output)
-                || !price.cached.is_none_or(fair)
-                || price.model.is_empty()
-            {
-                let field = format!("llm.price[{index}]");
-                return Err(ConfigError::new(
-                    origin,
-                    field,
-                    "a price is US dollars a million tokens, and names a model",
-                ));
-            }
+            check_price(price).map_err(|why| ConfigError::new(origin, format!("llm.price[{index}]"), why))?;
         }
         self.prices.splice(0..0, config.price.iter().cloned());
         Ok(())
@@ -137,6 +125,20 @@ impl Spending {
         self.budget.tokens = least(self.budget.tokens, most.tokens);
         self.budget.usd = least(self.budget.usd, most.usd);
     }
+}
+
+/// Refuses a price that is none, or for a model that no request can name.
+fn check_price(price: &PriceConfig) -> Result<(), String> {
+    let is_fair = |amount: f64| amount.is_finite() && (0.0..1e6).contains(&amount);
+    let amounts = [Some(price.input), price.cached, Some(price.output)];
+    if price.model.is_empty() || !amounts.into_iter().flatten().all(is_fair) {
+        return Err("a price is US dollars a million tokens, and names a model".into());
+    }
+    if price.model.strip_suffix('*').unwrap_or(&price.model).contains('*') {
+        let model = price.model.escape_default();
+        return Err(format!("`{model}`: `*` may stand only at the end of a model's name"));
+    }
+    Ok(())
 }
 
 /// Returns the cost of tokens by these prices, and then by those that ship.
@@ -248,6 +250,23 @@ mod tests {
         held.hold_to(spending(Some(MicroUsd(5))));
         held.hold_to(spending(None));
         assert_eq!((held.budget.usd, held.cost("gpt-4o", tokens)), (Some(MicroUsd(5)), Some(MicroUsd(100))));
+    }
+
+    #[test]
+    fn a_price_is_for_a_name_or_its_beginning() {
+        let applied = |model: &str| {
+            let price = PriceConfig { model: model.into(), input: 1.0, cached: None, output: 2.0 };
+            let config = LlmConfig { price: vec![price], ..LlmConfig::default() };
+            Spending::default().apply("test", &config).map_err(|error| error.to_string())
+        };
+        for model in ["a", "a*", "*", "vendor/a-1.5"] {
+            assert_eq!(applied(model), Ok(()), "{model}");
+        }
+        for model in ["a*b", "*a", "a**"] {
+            let why = applied(model).unwrap_err();
+            assert!(why.starts_with("test: llm.price[0]: ") && why.contains("at the end"), "{why}");
+        }
+        assert!(applied("").is_err());
     }
 
     #[test]

@@ -198,8 +198,7 @@ impl Provider {
         let usual = if injections.is_empty() { Placeholders::Anywhere } else { Placeholders::InPlace };
         let placeholders = config.placeholders.unwrap_or(usual);
         let rate = config.rate.as_ref().map(|rate| compile_rate(at, rate)).transpose()?;
-        let lower = |list: &Vec<String>| list.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let headers = config.headers.as_ref().map(lower);
+        let headers = config.headers.as_ref().map(|list| compile_headers(at, list)).transpose()?;
         Ok(Self {
             id,
             rules,
@@ -225,6 +224,18 @@ fn compile_rate(at: &Location<'_>, config: &RateConfig) -> Result<Rate, ConfigEr
     Ok(Rate { requests_per_minute: config.requests_per_minute, burst })
 }
 
+/// Parses the names of headers that may pass. A `*` is the one character of names that people take for a pattern.
+fn compile_headers(at: &Location<'_>, list: &[String]) -> Result<Vec<String>, ConfigError> {
+    let lower = |name: &String| match is_token(name) && !name.contains('*') {
+        true => Ok(name.to_ascii_lowercase()),
+        false => {
+            let problem = format!("`{}` is not the name of a header", name.escape_default());
+            Err(at.error("headers", problem).with_hint("name each header by itself, without `:` and `*`"))
+        }
+    };
+    list.iter().map(lower).collect()
+}
+
 /// Compiles one `inject` of a provider with these authorized URIs.
 fn compile_injection(
     at: &Location<'_>,
@@ -247,7 +258,13 @@ fn compile_injection(
         _ => return Err(at.error("inject", "give one of `header`, `query` and `basic`")),
     };
     let value = value.as_ref().ok_or_else(|| bad("value", "is missing, as in `Bearer {{access_token}}`"))?;
-    if !names_fields(value) || value.contains(['\r', '\n', '\0']) {
+    if value.contains(|c: char| c.is_ascii_control()) {
+        return Err(bad(
+            "value",
+            "it holds a control character, which can stand in no header and no parameter",
+        ));
+    }
+    if !names_fields(value) {
         return Err(bad("value", "it must name a field of the credential, as in `Bearer {{access_token}}`"));
     }
     let field = format!("{}.inject.at", at.field);
@@ -279,13 +296,16 @@ fn header_name(at: &Location<'_>, text: &str) -> Result<String, ConfigError> {
         "content-encoding",
     ];
     let name = text.to_ascii_lowercase();
-    let token = !name.is_empty()
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
-    if token && !NOT.contains(&name.as_str()) {
+    if is_token(&name) && !NOT.contains(&name.as_str()) {
         Ok(name)
     } else {
         Err(at.error("inject.header", format!("`{}` cannot carry a credential", text.escape_default())))
     }
+}
+
+/// Returns whether a text can be the name of a header: a `token` of RFC 9110 §5.6.2.
+fn is_token(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 fn is_variable(name: &str) -> bool {
