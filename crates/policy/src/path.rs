@@ -53,7 +53,13 @@ impl Path {
         while let Ok(Some(next)) = decode(&decoded, EncodedSlash::Allow) {
             decoded = next;
         }
-        without_case(&String::from_utf8_lossy(&decoded))
+        without_case(&narrowed(&String::from_utf8_lossy(&decoded)))
+    }
+
+    /// Returns whether some server could take the path for one elsewhere, be it by its own spelling of `.`, `/` or `\`.
+    pub(crate) fn may_climb(&self) -> bool {
+        self.check_cannot_climb(EncodedSlash::Allow).is_err()
+            || check_level(self.folded().as_bytes()).is_err()
     }
 
     /// Returns whether only an encoded `/` is in the way of a rule: one with `encoded_slash` may name the path.
@@ -87,6 +93,17 @@ impl fmt::Display for Path {
     }
 }
 
+/// Replaces the wide forms of ASCII (U+FF01 to U+FF5E) and the blank that breaks no line by what they are to a server that maps characters
+/// to their best fit.
+fn narrowed(text: &str) -> String {
+    let narrow = |c: char| match c {
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
+        '\u{a0}' => ' ',
+        c => c,
+    };
+    text.chars().map(narrow).collect()
+}
+
 /// Folds the case of letters as any server may: those that share a small or a capital letter are one (`ſ` and `s`, `ı` and `i`, `ς` and
 /// `σ`, `ẞ` and `ß`), and so are `İ` and `i`.
 fn without_case(text: &str) -> String {
@@ -104,15 +121,20 @@ fn collapsed(path: &str) -> String {
     path
 }
 
-/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters and
-/// the dots and blanks that some servers drop at a segment's end, and with repeated slashes collapsed.
+/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters, the
+/// streams of NTFS and the dots and blanks that some servers drop at a segment's end, and with repeated slashes collapsed.
 fn lenient(decoded: &str) -> String {
     let path = decoded.split(['?', '#']).next().unwrap_or_default();
     let name = |segment: &str| {
         let name = segment.split(';').next().unwrap_or_default();
-        name.trim_end_matches([' ', '.']).to_owned()
+        without_stream(name).trim_end_matches([' ', '.']).to_owned()
     };
     collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
+}
+
+/// Cuts a name at the type of a stream: to NTFS `name::$DATA` is the file `name`, and `name:$I30:$INDEX_ALLOCATION` the folder.
+fn without_stream(name: &str) -> &str {
+    name.find(":$").map_or(name, |at| name[..at].trim_end_matches(':'))
 }
 
 fn check_level(path: &[u8]) -> Result<(), Denial> {
@@ -223,6 +245,12 @@ mod tests {
             ("/ADM%c4%b0N", "/admin"),
             ("/%CE%91%CE%A3", "/\u{3b1}\u{3c3}"),
             ("/%e2%84%aaey", "/key"),
+            ("/a::$INDEX_ALLOCATION/b", "/a/b"),
+            ("/a:$i30:$INDEX_ALLOCATION/b::%24DATA", "/a/b"),
+            ("/a:b/c:", "/a:b/c:"),
+            ("/a%ef%bc%8fb", "/a/b"),
+            ("/%EF%BD%81b%ef%bc%9bc", "/ab"),
+            ("/a%c2%a0/b%c2%a0", "/a/b"),
         ] {
             assert_eq!(Path::new(path).readings()[2], reading, "{path}");
         }

@@ -84,7 +84,7 @@ impl PathReach {
 
     /// Returns whether some server could take `path` for one that the rule covers. For deny rules.
     pub(crate) fn may_reach(&self, path: &Path) -> bool {
-        path.check_cannot_climb(EncodedSlash::Allow).is_err()
+        path.may_climb()
             || self.covers(path.as_str())
             || path.readings().iter().any(|reading| self.covers_folded(reading))
     }

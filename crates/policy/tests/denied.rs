@@ -78,6 +78,20 @@ fn a_path_is_denied_in_every_spelling() {
         ("/-/npm/*", &["/-/npm/x", "/-%2Fnpm/x", "/-/NPM/x"], &["/@types%2fnode", "/-/np/m"]),
         ("/a%2Fb/*", &["/a%2Fb/x", "/a/b/x"], &["/a/c"]),
         ("/a//b/*", &["/a//b/x", "/a/b/x", "/a///b/x"], &["/a/c"]),
+        (
+            "/admin/keys/*",
+            &[
+                "/admin/keys::$INDEX_ALLOCATION/x",
+                "/admin/keys:$i30:$INDEX_ALLOCATION/x",
+                "/admin/keys::$DATA/x",
+                "/admin::%24index_allocation/keys/x",
+                "/admin%ef%bc%8fkeys/x",
+                "/%EF%BD%81dmin/keys/x",
+                "/x/%ef%bc%8e%ef%bc%8e/admin/keys/x",
+                "/admin/keys%c2%a0/x",
+            ],
+            &["/admin/keys:1/x", "/admin/%EF%BD%81/x", "/admin/%c2%a0keys/x"],
+        ),
     ] {
         let policy = policy(&format!(
             "[[egress.allow]]\nhost = \"x.example.com\"\n[[egress.deny]]\nurl = \"https://x.example.com{denied}\""
