@@ -32,7 +32,10 @@ const RESERVED: &[&str] = &[
     "host.containers.internal",
     "host.lima.internal",
     "host.minikube.internal",
-    // Metadata services: Google, Amazon, Azure, Tencent.
+];
+
+/// Names of metadata services: Google, Amazon, Azure, Tencent.
+const METADATA: &[&str] = &[
     "metadata",
     "metadata.google.internal",
     "metadata.goog",
@@ -222,7 +225,12 @@ impl HostPattern {
 /// Returns whether a name can be reached by no rule and no open mode.
 pub(crate) fn is_reserved(name: &Hostname) -> bool {
     let text = name.as_str();
-    RESERVED.contains(&text) || text.ends_with(".localhost")
+    RESERVED.contains(&text) || is_metadata_service(name) || text.ends_with(".localhost")
+}
+
+/// Returns whether a name is that of a metadata service.
+pub(crate) fn is_metadata_service(name: &Hostname) -> bool {
+    METADATA.contains(&name.as_str())
 }
 
 /// Parses the suffix of a wildcard: a name that is not itself a public suffix (Mozilla's list, private section included).

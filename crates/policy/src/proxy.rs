@@ -2,12 +2,15 @@
 //! proxies and no other.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::ConfigError;
+use crate::address::AddressClass;
+use crate::denial::{Denial, Guard};
 use crate::hostname::Host;
 use crate::location::Location;
-use crate::pattern::HostPattern;
+use crate::pattern::{HostPattern, is_metadata_service};
 use crate::provider_id::ProviderId;
 use crate::target::{Authority, Port};
 use crate::written::ProxyConfig;
@@ -42,7 +45,7 @@ impl Proxy {
     /// Parses `scheme://host:port`.
     ///
     /// # Errors
-    /// Returns the reason if the URL is anything else.
+    /// Returns the reason if the URL is anything else, or if no proxy may be at its host.
     pub fn parse(id: &str, url: &str, credential: Option<ProviderId>) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").ok_or("write it as http://host:port")?;
         // Schemes are the same in capitals. RFC 3986 §3.1
@@ -55,7 +58,19 @@ impl Proxy {
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let Authority { host, port } = Authority::parse(rest).map_err(|denial| denial.reason)?;
         let port = port.or(Port::new(default)).ok_or("it has no port")?;
+        check_host(&host)?;
         Ok(Self { id: id.to_owned(), scheme, host, port, credential })
+    }
+
+    /// Checks every address that its host resolved to: an address that no rule can open is no proxy's.
+    ///
+    /// # Errors
+    /// A denial with the first such address.
+    pub fn vet(&self, found: &[IpAddr]) -> Result<(), Denial> {
+        found.iter().try_for_each(|address| {
+            let bad = |why| Denial::new(Guard::Address, format!("{} leads nowhere: {why}", self.host));
+            check_address(*address).map_err(bad)
+        })
     }
 
     pub(crate) fn compile(at: &Location<'_>, config: &ProxyConfig) -> Result<Self, ConfigError> {
@@ -75,6 +90,25 @@ impl Proxy {
             .transpose()
             .map_err(|e: &str| at.error("credential", e))?;
         Self::parse(&config.id, &config.url, credential).map_err(|why| at.error("url", why))
+    }
+}
+
+/// Refuses a host that is a metadata service, or an address that no rule can open.
+fn check_host(host: &Host) -> Result<(), String> {
+    match host {
+        Host::Address(address) => check_address(*address),
+        Host::Name(name) if is_metadata_service(name) => {
+            Err(format!("{name} is a metadata service, and no proxy"))
+        }
+        Host::Name(_) => Ok(()),
+    }
+}
+
+fn check_address(address: IpAddr) -> Result<(), String> {
+    let class = AddressClass::of(address);
+    match class.may_be_named() {
+        true => Ok(()),
+        false => Err(format!("no proxy may be at {address}: it is {class}")),
     }
 }
 
@@ -226,10 +260,37 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_a_proxy_leads_to_no_metadata_service() {
+        let proxy = Proxy::parse("p", "http://proxy.example:3128", None).unwrap();
+        let vet = |found: &[&str]| {
+            let found: Vec<IpAddr> = found.iter().map(|text| text.parse().unwrap()).collect();
+            proxy.vet(&found).map_err(|denial| denial.guard)
+        };
+        assert_eq!(vet(&["93.184.216.34", "10.0.0.1", "127.0.0.1", "::1"]), Ok(()));
+        for bad in ["169.254.169.254", "fe80::1", "168.63.129.16", "::ffff:169.254.169.254"] {
+            assert_eq!(vet(&["93.184.216.34", bad]), Err(Guard::Address), "{bad}");
+        }
+    }
+
+    #[test]
     fn addresses_of_proxies_are_read() {
         let read = |url| Proxy::parse("p", url, None).map(|p| p.to_string());
         assert_eq!(read("http://proxy.example:3128/"), Ok("http://proxy.example:3128".into()));
         assert_eq!(read("socks5h://10.0.0.1"), Ok("socks5://10.0.0.1:1080".into()));
+        for near in ["http://127.0.0.1:1", "http://localhost:1", "http://host.docker.internal:1"] {
+            assert_eq!(read(near), Ok(near.into()));
+        }
+        for (bad, why) in [
+            ("http://169.254.169.254:80", "link-local"),
+            ("socks5://[fe80::1]", "link-local"),
+            ("http://100.100.100.200", "cloud metadata"),
+            ("http://[::ffff:169.254.169.254]", "an IPv4 address inside IPv6"),
+            ("http://0.0.0.0:3128", "unspecified"),
+            ("http://Metadata.Google.Internal", "a metadata service"),
+        ] {
+            let told = read(bad).unwrap_err();
+            assert!(told.contains(why), "{bad}: {told}");
+        }
         for bad in ["proxy.example", "ftp://a", "http://u@a", "http://a:0", "http://a/b", "http://"] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -55,6 +55,7 @@ impl ProxyConnector<'_> {
             io::Error::new(error.kind(), format!("proxy {} {what}: {error}", proxy.id))
         };
         let found = self.answers.of(&proxy.host).await.map_err(|denial| refused(denial.reason))?;
+        proxy.vet(&found).map_err(|denial| refused(denial.reason))?;
         let mut stream =
             dial_proxy(&found, proxy.port).await.map_err(|error| failed("cannot be reached", &error))?;
         match proxy.scheme {
