@@ -1,5 +1,5 @@
-//! Header fields by which some servers override a request's method or path. The request must be allowed under each reading, and under each
-//! it must be fit for the credential that is injected.
+//! Header fields by which servers take another method or path than those of the request line, or a second path. The request must be
+//! allowed under each reading, and under each it must be fit for the credential that is injected.
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
@@ -10,6 +10,9 @@ use super::key_names::is_same;
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 /// Fields that override the path.
 const PATHS: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "x-forwarded-uri"];
+/// The field that names a second path, and the methods that read it (RFC 4918 §10.3).
+const DESTINATION: &str = "destination";
+const WITH_DESTINATION: [&str; 2] = ["COPY", "MOVE"];
 
 /// The ways in which servers may read a request: each method with each target, and first those of the request line.
 pub(super) struct Readings {
@@ -70,11 +73,46 @@ pub(super) fn judge(
             readings.targets.push(other.map_err(|denial| refused(name, denial))?);
         }
     }
+    if readings.methods.iter().any(has_destination) {
+        for value in values(DESTINATION) {
+            let other = destination(target, String::from_utf8_lossy(value).trim());
+            let other = other.and_then(|other| {
+                readings.methods.iter().try_for_each(|method| allowed(method, &other)).map(|()| other)
+            });
+            readings.targets.push(other.map_err(|denial| {
+                let why = format!("its `{DESTINATION}` is judged as its path: {}", denial.reason);
+                Denial::new(denial.guard, why)
+            })?);
+        }
+    }
     if provider.is_some() && readings.methods.iter().any(|method| method.as_str() == "TRACE") {
         // A response to TRACE repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
     Ok(readings)
+}
+
+fn has_destination(method: &Method) -> bool {
+    WITH_DESTINATION.iter().any(|it| method.as_str().eq_ignore_ascii_case(it))
+}
+
+/// Reads a `Destination`: a path, or a whole address of the same host. A server looks at the path of it.
+fn destination(target: &Target, text: &str) -> Result<Target, Denial> {
+    let path = match text.starts_with('/') {
+        true if text.starts_with("//") => {
+            return Err(Denial::new(Guard::Syntax, "a path begins with one `/` (RFC 4918 §8.3)"));
+        }
+        true => text.to_owned(),
+        false => {
+            let whole = Target::parse(text)?;
+            if whole.host() != target.host() {
+                let why = format!("{} is another host than {}", whole.host(), target.host());
+                return Err(Denial::new(Guard::AuthorityMismatch, why));
+            }
+            whole.origin_form()
+        }
+    };
+    Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), &path)
 }
 
 /// Reads the methods that a field names, one in each of its values. A single empty value overrides nothing.
@@ -128,5 +166,40 @@ mod tests {
             assert!(denial.reason.contains("makes it another request"), "{name}: {}", denial.reason);
         }
         assert_eq!(judged("x-forwarded-for", "/closed").ok(), Some(1));
+    }
+
+    #[test]
+    fn where_something_is_moved_to_is_judged_as_the_path() {
+        let config = toml::from_str(
+            "[egress]\nallow = [{ url = \"https://api.example.com/open/*\" }, { host = \"dav.example.com\" }]\n\
+             deny = [{ url = \"https://dav.example.com/admin/*\" }]\n",
+        );
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), config.unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let judged = |method: &str, target: &str, destination: &str| {
+            let target = Target::parse(target).unwrap();
+            let fields = Fields::from_iter([("Destination", destination.as_bytes())]);
+            let sending = Sending::new(Method::parse(method).unwrap(), &target, fields);
+            judge(&sending, &policy, None, &target).map(drop).map_err(|denial| denial.guard)
+        };
+        let (api, dav) = ("https://api.example.com/open/a", "https://dav.example.com/a");
+        for (method, target, destination, outcome) in [
+            ("MOVE", api, "/open/b", Ok(())),
+            ("COPY", api, "https://api.example.com/open/b", Ok(())),
+            ("MOVE", api, "http://API.example.com:80/open/b", Ok(())),
+            ("MOVE", api, "/closed", Err(Guard::Path)),
+            ("copy", api, "https://api.example.com/closed", Err(Guard::Path)),
+            ("MOVE", api, "https://dav.example.com/open/b", Err(Guard::AuthorityMismatch)),
+            ("MOVE", dav, "/b", Ok(())),
+            ("MOVE", dav, "/%61dmin/x", Err(Guard::DenyRule)),
+            ("COPY", dav, "https://dav.example.com/Admin", Err(Guard::DenyRule)),
+            ("COPY", dav, "//dav.example.com/admin/x", Err(Guard::Syntax)),
+            ("COPY", dav, "admin/x", Err(Guard::Syntax)),
+            // No other method reads it.
+            ("GET", dav, "/admin/x", Ok(())),
+        ] {
+            assert_eq!(judged(method, target, destination), outcome, "{method} {target} {destination}");
+        }
     }
 }
