@@ -81,6 +81,13 @@ pub(crate) struct Exchange<S> {
     record: Record,
 }
 
+impl<S> Exchange<S> {
+    /// Drops it without a record, because its requests are exchanges of their own.
+    pub(crate) fn into_requests(self) {
+        self.record.discard();
+    }
+}
+
 impl Exchange<Asked> {
     /// Begins an exchange. From here on it has exactly one audit record.
     pub(crate) fn begin(gate: &Rc<Gate>, action: &str, target: String, asked: policy::Asked) -> Self {
@@ -93,11 +100,6 @@ impl Exchange<Asked> {
         self.stage.0.view = view;
         self.record.action(action);
         self
-    }
-
-    /// Drops it without a record, because its requests are exchanges of their own.
-    pub(crate) fn into_requests(self) {
-        self.record.discard();
     }
 
     /// Takes it through every stage up to the address guard.
@@ -128,11 +130,6 @@ impl Exchange<Granted> {
     /// The grant.
     pub(crate) fn grant(&self) -> &Grant {
         &self.stage.0
-    }
-
-    /// Drops it without a record, because its requests are exchanges of their own.
-    pub(crate) fn into_requests(self) {
-        self.record.discard();
     }
 
     /// Refuses it after all, because the connection carries something else than was granted.

@@ -148,7 +148,53 @@ async fn serve_clear_requests(
     let grant = exchange.grant();
     let (host, port) = (grant.host().clone(), grant.port());
     let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
-    // Recorded beside its requests: an upstream was connected to for it.
-    drop(exchange);
+    exchange.into_requests();
     serve_clear(gate, via, agent).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+    use std::net::Ipv4Addr;
+
+    use policy::{Host, Port};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::local_addresses::tests::gate_for;
+    use crate::upstream::Entrance;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_request_in_the_clear_has_the_only_record() {
+        let upstream = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = upstream.local_addr().unwrap().port();
+        let rule =
+            format!("[egress]\nallow = [{{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n");
+        let mut audit = tempfile::tempfile().unwrap();
+        let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
+        let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+        let agent = Buffered::new(agents.accept().await.unwrap().0);
+        let (host, port) = (Host::parse("a.example").unwrap(), Port::new(port).unwrap());
+        let target = format!("{host}:{port}");
+        let granted = super::super::ask(&gate, "CONNECT", target, host, port).unwrap();
+        let exchange = granted.pin(&gate).await.unwrap();
+        // A neighbour of the granted host.
+        client.write_all(b"GET /x HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        let served = carry_any(&gate, exchange, agent);
+        let (served, read) = tokio::join!(served, client.read_to_end(&mut answer));
+        served.and(read.map(drop)).unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        let told: Vec<&str> = records.lines().filter(|line| line.contains(".example")).collect();
+        assert!(
+            matches!(told[..], [only] if only.contains("\"denied\"") && only.contains("/x")),
+            "{told:#?}"
+        );
+    }
 }
