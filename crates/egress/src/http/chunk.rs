@@ -141,6 +141,9 @@ impl ChunkScanner {
             }
             (State::Trailer, b'\r') => Ok(State::TrailerLf),
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
+            (State::TrailerStart, b) if b.is_ascii_graphic() => {
+                Err("the trailers of a chunked request are not taken; send these fields in its head")
+            }
             _ => Err("the chunked body is malformed"),
         }
     }
@@ -202,6 +205,15 @@ mod tests {
             assert!(end_of(body.as_bytes(), ChunkSyntax::Strict, 3).is_err(), "{body:?}");
         }
         assert!(end_of(b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", ChunkSyntax::Lenient, 3).unwrap().is_some());
+    }
+
+    #[test]
+    fn an_agent_is_told_that_trailers_are_not_taken() {
+        let told = |body: &str| end_of(body.as_bytes(), ChunkSyntax::Strict, 3).unwrap_err();
+        assert!(told("5\r\nhello\r\n0\r\nX: y\r\n\r\n").starts_with("the trailers"));
+        for body in ["0\r\n X: y\r\n\r\n", "5\r\nhelloX"] {
+            assert_eq!(told(body), "the chunked body is malformed", "{body:?}");
+        }
     }
 
     #[test]
