@@ -20,7 +20,9 @@ pub(crate) use chain::{Audit, UnwrittenRecords, write_batches};
 pub use companion::{CompanionChain, first_hash, named_companions};
 pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;
-pub(crate) use no_exchange::{record_datagram, record_denied_name, record_own_answer, record_unreadable};
+pub(crate) use no_exchange::{
+    record_datagram, record_denied_name, record_own_answer, record_own_port, record_unreadable,
+};
 pub(crate) use record::Record;
 pub use verify::{LONGEST_RECORD, VerifyError, VerifyReport, verify};
 pub use word::{EntryPlane, GateAction, Outcome, Word};

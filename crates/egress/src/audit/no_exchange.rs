@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use policy::{Denial, Plane};
+use policy::agreed::SIDECAR_NAME;
+use policy::{Denial, Guard, Plane};
 
 use super::Record;
 use crate::gate::Gate;
@@ -15,6 +16,12 @@ pub(crate) fn record_unreadable(gate: &Rc<Gate>, plane: Plane, target: &str, den
 /// Records a request that the gateway answered by itself.
 pub(crate) fn record_own_answer(gate: &Rc<Gate>, method: &str, target: &str, status: u16) {
     Record::begin(gate, Plane::Gateway, method, target.escape_default().to_string()).answered(status);
+}
+
+/// Records a connection to a port of the sidecar's own address that serves nothing.
+pub(crate) fn record_own_port(gate: &Rc<Gate>, port: u16) {
+    let denial = Denial::new(Guard::ReservedName, format!("the sidecar serves nothing at port {port}"));
+    Record::begin(gate, Plane::Transparent, "TCP", format!("{SIDECAR_NAME}:{port}")).deny(denial);
 }
 
 /// Records a datagram, which no rule can allow.

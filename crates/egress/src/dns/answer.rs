@@ -10,21 +10,24 @@ use crate::gate::Gate;
 
 /// The TTL of a record, in seconds. The address stands for the name for the whole run.
 const TTL: u32 = 60;
+/// The header of a message, in octets (RFC 1035 §4.1.1).
+pub(super) const HEADER: usize = 12;
 /// The largest UDP payload that EDNS offers (RFC 9715).
 const UDP_PAYLOAD: u16 = 1232;
 
-/// The target in the record of what cannot be read, of which there is one.
+/// The targets in the records of what asks for no name. There is one record of each.
 const UNREADABLE: &str = "unreadable question";
+const NO_QUESTION: &str = "message without one question";
 
 /// The outcome of a question.
 pub(super) struct Answered {
     /// The answer; `None` for octets that are no question.
     pub(super) bytes: Option<Vec<u8>>,
-    /// The name that was denied.
+    /// What was denied.
     pub(super) denied: Option<DeniedName>,
 }
 
-/// A name that was denied, and why.
+/// A name that was denied, or what was asked in place of one, and why.
 pub(super) struct DeniedName {
     pub(super) name: String,
     pub(super) denial: Denial,
@@ -34,7 +37,7 @@ pub(super) struct DeniedName {
 pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
     let Ok(request) = Message::from_vec(question) else { return unreadable(question) };
     if request.metadata.message_type != MessageType::Query {
-        return Answered { bytes: None, denied: None };
+        return unreadable(question);
     }
     let mut response = Message::response(request.metadata.id, request.metadata.op_code);
     response.metadata.recursion_desired = request.metadata.recursion_desired;
@@ -56,25 +59,35 @@ pub(super) fn answer(gate: &Gate, question: &[u8]) -> Answered {
                 }
             }
         }
-        _ => response.metadata.response_code = ResponseCode::NotImp,
+        queries => {
+            response.metadata.response_code = ResponseCode::NotImp;
+            denied = Some(no_question(request.metadata.op_code, queries.len()));
+        }
     }
     Answered { bytes: response.to_vec().ok(), denied }
+}
+
+/// Returns the denial of a message of another kind than a question for one name.
+fn no_question(kind: OpCode, questions: usize) -> DeniedName {
+    let reason = match kind {
+        OpCode::Query => format!("it has {questions} questions, and one is answered"),
+        kind => format!("it is a {kind}, and only questions are answered"),
+    };
+    DeniedName { name: NO_QUESTION.into(), denial: Denial::new(Guard::Protocol, reason) }
 }
 
 /// Answers a question that cannot be read with a format error, if it has a whole header (RFC 1035 §4.1.1). To an answer nothing is said.
 fn unreadable(question: &[u8]) -> Answered {
     const ANSWER: u8 = 0x80;
-    let Some(&[first, second, flags, ..]) = question.get(..12).filter(|header| header[2] & ANSWER == 0)
+    let denial = Denial::new(Guard::Framing, "it is no question that can be read");
+    let denied = Some(DeniedName { name: UNREADABLE.into(), denial });
+    let Some(&[first, second, flags, ..]) = question.get(..HEADER).filter(|header| header[2] & ANSWER == 0)
     else {
-        return Answered { bytes: None, denied: None };
+        return Answered { bytes: None, denied };
     };
     // The kind of question, and whether recursion was asked for, are the asker's.
     let (flags, code) = (ANSWER | flags & 0x79, ResponseCode::FormErr.low());
-    let denial = Denial::new(Guard::Framing, "it is no question that can be read");
-    Answered {
-        bytes: Some(vec![first, second, flags, code, 0, 0, 0, 0, 0, 0, 0, 0]),
-        denied: Some(DeniedName { name: UNREADABLE.into(), denial }),
-    }
+    Answered { bytes: Some(vec![first, second, flags, code, 0, 0, 0, 0, 0, 0, 0, 0]), denied }
 }
 
 /// An answer without data: its code, and the name if it was denied.
@@ -91,11 +104,14 @@ impl Refusal {
 
 /// Returns the record of an allowed name, or none if it has no data of that type. A denied name is NXDOMAIN.
 fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
-    if query.query_class() != DNSClass::IN {
-        return Err(Refusal { code: ResponseCode::Refused, denied: None });
+    let text = query.name().to_ascii();
+    let class = query.query_class();
+    if class != DNSClass::IN {
+        let denial = Denial::new(Guard::Protocol, format!("its class is {class}, and only IN is answered"));
+        let name = text.escape_default().to_string();
+        return Err(Refusal { code: ResponseCode::Refused, denied: Some(DeniedName { name, denial }) });
     }
     // Names that no host can have do not exist: service labels, escapes, other alphabets.
-    let text = query.name().to_ascii();
     let name = match Hostname::parse(&text) {
         Ok(name) => name,
         Err(why) => {
@@ -281,7 +297,7 @@ mod tests {
     fn put(gate: &Gate, question: &[u8]) -> Option<Read> {
         let answered = answer(gate, question);
         let Some(bytes) = answered.bytes else {
-            assert!(answered.denied.is_none(), "nothing was said, and yet it was denied");
+            assert!(answered.denied.is_some(), "nothing was said, and nothing is recorded");
             return None;
         };
         let read = read(question, &bytes);
@@ -315,10 +331,44 @@ mod tests {
         }
         let mut reply = good[..20].to_vec();
         reply[2] |= 0x80;
-        for nothing in [&good[..11], &reply[..], b""] {
+        let mut whole_reply = good.clone();
+        whole_reply[2] |= 0x80;
+        for nothing in [&good[..11], &reply[..], &whole_reply[..], b""] {
             let answered = answer(&gate, nothing);
-            assert!(answered.bytes.is_none() && answered.denied.is_none(), "{nothing:?}");
+            let denied = answered.denied.map(|denied| (denied.name, denied.denial.guard));
+            assert_eq!(
+                (answered.bytes, denied),
+                (None, Some((UNREADABLE.into(), Guard::Framing))),
+                "{nothing:?}"
+            );
         }
+    }
+
+    #[test]
+    fn what_asks_for_nothing_that_is_answered_is_recorded() {
+        let gate = gate(NameRange::default());
+        let section = |class| section(&vec![b"api".to_vec(), b"example".to_vec(), b"com".to_vec()], 1, class);
+        let good = message(7, &section(1));
+        let of_kind = |kind: u8| [&good[..2], &[kind << 3 | 1], &good[3..]].concat();
+        let two = [&good[..4], &[0, 2], &good[6..], &section(1)].concat();
+        let none = [&good[..4], &[0, 0], &good[6..12]].concat();
+        for (question, code, name, word) in [
+            (message(7, &section(3)), 5, "api.example.com.", "class"),
+            (message(7, &section(4)), 5, "api.example.com.", "class"),
+            (message(7, &section(255)), 5, "api.example.com.", "class"),
+            (of_kind(2), 4, NO_QUESTION, "only questions"),
+            (of_kind(4), 4, NO_QUESTION, "only questions"),
+            (of_kind(5), 4, NO_QUESTION, "only questions"),
+            (two, 4, NO_QUESTION, "2 questions"),
+            (none, 4, NO_QUESTION, "0 questions"),
+        ] {
+            let answered = answer(&gate, &question);
+            assert_eq!(answered.bytes.unwrap()[3] & 15, code, "{question:?}");
+            let DeniedName { name: of, denial } = answered.denied.unwrap();
+            assert_eq!((of.as_str(), denial.guard), (name, Guard::Protocol), "{question:?}");
+            assert!(denial.reason.contains(word), "{}", denial.reason);
+        }
+        assert!(answer(&gate, &good).denied.is_none());
     }
 
     proptest! {

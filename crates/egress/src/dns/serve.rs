@@ -10,10 +10,11 @@ use std::time::Duration;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg,
 };
+use policy::{Denial, Guard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
-use super::answer::{DeniedName, answer};
+use super::answer::{DeniedName, HEADER, answer};
 use crate::acceptor::{Acceptor, survive};
 use crate::audit;
 use crate::denied_once::Novelty;
@@ -26,6 +27,8 @@ const QUESTION: usize = 1500;
 /// How long a TCP connection may be idle, and how many questions it may ask.
 const TCP_IDLE: Duration = Duration::from_secs(10);
 const TCP_QUESTIONS: usize = 1000;
+/// The target in the record of connections that ask nothing of DNS, of which there is one.
+const NO_DNS: &str = "connection for DNS that carries none";
 
 /// The source of a question, and the address it was sent to.
 struct Asker {
@@ -168,13 +171,11 @@ pub(crate) async fn serve_tcp(gate: Rc<Gate>, acceptor: Acceptor) -> io::Result<
 /// Answers questions that are framed by their length (RFC 1035 §4.2.2).
 async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
     for _ in 0..TCP_QUESTIONS {
-        let question = tokio::time::timeout(TCP_IDLE, async {
-            let length = usize::from(stream.read_u16().await?);
-            let mut question = vec![0; length];
-            stream.read_exact(&mut question).await?;
-            Ok::<_, io::Error>(question)
-        });
-        let question = question.await??;
+        let mut begun = false;
+        let question = tokio::time::timeout(TCP_IDLE, read_question(&mut stream, &mut begun)).await;
+        let Ok(Ok(question)) = question else {
+            return if begun { refuse(gate, &stream) } else { Ok(()) };
+        };
         let answered = answer(gate, &question);
         if let Some(denied) = answered.denied {
             record_denial(gate, denied);
@@ -186,6 +187,42 @@ async fn converse(gate: &Rc<Gate>, mut stream: TcpStream) -> io::Result<()> {
         written??;
     }
     Ok(())
+}
+
+/// Reads a question, no further than it can be one. `begun` tells whether any octet came.
+async fn read_question(stream: &mut TcpStream, begun: &mut bool) -> io::Result<Vec<u8>> {
+    let first = stream.read_u8().await?;
+    *begun = true;
+    let length = usize::from(u16::from_be_bytes([first, stream.read_u8().await?]));
+    if length < HEADER {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut question = vec![0; length];
+    let (header, rest) = question.split_at_mut(HEADER);
+    stream.read_exact(header).await?;
+    if !has_room(length, header) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    stream.read_exact(rest).await?;
+    Ok(question)
+}
+
+/// Whether a message of this length has room for what its header counts. What begins another protocol has none: letters, as of HTTP and
+/// SSH, count too many questions, and the version in a ClientHello too many records.
+fn has_room(length: usize, header: &[u8]) -> bool {
+    // The least that there can be of each, with the name of the root (RFC 1035 §4.1.2, §4.1.3).
+    const LEAST: [usize; 4] = [5, 11, 11, 11];
+    let (counts, _) = header[4..].as_chunks::<2>();
+    let counted =
+        counts.iter().zip(LEAST).map(|(count, least)| usize::from(u16::from_be_bytes(*count)) * least);
+    HEADER + counted.sum::<usize>() <= length
+}
+
+/// Ends a connection that carries something else.
+fn refuse(gate: &Rc<Gate>, stream: &TcpStream) -> io::Result<()> {
+    let denial = Denial::new(Guard::Protocol, "only questions of DNS are answered there, and this is none");
+    record_denial(gate, DeniedName { name: NO_DNS.into(), denial });
+    stream.set_zero_linger()
 }
 
 /// Records each denied name once, however often the agent asks for it. When there are too many names to remember, one more record
@@ -203,15 +240,65 @@ fn record_denial(gate: &Rc<Gate>, DeniedName { name, denial }: DeniedName) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Seek};
     use std::net::{Ipv6Addr, SocketAddr};
 
     use super::*;
     use crate::listen::{bind_udp, bound};
     use crate::local_addresses::tests::gate_for;
+    use crate::upstream::Entrance;
 
     /// An A question for a.example.
     const QUESTION: &[u8] =
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x07example\x00\x00\x01\x00\x01";
+
+    #[test]
+    fn what_begins_another_protocol_has_no_room() {
+        let has_room = |octets: &[u8]| {
+            let length = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
+            super::has_room(length, &octets[2..][..HEADER])
+        };
+        assert!(has_room(&[&[0, QUESTION.len() as u8], QUESTION].concat()));
+        for begin in
+            ["GET / HTTP/1.1", "POST /x HTTP/1", "PRI * HTTP/2.0", "SSH-2.0-OpenSSH", "EHLO mail.example"]
+        {
+            assert!(!has_room(begin.as_bytes()), "{begin}");
+        }
+        for version in [1, 3] {
+            assert!(!has_room(&[22, 3, version, 0, 200, 1, 0, 0, 196, 3, 3, 0, 0, 0]), "{version}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_carries_no_dns_is_refused_and_recorded_once() {
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = "[egress]\nallow = [{ host = \"a.example\" }]\n";
+        let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let framed = [&[0, QUESTION.len() as u8], QUESTION].concat();
+        for (sent, is_reset) in [
+            (&b""[..], false),
+            (&framed[..], false),
+            (b"GET / HTTP/1.1\r\n", true),
+            (b"\0\0\0\x08\x04\xd2\x16\x2f", true),
+            (b"QUIT\r\n", true),
+        ] {
+            let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let port = policy::Port::new(listener.local_addr().unwrap().port()).unwrap();
+            let mut asks = Entrance::at([127, 0, 0, 1].into()).connect(port).await.unwrap();
+            let (served, _) = listener.accept().await.unwrap();
+            asks.write_all(sent).await.unwrap();
+            let mut said = Vec::new();
+            let (_, read) = tokio::join!(converse(&gate, served), asks.read_to_end(&mut said));
+            assert_eq!(read.is_err(), is_reset, "{sent:?}");
+            assert_eq!(said.len() > framed.len(), sent == framed, "{sent:?}");
+        }
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        let told: Vec<&str> = records.lines().filter(|line| line.contains("\"DNS\"")).collect();
+        assert!(matches!(told[..], [only] if only.contains(NO_DNS) && only.contains("denied")), "{told:#?}");
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn an_answer_comes_from_the_address_that_was_asked() {

@@ -15,6 +15,7 @@ use super::sniff::{self, Carried};
 use super::terminate::terminate;
 use super::{carry, not_tls, preface};
 use crate::acceptor::Acceptor;
+use crate::audit;
 use crate::exchange::{Asked, Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
@@ -76,7 +77,10 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
 
 /// Serves a connection to the sidecar's own address, whose ports are the explicit planes.
 async fn serve_sidecar_port(gate: Rc<Gate>, stream: TcpStream, port: u16) -> io::Result<()> {
-    let Some(via) = plane_at(port, gate.has_gateway()) else { return stream.set_zero_linger() };
+    let Some(via) = plane_at(port, gate.has_gateway()) else {
+        audit::record_own_port(&gate, port);
+        return stream.set_zero_linger();
+    };
     serve_clear(&gate, via, Buffered::new(stream)).await
 }
 
