@@ -259,6 +259,21 @@ impl Credentials {
 
     /// Returns the current credential of a provider (C16).
     pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
+        self.current(provider).await.map_err(|error| self.unavailable(provider, &error))
+    }
+
+    /// Fetches the current credential of a provider for responses to be searched for it, if there is one.
+    ///
+    /// # Errors
+    /// Nobody can tell which it is.
+    pub(crate) async fn search_for_current(&self, provider: &ProviderId) -> Result<(), Denial> {
+        match self.current(provider).await {
+            Ok(_) | Err(FetchError::Absent) => Ok(()),
+            Err(error) => Err(self.unavailable(provider, &error)),
+        }
+    }
+
+    async fn current(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, FetchError> {
         let generation = self.generation.now();
         {
             let mut cache = self.cache.borrow_mut();
@@ -271,29 +286,18 @@ impl Credentials {
                 return Ok(Rc::clone(found));
             }
         }
-        self.fetch(provider).await
+        self.ask_for(provider).await
     }
 
     /// Fetches a credential, whether one is cached or not.
     pub(crate) async fn fetch(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
-        let unavailable = |why: String| {
-            Denial::new(Guard::Credential, format!("Credential fetch failed: {why}"))
-                .with_rule(format!("provider {provider}"))
-        };
+        self.ask_for(provider).await.map_err(|error| self.unavailable(provider, &error))
+    }
+
+    async fn ask_for(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, FetchError> {
         let generation = self.cache.borrow().generation;
-        let Some(platform) = self.platform_of(provider) else {
-            return Err(unavailable(FetchError::NoPlatform.to_string()));
-        };
-        let whose = || OrganisationName::flag(self.organisation.as_ref());
-        // A platform elsewhere is asked in place of this machine's vault, so storing one there would not help.
-        let remedy = || match platform.is_inherited() {
-            true => Hint::Command(format!("lockgate creds set {provider}{}", whose())),
-            false => Hint::Advice("the platform that this sidecar asks has to have one".into()),
-        };
-        let credential = platform.credential(provider).await.map_err(|error| match error {
-            FetchError::Absent => unavailable(format!("there is none for `{provider}`")).with_hint(remedy()),
-            other => unavailable(other.to_string()),
-        })?;
+        let platform = self.platform_of(provider).ok_or(FetchError::NoPlatform)?;
+        let credential = platform.credential(provider).await?;
         self.search_for(provider, &credential);
         let held = Rc::new(FetchedCredential {
             provider: provider.clone(),
@@ -307,6 +311,24 @@ impl Credentials {
         }
         drop(cache);
         Ok(held)
+    }
+
+    /// Returns the denial of a request whose credential cannot be had.
+    fn unavailable(&self, provider: &ProviderId, error: &FetchError) -> Denial {
+        let denied = |why: String| {
+            Denial::new(Guard::Credential, format!("Credential fetch failed: {why}"))
+                .with_rule(format!("provider {provider}"))
+        };
+        if !matches!(error, FetchError::Absent) {
+            return denied(error.to_string());
+        }
+        // A platform elsewhere is asked in place of this machine's vault, so storing one there would not help.
+        let is_elsewhere = self.platform_of(provider).is_some_and(|platform| !platform.is_inherited());
+        let whose = || OrganisationName::flag(self.organisation.as_ref());
+        denied(format!("there is none for `{provider}`")).with_hint(match is_elsewhere {
+            false => Hint::Command(format!("lockgate creds set {provider}{}", whose())),
+            true => Hint::Advice("the platform that this sidecar asks has to have one".into()),
+        })
     }
 
     /// Fetches again a credential that an upstream refused, and reports the refusal if there is no other credential.

@@ -337,12 +337,10 @@ impl Policy {
     }
 
     fn grant_by(&self, asked: &Asked, rule: RuleName, carriage: Carriage) -> Grant {
-        let is_bound = |provider: &&Arc<Provider>| {
-            provider.rules.iter().any(|rule| rule.reach.host.matches(&asked.host))
-        };
-        let bound = self.providers.iter().any(|provider| is_bound(&provider));
-        let refuses_own_credentials = self.providers.iter().filter(is_bound).any(|provider| provider.pinned);
-        let message_wise = self.providers.iter().filter(is_bound).all(|provider| provider.grpc);
+        let providers = || self.providers_bound_to(&asked.host);
+        let bound = providers().next().is_some();
+        let refuses_own_credentials = providers().any(|provider| provider.pinned);
+        let message_wise = providers().all(|provider| provider.grpc);
         let (host, port) = (asked.host.clone(), asked.port);
         Grant {
             host,

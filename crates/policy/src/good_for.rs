@@ -20,6 +20,14 @@ impl Policy {
         fitting.into_iter().map(|(provider, _)| provider).collect()
     }
 
+    /// Returns the providers whose credentials are bound to a host, be it for other requests: what those store there, any request may be
+    /// answered.
+    pub fn providers_bound_to(&self, host: &Host) -> impl Iterator<Item = &Arc<Provider>> {
+        self.providers
+            .iter()
+            .filter(|provider| provider.rules.iter().any(|rule| rule.reach.host.matches(host)))
+    }
+
     /// Returns the first of these providers, with its narrowest rule for the request.
     pub(crate) fn narrowest_for(&self, asked: &Asked) -> Option<(&Arc<Provider>, &AllowRule)> {
         self.fitting(asked).min_by_key(|(_, rule)| Reverse(rule.reach.narrowness()))

@@ -182,6 +182,32 @@ fn an_error_page_is_no_way_out() {
 }
 
 #[test]
+fn what_an_earlier_run_stored_is_masked_before_this_one_has_used_its_credentials() {
+    // S0.52: the upstream's own words, at a path that a rule opens beside the credentials of two providers.
+    let Some(site) = Site::for_test(CURLS) else { return };
+    let canaries = [Canary::draw(), Canary::draw()];
+    let mut policy = "[egress]\nallow = [{ url = \"https://protocols.example/mirror\" }]\n".to_owned();
+    for (canary, id) in canaries.iter().zip(["one", "two"]) {
+        site.keep(id, "access_token", canary.text());
+        policy += &format!(
+            "[[provider]]\nid = \"{id}\"\nauthorized_uris = [\"https://protocols.example/{id}/*\"]\n\
+             inject = {{ header = \"authorization\", value = \"Bearer {{{{access_token}}}}\" }}\n"
+        );
+    }
+    let ask = |canary: &Canary| {
+        let body = canary.text();
+        format!("via -i -H 'Content-Type: text/plain' --data '{body}' https://protocols.example/mirror\n")
+    };
+    for canary in &canaries {
+        let left = site.beside(&policy).script(&ask(canary));
+        canary.is_not_in("the first answer", &left.ended.stdout);
+        assert!(left.ended.stdout.contains(MASK), "{}", left.ended);
+    }
+    let sent = site.requests();
+    assert!(sent.len() == 2 && sent.iter().all(|it| it.header("authorization").is_none()), "{sent:?}");
+}
+
+#[test]
 fn no_part_of_it_is_left_at_a_cut() {
     // C11, S0.53: the upstream mirrors a body in which the credential crosses the limit, at every offset.
     let Some(site) = Site::for_test(CURLS) else { return };

@@ -32,6 +32,8 @@ pub(crate) struct Record {
     /// Whether it awaits an answer.
     is_request: bool,
     discarded: bool,
+    /// What it says besides how the exchange ended.
+    remarks: Vec<String>,
 }
 
 impl Record {
@@ -46,7 +48,8 @@ impl Record {
         let draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, action, target));
         gate.ending().enter();
         let (is_request, discarded) = (false, false);
-        Self { gate: Rc::clone(gate), plane, began: Instant::now(), draft, is_request, discarded }
+        let (gate, began) = (Rc::clone(gate), Instant::now());
+        Self { gate, plane, began, draft, is_request, discarded, remarks: Vec::new() }
     }
 
     /// Replaces the action, once the exchange turned out to be of another kind.
@@ -101,6 +104,11 @@ impl Record {
     /// Notes something about an allowed exchange.
     pub(crate) fn note(&mut self, what: &str) {
         self.draft.reason = Some(self.masked(what));
+    }
+
+    /// Remarks something about an exchange, however it ends.
+    pub(crate) fn remark(&mut self, what: &str) {
+        self.remarks.push(self.masked(what));
     }
 
     /// Notes the upstream's status.
@@ -171,6 +179,10 @@ impl Drop for Record {
             let is_over = self.gate.ending().is_over();
             self.draft.outcome = Outcome::Failed;
             self.draft.reason = Some(if is_over { CUT } else { GIVEN_UP }.into());
+        }
+        if !self.remarks.is_empty() {
+            let said = self.draft.reason.take().into_iter().chain(self.remarks.drain(..)).collect::<Vec<_>>();
+            self.draft.reason = Some(said.join("; ").chars().take(LONGEST_REASON).collect());
         }
         self.draft.us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.gate.audit().borrow_mut().append(&self.draft);

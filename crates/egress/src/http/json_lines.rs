@@ -482,7 +482,7 @@ mod tests {
         let at = upstream.local_addr().unwrap();
         let policy = format!(
             "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://{at}/bound/*\"]\n\
-             [[egress.allow]]\nurl = \"http://{at}/free/*\"\n"
+             [egress]\nscrub = \"best-effort\"\nallow = [{{ url = \"http://{at}/free/*\" }}]\n"
         );
         let gate = gate_for(&policy, vec![Ipv4Addr::LOCALHOST.into()], None);
         let asks = async {

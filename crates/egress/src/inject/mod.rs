@@ -8,6 +8,7 @@
 
 mod agent_credentials;
 mod basic;
+mod bound;
 mod cookies;
 pub(crate) mod draft;
 pub(crate) mod escaped;
@@ -42,14 +43,21 @@ pub(crate) use model_request::is_version;
 
 /// Injects the credential that is bound to where a request goes, if there is one.
 pub(crate) async fn inject(
-    exchange: Exchange<Pinned>,
+    mut exchange: Exchange<Pinned>,
     gate: &Gate,
     target: &Target,
     sending: &mut Sending,
     form: Form,
 ) -> Result<Exchange<Ready>, Denial> {
-    match prepare(&exchange, gate, target, sending, form).await {
-        Ok(injected) => Ok(exchange.ready(injected)),
+    let prepared = async {
+        let injected = prepare(&exchange, gate, target, sending, form).await?;
+        Ok((injected, bound::fetch_others(exchange.grant(), gate).await?))
+    };
+    match prepared.await {
+        Ok((injected, unsearched)) => {
+            unsearched.iter().for_each(|what| exchange.record().remark(what));
+            Ok(exchange.ready(injected))
+        }
         Err(denial) => Err(exchange.refuse(denial)),
     }
 }
