@@ -129,8 +129,13 @@ impl Fields {
 
     /// Keeps only the fields whose names satisfy `kept`.
     pub(crate) fn keep(&mut self, mut kept: impl FnMut(&str) -> bool) {
+        self.keep_each(|name, _| kept(name));
+    }
+
+    /// Keeps only the fields that satisfy `kept`, by their name and value.
+    pub(crate) fn keep_each(&mut self, mut kept: impl FnMut(&str, &[u8]) -> bool) {
         let Self { text, list } = self;
-        list.retain(|field| kept(name_of(text, field)));
+        list.retain(|field| kept(name_of(text, field), field.value.of(text)));
     }
 
     pub(crate) fn remove(&mut self, name: &str) {

@@ -69,7 +69,11 @@ impl<'a> KeyNames<'a> {
     }
 
     pub(super) fn is_own_header(&self, name: &str) -> bool {
-        matches!(self.0, Some(InjectionSite::Header(header)) if is_same(header, name))
+        match self.0 {
+            Some(InjectionSite::Header(header)) => is_same(header, name),
+            Some(InjectionSite::Basic) => name == "authorization",
+            _ => false,
+        }
     }
 
     /// Whether a parameter's name, as written, is one of these to every server: a placeholder may stand there.

@@ -198,10 +198,11 @@ async fn refuse_misplaced(
     refused
 }
 
-/// Leaves out the fields that the provider does not let pass.
+/// Leaves out the fields that the provider does not let pass. The agent may say itself how its placeholder stands where the provider's
+/// credential is put.
 ///
 /// # Errors
-/// One of them holds a placeholder, which would be lost. In the provider's own place another one is put.
+/// One of them holds a placeholder, which would be lost.
 fn leave_out(
     sending: &mut Sending,
     provider: &Provider,
@@ -210,16 +211,22 @@ fn leave_out(
     exposed: exposed::Found,
 ) -> Result<(), Denial> {
     let places = KeyNames::of(Some(provider), target);
-    let passes = |name: &str| provider.lets_pass(name) || AUTHENTICATION.contains(&name);
-    let is_lost =
-        |name: &str, value: &[u8]| form.marks(value) && !passes(name) && !places.is_own_header(name);
+    let marks = |name: &str, value: &[u8]| {
+        // Templates are not filled inside base64.
+        let in_basic = || basic::basic_of(name, value).is_some_and(|basic| Form::Placeholders.marks(&basic));
+        form.marks(value) || in_basic()
+    };
+    let passes = |name: &str, value: &[u8]| {
+        provider.lets_pass(name) || (places.is_own_header(name) && marks(name, value))
+    };
+    let is_lost = |name: &str, value: &[u8]| marks(name, value) && !passes(name, value);
     if let Some((name, _)) = sending.fields.iter().find(|(name, value)| is_lost(name, value)) {
         let (what, id) = (exposed.name(), provider.id());
         let reason = format!("{what} stands in `{name}`, and `{id}` lets only some `headers` pass");
         return Err(Denial::new(Guard::EndpointMismatch, reason)
             .with_hint("name the header in the provider's `headers`, or leave the placeholder out there"));
     }
-    sending.fields.keep(passes);
+    sending.fields.keep_each(passes);
     Ok(())
 }
 
@@ -344,10 +351,45 @@ mod tests {
         }
         let told = left("cookie", OURS, exposed::Found::Exposed).unwrap_err();
         assert!(told.reason.starts_with("the exposed value, or a placeholder, stands"), "{told:?}");
-        // The credential is put there anyway.
-        assert_eq!(left("x-service-pass", OURS, exposed::Found::Nothing), Ok(0));
-        for name in ["x-may", "authorization"] {
+        for name in ["x-may", "x-service-pass"] {
             assert_eq!(left(name, OURS, exposed::Found::Nothing), Ok(1), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_header_of_keys_that_does_not_pass_is_left_out_like_any_other() {
+        const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+        let left = |inject: &str, name: &str, value: &[u8]| {
+            let config = format!(
+                "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example/*\"]\nheaders = [\"x-may\"]\n\
+                 pinned = false\ninject = {inject}\n"
+            );
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), toml::from_str(&config).unwrap());
+            let provider = layers.compile().unwrap().policy.providers().next().unwrap().clone();
+            let target = Target::parse("https://api.example/").unwrap();
+            let fields = Fields::from_iter([(name, value)]);
+            let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
+            leave_out(&mut sending, &provider, &target, Form::Placeholders, exposed::Found::Nothing)
+                .map(|()| sending.fields.len())
+                .map_err(|denial| denial.guard)
+        };
+        let bearer = "{ header = \"Authorization\", value = \"Bearer {{access_token}}\" }";
+        let basic = "{ basic = \"me:{{access_token}}\" }";
+        let (ours, login) = (format!("Bearer {OURS}"), basic::basic_value(format!("me:{OURS}").as_bytes()));
+        for inject in [bearer, basic] {
+            for name in ["authorization", "token", "x-auth", "x-vault-token", "job-token", "x-token"] {
+                assert_eq!(left(inject, name, b"Bearer own"), Ok(0), "{inject}: {name}");
+            }
+            for value in [ours.as_bytes(), &login] {
+                assert_eq!(left(inject, "authorization", value), Ok(1), "{inject}");
+            }
+            assert_eq!(left(inject, "x-api-key", OURS.as_bytes()), Err(Guard::EndpointMismatch), "{inject}");
+        }
+        // Where the key goes elsewhere, nothing is put in `Authorization`.
+        let query = "{ query = \"key\", value = \"{{access_token}}\" }";
+        for value in [ours.as_bytes(), &login] {
+            assert_eq!(left(query, "authorization", value), Err(Guard::EndpointMismatch));
         }
     }
 }
