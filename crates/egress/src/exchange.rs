@@ -16,6 +16,7 @@ use crate::destination::{Destination, Peer};
 use crate::gate::Gate;
 use crate::inject::draft::{Draft, Injected};
 use crate::llm::{Admitted, Usage};
+use crate::rate::Token;
 use crate::resolve::Answers;
 
 /// The question to the policy; nothing has been decided.
@@ -245,6 +246,12 @@ impl Exchange<Ready> {
     /// Whether the response should report a usage.
     pub(crate) fn usage(&self) -> Usage {
         if self.is_counted() { Usage::Expected } else { Usage::NotExpected }
+    }
+
+    /// Uses up a token of the provider's rate. From here on it may be sent, whatever the agent hears of it.
+    pub(crate) fn spend_token(&mut self) {
+        let injected = self.stage.injected.iter_mut();
+        injected.filter_map(|injected| injected.token.take()).for_each(Token::spend);
     }
 
     /// Notes that it has been sent, so its reservation in the budget is no longer returned.

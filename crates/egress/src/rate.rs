@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Instant;
 
 use policy::{Denial, Guard, Hint, Provider, ProviderId};
 
-/// The token buckets of one run.
-#[derive(Debug, Default)]
-pub(crate) struct Rates(RefCell<HashMap<ProviderId, Bucket>>);
+/// The token buckets of one run, the same in every clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rates(Rc<RefCell<HashMap<ProviderId, Bucket>>>);
 
 #[derive(Debug)]
 struct Bucket {
@@ -18,18 +19,18 @@ struct Bucket {
 
 /// A token that was taken for a request. Dropped before it is spent, it goes back.
 #[derive(Debug)]
-pub(crate) struct Token<'r>(Option<(&'r Rates, &'r ProviderId)>);
+pub(crate) struct Token(Option<(Rates, ProviderId)>);
 
-impl Token<'_> {
+impl Token {
     /// Keeps it from going back: nothing refuses the request any more.
     pub(crate) fn spend(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Token<'_> {
+impl Drop for Token {
     fn drop(&mut self) {
-        if let Some((rates, provider)) = self.0
+        if let Some((rates, provider)) = &self.0
             && let Some(bucket) = rates.0.borrow_mut().get_mut(provider)
         {
             bucket.tokens += 1.0; // beyond a burst it is cut when the next one is taken
@@ -39,11 +40,7 @@ impl Drop for Token<'_> {
 
 impl Rates {
     /// Takes a token for a request, or denies the request if none is left.
-    pub(crate) fn admit<'r>(
-        &'r self,
-        provider: &'r Provider,
-        now: impl FnOnce() -> Instant,
-    ) -> Result<Token<'r>, Denial> {
+    pub(crate) fn admit(&self, provider: &Provider, now: impl FnOnce() -> Instant) -> Result<Token, Denial> {
         let Some(rate) = provider.rate() else { return Ok(Token(None)) };
         let now = now();
         let (a_second, most) = (f64::from(rate.requests_per_minute) / 60.0, f64::from(rate.burst));
@@ -59,7 +56,7 @@ impl Rates {
             return Err(Denial::new(Guard::RateLimit, reason).with_hint(Hint::Wait(wait)));
         }
         bucket.tokens -= 1.0;
-        Ok(Token(Some((self, provider.id()))))
+        Ok(Token(Some((self.clone(), provider.id().clone()))))
     }
 }
 

@@ -34,6 +34,7 @@ impl Forwarding<'_> {
         mut answer: Answer<'_>,
     ) -> io::Result<After> {
         refuse_if_abandoned(self.gate, &mut exchange, &mut answer).await?;
+        exchange.spend_token();
         let Request { head, mut body } = request;
         // The request is looked at as it was judged, and not only as it came: `Connection` may have named the key, so that it ends here.
         if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {

@@ -8,6 +8,7 @@ use policy::{Denial, Guard, Method, Scheme, Target};
 use crate::credentials::FetchedCredential;
 use crate::http::Fields;
 use crate::llm::Admitted;
+use crate::rate::Token;
 
 /// A request as it will be sent. It has no `Debug`, because it may hold a credential.
 #[derive(Clone)]
@@ -78,6 +79,8 @@ pub(crate) struct Draft {
 pub(crate) struct Injected {
     pub(crate) held: Rc<FetchedCredential>,
     pub(crate) draft: Draft,
+    /// The token of the provider's rate, until the request is sent.
+    pub(crate) token: Option<Token>,
     /// The admission by the run's budget, if the request asks a model for something.
     pub(crate) admitted: Option<Admitted>,
 }

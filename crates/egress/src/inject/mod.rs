@@ -154,8 +154,7 @@ async fn prepare(
         Some(model_request) => Some(gate.ledger().admit(model_request).await?),
         None => None,
     };
-    token.spend();
-    Ok(Some(Injected { held, draft, admitted }))
+    Ok(Some(Injected { held, draft, token: Some(token), admitted }))
 }
 
 /// Returns what the request holds for its credential to replace.

@@ -364,6 +364,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_body_that_is_refused_uses_up_no_rate() {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let policy = format!(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://{at}/*\"]\n\
+             rate = {{ requests_per_minute = 1, burst = 1 }}\n"
+        );
+        let gate = gate(&policy, "value");
+        let ask = async |fields: &str, body: &str| {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let stream = AgentStream::Unix(ours);
+            tokio::task::spawn_local(serve_requests(Rc::clone(&gate), Via::Gateway, stream, BytesMut::new()));
+            let question = format!(
+                "POST /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\nX-Target: https://{at}/\r\n\
+                 X-Substitute-Body: true\r\n{fields}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            theirs.write_all(question.as_bytes()).await.unwrap();
+            theirs
+        };
+        let told = async |fields: &str, body: &str| {
+            let mut answer = String::new();
+            ask(fields, body).await.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let asked = async {
+            for (fields, body) in [("Content-Encoding: gzip\r\n", "x"), ("", "{{nope}}")] {
+                let answer = told(fields, body).await;
+                assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+            }
+            // The control: one that is sent uses it up.
+            let _kept = ask("", "x").await;
+            upstream.accept().await.unwrap();
+            let answer = told("", "x").await;
+            assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+        };
+        LocalSet::new().run_until(asked).await;
+    }
+
+    #[tokio::test]
     async fn what_a_body_becomes_counts_and_not_what_it_was() {
         // Each body is filled to 16,000,000 octets, of which four have room.
         const VALUE: usize = 2000;
