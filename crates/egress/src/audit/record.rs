@@ -45,7 +45,9 @@ impl Record {
             let cut = (0..=LONGEST_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or(0);
             target.truncate(cut);
         }
-        let draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, action, target));
+        // A method is any token, and so may be a credential.
+        let action = gate.credentials().veiled(action.to_owned());
+        let draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, &action, target));
         gate.ending().enter();
         let (is_request, discarded) = (false, false);
         let (gate, began) = (Rc::clone(gate), Instant::now());
@@ -192,5 +194,39 @@ impl Drop for Record {
 impl std::fmt::Debug for Record {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Record").field("draft", &self.draft).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+    use std::sync::Arc;
+
+    use credential::Secret;
+
+    use super::*;
+    use crate::{CredentialConfig, GateOptions, SigningKey};
+
+    #[test]
+    fn an_exposed_value_is_masked_wherever_the_agent_writes_it() {
+        const VALUE: &str = "exposed-0123456789";
+        let mut audit = tempfile::tempfile().unwrap();
+        let spec = policy::Layers::default().compile().unwrap();
+        let exposed = ("one".parse().unwrap(), Secret::from_text(VALUE.into()));
+        let signed = (Arc::new(audit.try_clone().unwrap()), SigningKey::generate().unwrap().0);
+        let gate = Gate::open(GateOptions {
+            credential_config: CredentialConfig { exposed: vec![exposed], ..CredentialConfig::default() },
+            audit: Some(signed),
+            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
+        })
+        .unwrap();
+        Record::begin(&gate, Plane::Forward, VALUE, format!("http://a.example/{VALUE}")).answered(200);
+        Record::begin(&gate, Plane::Forward, &format!("X{VALUE}"), String::new()).fail(VALUE);
+        gate.close().unwrap();
+        let mut records = String::new();
+        audit.rewind().unwrap();
+        audit.read_to_string(&mut records).unwrap();
+        assert!(!records.contains(VALUE), "{records}");
+        assert!(records.contains(&format!("\"action\":\"{}\"", "*".repeat(VALUE.len()))), "{records}");
     }
 }
