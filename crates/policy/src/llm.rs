@@ -88,6 +88,12 @@ impl Spending {
         cost_by(&self.prices, model, tokens).map(|cost| cost.max(least))
     }
 
+    /// Returns whether a managed layer bounds money, so that only its prices and those that ship make a model's known.
+    #[must_use]
+    pub fn is_priced_by_managed(&self) -> bool {
+        self.least.is_some()
+    }
+
     /// Applies one layer: each field of its budget replaces the earlier one, and its prices take precedence over earlier ones.
     pub(crate) fn apply(&mut self, origin: &str, config: &LlmConfig) -> Result<(), ConfigError> {
         let BudgetConfig { requests, tokens, usd } = &config.budget;

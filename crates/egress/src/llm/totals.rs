@@ -188,6 +188,9 @@ impl Totals {
                 what,
                 &format!("begin another run, and ask for nothing dearer: an answer told its `{field}`"),
             ),
+            None if self.spending.is_priced_by_managed() => {
+                refuse(what, "only one in the managed policy's [[llm.price]] counts; then begin another run")
+            }
             None => refuse(what, "name one in [[llm.price]], and begin another run"),
         }
     }
@@ -288,5 +291,21 @@ mod tests {
         totals.charge(&Metered { tokens, model, surcharge: Some("speed"), unknown: None });
         let unpriced = totals.used.unpriced.unwrap();
         assert!(unpriced.len() == LONGEST_NAME && unpriced.ends_with("m (speed)"), "{unpriced}");
+    }
+    #[test]
+    fn who_can_name_a_missing_price_is_told() {
+        let budget = "[llm]\nbudget = { usd = \"9\" }\n";
+        for (origin, named) in [
+            (Origin::Managed("managed".into()), "the managed policy's [[llm.price]]"),
+            (Origin::Flags, "name one in [[llm.price]]"),
+        ] {
+            let mut layers = Layers::default();
+            layers.push(origin, toml::from_str(budget).unwrap());
+            let mut totals = Totals::new(layers.compile().unwrap().spending);
+            let model = Some("unknown".to_owned());
+            totals.charge(&Metered { tokens: Some(Tokens::default()), model, ..Metered::default() });
+            let denial = totals.admit(ModelRequest::Answer).unwrap_err();
+            assert!(denial.hint.as_ref().unwrap().to_string().contains(named), "{denial:?}");
+        }
     }
 }
