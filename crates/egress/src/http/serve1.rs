@@ -400,7 +400,8 @@ mod tests {
             ("Host: evil.example:8080", 403), // S0.26: programs call it sidecar
             ("Host: 127.0.0.1:8080\r\nSec-Fetch-Site: cross-site", 403),
             ("Host: sidecar:8080", 503),
-            ("Host: 127.0.0.1:8080\r\nOrigin: null", 503),
+            ("Host: 127.0.0.1:8080\r\nOrigin: null", 403),
+            ("Host: 127.0.0.1:8080\r\nOrigin: http://localhost:3000", 503),
         ] {
             let request = format!("POST /llm/v1/messages HTTP/1.1\r\n{fields}\r\nConnection: close\r\n\r\n");
             let (read, records) = refused(|_| (Via::Gateway, request.clone())).await;

@@ -41,18 +41,20 @@ pub(in crate::http) fn refuse_web_page(fields: &Fields, local: Option<IpAddr>) -
     Ok(())
 }
 
-/// Whether a page of this origin is of another site than what it asks, as a name tells that somebody may own. A sandboxed page and one in a
-/// file, which a WebSocket alone could be for, are nobody's.
+/// Whether a page of this origin is of another site than what it asks. Where the browser tells that itself, only an origin by a name that
+/// somebody may own says more; over plain http to another machine it tells nothing, and any site can have a sandboxed page (`null`).
 fn is_of_another_site(fields: &Fields, origin: &[u8]) -> bool {
+    let is_told = fields.has("sec-fetch-site");
     let Some((scheme, authority)) = scheme_and_authority(origin) else {
-        return origin == b"null" && fields.has("sec-websocket-key");
+        return origin == b"null" && (!is_told || fields.has("sec-websocket-key"));
     };
     if is_of_a_program(scheme) {
         return scheme == "file" && fields.has("sec-websocket-key");
     }
     let is_elsewhere = match address_of(authority) {
         Some(address) => !address.to_canonical().is_loopback(),
-        None => public_name(authority).is_some(),
+        None if is_told => public_name(authority).is_some(),
+        None => !is_of_this_machine(authority),
     };
     is_elsewhere && fields.text("host") != Some(authority)
 }
@@ -199,10 +201,14 @@ mod tests {
             for (origin, page, socket) in [
                 ("https://evil.example", true, true),
                 ("http://evil.example:8080", true, true),
-                ("null", false, true),
+                ("null", true, true),
+                ("http://wiki", true, true),
+                ("http://a.test", true, true),
+                ("https://app.corp.internal", true, true),
                 ("file://", false, true),
                 ("ftp://evil.example", true, true),
                 ("http://localhost:3000", false, false),
+                ("http://app.localhost", false, false),
                 ("http://127.0.0.1", false, false),
                 ("http://[::1]:1", false, false),
                 ("http://203.0.113.5", true, true),
@@ -220,6 +226,11 @@ mod tests {
                     socket,
                     "{origin:?}"
                 );
+                // A browser that says that the page is of the same site is believed where nobody owns the name.
+                let told = ("sec-fetch-site", &b"same-site"[..]);
+                let nobodys = ["null", "http://wiki", "http://a.test", "https://app.corp.internal"];
+                let is_refused_still = page && !nobodys.iter().any(|name| name.as_bytes() == origin.1);
+                assert_eq!(is_refused(local, &[host, origin, told]), is_refused_still, "{origin:?}");
                 // No page may send these, and what a program sends is for its target.
                 let programs = [host, origin, ("x-provider", b"one"), ("x-target", b"https://x.example/")];
                 assert!(!is_refused(local, &programs), "{origin:?}");
