@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use policy::agreed::DNS_PORT;
 use policy::{
     Asked, Authority, Carriage, Denial, Grant, Host, Method, Plane, Policy, Port, Provider, Scheme, Target,
     View,
@@ -18,6 +19,10 @@ use crate::output::{self, Form};
 /// Why no connection to loopback leaves.
 const OWN_LOOPBACK: &str =
     "not: loopback inside is the sandbox's own, so whoever does not ask the proxy stays there";
+
+/// Why no connection to the port of DNS is redirected.
+const OWN_DNS: &str =
+    "not: at port 53 of every address the sidecar answers questions of DNS, and nothing leaves";
 
 /// What becomes of a companion behind the planes.
 const BESIDE: &str = "it is beside the command; nothing is resolved and no proxy is asked";
@@ -278,6 +283,9 @@ fn explain_plane(policy: &Policy, way: Way, asked: &Asked, question: &Question, 
     if way == Way::Redirected && hint::is_loopback(&asked.host) {
         return Explanation::never_taken(way, OWN_LOOPBACK);
     }
+    if way == Way::Redirected && asked.port.number() == DNS_PORT {
+        return Explanation::never_taken(way, OWN_DNS);
+    }
     let decided = policy.decide(asked).and_then(|grant| {
         if question.leaves_open(&grant) {
             return Ok(grant);
@@ -490,6 +498,18 @@ mod tests {
         let lines = lines(&explained);
         assert!(lines.ends_with(&format!("{BESIDE}\n")), "{lines}");
         assert!(!lines.contains("upstream") && !lines.contains("public"), "{lines}");
+    }
+
+    #[test]
+    fn no_connection_is_redirected_to_where_questions_of_dns_are_answered() {
+        let policy = compiled("egress.allow = [{ host = \"ns.example.com\", ports = [53, 54] }]");
+        for (target, is_taken) in [("ns.example.com:53", false), ("ns.example.com:54", true)] {
+            let explained = explained_without_method(&policy, target);
+            let redirected = explained.iter().find(|one| one.way == Way::Redirected).unwrap();
+            assert_eq!((redirected.grant.is_some(), redirected.reason == OWN_DNS), (is_taken, !is_taken));
+            // The proxy connects there all the same.
+            assert_eq!(verdict(&explained), Verdict::Allow);
+        }
     }
 
     #[test]
