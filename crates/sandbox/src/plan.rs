@@ -16,6 +16,7 @@ mod inputs;
 pub(crate) mod inside;
 pub(crate) mod limits;
 mod linux;
+mod options;
 mod process;
 mod refused;
 mod session;
@@ -140,6 +141,7 @@ pub fn plan(
     };
     if plan.backend != Backend::Process {
         refused::refuse_engines(&plan, caller)?;
+        options::refuse_options_in_paths(&plan)?;
         refused::refuse_below_held(spec, &plan)?;
         refused::refuse_second_names(&plan, &mounts)?;
         refused::refuse_mounts_below(&plan, &mounts)?;

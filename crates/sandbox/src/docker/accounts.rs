@@ -20,7 +20,7 @@ use super::engine_error::{NOT_FOUND, error_text, status};
 use super::names::{ACCOUNTS, BINARY, own_label};
 use super::replenish::uuid;
 use crate::error::Error;
-use crate::plan::engine::{EngineKind, EngineRun};
+use crate::plan::engine::{EngineKind, EngineRun, refuse_unfit_volumes};
 
 /// The label of such a container.
 const LABEL: &str = "dev.lockgate.accounts";
@@ -81,6 +81,7 @@ fn ask<T: Serialize + DeserializeOwned>(
         what: format!("{what} of the image `{}` cannot be read: {why}", run.image),
         remedy: None,
     };
+    refuse_unfit_volumes(&run.config.volumes)?;
     apart(LONGEST, || async {
         let engine = Engine::at(&run.at).map_err(|error| refused(error_text(&error)))?;
         engine.remove_left_accounts().await;

@@ -151,7 +151,7 @@ impl Engine {
     ) -> Result<(), String> {
         if self.kind == EngineKind::Podman {
             let own = self.api.inspect_volume(own).await.map_err(|e| error_text(&e))?;
-            volumes.extend(podman::adapt(&mut body, run, &own.mountpoint));
+            volumes.extend(podman::adapt(&mut body, run, &own.mountpoint)?);
         }
         for volume in volumes {
             self.api.create_volume(volume).await.map_err(|e| error_text(&e))?;

@@ -9,6 +9,7 @@
 //! - An archive imported as an image through Docker's API stays in a temporary directory for ever.
 //! - The last output of a container is lost if something is sent to it as it ends: so it waits until the shim lets it go.
 //! - Of two containers that are the first to name a volume one may be refused, because the other has made it meanwhile.
+//! - It reads the values of a mount as one line of comma-separated values, so a path with a comma would hold options of its own.
 //! - By default Podman raises the limit of processes to the kernel's maximum, which it may not be permitted to do itself.
 
 use std::collections::HashMap;
@@ -25,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::engine_error::{EngineRefusal, INTERNAL, error_text, printable, status};
-use crate::plan::engine::EngineKind;
+use crate::plan::engine::{EngineKind, is_one_value};
 
 /// How long an answer may take, and its longest length.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,10 +130,14 @@ fn is_shut(network: &Value) -> bool {
 }
 
 /// Rewrites the request for the agent's container for Podman, and returns the volumes it needs. `own` is the path at which the
-/// engine keeps the volume with our own binary.
-pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> Vec<VolumeCreateRequest> {
+/// engine keeps the volume with our own binary. Refuses a mount of which Podman would read more than was requested.
+pub(super) fn adapt(
+    body: &mut ContainerCreateBody,
+    run: &RunId,
+    own: &str,
+) -> Result<Vec<VolumeCreateRequest>, String> {
     let labels = body.labels.clone();
-    let Some(host) = &mut body.host_config else { return Vec::new() };
+    let Some(host) = &mut body.host_config else { return Ok(Vec::new()) };
     host.extra_hosts = None;
     let mut directories: Vec<_> = host.tmpfs.take().unwrap_or_default().into_iter().collect();
     directories.sort();
@@ -170,9 +175,19 @@ pub(super) fn adapt(body: &mut ContainerCreateBody, run: &RunId, own: &str) -> V
             ..Mount::default()
         });
     }
+    refuse_options(mounts)?;
     let binds = mounts.extract_if(.., |mount| is_left_empty(mount)).map(|mount| bind_of(&mount));
     host.binds = Some(binds.collect());
-    volumes
+    Ok(volumes)
+}
+
+/// Refuses mounts with a source or a target that is more than one value to Podman, whoever chose it.
+fn refuse_options(mounts: &[Mount]) -> Result<(), String> {
+    let values = mounts.iter().flat_map(|mount| [&mount.source, &mount.target]).flatten();
+    match values.into_iter().find(|value| !is_one_value(value)) {
+        None => Ok(()),
+        Some(value) => Err(format!("Podman would read `{}` as options of a mount", value.escape_debug())),
+    }
 }
 
 /// Whether nothing is to be copied into a volume. With a colon in its place it can be no bind.
@@ -351,7 +366,7 @@ mod tests {
         let labels = Some([("dev.lockgate.run".into(), "abcdefghjkmn".into())].into());
         let mut body =
             ContainerCreateBody { host_config: Some(host), labels, ..ContainerCreateBody::default() };
-        let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own");
+        let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own").unwrap();
         let options: Vec<String> =
             volumes.iter().map(|it| it.driver_opts.as_ref().unwrap()["o"].clone()).collect();
         assert_eq!(options, ["rw,nr_blocks=1", "rw,nr_blocks=2048,nr_inodes=9,mode=700,uid=1,gid=2"]);
@@ -364,6 +379,31 @@ mod tests {
         let mounts: Vec<_> = host.mounts.unwrap().into_iter().map(|it| (it.source, it.target)).collect();
         assert_eq!(mounts, [(Some("/own/hosts".into()), Some("/etc/hosts".into()))]);
         assert_eq!(host.tmpfs, None);
+    }
+
+    #[test]
+    fn a_mount_with_options_in_its_path_is_not_requested() {
+        let run = "abcdefghjkmn".parse().unwrap();
+        let adapted = |source: &str, target: &str, tmpfs: &str| {
+            let mount =
+                Mount { source: Some(source.into()), target: Some(target.into()), ..Mount::default() };
+            let tmpfs = [(tmpfs.to_owned(), "rw,size=16".to_owned())].into();
+            let host = HostConfig { mounts: Some(vec![mount]), tmpfs: Some(tmpfs), ..HostConfig::default() };
+            let mut body = ContainerCreateBody { host_config: Some(host), ..ContainerCreateBody::default() };
+            adapt(&mut body, &run, "/own").map(drop)
+        };
+        assert_eq!(adapted("/a", "/b:c", "/c"), Ok(()));
+        let taken = "/x:y,source=v,volume-opt=device=/root,U=true,target=/steal";
+        for (source, target, tmpfs) in [
+            (taken, "/b", "/c"),
+            ("/a", taken, "/c"),
+            ("/a", "/b", taken),
+            ("/q\"", "/b", "/c"),
+            ("/a", "/b\n", "/c"),
+        ] {
+            let refused = adapted(source, target, tmpfs).unwrap_err();
+            assert!(refused.contains("as options of a mount"), "{refused}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use policy::{ByteSize, RunId, RunSpec, Wiring};
 use super::Plan;
 use super::additions::Additions;
 use super::container::{ImageRoot, finish_image};
-use super::engine::{EngineImage, EngineRun};
+use super::engine::{EngineImage, EngineRun, refuse_unfit_volumes};
 use super::identity::{AGENT_ID, further_groups};
 use super::ids::{Identity, MappedId};
 use super::inside::{GATEWAY_SOCKET, HOME, home, is_plain};
@@ -103,6 +103,7 @@ fn engine_steps(spec: &RunSpec, engine: &EngineRun) -> Result<Vec<Step>, Error> 
             remedy: None,
         });
     }
+    refuse_unfit_volumes(volumes)?;
     let mut directories =
         vec![("/tmp", 0o1777, 2), ("/var/tmp", 0o1777, 1), ("/run", 0o755, 1), (HOME, 0o700, 1)];
     // In eighths of the room. The image's volumes share the rest.
@@ -220,6 +221,12 @@ mod tests {
             &["/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8", "/9"],
         ] {
             assert!(engine_steps(&spec, &engine(None, volumes)).is_err(), "{volumes:?}");
+        }
+        // Podman would bind a folder of this machine, and give it to the companion's user.
+        let bind = "/x:y,source=v,volume-opt=type=none,volume-opt=device=/root,volume-opt=o=bind,U=true,target=/steal";
+        for volume in [bind, "/a,b", "/a:b", "/a\\b", "/a\"b", "/a\nb"] {
+            let refused = engine_steps(&spec, &engine(None, &["/data", volume])).unwrap_err().to_string();
+            assert!(refused.contains(&*volume.escape_debug().to_string()), "{refused}");
         }
     }
 }

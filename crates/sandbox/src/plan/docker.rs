@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, MountMode, WorkspaceMode};
 
-use super::engine::{EngineRun, refusal};
+use super::engine::{EngineRun, refusal, refuse_unfit_volumes};
 use super::inputs::PlanInputs;
 use super::inside::{HOME, is_plain};
 use super::limits::{inodes, private_room_of};
@@ -27,6 +27,7 @@ pub(super) fn steps(
     }
     let written = spec.mounts.iter().filter(|mount| mount.mode == MountMode::ReadWrite);
     let written = written.map(|mount| mount.target.as_path());
+    refuse_unfit_volumes(&engine.config.volumes)?;
     refuse_volumes([workspace].into_iter().chain(written.clone()), &engine.config.volumes)?;
     refuse_volumes([workspace].into_iter().chain(written), &engine.config.linked)?;
     if engine.at.makes_user_root() {

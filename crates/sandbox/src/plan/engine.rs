@@ -14,6 +14,9 @@ pub(crate) const SOCKET: &str = "/var/run/docker.sock";
 /// Characters with a meaning in mount options: to the kernel, to an engine, or to mount(8).
 const NOT_IN_OPTIONS: &[char] = &[',', ':', '\\', '"'];
 
+/// Characters that end or quote a value of a mount at Podman. It joins the values to one line of comma-separated ones, RFC 4180.
+const NOT_IN_VALUES: &[char] = &[',', '"'];
+
 /// The longest mount options. The kernel takes a page, mount(2).
 const LONGEST: usize = 4000;
 
@@ -166,15 +169,44 @@ pub(crate) fn refusal(folders: [&Path; 2]) -> Option<(String, &'static str)> {
     Some((why, "it takes a path without `,`, `:`, `\\`, `\"` and control characters, or --backend container"))
 }
 
+/// Refuses an image with a volume that an engine could read as options of a mount, which the image would then have chosen.
+pub(crate) fn refuse_unfit_volumes(volumes: &[PathBuf]) -> Result<(), Error> {
+    match volumes.iter().find(|volume| !fits(volume)) {
+        None => Ok(()),
+        Some(volume) => Err(Error::Refused {
+            what: format!(
+                "the image declares a volume at `{}`, which cannot be said in the options of a mount",
+                volume.to_string_lossy().escape_debug()
+            ),
+            remedy: Some("use another image".into()),
+        }),
+    }
+}
+
 /// Whether a path can be used in mount options without a special meaning.
 fn fits(path: &Path) -> bool {
     let plain = |text: &str| !text.contains(NOT_IN_OPTIONS) && !text.contains(char::is_control);
     path.to_str().is_some_and(|text| plain(text) && text.len() <= LONGEST / 4)
 }
 
+/// Whether Podman takes a text as the one value of a mount that it is. In any other it would find options that nobody declared.
+pub(crate) fn is_one_value(text: &str) -> bool {
+    !text.contains(NOT_IN_VALUES) && !text.contains(char::is_control)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_of_a_mount_is_one_value() {
+        for text in ["/x/w,U=true,source=/x/victim:c", "q\"q", "/a\nb", "/a\rb"] {
+            assert!(!is_one_value(text), "{text}");
+        }
+        for text in ["/a b", "/a:b", "/a\\b", "/ä", "/it's", "/a=b"] {
+            assert!(is_one_value(text), "{text}");
+        }
+    }
 
     #[test]
     fn what_options_cannot_carry_is_refused_by_name() {

@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
+use super::engine::{EngineAt, EngineImage, EngineKind};
 use super::*;
 use crate::host::LimitsUnavailable;
 use crate::host_path::SystemPath;
@@ -36,6 +37,50 @@ fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
     };
     let run = "abcdefghjkmn".parse().unwrap();
     plan(&layers.compile().unwrap(), &run, &caller, &host, additions)
+}
+
+fn at_engine(kind: EngineKind, volumes: &[&str]) -> Additions {
+    let at = EngineAt { socket: "/nonesuch/engine".into(), minor_version: 41, rootless: false, kind };
+    let volumes = volumes.iter().map(PathBuf::from).collect();
+    let engine = EngineRun {
+        at,
+        image: "x".into(),
+        config: EngineImage { volumes, ..EngineImage::default() },
+        owner: (1000, 1000),
+        pool: 0,
+        ports: Vec::new(),
+        published: Vec::new(),
+        slots: PathBuf::new(),
+    };
+    Additions { engine: Some(engine), ..Additions::default() }
+}
+
+#[test]
+fn podman_is_asked_for_no_path_that_it_reads_as_options() {
+    let comma = "/x/w,U=true,source=/x/victim";
+    for (shown, path) in [
+        (format!("workspace = {{ path = '{comma}' }}"), comma),
+        (format!("mount = [{{ source = '{comma}', target = '/d' }}]"), comma),
+        ("mount = [{ source = '/d', target = '/q\"q' }]".into(), "q\\\"q"),
+        (format!("copy = [{{ source = '{comma}', target = '/home/agent/c' }}]"), comma),
+    ] {
+        let config = format!("backend = 'docker'\nimage = 'x'\n{shown}\n");
+        let refused = planned_with(&config, &at_engine(EngineKind::Podman, &[])).unwrap_err().to_string();
+        assert!(refused.contains("Podman cannot show") && refused.contains(path), "{refused}");
+        planned_with(&config, &at_engine(EngineKind::Docker, &[])).unwrap();
+    }
+}
+
+#[test]
+fn no_volume_of_an_image_is_read_as_options() {
+    for kind in [EngineKind::Docker, EngineKind::Podman] {
+        let additions = at_engine(kind, &["/data", "/x:y,source=v,U=true,target=/steal"]);
+        let refused = planned_with("backend = 'docker'\nimage = 'x'\n", &additions).unwrap_err().to_string();
+        assert!(refused.contains("U=true"), "{refused}");
+        let engine = additions.engine.unwrap();
+        let refused = crate::docker::read_accounts(&engine).unwrap_err().to_string();
+        assert!(refused.contains("U=true"), "before the engine is asked: {refused}");
+    }
 }
 
 #[test]
