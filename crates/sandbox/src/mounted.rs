@@ -107,6 +107,11 @@ impl Mounts {
         self.below(&folder).next().map(|mount| mount.at.clone())
     }
 
+    /// Returns the mount points of the writable mounts below a folder.
+    pub(crate) fn writable_below(&self, folder: &Path) -> impl Iterator<Item = &Path> {
+        self.below(folder).filter(|mount| !mount.is_read_only).map(|mount| mount.at.as_path())
+    }
+
     /// Returns the place of what a path leads to.
     pub(crate) fn place_of(&self, path: &Path) -> Option<Place> {
         self.place(mount_of(path)?, path)

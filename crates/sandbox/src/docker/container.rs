@@ -260,14 +260,14 @@ fn bind(source: &Path, target: &Path, mode: MountMode) -> Mount {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod fixture {
     use policy::{Backend, Limits};
 
     use super::*;
-    use crate::plan::engine::{EngineAt, EngineImage, EngineKind, EngineRun};
     use crate::plan::ids::{IdMapping, Identity, MappedId};
 
-    fn plan() -> Plan {
+    /// A plan that shows, copies and protects.
+    pub(in crate::docker) fn plan() -> Plan {
         let directory = |path: &str| Step::PrivateDirectory {
             path: path.into(),
             mode: 0o700,
@@ -307,6 +307,13 @@ mod tests {
             notices: Vec::new(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::plan;
+    use super::*;
+    use crate::plan::engine::{EngineAt, EngineImage, EngineKind, EngineRun};
 
     #[test]
     fn the_agents_container_is_shut_in_and_says_each_thing_once() {

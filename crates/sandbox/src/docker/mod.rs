@@ -17,6 +17,7 @@ mod agent_session;
 mod apart;
 mod attached;
 mod background;
+mod below;
 mod brief;
 mod container;
 mod copies;
@@ -207,6 +208,7 @@ pub(crate) fn start(
     };
     let (cover_watch, held) = hold.map(|hold| (hold.cover_watch, hold.names)).unzip();
     let (shown, protected) = look_at_sources(plan, &held.unwrap_or_default())?;
+    below::refuse(plan, &protected)?;
     way::make(plan)?;
     overlay::prepare(plan, undo)?;
     undo.push(Undo::Engine(engine.at.socket.clone(), plan.run.clone()));
