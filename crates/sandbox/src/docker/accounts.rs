@@ -29,9 +29,8 @@ const LEFT: Duration = LONGEST.saturating_mul(2);
 /// The largest file that is read, and the allowance for the archive around it.
 const LARGEST: u64 = 1 << 20;
 const AROUND: u64 = 64 << 10;
-/// How many links may lead to a file, and the longest link: path_resolution(7).
+/// How many links may lead to a file.
 const MOST_LINKS: usize = 8;
-const LONGEST_LINK: usize = 4096;
 
 /// The two tables of an image, each empty if the image has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,15 +129,18 @@ impl Engine {
         }
     }
 
-    /// Returns the text of a table in a container, following links inside it; empty if there is no such file.
+    /// Returns the text of a table in a container, following links inside it; empty if there is no such file. Only a file is
+    /// downloaded: Podman opens what it sends, and waits for the other end of a named pipe while all its other clients wait as well.
     async fn read_table(&self, container: &str, table: &str) -> Result<String, String> {
         let mut path = table.to_owned();
         for _ in 0..=MOST_LINKS {
-            let Some(archive) = self.archive(container, &path).await? else { return Ok(String::new()) };
-            match first_of(&archive).map_err(|error| format!("{table}: {error}"))? {
-                First::Text(text) => return Ok(text),
-                First::Link(target) => path = beside(&path, &target),
-                First::Nothing => return Ok(String::new()),
+            match self.found_at(container, &path).await? {
+                Found::File => {
+                    let archive = self.archive(container, &path).await?.unwrap_or_default();
+                    return first_of(&archive).map_err(|error| format!("{table}: {error}"));
+                }
+                Found::Link(target) => path = beside(&path, &target),
+                Found::Other => return Ok(String::new()),
             }
         }
         Err(format!("more than {MOST_LINKS} links lead to {table}"))
@@ -154,7 +156,8 @@ impl Engine {
                 continue;
             }
             at.push(name);
-            let Some(target) = self.link_at(container, &at).await? else { continue };
+            let name = at.to_str().ok_or("a path is no text")?;
+            let Found::Link(target) = self.found_at(container, name).await? else { continue };
             links += 1;
             if links > MOST_LINKS {
                 return Err(format!("more than {MOST_LINKS} links lead to {}", path.display()));
@@ -167,16 +170,12 @@ impl Engine {
         Ok(at)
     }
 
-    /// Returns the target of a link in a container, if there is one.
-    async fn link_at(&self, container: &str, path: &Path) -> Result<Option<PathBuf>, String> {
-        /// What Go calls `ModeSymlink`.
-        const LINK: u32 = 1 << 27;
-        let path = path.to_str().ok_or("a path is no text")?;
+    /// Returns what is at a path in a container.
+    async fn found_at(&self, container: &str, path: &str) -> Result<Found, String> {
         let options = ContainerArchiveInfoOptionsBuilder::default().path(path).build();
         match self.api.get_container_archive_info(container, Some(options)).await {
-            Ok(about) if about.file_mode & LINK != 0 => Ok(Some(about.link_target.into())),
-            Ok(_) => Ok(None),
-            Err(error) if status(&error) == Some(NOT_FOUND) => Ok(None),
+            Ok(about) => Ok(Found::of(about.file_mode, about.link_target)),
+            Err(error) if status(&error) == Some(NOT_FOUND) => Ok(Found::Other),
             Err(error) => Err(error_text(&error)),
         }
     }
@@ -200,27 +199,37 @@ impl Engine {
     }
 }
 
-/// The first entry of an archive.
+/// What is at a path in a container.
 #[derive(Debug, PartialEq, Eq)]
-enum First {
-    Text(String),
+enum Found {
+    File,
     Link(String),
-    /// No entry, a directory or a device.
-    Nothing,
+    /// Nothing, a directory, a device, a named pipe or a socket.
+    Other,
 }
 
-/// Reads the first entry of an archive.
-fn first_of(archive: &[u8]) -> io::Result<First> {
-    let mut archive = tar::Archive::new(archive);
-    let Some(entry) = archive.entries()?.next().transpose()? else { return Ok(First::Nothing) };
-    let kind = entry.header().entry_type();
-    if kind.is_symlink() {
-        let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-        let target = String::from_utf8(target).ok().filter(|target| target.len() <= LONGEST_LINK);
-        return target.map(First::Link).ok_or_else(|| io::Error::other("it is a link to what is no path"));
+impl Found {
+    /// Tells it by a mode as Go's `io/fs` has it.
+    fn of(mode: u32, target: String) -> Self {
+        /// `ModeSymlink`, and with it `ModeDir`, `ModeDevice`, `ModeNamedPipe`, `ModeSocket`, `ModeCharDevice`, `ModeIrregular`.
+        const LINK: u32 = 1 << 27;
+        const NO_FILE: u32 = LINK | 1 << 31 | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19;
+        if mode & LINK != 0 {
+            Self::Link(target)
+        } else if mode & NO_FILE == 0 {
+            Self::File
+        } else {
+            Self::Other
+        }
     }
-    if !kind.is_file() {
-        return Ok(First::Nothing);
+}
+
+/// Returns the text of the first entry of an archive; empty if it is no file.
+fn first_of(archive: &[u8]) -> io::Result<String> {
+    let mut archive = tar::Archive::new(archive);
+    let Some(entry) = archive.entries()?.next().transpose()? else { return Ok(String::new()) };
+    if !entry.header().entry_type().is_file() {
+        return Ok(String::new());
     }
     let size = entry.size();
     if size > LARGEST {
@@ -231,7 +240,7 @@ fn first_of(archive: &[u8]) -> io::Result<First> {
     if octets.len() as u64 != size {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(First::Text(String::from_utf8_lossy(&octets).into_owned()))
+    Ok(String::from_utf8_lossy(&octets).into_owned())
 }
 
 /// Returns the names of a path, the first one last.
@@ -250,15 +259,13 @@ fn beside(path: &str, target: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::engine::EngineAt;
 
-    fn archive(kind: tar::EntryType, size: u64, link: &str, content: &[u8]) -> Vec<u8> {
+    fn archive(kind: tar::EntryType, size: u64, content: &[u8]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_path("passwd").unwrap();
         header.set_entry_type(kind);
         header.set_size(size);
-        if !link.is_empty() {
-            header.set_link_name(link).unwrap();
-        }
         header.set_cksum();
         let mut octets = [header.as_bytes(), content].concat();
         octets.resize(octets.len().next_multiple_of(512) + 1024, 0);
@@ -268,10 +275,8 @@ mod tests {
     #[test]
     fn a_table_is_a_file_and_a_link_leads_to_one() {
         let text = b"app:x:1:2:::\n\xff";
-        let file = archive(tar::EntryType::Regular, text.len() as u64, "", text);
-        assert_eq!(first_of(&file).unwrap(), First::Text("app:x:1:2:::\n\u{fffd}".into()));
-        let link = archive(tar::EntryType::Symlink, 0, "../srv/table", b"");
-        assert_eq!(first_of(&link).unwrap(), First::Link("../srv/table".into()));
+        let file = archive(tar::EntryType::Regular, text.len() as u64, text);
+        assert_eq!(first_of(&file).unwrap(), "app:x:1:2:::\n\u{fffd}");
         assert_eq!(beside("/etc/passwd", "../srv/table"), "/etc/../srv/table");
         assert_eq!(beside("/etc/passwd", "/srv/table"), "/srv/table");
     }
@@ -279,12 +284,69 @@ mod tests {
     #[test]
     fn what_is_no_table_is_none_and_what_is_too_large_is_refused() {
         for kind in [tar::EntryType::Directory, tar::EntryType::Fifo, tar::EntryType::Char] {
-            assert_eq!(first_of(&archive(kind, 0, "", b"")).unwrap(), First::Nothing);
+            assert_eq!(first_of(&archive(kind, 0, b"")).unwrap(), "");
         }
-        assert_eq!(first_of(b"").unwrap(), First::Nothing);
+        assert_eq!(first_of(b"").unwrap(), "");
         assert!(first_of(&[7; 1024]).is_err(), "no archive at all");
-        assert!(first_of(&archive(tar::EntryType::Regular, LARGEST + 1, "", b"x")).is_err());
-        assert!(first_of(&archive(tar::EntryType::Regular, u64::MAX / 2, "", b"x")).is_err());
-        assert!(first_of(&archive(tar::EntryType::Regular, 4096, "", b"x")).is_err(), "it is cut");
+        assert!(first_of(&archive(tar::EntryType::Regular, LARGEST + 1, b"x")).is_err());
+        assert!(first_of(&archive(tar::EntryType::Regular, u64::MAX / 2, b"x")).is_err());
+        assert!(first_of(&archive(tar::EntryType::Regular, 4096, b"x")).is_err(), "it is cut");
+    }
+
+    /// Is an engine that tells these attributes of what it is asked about, and notes what that was.
+    async fn tell(listener: tokio::net::UnixListener, modes: &[(u32, &str)], asked: &mut Vec<String>) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let table = archive(tar::EntryType::Regular, 1, b"t");
+        let mut modes = modes.iter();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).await.unwrap();
+            let line = String::from_utf8_lossy(&request[..length]).lines().next().unwrap().to_owned();
+            let (method, path) = line.split_once(" /containers/it/archive?path=").unwrap();
+            asked.push(format!("{method} {}", path.replace("%2F", "/").split_once(' ').unwrap().0));
+            let (about, body) = if method == "HEAD" {
+                let (mode, target) = modes.next().unwrap();
+                let about = serde_json::json!({"name": "", "size": 1, "mode": mode, "linkTarget": target});
+                (data_encoding::BASE64.encode(about.to_string().as_bytes()), &[][..])
+            } else {
+                (String::new(), &table[..])
+            };
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nX-Docker-Container-Path-Stat: {about}\r\nContent-Length: {length}\r\n\r\n"
+            );
+            stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+        }
+    }
+
+    // Podman would wait for the other end of a pipe, and all its clients with it.
+    #[test]
+    fn only_a_file_is_downloaded() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (file, link, pipe) = (0o644, 1 << 27 | 0o777, 1 << 25 | 0o644);
+        for (modes, table, wanted) in [
+            (&[(file, "")][..], "t", &["HEAD /etc/passwd", "GET /etc/passwd"][..]),
+            (&[(link, "/t"), (file, "")], "t", &["HEAD /etc/passwd", "HEAD /t", "GET /t"]),
+            (&[(pipe, "")], "", &["HEAD /etc/passwd"]),
+            (&[(link, "/t"), (pipe, "")], "", &["HEAD /etc/passwd", "HEAD /t"]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("engine");
+            let mut asked = Vec::new();
+            let read = runtime.block_on(async {
+                let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+                let at = EngineAt { socket, minor_version: 41, rootless: false, kind: EngineKind::Podman };
+                let engine = Engine::at(&at).unwrap();
+                tokio::select! {
+                    read = engine.read_table("it", "/etc/passwd") => read,
+                    () = tell(listener, modes, &mut asked) => unreachable!(),
+                }
+            });
+            assert_eq!(
+                (read.as_deref(), &asked.iter().map(String::as_str).collect::<Vec<_>>()[..]),
+                (Ok(table), wanted)
+            );
+        }
     }
 }
