@@ -5,7 +5,8 @@
 //! It is PID 1, so the command can neither end nor stop it, and it is not dumpable. One thread sets up and supervises, as the
 //! init of a `linux` sandbox does; the other is the [`Relay`] between the shim and the command.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -262,12 +263,23 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Writes the run's authority, and a bundle of it and the image's authorities, to the paths in the command's environment.
 fn trust(authority: &[u8]) -> io::Result<()> {
     std::fs::write(AUTHORITY, authority)?;
-    let readable = |path: &&&str| std::fs::metadata(path).is_ok_and(|m| m.len() <= LARGEST_BUNDLE);
-    let theirs = CA_BUNDLES.iter().find(readable).and_then(|path| std::fs::read(path).ok());
-    let mut all = theirs.unwrap_or_default();
+    let mut all = CA_BUNDLES.iter().find_map(|path| bundle_at(Path::new(path)).ok()).unwrap_or_default();
     all.push(b'\n');
     all.extend(authority);
     std::fs::write(BUNDLE, all)
+}
+
+/// Reads a bundle of the image, which may have put anything there: a named pipe would never be opened, and a device never read to its end.
+fn bundle_at(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let about = file.metadata()?;
+    if !about.is_file() || about.len() > LARGEST_BUNDLE {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut bundle = Vec::new();
+    file.take(LARGEST_BUNDLE).read_to_end(&mut bundle)?;
+    Ok(bundle)
 }
 
 /// Restricts this process and the command by Landlock: everything is readable, `writable` is writable.
@@ -309,6 +321,22 @@ mod tests {
         for (path, changed, expected) in [("own", &own, 0o1777), ("link", &shown, 0o500)] {
             set_mode(&folder.path().join(path), 0o1777).unwrap();
             assert_eq!(mode(changed), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_a_file_of_a_bounded_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("bundle"), "pem").unwrap();
+        std::os::unix::fs::symlink("bundle", at("link")).unwrap();
+        assert_eq!(bundle_at(&at("link")).unwrap(), b"pem");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), kind, Mode::RUSR, 0).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at("endless")).unwrap();
+        File::create(at("large")).unwrap().set_len(LARGEST_BUNDLE + 1).unwrap();
+        for name in ["pipe", "endless", "large", "absent"] {
+            assert!(bundle_at(&at(name)).is_err(), "{name}");
         }
     }
 
