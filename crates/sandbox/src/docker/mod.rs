@@ -26,6 +26,7 @@ mod engine_error;
 mod examine;
 mod inputs;
 mod inside;
+mod inspect;
 mod limit_check;
 mod list;
 mod mux;
@@ -100,18 +101,20 @@ const ROUND_PAUSE: Duration = Duration::from_millis(1500);
 /// own, made when it is needed.
 ///
 /// # Errors
-/// When there is no engine, it is too old, or it has no such image, and when the caller's size of the pool is invalid.
+/// When there is no engine, it is too old, or it has no such image or one that cannot be used, and when the name is none of an image or the
+/// caller's size of the pool is invalid.
 pub fn find_engine(
     caller: &Caller,
     image: &str,
     workspace: &Path,
     slots: PathBuf,
 ) -> Result<EngineRun, Error> {
+    inspect::refuse_other_names(image)?;
     let pool = pool::size(caller)?;
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
     let found = apart(LONGEST, || async {
-        let look = |engine: Engine| async move { prepare::look(&engine, image).await };
+        let look = |engine: Engine| async move { inspect::look(&engine, image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
             // Containers are made by the id that was looked at: the name may mean another image by then.
@@ -120,6 +123,7 @@ pub fn find_engine(
                 remedy: None,
             }),
             Ok(config) => {
+                inspect::refuse_nul(image, &config)?;
                 let pool = if at.lends_sidecars() { pool } else { 0 };
                 let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
                 Ok(EngineRun { at, image, config, owner, pool, ports, published, slots: PathBuf::new() })

@@ -1,11 +1,9 @@
 //! Prepares an engine once per build: imports an image with our own binary and nothing else through its API, so that nothing is
 //! pulled and nothing can be exchanged on the way. The image's name identifies the build of the binary.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bollard::query_parameters::{
@@ -18,7 +16,7 @@ use super::engine::Engine;
 use super::engine_error::{error_text, status};
 use super::names::{BINARY, LABEL_VERSION};
 use super::podman;
-use crate::plan::engine::{EngineImage, EngineKind};
+use crate::plan::engine::EngineKind;
 
 const IMAGE: &str = "lockgate-sidecar";
 const NOT_FOUND: u16 = 404;
@@ -182,36 +180,6 @@ fn header(path: &str, length: u64, kind: tar::EntryType) -> io::Result<Vec<u8>> 
     header.set_entry_type(kind);
     header.set_cksum();
     Ok(header.as_bytes().to_vec())
-}
-
-/// Looks up the configuration of an engine's image.
-pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bollard::errors::Error> {
-    let about = engine.api.inspect_image(name).await?;
-    let config = about.config.unwrap_or_default();
-    let environment: HashMap<String, String> = config
-        .env
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
-        .collect();
-    Ok(EngineImage {
-        id: about.id.unwrap_or_default(),
-        environment: environment.into_iter().collect(),
-        entrypoint: config.entrypoint.unwrap_or_default(),
-        command: config.cmd.unwrap_or_default(),
-        directory: config.working_dir.filter(|directory| !directory.is_empty()),
-        ids: config.user.as_deref().and_then(numbered),
-        user: config.user.unwrap_or_default(),
-        volumes: config.volumes.unwrap_or_default().into_iter().map(PathBuf::from).collect(),
-        linked: Vec::new(),
-        stop_signal: config.stop_signal,
-    })
-}
-
-/// Parses a numeric user and group; without a group it is the user's number.
-fn numbered(user: &str) -> Option<(u32, u32)> {
-    let (user, group) = user.split_once(':').unwrap_or((user, user));
-    Some((user.parse().ok()?, group.parse().ok()?))
 }
 
 #[cfg(test)]
