@@ -112,6 +112,12 @@ impl Mounts {
         self.below(folder).filter(|mount| !mount.is_read_only).map(|mount| mount.at.as_path())
     }
 
+    /// Returns the first mount below a folder that shows a place.
+    pub(crate) fn first_that_shows(&self, place: &Place, folder: &Path) -> Option<&Path> {
+        let shows = |mount: &&Mount| mount.root.as_ref().is_some_and(|root| place.is_in(root));
+        self.below(folder).find(shows).map(|mount| mount.at.as_path())
+    }
+
     /// Returns the place of what a path leads to.
     pub(crate) fn place_of(&self, path: &Path) -> Option<Place> {
         self.place(mount_of(path)?, path)
@@ -172,6 +178,27 @@ fn unescaped(place: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_found_where_it_or_a_folder_around_it_is_mounted() {
+        let list = b"22 1 0:21 / / rw - ext4 /dev/x rw\n\
+            23 22 0:25 / /run rw - tmpfs none rw\n\
+            24 22 0:25 /docker.sock /srv/a/x/sock rw - tmpfs none rw\n\
+            25 22 0:25 / /srv/b/run rw - tmpfs none rw\n\
+            26 22 0:25 /other /srv/c/run rw - tmpfs none rw\n\
+            27 22 0:26 / /srv/d/run rw - tmpfs none rw\n";
+        let mounts = Mounts::parse(list);
+        let socket = Place { device: "0:25".into(), path: "/docker.sock".into() };
+        for (folder, found) in [
+            ("/srv/a", Some("/srv/a/x/sock")),
+            ("/srv/b", Some("/srv/b/run")),
+            ("/srv/c", None),
+            ("/srv/d", None),
+            ("/srv/b/run", None),
+        ] {
+            assert_eq!(mounts.first_that_shows(&socket, Path::new(folder)), found.map(Path::new), "{folder}");
+        }
+    }
 
     #[test]
     fn what_lies_below_is_found_and_nothing_else() {

@@ -140,7 +140,7 @@ pub fn plan(
         notices,
     };
     if plan.backend != Backend::Process {
-        refused::refuse_engines(&plan, caller)?;
+        refused::refuse_engines(&plan, caller, &mounts)?;
         options::refuse_options_in_paths(&plan)?;
         refused::refuse_below_held(spec, &plan)?;
         refused::refuse_second_names(&plan, &mounts)?;

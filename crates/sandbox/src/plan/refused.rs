@@ -67,7 +67,7 @@ fn is_obeyed_by_another_name(path: &Path, mounts: &Mounts) -> bool {
 }
 
 /// Refuses a plan that shows an engine's socket, or could show a second name of it.
-pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> {
+pub(super) fn refuse_engines(plan: &Plan, caller: &Caller, mounts: &MountsOnceRead) -> Result<(), Error> {
     let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());
     let named = known.or_else(|| engine::socket(caller).ok());
     let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
@@ -83,6 +83,9 @@ pub(super) fn refuse_engines(plan: &Plan, caller: &Caller) -> Result<(), Error> 
             Ok(false) => continue,
         };
         refuse(plan, &socket, presence)?;
+        if let Ok(socket) = socket.canonicalize() {
+            refuse_mounted(plan, &socket, mounts.get().map_err(|error| untold(&plan.workspace, &error))?)?;
+        }
     }
     Ok(())
 }
@@ -347,6 +350,28 @@ fn refuse(plan: &Plan, socket: &Path, presence: Presence) -> Result<(), Error> {
             remedy: Some("remove that name; `find / -samefile` with the socket tells it".into()),
         }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses to show a folder below which the socket, or a folder that it is in, is mounted: it would be shown as well. The socket's path is
+/// resolved.
+pub(super) fn refuse_mounted(plan: &Plan, socket: &Path, mounts: &Mounts) -> Result<(), Error> {
+    let Some(place) = mounts.place_of(socket) else { return Ok(()) };
+    let mounted = |path: &Path| {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        mounts.first_that_shows(&place, &real).map(Path::to_path_buf)
+    };
+    match plan.shown().find_map(|path| Some((path, mounted(path)?))) {
+        None => Ok(()),
+        Some((path, at)) => Err(Error::Refused {
+            what: format!(
+                "`{}` cannot be shown inside: {}, mounted at `{}`",
+                path.display(),
+                Presence::There.told(),
+                at.display()
+            ),
+            remedy: Some("unmount that, show a path beside it, or have the engine listen elsewhere".into()),
+        }),
     }
 }
 

@@ -10,6 +10,7 @@ use super::*;
 use crate::host::LimitsUnavailable;
 use crate::host_path::SystemPath;
 use crate::image::RootImage;
+use crate::mounted::Mounts;
 use crate::step::{Cache, PrivateFile};
 
 fn planned(config: &str) -> Result<Plan, Error> {
@@ -69,6 +70,29 @@ fn podman_is_asked_for_no_path_that_it_reads_as_options() {
         assert!(refused.contains("Podman cannot show") && refused.contains(path), "{refused}");
         planned_with(&config, &at_engine(EngineKind::Docker, &[])).unwrap();
     }
+}
+
+#[test]
+fn a_folder_in_which_the_socket_is_mounted_is_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().canonicalize().unwrap().join("engine.sock");
+    std::fs::write(&socket, "").unwrap();
+    let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let place = Mounts::parse(list.as_bytes()).place_of(&socket).unwrap();
+    let plan = planned("copy = [{ source = '/data', target = '/home/agent/c' }]").unwrap();
+    let refused = |shown: &Path, at: &str| {
+        let mounted = format!("{list}9999 1 {} {} {at} rw - x x rw\n", place.device, shown.display());
+        let refused = super::refused::refuse_mounted(&plan, &socket, &Mounts::parse(mounted.as_bytes()));
+        refused.err().map(|error| error.to_string())
+    };
+    for at in ["/home/me/project/in/sock", "/data/sock"] {
+        for shown in [&*place.path, place.path.parent().unwrap()] {
+            let told = refused(shown, at).unwrap_or_default();
+            assert!(told.contains("the engine's socket is there") && told.contains(at), "{at}: {told}");
+        }
+        assert_eq!(refused(Path::new("/nonesuch"), at), None);
+    }
+    assert_eq!(refused(&place.path, "/home/me/other/sock"), None);
 }
 
 #[test]
