@@ -220,7 +220,7 @@ impl<'a> SandboxMaker<'a> {
             Step::Link { path, to } => self.root.link(path, to)?,
             Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode)?,
             Step::Volume(path) => self.root.volume(path, &plan.identity)?,
-            Step::Home(path) => self.root.home(path, &plan.identity)?,
+            Step::Home(path) => self.notices.extend(self.root.home(path, &plan.identity)?),
             Step::Everybodys(path) => self.root.everybodys(path)?,
             Step::Directory(path, mode) => self.root.directory(path, *mode)?,
             Step::ShowEtc => etc::show(&self.root, plan)?,

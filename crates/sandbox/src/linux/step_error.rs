@@ -9,6 +9,8 @@ use crate::error::Error;
 
 /// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
 const ELOOP: i32 = Errno::LOOP.raw_os_error();
+/// `EXDEV`: a link of an image, followed by openat2(2), led into a mount.
+const EXDEV: i32 = Errno::XDEV.raw_os_error();
 /// `ENODEV`: the kernel does not have this file system.
 const ENODEV: i32 = Errno::NODEV.raw_os_error();
 
@@ -42,7 +44,7 @@ impl StepError {
     /// Returns the cause in words. `is_image` says whether the root is an image's.
     pub(super) fn cause(self, is_image: bool) -> String {
         match self {
-            Self::Io(error) if is_image && error.raw_os_error() == Some(ELOOP) => {
+            Self::Io(error) if is_image && matches!(error.raw_os_error(), Some(ELOOP | EXDEV)) => {
                 "a link of the image is on the way, and none is followed".into()
             }
             Self::Io(error) => error.to_string(),
@@ -85,6 +87,15 @@ mod tests {
         let error: StepError = Error::Mount { path: "/srv/x".into(), source: Errno::NOSPC.into() }.into();
         assert_eq!(error.errno(), Some(Errno::NOSPC.raw_os_error()));
         assert!(error.cause(false).contains("/srv/x"));
+    }
+
+    #[test]
+    fn a_link_of_an_image_is_told_of_wherever_it_leads() {
+        for errno in [Errno::LOOP, Errno::XDEV] {
+            let cause = |is_image| StepError::from(io::Error::from(errno)).cause(is_image);
+            assert!(cause(true).contains("a link of the image is on the way"), "{}", cause(true));
+            assert!(!cause(false).contains("image"), "{}", cause(false));
+        }
     }
 
     #[test]

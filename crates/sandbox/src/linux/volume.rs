@@ -26,9 +26,18 @@ impl Root {
         Ok(())
     }
 
-    /// Gives the command its home, if the image has nothing else there: daemons have homes such as `/dev/null`.
-    pub(super) fn home(&self, path: &Path, identity: &Identity) -> io::Result<()> {
-        unless_none(self.volume(path, identity))
+    /// Gives the command its home, if the image has nothing else there: daemons have homes such as `/dev/null`. Returns a notice if a link
+    /// that leads nowhere is on the way.
+    pub(super) fn home(&self, path: &Path, identity: &Identity) -> io::Result<Option<String>> {
+        match self.volume(path, identity) {
+            // All directories on the way were made, so that one is missing behind a link.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(format!(
+                "the command has no home: a link of the image leads from `{}` to a directory that the image does not have. Make that \
+                 directory in the image",
+                path.display()
+            ))),
+            given => unless_none(given).map(|()| None),
+        }
     }
 
     /// Makes a directory writable for everybody. A link that leads nowhere is left alone.
@@ -63,5 +72,35 @@ fn unless_none(done: io::Result<()>) -> io::Result<()> {
             Ok(())
         }
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::ids::{IdMapping, MappedId};
+
+    #[test]
+    fn a_home_behind_a_link_that_leads_nowhere_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("there")).unwrap();
+        std::fs::write(folder.path().join("null"), "").unwrap();
+        for (link, target) in [("home", "var/home"), ("linked", "there")] {
+            std::os::unix::fs::symlink(target, folder.path().join(link)).unwrap();
+        }
+        let open = || std::fs::File::open(folder.path()).unwrap().into();
+        let mut root = Root::at(open());
+        root.cover(open());
+        let own = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()];
+        let [uid, gid] = own.map(|id| MappedId { inside: id, outside: id });
+        let mapping = IdMapping::Callers;
+        let identity = Identity { uid, gid, mapping, range: None, subordinate: None, owners_kept: false };
+        let told = |path: &str| root.home(Path::new(path), &identity).unwrap();
+        let notice = told("/home/agent").unwrap();
+        assert!(notice.contains("has no home") && notice.contains("`/home/agent`"), "{notice}");
+        for path in ["/linked/agent", "/new/agent", "/null"] {
+            assert_eq!(told(path), None, "{path}");
+        }
+        assert!(folder.path().join("there/agent").is_dir());
     }
 }
