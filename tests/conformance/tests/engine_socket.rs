@@ -60,3 +60,25 @@ fn no_declared_path_shows_it() {
         assert_eq!(seen.text("text"), "declared", "{seen}");
     }
 }
+
+#[test]
+fn no_folder_in_which_it_is_mounted_is_shown() {
+    // Only a user who may mount can test this.
+    if !promised("engine_socket") || !ready(&[Needs::Linux, Needs::Root]) {
+        return;
+    }
+    let bench = Bench::new();
+    let socket = socket(&bench);
+    let file = bench.file("workspace/in/file", "");
+    let folder = bench.workspace().join("in/folder");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (source, at) in [(socket.as_path(), &file), (socket.parent().unwrap(), &folder)] {
+        const SCRIPT: &str = r#"mount --bind "$1" "$2"; shift 2; exec "$@""#;
+        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", SCRIPT, "sh"];
+        let behind = words.map(std::ffi::OsString::from).into_iter();
+        let behind = behind.chain([source.as_os_str().into(), at.as_os_str().into()]);
+        let ended = bench.run(Backend::isolated()).behind(behind).command(["true"]);
+        let is_said = ended.stderr.contains("the engine's socket is there");
+        assert!(ended.code == 125 && is_said, "{}: {ended}", at.display());
+    }
+}

@@ -96,3 +96,59 @@ fn the_way_to_a_mount_in_the_workspace_is_its_owners() {
     let owner = |path: &str| std::fs::metadata(at(path)).map(|it| (it.uid(), it.gid())).unwrap();
     assert_eq!(["in", "in/x", "in/x/y"].map(owner), [owner("."); 3]);
 }
+
+#[test]
+fn a_path_is_no_option_of_a_mount() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let victim = bench.file("outside/victim/file", "x");
+    let victim = victim.parent().unwrap();
+    // A folder of that literal name, with the way to it.
+    let named = format!("outside/w,U=true,source={}/file", victim.display());
+    let folder = bench.file(&named, "declared").parent().unwrap().to_owned();
+    let owner = |at: &std::path::Path| std::fs::metadata(at).map(|it| (it.uid(), it.mode())).unwrap();
+    let before = owner(victim);
+    for flag in ["--mount", "--copy"] {
+        let pair = format!("{}:/home/agent/c", folder.display());
+        let ended = bench.run(Backend::isolated()).flags([flag, &pair]).shell("cat /home/agent/c/file");
+        if Backend::isolated() == Backend::Podman {
+            assert!(ended.code == 125 && ended.stderr.contains("Podman cannot show"), "{flag}: {ended}");
+        } else {
+            assert!(ended.code == 0 && ended.stdout == "declared", "{flag}: {ended}");
+        }
+        assert_eq!(owner(victim), before, "{flag}");
+    }
+}
+
+#[test]
+fn what_is_mounted_below_a_read_only_place_is_not_written() {
+    // Only a user who may mount can test this.
+    if !ready(&[Needs::Linux, Needs::Root]) {
+        return;
+    }
+    let bench = Bench::new();
+    let shown = bench.outside().join("kit");
+    let protected = bench.workspace().join(".vscode");
+    for folder in [&shown, &protected] {
+        std::fs::create_dir_all(folder.join("sub")).unwrap();
+    }
+    let read_only = format!("{}:/tmp/kit:ro", shown.display());
+    for (folder, place, flags) in [
+        (&shown, "/tmp/kit/sub", vec!["--mount", &read_only]),
+        (&protected, ".vscode/sub", vec![]),
+        (&protected, ".vscode/sub", vec!["--workspace-mode", "ro"]),
+    ] {
+        const SCRIPT: &str = r#"mount -t tmpfs none "$1"; shift; exec "$@""#;
+        let words = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", SCRIPT, "sh"];
+        let behind = words.map(std::ffi::OsString::from).into_iter().chain([folder.join("sub").into()]);
+        let run = bench.run(Backend::isolated()).flags(&flags).behind(behind);
+        let ended = run.shell(&format!("touch {place}/new"));
+        assert!(ended.code != 0, "{flags:?}: {ended}");
+        if Backend::isolated().is_engine() {
+            let is_said = ended.stderr.contains("something is mounted below it");
+            assert!(ended.code == 125 && is_said, "{flags:?}: {ended}");
+        }
+    }
+}
