@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
 use crate::choice::Choice;
-use crate::origin::Origin;
+use crate::error::ConfigError;
+use crate::organisation::OrganisationName;
+use crate::origin::{Origin, parse};
 use crate::written::RunConfig;
 
 /// One layer.
@@ -80,6 +82,15 @@ impl Layers {
             let config = RunConfig { org: Some(name.into()), ..RunConfig::default() };
             self.push(Origin::Variable(variable.into()), config);
         }
+    }
+
+    /// Returns the organisation that the last layer to name one names, whatever the other fields say.
+    ///
+    /// # Errors
+    /// If it is no name of one.
+    pub fn organisation(&self) -> Result<Option<OrganisationName>, ConfigError> {
+        let named = self.0.iter().rev().find_map(|layer| Some((&layer.origin, layer.config.org.as_deref()?)));
+        named.map(|(origin, name)| parse(origin, "org", name)).transpose()
     }
 
     /// Returns every field that a layer sets, with its value and that layer, and each default that no layer overrides.

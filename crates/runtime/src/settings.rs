@@ -77,8 +77,8 @@ impl Settings {
     ) -> Result<Self, Error> {
         let Found { mut layers, looked_for, project } = Self::find(request, caller, state)?;
         if layers.want_a_search()? {
-            // The other layers say whose credentials count.
-            let organisation = layers.compile()?.organisation;
+            // What exposes the credential of a search compiles only once that search is chosen.
+            let organisation = layers.organisation()?;
             let stored = state.map(|state| Vault::ids(&state.vault(organisation.as_ref()))).transpose()?;
             layers.choose_search(&stored.unwrap_or_default())?;
         }
@@ -338,6 +338,34 @@ mod tests {
         assert!(told.contains("proxy[0].credential") && told.contains("corp-api"), "{told}");
         assert!(Settings::of_project("lockgate.toml", proxy("mine"), &caller).is_ok());
         assert!(Settings::of_file("lockgate.toml", proxy("corp-api"), &caller).is_ok());
+    }
+
+    #[test]
+    fn the_credential_of_a_search_that_is_chosen_may_be_exposed() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller::new(0, 0, folder.path()).with_env([
+            ("XDG_CONFIG_HOME", "/dev/null"),
+            ("XDG_STATE_HOME", folder.path().to_str().unwrap()),
+        ]);
+        let state = StateDirectory::of(&caller).unwrap();
+        let acme = "acme".parse().unwrap();
+        for (organisation, search) in [(None, "exa"), (Some(&acme), "brave")] {
+            let vault = state.vault(organisation);
+            std::fs::create_dir_all(&vault).unwrap();
+            std::fs::write(vault.join(format!("{search}.json")), "{}").unwrap();
+        }
+        let exposed = |org: &str, variable: &str| {
+            let text = format!("web_search = true\n{org}\nenv.variable.{variable} = {{ expose = true }}");
+            let flags = toml::from_str(&text).unwrap();
+            let request = SettingsRequest { flags, no_project: true, ..SettingsRequest::default() };
+            let spec = Settings::load(&request, &caller, Some(&state)).unwrap().spec;
+            spec.policy.providers().map(|it| (it.id().to_string(), it.exposed().to_vec())).collect::<Vec<_>>()
+        };
+        for (org, search, variable) in
+            [("", "exa", "EXA_API_KEY"), ("org = \"acme\"", "brave", "BRAVE_SEARCH_API_KEY")]
+        {
+            assert_eq!(exposed(org, variable), [(search.into(), vec![variable.into()])]);
+        }
     }
 
     #[test]
