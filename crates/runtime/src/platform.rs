@@ -373,7 +373,12 @@ mod tests {
         assert!(told.starts_with("failed to read the key in /keys/vault.key: no key; put that file back"));
         // What cannot be decrypted is not set anew before it is removed, where nothing else can be either.
         let source = credential::EnvelopeError::UnknownKey { id: "630dcd29".into() };
-        let error = credential::VaultError::Decrypt { path: "/vault/a.json".into(), source };
-        assert!(unusable(&error.into()).contains("`lockgate creds rm PROVIDER`, and set it again"));
+        let error = credential::VaultError::Decrypt {
+            path: "/vault/a.json".into(),
+            id: "a".into(),
+            owner: Some("acme".into()),
+            source,
+        };
+        assert!(unusable(&error.into()).contains("`lockgate creds rm a --org acme`, and set it again"));
     }
 }

@@ -99,16 +99,7 @@ impl Error {
                 "a key is 32 octets in base64 or hexadecimal; several are separated by commas, and the first one encrypts"
                     .into(),
             ),
-            Self::Vault(VaultError::Decrypt { source: EnvelopeError::UnknownKey { .. }, .. }) => Some(
-                "give the key that it was encrypted with as well, behind a comma in CONNECTION_ENCRYPTION_KEY; a key that \
-                 Lockgate made is in `keys/vault.key` of its state directory. Where that key is lost, remove the credential with \
-                 `lockgate creds rm PROVIDER`, and set it again"
-                    .into(),
-            ),
-            Self::Vault(VaultError::Decrypt { source: EnvelopeError::Tampered, .. }) => Some(
-                "restore the file from a backup, or remove the credential with `lockgate creds rm PROVIDER`, and set it again"
-                    .into(),
-            ),
+            Self::Vault(VaultError::Decrypt { id, owner, source, .. }) => undecrypted(id, owner.as_deref(), source),
             Self::KeyFile { .. } => Some(
                 "put that file back as it was, or see whose it is and whether it may be read; what was sealed with it needs it"
                     .into(),
@@ -188,6 +179,20 @@ impl Error {
             )),
             _ => None,
         }
+    }
+}
+
+/// What to do about a record that cannot be decrypted. Its owner is named, or the credential of another one would be removed.
+fn undecrypted(id: &str, owner: Option<&str>, error: &EnvelopeError) -> Option<String> {
+    let whose = owner.map(|owner| format!(" --org {owner}")).unwrap_or_default();
+    let anew = format!("remove the credential with `lockgate creds rm {id}{whose}`, and set it again");
+    match error {
+        EnvelopeError::UnknownKey { .. } => Some(format!(
+            "give the key that it was encrypted with as well, behind a comma in CONNECTION_ENCRYPTION_KEY; a key that Lockgate made is \
+             in `keys/vault.key` of its state directory. Where that key is lost, {anew}"
+        )),
+        EnvelopeError::Tampered => Some(format!("restore the file from a backup, or {anew}")),
+        _ => None,
     }
 }
 

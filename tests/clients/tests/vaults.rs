@@ -62,7 +62,7 @@ fn what_another_key_sealed_is_told_and_can_be_replaced() {
     told(set("one"), 125, &["sealed with a key that is not here", "CONNECTION_ENCRYPTION_KEY", "creds rm"]);
     // Another key, which opens nothing here, replaces nothing.
     let other = sealed.replace("0011", "ff11");
-    told(format!("{other}; {}", set("one")), 125, &["no key ", "lockgate creds rm PROVIDER"]);
+    told(format!("{other}; {}", set("one")), 125, &["no key ", "`lockgate creds rm one`"]);
     told(format!("{other}; {}", set("three")), 0, &["stored"]);
     told(format!("{other}; {}", set("one")), 0, &["stored", "could not be decrypted", "was replaced"]);
     told(format!("{other}; \"$PRODUCT\" creds show one"), 0, &[]);

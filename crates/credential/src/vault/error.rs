@@ -87,6 +87,10 @@ pub enum VaultError {
     Decrypt {
         /// The file.
         path: PathBuf,
+        /// The provider.
+        id: String,
+        /// Whose vault it is in; `None` for the person's own.
+        owner: Option<String>,
         /// The cause.
         source: EnvelopeError,
     },

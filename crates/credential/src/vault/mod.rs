@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use crate::envelope::{Keyring, Rewrapped};
+use crate::envelope::{EnvelopeError, Keyring, Rewrapped};
 use crate::fields::{Credential, FieldName};
 use crate::value::Value;
 use directory::{Directory, Writer};
@@ -236,10 +236,15 @@ impl Vault {
 
     fn read(&self, directory: &Directory, id: &RecordId) -> Result<Option<Credential>, VaultError> {
         let Some(record) = parse(directory, id)? else { return Ok(None) };
-        let path = || directory.path_of(&id.file());
         let payload = self.keyring.open(&record.sealed, &self.context(id));
-        let payload = payload.map_err(|source| VaultError::Decrypt { path: path(), source })?;
-        record.credential(&payload).map(Some).map_err(|source| VaultError::Damaged { path: path(), source })
+        let payload = payload.map_err(|source| self.undecrypted(directory, id, source))?;
+        let damaged = |source| VaultError::Damaged { path: directory.path_of(&id.file()), source };
+        record.credential(&payload).map(Some).map_err(damaged)
+    }
+
+    fn undecrypted(&self, directory: &Directory, id: &RecordId, source: EnvelopeError) -> VaultError {
+        let path = directory.path_of(&id.file());
+        VaultError::Decrypt { path, id: id.as_str().into(), owner: self.owner.clone(), source }
     }
 
     /// Returns what replacing a record loses, which cannot be read for this error; or the error, if it is not to be replaced.
@@ -266,7 +271,7 @@ impl Vault {
         let done = self
             .keyring
             .rewrap(record.sealed, &self.context(id))
-            .map_err(|source| VaultError::Decrypt { path: directory.path_of(&id.file()), source })?;
+            .map_err(|source| self.undecrypted(directory, id, source))?;
         if let Rewrapped::Done(sealed) = &done {
             let record = Record { fields: record.fields, updated: record.updated, sealed: sealed.clone() };
             write(directory, &writer, id, record)?;
