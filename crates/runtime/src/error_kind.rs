@@ -32,7 +32,11 @@ impl Error {
             | Self::Value { .. }
             | Self::ReadValue { .. }
             | Self::NoCommand { .. }
-            | Self::Image(image::Error::Reference { .. } | image::Error::NoName { .. })
+            | Self::Image(
+                image::Error::Reference { .. }
+                | image::Error::NoName { .. }
+                | image::Error::NothingToRemove { .. },
+            )
             | Self::Sandbox(sandbox::Error::Unknown { .. }) => ErrorKind::Usage,
             Self::Record { .. }
             | Self::GoesOn { .. }
@@ -73,5 +77,19 @@ impl Error {
             | Self::Inbound { .. }
             | Self::Plumbing { .. } => ErrorKind::Failed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_to_remove_is_named_as_a_run_or_a_credential_is() {
+        let nothing = image::Error::NothingToRemove { name: "nope".into() };
+        assert_eq!(Error::Image(nothing).kind(), ErrorKind::Usage);
+        // A run asks for more than it names.
+        let absent = image::Error::NoImage { name: "nope".into(), advice: String::new() };
+        assert_eq!(Error::Image(absent).kind(), ErrorKind::Failed);
     }
 }
