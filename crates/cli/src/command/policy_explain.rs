@@ -104,7 +104,7 @@ impl Explanation {
             hint: denial.hint.clone().map(|hint| hint::suited(hint, flags).to_string()),
             told: denial.hint.as_ref().map(|hint| hint::told(hint, flags)),
             group: denial.hint.as_ref().and_then(hint::group),
-            ..Self::allowed(way, denial.rule.clone(), denial.to_string())
+            ..Self::allowed(way, denial.rule.clone(), denial.reason.clone())
         }
     }
 
@@ -116,7 +116,8 @@ impl Explanation {
     fn line(&self) -> String {
         let told = self.told.as_deref().map(output::plain);
         let told = told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default();
-        let denied = if self.guard.is_none() || self.way == Way::Dns { "" } else { "denied: " };
+        let becomes = if self.way == Way::Dns { "does not exist" } else { "denied" };
+        let denied = self.guard.map(|guard| format!("{becomes}: {guard}: ")).unwrap_or_default();
         // What is allowed names its rule in the reason.
         let rule = self.rule.as_ref().filter(|_| self.guard.is_some());
         let rule = rule.map(|rule| format!(", by {}", output::plain(rule))).unwrap_or_default();
@@ -269,12 +270,7 @@ fn explain_dns(policy: &Policy, host: &Host, spec: &Spec) -> Option<Explanation>
             let reason = format!("answered with an address of the sandbox's own, by {rule}");
             Explanation::allowed(Way::Dns, Some(rule.to_string()), reason)
         }
-        Err(denial) => Explanation {
-            reason: format!("does not exist: {denial}"),
-            hint: None,
-            told: None,
-            ..Explanation::denied(Way::Dns, &denial, spec)
-        },
+        Err(denial) => Explanation { hint: None, told: None, ..Explanation::denied(Way::Dns, &denial, spec) },
     })
 }
 
@@ -480,6 +476,19 @@ mod tests {
         let proxy = lines.lines().find(|line| line.contains("through the proxy")).unwrap();
         assert!(proxy.contains("no ads, by egress.deny[0] in p.toml"), "{lines}");
         assert_eq!(lines.matches("egress.deny[0]").count(), lines.matches("no ads").count(), "{lines}");
+    }
+
+    #[test]
+    fn the_guard_has_a_field_of_its_own_and_a_place_in_the_line() {
+        let policy = compiled("egress.allow = [{ host = \"a.example\", ports = [80] }]");
+        let explained = explained(&policy, "GET", "https://a.example/");
+        let proxy = explained.iter().find(|one| one.way == Way::Proxy).unwrap();
+        assert!(proxy.guard == Some("port_not_allowed") && proxy.reason == "port 443 is not among 80");
+        let line = proxy.line();
+        assert!(line.contains("denied: port_not_allowed: port 443 is not among 80"), "{line}");
+        let name = &explained_without_method(&policy, "b.example:22")[0];
+        assert!(name.line().contains("does not exist: host_not_allowed: "), "{}", name.line());
+        assert!(!name.reason.contains("host_not_allowed"), "{}", name.reason);
     }
 
     #[test]
