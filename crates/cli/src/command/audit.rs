@@ -9,6 +9,7 @@ use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
 
 use super::audit_lines::{copy_lines, lines, open, read_line};
+use super::audit_missing::{REMOVED, never_asked, recorded_companions};
 use super::audit_words::{many, show_line};
 use super::run_name::find;
 use crate::arguments::Audit;
@@ -24,14 +25,13 @@ pub(crate) fn audit(command: Audit) -> Done {
         Audit::Show { run, json } => {
             let run = find(&state, &run)?;
             if let Some(why) = never_asked(&state, &run) {
+                show_companions(&state, &run, Form::of(json))?;
                 output::tell(&format!("run {run} {why}"));
                 return Ok(0);
             }
             match Form::of(json) {
                 Form::Json => show_json(&state, &run)?,
-                Form::Text if show_text(&state, &run)? == 0 => {
-                    output::tell(&format!("run {run}: no request was recorded"));
-                }
+                Form::Text if show_text(&state, &run)? == 0 => tell_none(&run),
                 Form::Text => {}
             }
             Ok(0)
@@ -41,6 +41,7 @@ pub(crate) fn audit(command: Audit) -> Done {
             while let Some(why) = never_asked(&state, &run) {
                 super::look_after_dead(&state);
                 if RunRecord::read(&state, &run)?.state != RunState::Running {
+                    show_companions(&state, &run, Form::of(json))?;
                     output::tell(&format!("run {run} {why}"));
                     return Ok(0);
                 }
@@ -52,27 +53,9 @@ pub(crate) fn audit(command: Audit) -> Done {
     }
 }
 
-/// Explains a missing audit of a run whose sidecar never served, and so never began one. If the run came to its end, somebody
-/// removed the audit, and that stays an error.
-pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'static str> {
-    let became = RunRecord::read(state, run).ok().map(|record| record.state);
-    // A start that failed, as on a full disk, or was killed may have left the file without a record.
-    let is_begun = |about: std::fs::Metadata| {
-        about.len() > 0 || !matches!(became, Some(RunState::Failed | RunState::Lost))
-    };
-    if std::fs::metadata(state.audit(run)).is_ok_and(is_begun) {
-        return None;
-    }
-    match became? {
-        RunState::Running => Some("made no requests yet"),
-        RunState::Failed => Some("made no requests: it was over before its command began"),
-        RunState::Lost => Some("has none: it was killed before it began one, or somebody has removed it"),
-        RunState::Ended => None,
-    }
+fn tell_none(run: &RunId) {
+    output::tell(&format!("run {run}: no request was recorded"));
 }
-
-/// Why an audit is missing whose run came to its end.
-const REMOVED: &str = "its run ended, and it was removed";
 
 /// Returns the audit of a run that began one.
 fn kept(state: &StateDirectory, run: &RunId) -> Result<PathBuf, anyhow::Error> {
@@ -89,7 +72,7 @@ fn kept(state: &StateDirectory, run: &RunId) -> Result<PathBuf, anyhow::Error> {
 /// Prints the records of a run, and those of its companions, as they are.
 pub(super) fn show_json(state: &StateDirectory, run: &RunId) -> Result<(), anyhow::Error> {
     copy_lines(&kept(state, run)?)?;
-    state.companion_audits(run).into_iter().try_for_each(|(_, path)| copy_lines(&path))
+    show_companions(state, run, Form::Json).map(drop)
 }
 
 /// Prints the requests of a run, one a line. Returns how many lines there were.
@@ -98,7 +81,21 @@ pub(super) fn show_text(state: &StateDirectory, run: &RunId) -> Result<usize, an
     for line in lines(&kept(state, run)?)? {
         shown += show_line(&line?)?;
     }
+    Ok(shown + show_companions(state, run, Form::Text)?)
+}
+
+/// Prints the records of a run's companions. Returns how many lines for people there were.
+pub(super) fn show_companions(
+    state: &StateDirectory,
+    run: &RunId,
+    form: Form,
+) -> Result<usize, anyhow::Error> {
+    let mut shown = 0;
     for (companion, path) in state.companion_audits(run) {
+        if form == Form::Json {
+            copy_lines(&path)?;
+            continue;
+        }
         output::data(&format!("companion {companion}:"))?;
         for line in lines(&path)? {
             shown += show_line(&line?)?;
@@ -175,7 +172,8 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
     let (own, subject) = if !run.contains('/') && Path::new(run).extension().is_none() {
         let run = find(state, run)?;
         if let Some(why) = never_asked(state, &run) {
-            return Err(Usage::no(format!("there is no audit to verify: run {run} {why}")));
+            verify_companions(state, &run, key, form)?;
+            return Err(Usage::no(format!("there is no audit of its command to verify: run {run} {why}")));
         }
         let chain = Chain::of_run(state.audit(&run));
         if !chain.path.exists() {
@@ -198,10 +196,7 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
             refuse_others(chain, run, form)?;
         }
     }
-    let key = match key {
-        Some(key) => key,
-        None => runtime::audit_public_key(state)?,
-    };
+    let key = key_or_own(state, key)?;
     let ended = run_of(state, run).is_some_and(|record| record.state == RunState::Ended);
     let report = check_chain(&own, key.trim(), ended, form)?;
     let unchecked = match subject {
@@ -215,6 +210,31 @@ fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) ->
     }
     refuse_unnamed(&own, &companions, &unchecked, form)?;
     Ok(0)
+}
+
+/// Verifies what there is of a run whose command never began: the chains of its companions, none of which any other chain names.
+fn verify_companions(
+    state: &StateDirectory,
+    run: &RunId,
+    key: Option<String>,
+    form: Form,
+) -> Result<(), anyhow::Error> {
+    let recorded = recorded_companions(state, run);
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    let key = key_or_own(state, key)?;
+    for (name, path) in recorded {
+        let chain = &Chain { companion: Some(name), path };
+        refuse_others(chain, run, form)?;
+        let report = check_chain(chain, key.trim(), false, form)?;
+        tell_chain(chain, &report, &[], form)?;
+    }
+    Ok(())
+}
+
+fn key_or_own(state: &StateDirectory, key: Option<String>) -> Result<String, anyhow::Error> {
+    Ok(key.map_or_else(|| runtime::audit_public_key(state), Ok)?)
 }
 
 /// Leaves out what lies beside a file and is no chain that it names, such as an older file of the same name. Returns the companions
@@ -420,6 +440,42 @@ mod tests {
         std::fs::write(state.audit(&run), "").unwrap();
         is("ended");
         assert_eq!(never_asked(&state, &run), None, "of one that ended it was cut");
+    }
+
+    #[test]
+    fn what_companions_recorded_is_there_whether_or_not_the_command_began() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
+        std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
+        let companion = state.audit(&run).with_file_name(format!("{RUN}.db.jsonl"));
+        let denied = serde_json::json!({
+            "seq": 0, "ts": "T", "run": RUN, "plane": "forward", "action": "GET", "target": "http://x/",
+            "outcome": "denied", "sent": 0, "received": 0, "us": 0, "prev": "0",
+        });
+        for became in ["failed", "lost"] {
+            let record = serde_json::json!({
+                "id": RUN, "state": became, "started": "", "command": [], "workspace": "/", "backend": "linux",
+                "notices": [], "plan": [],
+            });
+            std::fs::write(folder.path().join(format!("lockgate/runs/{RUN}.jsonl")), record.to_string())
+                .unwrap();
+            let verified = || {
+                let key = Some("a".repeat(64));
+                verify(&state, RUN, key, Form::Text).unwrap_err().to_string()
+            };
+            std::fs::write(&companion, "").unwrap();
+            assert!(!never_asked(&state, &run).unwrap().contains("companions"), "{became}");
+            assert!(verified().starts_with("there is no audit of its command"), "{became}: {}", verified());
+            std::fs::write(&companion, format!("{denied}\n")).unwrap();
+            assert!(never_asked(&state, &run).unwrap().contains("companions alone"), "{became}");
+            assert_eq!(show_companions(&state, &run, Form::Text).unwrap(), 1, "{became}");
+            assert!(
+                verified().starts_with("companion db: the audit does not hold"),
+                "{became}: {}",
+                verified()
+            );
+        }
     }
 
     #[test]

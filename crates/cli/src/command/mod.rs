@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 mod audit_file;
 mod audit_lines;
+mod audit_missing;
 mod audit_words;
 pub(crate) mod changes;
 pub(crate) mod completion;

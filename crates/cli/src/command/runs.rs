@@ -5,8 +5,8 @@ use runtime::{
     Permission, Requests, RunList, RunRecord, RunState, SetUpRecord, StateDirectory, UnreadableRecord,
 };
 
-use super::audit;
 use super::run_name::{self, find};
+use super::{audit, audit_missing};
 use crate::arguments::Runs;
 use crate::exit::{Done, Usage};
 use crate::output::{self, Form};
@@ -267,8 +267,9 @@ fn logs(state: &StateDirectory, run: &str, form: Form) -> Done {
     let record = RunRecord::read(state, &run)?;
     if form == Form::Json {
         output::data(&serde_json::to_string(&record)?)?;
-        if audit::never_asked(state, &run).is_none() {
-            audit::show_json(state, &run)?;
+        match audit_missing::never_asked(state, &run) {
+            Some(_) => drop(audit::show_companions(state, &run, form)?),
+            None => audit::show_json(state, &run)?,
         }
         return Ok(0);
     }
@@ -282,8 +283,11 @@ fn logs(state: &StateDirectory, run: &str, form: Form) -> Done {
     for setup in &record.setup {
         output::data(&format!("    set-up: {}", set_up(setup)))?;
     }
-    match audit::never_asked(state, &run) {
-        Some(why) => output::data(&format!("    it {why}"))?,
+    match audit_missing::never_asked(state, &run) {
+        Some(why) => {
+            output::data(&format!("    it {why}"))?;
+            audit::show_companions(state, &run, form)?;
+        }
         None => drop(audit::show_text(state, &run)?),
     }
     if let Some(ended) = &record.ended {
