@@ -34,9 +34,17 @@ pub(crate) fn diff(run: Option<&str>, stat: bool, paths: &[PathBuf]) -> Done {
         output::tell(&told);
     }
     changes.left_out.iter().for_each(|left| output::tell(&left_out(left)));
-    changes.list.iter().filter(|change| change.conflict.is_some()).for_each(tell_conflict);
+    let conflicts: Vec<_> = changes.list.iter().filter(|change| change.conflict.is_some()).collect();
+    conflicts.iter().copied().for_each(tell_conflict);
+    if !stat && conflicts.iter().any(|change| change.is_chosen(paths)) {
+        output::tell(TAKES_OUT);
+    }
     Ok(0)
 }
+
+/// What the patch does to a file in conflict: it leads from the folder as it is now to what the run wrote.
+const TAKES_OUT: &str = "of what is in conflict the patch makes what the run wrote, and takes out what was changed here since; read it, and \
+                         commit your own changes first";
 
 /// Writes a patch to a terminal line by line, without control characters: the command wrote it, and a terminal would obey them.
 struct Shown<W> {
@@ -223,11 +231,12 @@ fn left_out(left: &LeftOut) -> String {
 fn next(run: &RunId, all: &[Change]) -> String {
     if all.iter().all(|change| change.conflict.is_some()) {
         let by_name = match all.iter().any(|change| change.protected.is_some()) {
-            true => ", and takes what this machine would execute or trust only if --path names it",
+            true => " (one that this machine would execute or trust only if --path names it)",
             false => "",
         };
         return format!(
-            "all of it is in conflict: lockgate diff {run} | git apply goes by the content{by_name}"
+            "all of it is in conflict: lockgate diff {run} | git apply gives each file the run's content{by_name}, and takes out what was \
+             changed here since; read that patch, and commit your own changes first"
         );
     }
     format!("take others with lockgate apply {run} --path PATH")
@@ -258,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_all_in_conflict_goes_by_its_content() {
+    fn what_is_all_in_conflict_is_taken_from_a_patch_that_undoes_ones_own() {
         let change = |conflict| Change {
             path: "a".into(),
             what: What::Made { mode: 0o100_644 },
@@ -267,7 +276,14 @@ mod tests {
         };
         let run = RunId::from_random([0; 12]);
         assert!(next(&run, &[change(Some("why")), change(None)]).contains("--path"));
-        assert!(next(&run, &[change(Some("why")), change(Some("why"))]).contains("| git apply"));
+        let all = next(&run, &[change(Some("why")), change(Some("why"))]);
+        for said in [
+            "| git apply gives each file the run's content",
+            "takes out what was changed here",
+            "commit your own",
+        ] {
+            assert!(all.contains(said), "{said}: {all}");
+        }
     }
 
     #[test]
