@@ -310,7 +310,8 @@ pub(crate) enum Runs {
     },
     /// Show one run
     Show {
-        /// The run, or `latest`
+        /// The run
+        #[arg(default_value = "latest")]
         run: String,
         /// One JSON object
         #[arg(long)]
@@ -318,7 +319,8 @@ pub(crate) enum Runs {
     },
     /// Show what happened in a run, in order: how it was made, what it asked for, how it ended
     Logs {
-        /// The run, or `latest`
+        /// The run
+        #[arg(default_value = "latest")]
         run: String,
         /// JSON Lines: the run's record, then those of its audit
         #[arg(long)]

@@ -109,7 +109,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
     let mut reader = open(&kept(state, run)?)?;
     let mut octets = Vec::new();
     let mut at = 0;
-    let mut over = None;
+    let (mut over, mut shown) = (None, 0);
     loop {
         octets.clear();
         let read = read_line(&mut reader, &mut octets)?;
@@ -130,10 +130,14 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
         let line = String::from_utf8_lossy(&octets);
         match form {
             Form::Json => output::data(line.trim_end())?,
-            Form::Text => drop(show_line(&line)?),
+            Form::Text => shown += show_line(&line)?,
         }
         let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
         if entry.closes() {
+            // Companions have records of their own, which are not followed.
+            if form == Form::Text && shown == 0 && state.companion_audits(run).is_empty() {
+                tell_none(run);
+            }
             return Ok(0);
         }
     }

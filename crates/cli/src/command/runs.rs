@@ -118,6 +118,9 @@ fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: u
     };
     let RunList { records, unreadable, .. } = RunList::read(state)?;
     tell_unreadable(&unreadable);
+    if records.is_empty() && unreadable.is_empty() && form == Form::Text && !quiet {
+        output::tell("no run is on record; lockgate run -- CMD makes one");
+    }
     let wanted = records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label)));
     for record in wanted.take(most) {
         let line = match form {
