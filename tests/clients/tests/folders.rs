@@ -58,13 +58,36 @@ fn what_was_kept_apart_is_decided_on_in_its_own_folder() {
     );
     assert_eq!(ended.stdout, "none=1\nA made\none\nothers=1\nA made\n", "{ended}");
     assert!(ended.stderr.contains("has some of ") && ended.stderr.contains("/two: name it"), "{ended}");
-    for told in ["1 path was taken over into ", "/one\n", "was dropped"] {
+    for told in ["1 path of run ", " was taken over into ", "/one\n", "was dropped"] {
         assert!(ended.stderr.contains(told), "{told}: {ended}");
     }
     assert!(
         fs::read_dir(site.state().join("lockgate/changes")).expect("a folder").next().is_none(),
         "{ended}"
     );
+}
+
+#[test]
+fn of_several_runs_that_keep_changes_none_is_dropped_unnamed() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let ended = in_a_new_folder(
+        &site,
+        r#"lockgate runs ls
+        for name in a b c; do lockgate run --workspace-mode overlay -- touch $name; done
+        lockgate audit follow; lockgate apply; ls; lockgate discard; echo "unnamed=$?"
+        lockgate runs ls | grep -c '(keeps changes)$'; lockgate runs show | grep -c '^changes'
+        lockgate runs show "$(lockgate runs ls -q | tail -n 1)" | grep '^changes' | cut -d: -f1
+        lockgate discard "$(lockgate runs ls -q | tail -n 1)"; echo "named=$?"; lockgate discard; echo "last=$?""#,
+    );
+    assert_eq!(ended.stdout, "c\nunnamed=2\n2\n0\nchanges    kept apart\nnamed=0\nlast=0\n", "{ended}");
+    for told in [
+        "no run is on record",
+        ": no request was recorded",
+        " keep changes of it as well",
+        "several runs of this folder keep changes: ",
+    ] {
+        assert!(ended.stderr.contains(told), "{told}: {ended}");
+    }
 }
 
 #[test]

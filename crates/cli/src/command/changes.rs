@@ -103,20 +103,32 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     let applied = runtime::apply_changes(&state, &run, &changes, paths)?;
     applied.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     output::tell(&match applied.done.len() {
-        1 => format!("1 path was taken over into {}", workspace(&state, &run)),
-        paths => format!("{paths} paths were taken over into {}", workspace(&state, &run)),
+        1 => format!("1 path of run {run} was taken over into {}", workspace(&state, &run)),
+        paths => format!("{paths} paths of run {run} were taken over into {}", workspace(&state, &run)),
     });
     if applied.left_out.is_empty() && applied.done.len() == changes.list.len() {
         runtime::discard_changes(&state, &run)?;
     } else {
         output::tell(&format!("the rest is kept: lockgate diff {run}, then apply or discard"));
     }
+    if let Some(told) = as_well(&others(&state, &run)) {
+        output::tell(&told);
+    }
     Ok(0)
 }
 
 pub(crate) fn discard(run: Option<&str>) -> Done {
     let state = state()?;
+    let is_named = run.is_some();
     let run = find(&state, run)?;
+    let others = others(&state, &run);
+    if !is_named && !others.is_empty() {
+        // What is dropped is gone, so none of several is chosen for the person.
+        return Err(Usage::error(
+            format!("several runs of this folder keep changes: {run}, {}", listed(&others)),
+            "name the one to drop: lockgate discard RUN; lockgate diff RUN shows what it wrote",
+        ));
+    }
     let workspace = workspace(&state, &run);
     runtime::discard_changes(&state, &run)?;
     output::tell(&format!("what {run} wrote in {workspace} was dropped"));
@@ -211,6 +223,33 @@ fn latest(state: &StateDirectory, here: &Path) -> Result<RunId, anyhow::Error> {
             "lockgate run --workspace-mode overlay -- CMD keeps them apart",
         ),
     })
+}
+
+/// Returns the other runs that keep changes of the same folder, the latest first.
+fn others(state: &StateDirectory, run: &RunId) -> Vec<RunId> {
+    let Ok(RunRecord { workspace, .. }) = RunRecord::read(state, run) else { return Vec::new() };
+    let is_another =
+        |it: &KeptRun| it.run != *run && it.workspace.as_ref().is_ok_and(|other| *other == workspace);
+    let all = runtime::all_with_changes(state).unwrap_or_default().into_iter();
+    all.filter(is_another).map(|it| it.run).collect()
+}
+
+/// Says which other runs are still to be decided on.
+fn as_well(others: &[RunId]) -> Option<String> {
+    match others {
+        [] => None,
+        [one] => Some(format!("run {one} keeps changes of it as well: lockgate diff {one}")),
+        many => Some(format!("runs {} keep changes of it as well: lockgate diff RUN", listed(many))),
+    }
+}
+
+/// Lists runs in one sentence.
+fn listed(runs: &[RunId]) -> String {
+    let mut told: Vec<_> = runs.iter().take(MOST_TOLD).map(ToString::to_string).collect();
+    if let Some(more) = runs.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+        told.push(format!("and {more} more"));
+    }
+    told.join(", ")
 }
 
 fn line(change: &Change) -> String {
@@ -314,6 +353,38 @@ mod tests {
             assert_eq!(within(Path::new("/w"), Path::new(named)), Path::new(named));
         }
         assert_eq!(within(Path::new("/w"), Path::new("/w")), Path::new(""));
+    }
+
+    #[test]
+    fn other_runs_of_a_folder_that_keep_changes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = sandbox::Caller::new(0, 0, "/");
+        let caller = caller.with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
+        let state = StateDirectory::of(&caller).unwrap();
+        let keep = |run: &str, workspace: &str, started: &str| {
+            let record = serde_json::json!({
+                "id": run, "state": "ended", "started": started, "command": [], "workspace": workspace,
+                "backend": "linux", "notices": [], "plan": [],
+            });
+            let at = folder.path().join("lockgate");
+            std::fs::create_dir_all(at.join("changes").join(run)).unwrap();
+            std::fs::create_dir_all(at.join("runs")).unwrap();
+            std::fs::write(at.join(format!("runs/{run}.jsonl")), record.to_string()).unwrap();
+            run.parse::<RunId>().unwrap()
+        };
+        let first = keep("abcdefghjkmn", "/w", "2026-01-01T00:00:00Z");
+        let second = keep("bcdefghjkmna", "/w", "2026-01-02T00:00:00Z");
+        let elsewhere = keep("cdefghjkmnab", "/elsewhere", "2026-01-03T00:00:00Z");
+        assert_eq!(latest(&state, Path::new("/w")).unwrap(), second);
+        assert_eq!(others(&state, &second), std::slice::from_ref(&first));
+        assert_eq!(as_well(&others(&state, &elsewhere)), None);
+        let told = as_well(&others(&state, &second)).unwrap();
+        assert!(
+            told.starts_with("run abcdefghjkmn keeps changes") && told.ends_with("diff abcdefghjkmn"),
+            "{told}"
+        );
+        let told = as_well(&[first, second]).unwrap();
+        assert!(told.starts_with("runs abcdefghjkmn, bcdefghjkmna keep changes"), "{told}");
     }
 
     #[test]

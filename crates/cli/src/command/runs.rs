@@ -4,6 +4,7 @@ use policy::{Label, RunId, Span, shell_word};
 use runtime::{
     Permission, Requests, RunList, RunRecord, RunState, SetUpRecord, StateDirectory, UnreadableRecord,
 };
+use serde::Serialize;
 
 use super::run_name::{self, find};
 use super::{audit, audit_missing};
@@ -124,16 +125,38 @@ fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: u
     let wanted = records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label)));
     for record in wanted.take(most) {
         let line = match form {
-            Form::Json => serde_json::to_string(&record)?,
+            Form::Json => Shown::of(state, &record)?.json()?,
             Form::Text if quiet => record.id,
-            Form::Text => {
-                let command = shortened(&command(&record));
-                format!("{}  {}  {:<9}  {command}", record.id, record.started, became(&record))
-            }
+            Form::Text => Shown::of(state, &record)?.line(),
         };
         output::data(&line)?;
     }
     Ok(0)
+}
+
+/// A record, and what its run left to be decided on.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    record: &'a RunRecord,
+    keeps_changes: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn of(state: &StateDirectory, record: &'a RunRecord) -> Result<Self, anyhow::Error> {
+        Ok(Self { record, keeps_changes: runtime::keeps_changes(state, &record.id.parse()?)? })
+    }
+
+    fn json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    fn line(&self) -> String {
+        let Self { record, keeps_changes } = self;
+        let kept = if *keeps_changes { "  (keeps changes)" } else { "" };
+        let command = shortened(&command(record));
+        format!("{}  {}  {:<9}  {command}{kept}", record.id, record.started, became(record))
+    }
 }
 
 /// Tells which records are missing from a list, and how many more.
@@ -184,8 +207,9 @@ fn set_up(setup: &SetUpRecord) -> String {
 
 fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
     let record = RunRecord::read(state, &find(state, run)?)?;
+    let shown = Shown::of(state, &record)?;
     if form == Form::Json {
-        output::data(&serde_json::to_string(&record)?)?;
+        output::data(&shown.json()?)?;
         return Ok(0);
     }
     output::data(&format!("run        {}", record.id))?;
@@ -229,6 +253,9 @@ fn show(state: &StateDirectory, run: &str, form: Form) -> Done {
             output::data(&format!("outcome    {}", came_to(&record)))?;
             show_memory(record.memory_peak)?;
         }
+    }
+    if shown.keeps_changes {
+        output::data(&format!("changes    kept apart: lockgate diff {}", record.id))?;
     }
     for notice in notes(&record) {
         output::data(&format!("note       {}", output::plain(&notice)))?;
@@ -370,6 +397,23 @@ mod tests {
         ] {
             assert_eq!(rounded_up(octets).to_string(), shown, "{octets}");
         }
+    }
+
+    #[test]
+    fn a_run_whose_changes_are_kept_is_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state(folder.path());
+        let record = serde_json::json!({
+            "id": "abcdefghjkmn", "state": "ended", "started": "", "command": ["true"],
+            "workspace": "/", "backend": "linux", "notices": [], "plan": [],
+        });
+        let record: RunRecord = serde_json::from_value(record).unwrap();
+        let shown = || Shown::of(&state, &record).unwrap();
+        assert!(!shown().keeps_changes && shown().line().ends_with("true"), "{}", shown().line());
+        std::fs::create_dir_all(folder.path().join("lockgate/changes/abcdefghjkmn")).unwrap();
+        assert!(shown().line().ends_with("true  (keeps changes)"), "{}", shown().line());
+        let json = shown().json().unwrap();
+        assert!(json.starts_with("{\"id\":") && json.ends_with(",\"keeps_changes\":true}"), "{json}");
     }
 
     #[test]
