@@ -5,16 +5,43 @@ use policy::{Hint, Host, Port, SuggestedRule, Target, preset_for, shell_word};
 use super::url::whole;
 use crate::arguments::Spec;
 
+/// When a rule can be written into the workspace's policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RuleTime {
+    /// At once.
+    Now,
+    /// After the run, which holds the place of the file.
+    AfterTheRun,
+}
+
+impl RuleTime {
+    fn remark(self) -> &'static str {
+        match self {
+            Self::Now => "",
+            Self::AfterTheRun => " once this run has ended",
+        }
+    }
+}
+
 /// Formats a denial's hint for a person: a line for it, and one for the preset that contains the host.
-pub(crate) fn lines(hint: &Hint, flags: &Spec) -> impl Iterator<Item = String> {
-    std::iter::once(told(hint, flags)).chain(group(hint))
+pub(crate) fn lines(hint: &Hint, flags: &Spec, time: RuleTime) -> impl Iterator<Item = String> {
+    std::iter::once(told_with(hint, flags, time)).chain(group(hint))
 }
 
 /// Formats a denial's hint for a person.
 pub(crate) fn told(hint: &Hint, flags: &Spec) -> String {
-    let remark = if let Hint::Rule(rule) = hint { rule.port.remark() } else { "" };
+    told_with(hint, flags, RuleTime::Now)
+}
+
+fn told_with(hint: &Hint, flags: &Spec, time: RuleTime) -> String {
+    let is_of_project = flags.policy.is_none() && !flags.no_project;
+    let remarks = match hint {
+        Hint::Rule(rule) if is_of_project => [time.remark(), rule.port.remark()].concat(),
+        Hint::Rule(rule) => rule.port.remark().to_owned(),
+        _ => String::new(),
+    };
     match suited(hint.clone(), flags) {
-        hint if hint.allows() => format!("to allow it{remark}: {hint}"),
+        hint if hint.allows() => format!("to allow it{remarks}: {hint}"),
         hint => hint.to_string(),
     }
 }
@@ -95,6 +122,15 @@ mod tests {
             ("ask again in 3 s".into(), &none, "ask again in 3 s"),
         ] {
             assert_eq!(told(&hint, flags), expected);
+        }
+        let named = Spec { policy: Some("p.toml".into()), ..Spec::default() };
+        for (flags, expected) in [
+            (&Spec::default(), "to allow it once this run has ended: lockgate policy allow example.com:443"),
+            (&none, "to allow it: --allow example.com:443"),
+            (&named, "to allow it: lockgate policy allow --policy p.toml example.com:443"),
+        ] {
+            let told = lines(&Hint::rule(HOST), flags, RuleTime::AfterTheRun).next();
+            assert_eq!(told.as_deref(), Some(expected));
         }
         // A remark is no part of the command, which people paste.
         let port = SuggestedPort::Unknown;

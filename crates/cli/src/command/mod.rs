@@ -12,6 +12,7 @@ pub(crate) mod creds;
 pub(crate) mod demo;
 pub(crate) mod demo_agent;
 pub(crate) mod doctor;
+mod held_place;
 mod hint;
 pub(crate) mod image;
 mod import;

@@ -106,7 +106,7 @@ fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) 
         Err(denial) => {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
             output::answer(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
-            for line in denial.hint.iter().flat_map(|hint| hint::lines(hint, flags)) {
+            for line in denial.hint.iter().flat_map(|hint| hint::lines(hint, flags, hint::RuleTime::Now)) {
                 output::answer(&format!("       {}", output::plain(&line)))?;
             }
             Ok(1)

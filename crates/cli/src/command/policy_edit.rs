@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use policy::{ConfigError, Hint, Layers, Origin, Policy, RunConfig};
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use sandbox::Caller;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
+use super::held_place;
 use super::policy_rule::{give_reason, is_there, meant, names, names_the_root, push, rule, tables};
 use super::standing_denial::standing_denial;
 use crate::arguments::PolicyFile;
@@ -21,8 +22,6 @@ use crate::exit::{Done, Usage};
 use crate::output;
 
 const FILE: &str = "lockgate.toml";
-/// The mode of the empty directory by which a run holds the name. See docs/sandbox.md.
-const HOLDING_MODE: u32 = 0o500;
 const BLANK: &str = "\
 # What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.
 # Nothing may leave until a rule allows it: `lockgate policy allow HOST`.
@@ -63,24 +62,10 @@ impl PolicyText {
         };
         if path.is_dir() {
             // A placeholder that a killed run left is removed by the next run.
-            super::look_after_dead(&StateDirectory::of(&caller)?);
-        }
-        if path.is_dir() {
-            let holds_a_place = std::fs::metadata(&path).is_ok_and(|it| it.mode() & 0o777 == HOLDING_MODE);
-            let is_held =
-                holds_a_place && std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-            return Err(match is_held {
-                true => Usage::error(
-                    format!(
-                        "{name} is an empty folder: a run that goes on there holds its place, or it is a folder that you made"
-                    ),
-                    "say it again once that run has ended (`lockgate runs ls` names it), or give the next one --allow; \
-                     where no run goes on, remove the folder",
-                ),
-                false => {
-                    Usage::error(format!("{name} is a folder"), "move it away, or name a file with --policy")
-                }
-            });
+            super::look_after_dead(&state);
+            if path.is_dir() {
+                return Err(held_place::refusal(&state, &name, &path));
+            }
         }
         let found = runtime::read_policy_if_there(&path)?;
         let (is_there, text) = (found.is_some(), found.unwrap_or_default());

@@ -1,11 +1,14 @@
 //! `lockgate run`: one command in a sandbox.
 
+use std::path::PathBuf;
+
 use egress::{Notice, NoticeOutcome};
 use policy::{TerminalConfig, shell_word};
 use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use rustix::process::Signal;
 use sandbox::{Ahead, Caller};
 
+use super::hint::RuleTime;
 use super::json_file::JsonFile;
 use super::{hint, places, spec};
 use crate::arguments::{Run, Spec};
@@ -71,7 +74,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
             "note: --env {name}: it is not set here, so the command does not have it; --env {name}=VALUE sets it"
         ));
     }
-    let mut telling = Telling { flags: &flags, denied: Vec::new(), told: 0 };
+    let project = runtime::project_file(flags.workspace.as_deref(), &caller).ok();
+    let mut telling = Telling { flags: &flags, project, denied: Vec::new(), told: 0 };
     let request =
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
@@ -103,6 +107,8 @@ fn unset<'a>(flags: &'a Spec, caller: &Caller) -> impl Iterator<Item = &'a str> 
 /// Tells what happens in a run, as it happens.
 struct Telling<'a> {
     flags: &'a Spec,
+    /// The path of the workspace's policy file.
+    project: Option<PathBuf>,
     /// The targets that were denied.
     denied: Vec<String>,
     /// How many notices came.
@@ -131,10 +137,19 @@ impl Telling<'_> {
             }
             return;
         }
-        let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, self.flags));
+        let time = self.rule_time();
+        let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, self.flags, time));
         let hints: String = lines.map(|line| format!("\n  {line}")).collect();
         let Notice { target, guard, reason, outcome, .. } = notice;
         output::tell(&format!("{} {target} ({guard}): {reason}{hints}", outcome.as_str()));
+    }
+
+    /// Returns when a rule can be added: a run in a folder without a policy holds the place of one by an empty folder.
+    fn rule_time(&self) -> RuleTime {
+        match self.project.as_ref().is_some_and(|path| path.is_dir()) {
+            true => RuleTime::AfterTheRun,
+            false => RuleTime::Now,
+        }
     }
 }
 
