@@ -35,8 +35,22 @@ pub struct Notice {
     pub outcome: NoticeOutcome,
     /// Why it was denied.
     pub reason: String,
+    /// The rule that decided, if one did.
+    #[serde(default)]
+    pub rule: Option<String>,
     /// What would allow it, if that is known.
     pub hint: Option<Hint>,
+}
+
+impl Notice {
+    /// Returns the notice in a line for a person. A deny rule may give any reason, so it is named itself.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { target, guard, reason, outcome, .. } = self;
+        let rule = self.rule.as_ref().filter(|_| guard == Guard::DenyRule.code());
+        let rule = rule.map(|rule| format!(", by {rule}")).unwrap_or_default();
+        format!("{} {target} ({guard}): {reason}{rule}", outcome.as_str())
+    }
 }
 
 /// What became of a request that a notice is about.
@@ -235,6 +249,7 @@ impl Notices {
             guard: denial.guard.code().into(),
             outcome: if denial.guard.is_failure() { NoticeOutcome::Failed } else { NoticeOutcome::Denied },
             reason: clipped(&denial.reason),
+            rule: denial.rule.as_deref().map(clipped),
             hint: denial.hint.clone().map(clipped_hint),
         };
         // What found no room is told with the next of its kind.
@@ -337,6 +352,26 @@ mod tests {
         assert_eq!(
             guards,
             ["credential_unavailable", "path_not_allowed", "path_not_allowed", "path_not_allowed"]
+        );
+    }
+
+    #[test]
+    fn a_deny_rule_is_named_whatever_reason_it_gives() {
+        let denial = |guard| Denial::new(guard, "no ads").with_rule("egress.deny[0] in p.toml");
+        let heard = sent([Guard::DenyRule, Guard::Path].into_iter().map(denial));
+        let lines: Vec<_> = heard
+            .iter()
+            .map(|message| match message {
+                SidecarMessage::Denied(notice) => notice.line(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "denied GET https://a.example/0 (deny_rule): no ads, by egress.deny[0] in p.toml",
+                "denied GET https://a.example/1 (path_not_allowed): no ads",
+            ]
         );
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::choice::parse_field;
 use crate::companion::Companion;
+use crate::denial::MANAGED;
 use crate::error::ConfigError;
+use crate::hint::Hint;
 use crate::inbound::Inbound;
 use crate::layer::Layer;
 use crate::limits::set_limits;
@@ -276,7 +278,12 @@ pub(crate) fn compile_denials(
     let rule = |(index, deny): (usize, &DenyConfig)| {
         let field = format!("{place}egress.deny[{index}]");
         let at = Location { origin: &named, field: &field, width: Width::Closing };
-        DenyRule::compile(&at, deny, rule_name(origin, &field))
+        let rule = DenyRule::compile(&at, deny, rule_name(origin, &field))?;
+        let remedy = Some(match origin {
+            Origin::Managed(_) => Hint::from(MANAGED),
+            _ => Hint::Edit("take that rule out of its file; no allow rule outweighs it".into()),
+        });
+        Ok(DenyRule { remedy, ..rule })
     };
     config.egress.deny.iter().enumerate().map(rule).collect()
 }

@@ -192,7 +192,7 @@ impl Policy {
                 false => format!("{} is denied", asked.host),
             };
             let reason = rule.reason.clone().unwrap_or_else(what);
-            return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
+            return Err(self.advised(rule.denial(reason), asked));
         }
         if asked.provider.is_none()
             && let Host::Name(name) = &asked.host
@@ -222,7 +222,7 @@ impl Policy {
     }
 
     /// Completes a denial, and replaces its hint if the managed policy would still refuse after the hint was followed.
-    fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
+    pub(crate) fn advised(&self, denial: Denial, asked: &Asked) -> Denial {
         let allows = denial.hint.as_ref().is_some_and(Hint::allows);
         match &self.ceiling {
             Some(ceiling) if allows && ceiling.decide(&ceiling.without_unknown_provider(asked)).is_err() => {

@@ -24,7 +24,7 @@ impl Policy {
             self.deny.iter().find(|r| r.reach.is_whole_host() && r.reach.host.matches(&asked.host))
         {
             let reason = rule.reason.clone().unwrap_or_else(|| format!("{name} is denied"));
-            return Err(Denial::new(Guard::DenyRule, reason).with_rule(rule.name.as_str()));
+            return Err(self.advised(rule.denial(reason), &asked));
         }
         if let Some(companion) = self.companion(name) {
             return Ok(companion.rule());

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
+use crate::denial::{Denial, Guard};
 use crate::error::ConfigError;
+use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::location::Location;
 use crate::pattern::HostPattern;
@@ -49,6 +51,8 @@ pub(crate) struct DenyRule {
     pub(crate) name: RuleName,
     pub(crate) reach: Reach,
     pub(crate) reason: Option<String>,
+    /// What takes it back, if it is of a list of rules.
+    pub(crate) remedy: Option<Hint>,
 }
 
 impl AllowRule {
@@ -103,7 +107,13 @@ impl DenyRule {
         if config.reason.as_ref().is_some_and(|reason| reason.contains(char::is_control)) {
             return Err(at.error("reason", "it is one line, without control characters"));
         }
-        Ok(Self { name, reach, reason: config.reason.clone() })
+        Ok(Self { name, reach, reason: config.reason.clone(), remedy: None })
+    }
+
+    /// Returns the denial of what it catches.
+    pub(crate) fn denial(&self, reason: String) -> Denial {
+        let denial = Denial::new(Guard::DenyRule, reason).with_rule(self.name.as_str());
+        Denial { hint: self.remedy.clone(), ..denial }
     }
 }
 

@@ -44,6 +44,22 @@ fn a_method_is_denied_in_every_case_and_allowed_in_its_own() {
 }
 
 #[test]
+fn a_denied_host_has_a_way_out_for_whoever_keeps_the_rule() {
+    let denied = "[[egress.deny]]\nhost = \"ads.example.com\"\nreason = \"no ads\"\n";
+    for (managed, own, told) in [
+        ("", denied, "take that rule out of its file"),
+        (denied, "", "only whoever keeps the managed policy"),
+    ] {
+        let mut layers = Layers::default();
+        layers.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+        layers.push(Origin::Named("file".into()), toml::from_str(own).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let denial = verdict(&policy, "http://ads.example.com/", &[]).unwrap_err();
+        assert!(denial.hint.as_ref().is_some_and(|hint| hint.to_string().starts_with(told)), "{denial:?}");
+    }
+}
+
+#[test]
 fn a_path_is_denied_in_every_spelling() {
     for (denied, caught, free) in [
         (

@@ -317,7 +317,7 @@ fn what_is_denied_elsewhere_is_not_told_as_allowed() {
             "https://www.example.org/v1/*",
             "note: https://www.example.org/v1/* stays denied by egress.deny[0] in ",
         ),
-        ("files.example.com", ": not from here"),
+        ("files.example.com", ": not from here; take that rule out"),
     ] {
         let ended = say(&format!("allow '{target}'"));
         assert!(ended.code == 0 && ended.stderr.contains(note), "{target}: {ended}");

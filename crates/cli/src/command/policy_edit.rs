@@ -290,7 +290,7 @@ fn edit(file: &PolicyFile, targets: &[String], list: &str, reason: Option<&str>)
         let is_denied = |there: Table| ["host", "url"].iter().any(|key| names(&there, key, target));
         if let Some(denial) = standing_denial(&policy, target) {
             let by = denial.rule.map(|rule| format!(" by {rule}")).unwrap_or_default();
-            let hint = denial.hint.filter(|hint| matches!(hint, Hint::Edit(_)));
+            let hint = denial.hint.filter(|hint| matches!(hint, Hint::Edit(_) | Hint::Advice(_)));
             let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
             output::tell(&format!("note: {target} stays denied{by}: {}{hint}", denial.reason));
         } else if denied.is_some_and(|denied| tables(denied).any(is_denied)) {

@@ -140,8 +140,7 @@ impl Telling<'_> {
         let time = self.rule_time();
         let lines = notice.hint.iter().flat_map(|hint| hint::lines(hint, self.flags, time));
         let hints: String = lines.map(|line| format!("\n  {line}")).collect();
-        let Notice { target, guard, reason, outcome, .. } = notice;
-        output::tell(&format!("{} {target} ({guard}): {reason}{hints}", outcome.as_str()));
+        output::tell(&format!("{}{hints}", notice.line()));
     }
 
     /// Returns when a rule can be added: a run in a folder without a policy holds the place of one by an empty folder.

@@ -123,9 +123,7 @@ fn tell_other_layers(layers: &Layers, file: &str) {
 fn tell_notice(notice: &Notice) {
     // It names the file of `--policy` already.
     let hint = notice.hint.as_ref().map(|hint| format!("\n  {}", hint::told(hint, &Spec::default())));
-    let Notice { target, guard, reason, outcome, .. } = notice;
-    let hint = hint.unwrap_or_default();
-    output::tell(&format!("{} {target} ({guard}): {reason}{hint}", outcome.as_str()));
+    output::tell(&format!("{}{}", notice.line(), hint.unwrap_or_default()));
 }
 
 /// Tells what a sidecar does.
