@@ -1,6 +1,6 @@
 //! Presets and built-in providers: the named rules that ship with the program as one data file. S4.18–S4.22, S4.61.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use serde::Deserialize;
@@ -76,6 +76,20 @@ pub fn provider_variables() -> Result<Vec<(ProviderId, Vec<String>)>, ConfigErro
         Ok((name.parse().map_err(bad)?, variables))
     };
     data()?.provider.iter().map(row).collect()
+}
+
+/// Returns the fields that a built-in provider puts into requests by its own templates; none for a provider that is not built in.
+///
+/// # Errors
+/// If the embedded table is malformed, which a test rules out.
+pub fn provider_fields(name: &str) -> Result<BTreeSet<&'static str>, ConfigError> {
+    let inject = data()?.provider.get(name).and_then(|known| known.inject.as_ref());
+    let templates = inject.map_or(&[][..], OneOrMany::as_slice).iter();
+    let texts = templates.flat_map(|inject| inject.value.iter().chain(&inject.basic));
+    Ok(texts
+        .flat_map(|text| text.split("{{").skip(1))
+        .filter_map(|rest| Some(rest.split_once("}}")?.0))
+        .collect())
 }
 
 /// Returns the built-in web search providers, in order of preference. S4.42
@@ -184,6 +198,12 @@ mod tests {
             layers.push(crate::Origin::Flags, config);
             layers.compile().unwrap();
         }
+    }
+
+    #[test]
+    fn the_fields_that_a_provider_puts_in_are_known() {
+        assert!(provider_fields("anthropic").unwrap().contains("access_token"));
+        assert!(provider_fields("of-our-own").unwrap().is_empty());
     }
 
     #[test]

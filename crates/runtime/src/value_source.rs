@@ -111,8 +111,11 @@ fn prompt(what: &str) -> io::Result<Vec<u8>> {
     let read = asked.and_then(|()| typed(stdin.lock(), &[interrupt, quit]));
     tcsetattr(&stdin, OptionalActions::Flush, &before)?;
     let line = read?;
-    if line.last().is_some_and(|last| is_end(*last, &[interrupt, quit])) {
+    if line.last() != Some(&b'\n') {
+        // Ctrl-D leaves the cursor behind the question.
         let _ = writeln!(io::stderr());
+    }
+    if line.last().is_some_and(|last| is_end(*last, &[interrupt, quit])) {
         // Raises the signal that the key would have raised: a shell that waits for this program must see it.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT)?;
         return Err(io::ErrorKind::Interrupted.into());

@@ -94,7 +94,8 @@ fn a_value_that_no_header_takes_is_refused_when_it_is_set() {
     assert_ne!(site.lockgate(&["creds", "show", "one"]).code, 0);
 }
 
-/// Prompts for a value on a terminal, types `said`, and prints how it ended, and whether the terminal echoes input.
+/// Prompts for a value on a terminal, types `said`, and prints how it ended, whether the terminal echoes input, and whether
+/// the product ended the line of the question itself.
 const ASK: &str = r#"
 import fcntl, os, pty, subprocess, sys, termios, time
 said = sys.argv[1].encode().decode("unicode_escape").encode()
@@ -106,19 +107,20 @@ child = subprocess.Popen(sys.argv[2:], stdin=theirs, stdout=subprocess.PIPE, std
 asked = child.stderr.read(1)
 while termios.tcgetattr(theirs)[3] & termios.ECHO: time.sleep(0.01)
 os.write(ours, said)
-child.communicate(timeout=20)
+told = child.communicate(timeout=20)[1]
 shows = bool(termios.tcgetattr(theirs)[3] & termios.ECHO and termios.tcgetattr(theirs)[3] & termios.ISIG)
-print("ended=%d shows=%s" % (child.returncode, shows))
+print("ended=%d shows=%s apart=%s" % (child.returncode, shows, b": \n" in told))
 "#;
 
 #[test]
 fn a_key_that_ends_it_leaves_the_terminal_as_it_was() {
     let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
     for (said, ended) in [
-        ("half\\x03", "ended=-2"),
-        ("\\x1c", "ended=-2"),
-        ("half\\x1a\\n", "ended=2"),
-        ("whole\\n", "ended=0"),
+        ("half\\x03", "ended=-2 shows=True apart=True"),
+        ("\\x1c", "ended=-2 shows=True apart=True"),
+        ("\\x04", "ended=2 shows=True apart=True"),
+        ("half\\x1a\\n", "ended=2 shows=True apart=False"),
+        ("whole\\n", "ended=0 shows=True apart=False"),
     ] {
         let mut command = site.world().command("python3");
         command
@@ -127,7 +129,7 @@ fn a_key_that_ends_it_leaves_the_terminal_as_it_was() {
             .args(["creds", "set", "one"]);
         command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
         let seen = run_to_end(&mut command, Duration::from_secs(30));
-        assert_eq!(seen.stdout, format!("{ended} shows=True\n"), "{said}: {seen}");
+        assert_eq!(seen.stdout, format!("{ended}\n"), "{said}: {seen}");
     }
     let kept = site.lockgate(&["creds", "show", "one"]);
     assert!(kept.stdout.contains("5 octets"), "what was typed whole is what is kept: {kept}");

@@ -61,6 +61,9 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
             "store it under another name; the user and password of PROXY_URL stay in that variable",
         ));
     }
+    for note in slips(&provider, field)? {
+        output::tell(&format!("note: {note}"));
+    }
     let what = format!("{} of {provider}", field.unwrap_or("access token"));
     let source = match (value.stdin, &value.from_file, &value.from_env, value.from_command.as_slice()) {
         (true, ..) => ValueSource::Stdin,
@@ -80,6 +83,27 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
         ),
     });
     Ok(0)
+}
+
+/// Returns what of a credential's name and field may be a slip. Both may be meant: a policy can declare any provider, and a request can name
+/// any field.
+fn slips(provider: &ProviderId, field: Option<&str>) -> Result<Vec<String>, anyhow::Error> {
+    let names = policy::provider_names()?;
+    let is_built_in = names.iter().any(|(name, _)| name == provider.as_str());
+    let meant = policy::did_you_mean(provider.as_str(), names.iter().map(|(name, _)| name.as_str()));
+    let mut slips = Vec::new();
+    if !is_built_in && !meant.is_empty() {
+        slips.push(format!("{meant}There is no built-in provider `{provider}`"));
+    }
+    let fields = policy::provider_fields(provider.as_str())?;
+    if let Some(field) = field.filter(|field| !fields.is_empty() && !fields.contains(field)) {
+        let fields: Vec<String> = fields.iter().map(|name| format!("`{name}`")).collect();
+        slips.push(format!(
+            "`{provider}` puts {} into requests by itself; `{field}` goes only where a request names it",
+            fields.join(" and ")
+        ));
+    }
+    Ok(slips)
 }
 
 /// Lists the readable credentials, then the unreadable ones with their remedies.
@@ -179,4 +203,24 @@ fn rotate(form: Form) -> Done {
         }
     }
     Ok(u8::from(!failed.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_or_a_field_that_may_be_a_slip_is_told_before_the_value_is_asked_for() {
+        for (provider, field, told) in [
+            ("antropic", None, Some("did you mean `anthropic`?")),
+            ("anthropic", Some("acces_token"), Some("`acces_token` goes only where a request names it")),
+            ("anthropic", Some("access_token"), None),
+            ("anthropic", None, None),
+            ("of-our-own", Some("key"), None),
+        ] {
+            let slips = slips(&provider.parse().unwrap(), field).unwrap();
+            assert_eq!(slips.len(), usize::from(told.is_some()), "{provider}: {slips:?}");
+            assert!(told.iter().all(|told| slips[0].contains(told)), "{provider}: {slips:?}");
+        }
+    }
 }
