@@ -4,12 +4,11 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use credential::{
-    Credential, FieldName, Forms, Needles, Placeholder, Position, RenderError, Secret, Template,
-};
+use credential::{Credential, FieldName, Forms, Needles, Placeholder, Secret};
 use policy::{Denial, Guard, Hint, OrganisationName, ProviderId};
 
 use crate::credential_config::{CredentialConfig, Generation, PlatformPlace};
+use crate::fetched_credential::FetchedCredential;
 use crate::live_needles::LiveNeedles;
 use crate::platform::{FetchError, Platform};
 
@@ -17,57 +16,6 @@ use crate::platform::{FetchError, Platform};
 const MOST_LOOKED_FOR: usize = 64;
 /// The field with the name of a proxy's user.
 pub(crate) const USERNAME: &str = "username";
-
-/// A provider's credential, as it was fetched.
-pub(crate) struct FetchedCredential {
-    provider: ProviderId,
-    credential: Credential,
-    /// The policy's templates that were rendered with it.
-    rendered: RefCell<Vec<RenderedTemplate>>,
-}
-
-/// A template of the policy's with a credential put in.
-struct RenderedTemplate {
-    template: String,
-    position: Position,
-    value: Rc<Secret>,
-}
-
-impl FetchedCredential {
-    pub(crate) fn provider(&self) -> &ProviderId {
-        &self.provider
-    }
-
-    pub(crate) fn credential(&self) -> &Credential {
-        &self.credential
-    }
-
-    /// Renders a template of the policy's, once for each position.
-    pub(crate) fn render(&self, template: &str, position: Position) -> Result<Rc<Secret>, Denial> {
-        let is_it = |made: &&RenderedTemplate| made.template == template && made.position == position;
-        if let Some(made) = self.rendered.borrow().iter().find(is_it) {
-            return Ok(Rc::clone(&made.value));
-        }
-        let parsed = Template::parse(template).map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?;
-        let value = Rc::new(parsed.render(&self.credential, position).map_err(|e| unfit("request", &e))?);
-        let made = RenderedTemplate { template: template.to_owned(), position, value: Rc::clone(&value) };
-        self.rendered.borrow_mut().push(made);
-        Ok(value)
-    }
-
-    /// Returns whether both are equal, field by field.
-    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
-        let mine = self.credential.names();
-        mine.eq(other.credential.names())
-            && self.credential.secrets().zip(other.credential.secrets()).all(|(a, b)| a.matches(b.expose()))
-    }
-}
-
-impl std::fmt::Debug for FetchedCredential {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FetchedCredential").field("provider", &self.provider).finish_non_exhaustive()
-    }
-}
 
 /// Where credentials come from, and those that were fetched.
 #[derive(Debug)]
@@ -299,11 +247,7 @@ impl Credentials {
         let platform = self.platform_of(provider).ok_or(FetchError::NoPlatform)?;
         let credential = platform.credential(provider).await?;
         self.search_for(provider, &credential);
-        let held = Rc::new(FetchedCredential {
-            provider: provider.clone(),
-            credential,
-            rendered: RefCell::default(),
-        });
+        let held = Rc::new(FetchedCredential::new(provider.clone(), credential, self.stored_by(provider)));
         let mut cache = self.cache.borrow_mut();
         // A credential from before a change is used for this request, and not kept.
         if cache.generation == generation {
@@ -322,13 +266,18 @@ impl Credentials {
         if !matches!(error, FetchError::Absent) {
             return denied(error.to_string());
         }
-        // A platform elsewhere is asked in place of this machine's vault, so storing one there would not help.
+        denied(format!("there is none for `{provider}`")).with_hint(match self.stored_by(provider) {
+            Some(command) => Hint::Command(command),
+            None => Hint::Advice("the platform that this sidecar asks has to have one".into()),
+        })
+    }
+
+    /// Returns the command that stores the credential of a provider; `None` where a platform elsewhere is asked in place of this machine's
+    /// vault, so that storing one there would not help.
+    fn stored_by(&self, provider: &ProviderId) -> Option<String> {
         let is_elsewhere = self.platform_of(provider).is_some_and(|platform| !platform.is_inherited());
         let whose = || OrganisationName::flag(self.organisation.as_ref());
-        denied(format!("there is none for `{provider}`")).with_hint(match is_elsewhere {
-            false => Hint::Command(format!("lockgate creds set {provider}{}", whose())),
-            true => Hint::Advice("the platform that this sidecar asks has to have one".into()),
-        })
+        (!is_elsewhere).then(|| format!("lockgate creds set {provider}{}", whose()))
     }
 
     /// Fetches again a credential that an upstream refused, and reports the refusal if there is no other credential.
@@ -364,7 +313,7 @@ impl Credentials {
         if surplus > 0 {
             let cache = self.cache.borrow();
             let in_use = |value: &Secret| {
-                let current = cache.credentials.values().flat_map(|held| held.credential.secrets());
+                let current = cache.credentials.values().flat_map(|held| held.credential().secrets());
                 let exposed = self.exposed.values.iter().map(|(_, value)| value);
                 current.chain(exposed).chain(secrets()).any(|one| one.matches(value.expose()))
             };
@@ -385,19 +334,6 @@ impl Credentials {
             platform.report_refused(provider).await;
         }
     }
-}
-
-/// Returns the denial for a template that cannot be rendered. Its text names fields, never values. S0.50
-pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
-    let reason = match error {
-        RenderError::Unresolved(names) => {
-            let names: Vec<String> = names.iter().map(|name| format!("{{{{{name}}}}}")).collect();
-            format!("Unresolved placeholders in {place}: {}", names.join(", "))
-        }
-        RenderError::Unfit { source, .. } => format!("{place}: {error}, because {source}"),
-        RenderError::TooLong => format!("{place}: {error}"),
-    };
-    Denial::new(Guard::Unresolved, reason)
 }
 
 /// Returns a text with `other` in place of a value that has no letter or digit beside it, if there is one.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use policy::{Denial, Grant, Guard, Proxy};
 
 use crate::audit::Record;
-use crate::credentials::FetchedCredential;
 use crate::destination::{Destination, Peer};
+use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::inject::draft::{Draft, Injected};
 use crate::llm::{Admitted, Usage};

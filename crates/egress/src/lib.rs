@@ -26,6 +26,7 @@ mod dns;
 mod duplex;
 mod ending;
 mod exchange;
+mod fetched_credential;
 mod file_opener;
 mod files;
 mod gate;

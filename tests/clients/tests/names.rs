@@ -194,9 +194,8 @@ fn a_machine_that_changes_networks_is_followed() {
             name() { { cat world.hosts; echo 93.184.216.34 later.example.org; } > /etc/new; mv /etc/new /etc/hosts; }
             changes() { after first resolver; after second name; after third true; }
             begin() { rm -f asked-* after-*; cp world.hosts /etc/hosts; : > /etc/new; mv /etc/new /etc/resolv.conf; changes & }
-            printf "%s\n" "[egress]" "allow = [\"api.example.com\", \"later.example.org\"]" > policy.toml
-            begin; "$PRODUCT" run --policy policy.toml -- sh ask; wait
-            begin; "$PRODUCT" sidecar --policy policy.toml --forward 127.0.0.1:8081 & sidecar=$!
+            begin; "$PRODUCT" run --policy "$OUTSIDE/policy.toml" -- sh ask; wait
+            begin; "$PRODUCT" sidecar --policy "$OUTSIDE/policy.toml" --forward 127.0.0.1:8081 & sidecar=$!
             await curl -so /dev/null http://127.0.0.1:8081/; sh ask -x http://127.0.0.1:8081; kill $sidecar; wait'"#;
     let ended = site.shell().run(script);
     let followed = "first: 502 502 \nsecond: 200 502 \nthird: 200 200 \n";

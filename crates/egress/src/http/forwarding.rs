@@ -16,8 +16,8 @@ use super::replay::ReplayBuffer;
 use super::respond::{Failure, Handling, Metering, Responded, UNAUTHORIZED};
 use super::version2;
 use crate::cause::cause;
-use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Ready};
+use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::inject::Sending;
 

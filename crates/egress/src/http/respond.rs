@@ -23,7 +23,7 @@ use super::response::{ResponseBody, ResponseHead, has_no_body};
 use super::stream::AgentWriter;
 use super::unpack::is_packed;
 use super::upstream_response::{PendingResponse, UpstreamResponse};
-use crate::credentials::FetchedCredential;
+use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::live_needles::LiveNeedles;
 use crate::llm::{Account, Ledger, Usage};

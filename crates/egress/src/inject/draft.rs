@@ -5,7 +5,7 @@ use std::rc::Rc;
 use credential::{Placeholder, Position, is_template};
 use policy::{Denial, Guard, Method, Scheme, Target};
 
-use crate::credentials::FetchedCredential;
+use crate::fetched_credential::FetchedCredential;
 use crate::http::Fields;
 use crate::llm::Admitted;
 use crate::rate::Token;

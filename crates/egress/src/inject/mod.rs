@@ -26,8 +26,8 @@ use std::rc::Rc;
 
 use policy::{Asked, Denial, Guard, Method, Placeholders, Plane, Provider, ProviderId, Target};
 
-use crate::credentials::FetchedCredential;
 use crate::exchange::{Exchange, Pinned, Ready};
+use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::http::Fields;
 

@@ -6,7 +6,7 @@ use policy::{Denial, Guard, InjectionSite, Provider};
 use super::basic::{basic_of, basic_value};
 use super::draft::Sending;
 use super::subprotocol;
-use crate::credentials::{FetchedCredential, unfit};
+use crate::fetched_credential::{FetchedCredential, unfit};
 
 /// Replaces placeholders by the credential's value, encoded for the place in which each stands.
 pub(super) fn redeem(
