@@ -59,7 +59,7 @@ fn refused(mut error: clap::Error, described: &mut clap::Command) -> clap::Error
     {
         error = named;
     }
-    elsewhere::point_to(&mut error, &words);
+    elsewhere::point_to(&mut error, described, &words);
     error.format(described)
 }
 

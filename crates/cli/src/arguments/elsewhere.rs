@@ -88,10 +88,10 @@ fn meant(after: &str, word: &str) -> Option<&'static str> {
 }
 
 /// Replaces clap's advice on what is unknown. `words` are those of the command line, without the program's name.
-pub(super) fn point_to(error: &mut clap::Error, words: &[String]) {
+pub(super) fn point_to(error: &mut clap::Error, described: &clap::Command, words: &[String]) {
     match error.kind() {
         ErrorKind::UnknownArgument => point_to_flag(error, words),
-        ErrorKind::InvalidSubcommand => point_to_command(error, words),
+        ErrorKind::InvalidSubcommand => point_to_command(error, described, words),
         _ => {}
     }
 }
@@ -124,24 +124,43 @@ fn point_to_flag(error: &mut clap::Error, words: &[String]) {
     }
 }
 
-fn point_to_command(error: &mut clap::Error, words: &[String]) {
+fn point_to_command(error: &mut clap::Error, described: &clap::Command, words: &[String]) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned() else { return };
     error.remove(ContextKind::Suggested);
     let before = words.iter().take_while(|it| **it != word).filter(|it| !it.starts_with('-'));
-    let after = before.cloned().collect::<Vec<_>>().join(" ");
+    let before: Vec<String> = before.cloned().collect();
+    let after = before.join(" ");
+    let similar = similar(error, described, &before);
     if let Some(meant) = meant(&after, &word) {
         error.remove(ContextKind::SuggestedSubcommand);
         say(error, meant.to_owned());
     } else if after.is_empty() && !policy::did_you_mean(&word, [RUN]).is_empty() {
         // To clap `rn` is like `runs` alone, for it weighs a word by its beginning.
-        let others = match error.get(ContextKind::SuggestedSubcommand) {
-            Some(ContextValue::Strings(all)) => all.clone(),
-            Some(ContextValue::String(one)) => vec![one.clone()],
-            _ => Vec::new(),
-        };
-        let others = others.into_iter().filter(|name| name != RUN);
-        let all = std::iter::once(RUN.to_owned()).chain(others).collect();
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(all));
+        let others = similar.into_iter().filter(|name| name != RUN);
+        suggest(error, std::iter::once(RUN.to_owned()).chain(others).collect());
+    } else {
+        suggest(error, similar);
+    }
+}
+
+/// Returns the commands that clap suggests, without those that no help names.
+fn similar(error: &clap::Error, described: &clap::Command, before: &[String]) -> Vec<String> {
+    let all = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(all)) => all.clone(),
+        Some(ContextValue::String(one)) => vec![one.clone()],
+        _ => Vec::new(),
+    };
+    let group = before.iter().try_fold(described, |command, word| command.find_subcommand(word));
+    let is_hidden = |name: &str| {
+        group.and_then(|group| group.find_subcommand(name)).is_some_and(clap::Command::is_hide_set)
+    };
+    all.into_iter().filter(|name| !is_hidden(name)).collect()
+}
+
+fn suggest(error: &mut clap::Error, commands: Vec<String>) {
+    error.remove(ContextKind::SuggestedSubcommand);
+    if !commands.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(commands));
     }
 }
 
@@ -189,7 +208,7 @@ mod tests {
         let all = ["lockgate"].iter().chain(words);
         let mut error = command.try_get_matches_from_mut(all).unwrap_err();
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        point_to(&mut error, &words);
+        point_to(&mut error, &command, &words);
         error.format(&mut command).to_string()
     }
 
@@ -253,6 +272,11 @@ mod tests {
             }
         }
         assert!(told(Arguments::command(), &["runs", "sotp"]).contains("'stop'"));
+        for word in ["doctr", "demo-upstrea"] {
+            let text = told(Arguments::command(), &[word]);
+            assert!(!text.contains("'demo-upstream'"), "{text}");
+            assert_eq!(text.contains("'doctor'"), word == "doctr", "{text}");
+        }
         for word in ["rn", "rnu", "runn"] {
             let text = told(Arguments::command(), &[word]);
             assert!(text.contains("'run'") && text.contains("'runs'"), "{word}: {text}");
