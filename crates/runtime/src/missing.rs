@@ -24,6 +24,8 @@ pub(crate) struct SearchedPlaces {
     /// The workspace, and the directory in it in which the command was to begin.
     pub(crate) workspace: PathBuf,
     pub(crate) directory: PathBuf,
+    /// The directories of this machine's system that are inside.
+    pub(crate) system: Vec<PathBuf>,
     /// Whether the command sees all of this machine, as without a sandbox.
     pub(crate) sees_this_machine: bool,
 }
@@ -76,8 +78,16 @@ impl SearchedPlaces {
                 Some(format!("here it is {here}, and its interpreter `{interpreter}` is not there"))
             }
             None if self.sees_this_machine => None,
+            None if self.system.iter().any(|tree| file.starts_with(tree)) => {
+                Some(format!("it is inside at {here}, which the run's PATH does not name"))
+            }
             None => self.brought_from_home(&file).or_else(|| {
-                Some(format!("here it is {here}; what this machine has is inside where --mount brings it"))
+                let file = file.to_str()?;
+                let mount = shell_word(&format!("{file}:{file}"));
+                Some(format!(
+                    "here it is {here}, and this brings it: --mount {mount} -- {}",
+                    shell_word(file)
+                ))
             }),
         }
     }
@@ -175,8 +185,15 @@ mod tests {
         let path = Some(format!("relative:/none:{}", folder.path().display()));
         let [workspace, directory] = [folder.path(), folder.path()].map(Path::to_owned);
         let (home, programs) = (None, "/home/agent/.local/bin".into());
-        let searched =
-            SearchedPlaces { path, home, programs, workspace, directory, sees_this_machine: false };
+        let searched = SearchedPlaces {
+            path,
+            home,
+            programs,
+            workspace,
+            directory,
+            system: Vec::new(),
+            sees_this_machine: false,
+        };
         for (command, said) in [
             ("make test", Some("words of their own")),
             ("FOO=1", Some("--env FOO=1 -- CMD")),
@@ -190,7 +207,7 @@ mod tests {
             ("../script", None),
             ("broken", Some("its interpreter `/none/python3` is not there")),
             ("./data", None),
-            ("tool", Some("where --mount brings it")),
+            ("tool", Some("this brings it: --mount ")),
             ("./windows", Some("`/bin/sh\\r` may not be inside: its lines end as on Windows")),
             ("data", None),
             ("none", None),
@@ -202,7 +219,13 @@ mod tests {
                 "{command}: {hint:?}"
             );
         }
-        let below = SearchedPlaces { directory: at("below"), ..searched };
+        let shown = SearchedPlaces { system: vec![at("")], ..searched };
+        let hint = shown.hint("tool").unwrap();
+        assert!(
+            hint.contains("it is inside at") && hint.ends_with("which the run's PATH does not name"),
+            "{hint}"
+        );
+        let below = SearchedPlaces { system: Vec::new(), directory: at("below"), ..shown };
         assert!(below.hint("./script").is_none() && below.hint("../script").is_some());
         let bare = SearchedPlaces { sees_this_machine: true, ..below };
         assert_eq!(bare.hint("tool"), None);
@@ -227,6 +250,7 @@ mod tests {
             programs: "/home/agent/.local/bin".into(),
             workspace: at("work"),
             directory: at("work"),
+            system: Vec::new(),
             sees_this_machine: false,
         };
         let line =

@@ -107,6 +107,7 @@ impl RunJournal {
             programs: sandbox::programs_of(&plan.home),
             workspace: plan.workspace.clone(),
             directory: plan.directory.clone(),
+            system: plan.system().map(Path::to_owned).collect(),
             sees_this_machine: plan.backend == Backend::Process,
         };
         Ok(Self {

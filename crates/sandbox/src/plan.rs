@@ -285,6 +285,14 @@ impl Plan {
         })
     }
 
+    /// Returns the directories and files of the host's system that are inside under their own paths.
+    pub fn system(&self) -> impl Iterator<Item = &Path> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::ShowSystem(path) | Step::Link { path, .. } => Some(path.as_path()),
+            _ => None,
+        })
+    }
+
     /// Returns the host paths that the command sees or has a copy of, if the backend limits them.
     pub fn shown(&self) -> impl Iterator<Item = &Path> {
         self.steps.iter().filter_map(|step| match step {
