@@ -93,6 +93,10 @@ impl Ending {
 /// What ran short, if it was not the run.
 const OUTSIDE: &str = "this machine, or the unit in which the run was started,";
 
+/// What raises a limit that was reached.
+const SETS_MEMORY: &str = "--memory, or `limits.memory` in the policy, sets it";
+const SETS_PROCESSES: &str = "--pids, or `limits.pids` in the policy, sets it";
+
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,10 +105,10 @@ impl fmt::Display for Ending {
             Self::Signalled(signal) => write!(f, "ended by signal {}", named(*signal)),
             // A control group may report a little more than its limit.
             Self::OutOfMemory { peak: Some(peak), limit: Some(limit) } => {
-                write!(f, "killed: out of memory (it used {peak} of {limit})")
+                write!(f, "killed: out of memory (it used {peak} of {limit}); {SETS_MEMORY}")
             }
             Self::OutOfMemory { peak: None, limit: Some(limit) } => {
-                write!(f, "killed: out of memory (limit {limit})")
+                write!(f, "killed: out of memory (limit {limit}); {SETS_MEMORY}")
             }
             Self::OutOfMemory { peak, limit: None } => {
                 write!(f, "killed: {OUTSIDE} was out of memory")?;
@@ -130,13 +134,17 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory { killed, limit: Some(limit) } => {
-                write!(f, "{killed} of its processes ran out of memory (limit {limit})")
+                write!(f, "{killed} of its processes ran out of memory (limit {limit}); {SETS_MEMORY}")
             }
             Self::Memory { killed, limit: None } => {
                 write!(f, "{killed} of its processes were killed, because {OUTSIDE} was out of memory")
             }
-            Self::Processes { refused: 1 } => f.write_str("it reached its limit of processes once"),
-            Self::Processes { refused } => write!(f, "it reached its limit of processes {refused} times"),
+            Self::Processes { refused: 1 } => {
+                write!(f, "it reached its limit of processes once; {SETS_PROCESSES}")
+            }
+            Self::Processes { refused } => {
+                write!(f, "it reached its limit of processes {refused} times; {SETS_PROCESSES}")
+            }
         }
     }
 }
@@ -180,24 +188,24 @@ mod tests {
             (
                 exited(3, Some(Shortage::Memory { killed: 2, limit: Some(limit) })),
                 3,
-                "exited 3; 2 of its processes ran out of memory (limit 64MiB)",
+                "exited 3; 2 of its processes ran out of memory (limit 64MiB); --memory, or `limits.memory` in the policy, sets it",
             ),
             (
                 exited(1, Some(Shortage::Processes { refused: 1 })),
                 1,
-                "exited 1; it reached its limit of processes once",
+                "exited 1; it reached its limit of processes once; --pids, or `limits.pids` in the policy, sets it",
             ),
             (
                 exited(0, Some(Shortage::Processes { refused: 4 })),
                 0,
-                "exited 0; it reached its limit of processes 4 times",
+                "exited 0; it reached its limit of processes 4 times; --pids, or `limits.pids` in the policy, sets it",
             ),
             (Ending::Signalled(13), 141, "ended by signal 13 (SIGPIPE)"),
             (Ending::Signalled(40), 168, "ended by signal 40"),
             (
                 Ending::OutOfMemory { peak: Some(limit), limit: Some(limit) },
                 137,
-                "killed: out of memory (it used 64MiB of 64MiB)",
+                "killed: out of memory (it used 64MiB of 64MiB); --memory, or `limits.memory` in the policy, sets it",
             ),
             (
                 Ending::OutOfMemory { peak: Some(limit), limit: None },
@@ -207,7 +215,7 @@ mod tests {
             (
                 Ending::OutOfMemory { peak: None, limit: Some(limit) },
                 137,
-                "killed: out of memory (limit 64MiB)",
+                "killed: out of memory (limit 64MiB); --memory, or `limits.memory` in the policy, sets it",
             ),
             (
                 Ending::TimedOut(Span::from_secs(1800)),

@@ -87,7 +87,7 @@ pub(crate) struct Spec {
     /// Processes and threads at once [default: 512]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count::<u32>)]
     pub(crate) pids: Option<u32>,
-    /// What may be written outside the workspace [default: 4GiB]
+    /// What may be written outside the workspace; it lives in memory, and takes half of --memory at most [default: 4GiB]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) disk: Option<String>,
     /// What happens where limits cannot be held: required or best-effort

@@ -116,7 +116,7 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
     if host.limits.is_ok() && size > half {
         if spec.disk_asked {
             notices.push(format!(
-                "private directories hold {half}: they live in memory, and take half of it at most"
+                "private directories hold {half}: they live in memory, and take half of it at most; --memory, or `limits.memory` in the policy, sets it"
             ));
         }
         size = half;
