@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use policy::{ConfigError, Hint, Layers, Origin, Policy, RunConfig};
-use runtime::{Settings, StateDirectory};
+use runtime::{Settings, SettingsRequest, StateDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::Caller;
@@ -53,6 +53,11 @@ struct Approval {
 impl PolicyText {
     fn open(file: &PolicyFile) -> Result<Self, anyhow::Error> {
         let caller = super::caller()?;
+        let (policy, workspace) = (file.policy.clone(), file.workspace.clone());
+        let request = SettingsRequest { policy, workspace, ..SettingsRequest::default() };
+        if let Some(path) = runtime::project_above(&request, &caller) {
+            super::spec::tell_project_above(&path);
+        }
         let (path, name) = match (&file.policy, &file.workspace) {
             (Some(named), _) => (caller.resolve(named), named.display().to_string()),
             (None, Some(folder)) => {
@@ -61,6 +66,7 @@ impl PolicyText {
             (None, None) => (runtime::project_file(None, &caller)?, FILE.to_owned()),
         };
         if path.is_dir() {
+            let state = StateDirectory::of(&caller)?;
             // A placeholder that a killed run left is removed by the next run.
             super::look_after_dead(&state);
             if path.is_dir() {

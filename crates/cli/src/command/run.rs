@@ -51,7 +51,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         request.flags.terminal = Some(TerminalConfig::Always);
     }
     super::tell_unknown_variables(&caller);
-    let mut spec = Settings::load(&request, &caller, Some(&state))?.spec;
+    let settings = Settings::load(&request, &caller, Some(&state)).map_err(spec::named_by_flag)?;
+    let mut spec = settings.spec;
     if let Some(file) = &flags.policy {
         spec.policy.keep_in(&file.to_string_lossy());
     }

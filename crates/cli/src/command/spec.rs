@@ -1,10 +1,10 @@
 //! Flags as a layer of configuration: each flag is a field of the policy file.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use policy::{
-    AllowConfig, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, VariableConfig, WorkspaceConfig,
-    WorkspaceTable,
+    AllowConfig, ConfigError, CopyConfig, MountConfig, Number, RunConfig, SetupConfig, VariableConfig,
+    WorkspaceConfig, WorkspaceTable,
 };
 use runtime::{Settings, SettingsRequest, StateDirectory};
 
@@ -27,7 +27,48 @@ pub(crate) fn settings(spec: &Spec) -> Result<Settings, anyhow::Error> {
     let caller = super::caller()?;
     let state = StateDirectory::to_read(&caller)?;
     super::tell_unknown_variables(&caller);
-    Ok(Settings::load(&request(spec)?, &caller, Some(&state))?)
+    let request = request(spec)?;
+    if let Some(path) = runtime::project_above(&request, &caller) {
+        tell_project_above(&path);
+    }
+    Settings::load(&request, &caller, Some(&state)).map_err(named_by_flag)
+}
+
+/// Tells of a project's file in a folder above, which is not that of the command.
+pub(super) fn tell_project_above(path: &Path) {
+    let folder = policy::shell_word(&path.parent().unwrap_or(path).to_string_lossy());
+    output::tell(&format!(
+        "note: {} counts for runs in its own folder, and this one is not: --workspace {folder} names that one",
+        path.display()
+    ));
+}
+
+/// The flags whose values are checked as fields of a policy, and those fields.
+const FLAG_FIELDS: [(&str, &str); 14] = [
+    ("limits.memory", "--memory"),
+    ("limits.cpus", "--cpus"),
+    ("limits.pids", "--pids"),
+    ("limits.disk", "--disk"),
+    ("limits.enforce", "--limits"),
+    ("timeout", "--timeout"),
+    ("backend", "--backend"),
+    ("wiring", "--wiring"),
+    ("image", "--image"),
+    ("presets", "--preset"),
+    ("providers", "--provider"),
+    ("tools", "--tool"),
+    ("builtin_tools", "--builtin-tool"),
+    ("egress.allow", "--allow"),
+];
+
+/// Returns an error over a flag's value with the flag in place of its field, which the person did not write.
+pub(super) fn named_by_flag(error: runtime::Error) -> anyhow::Error {
+    let runtime::Error::Settings(wrong) = error else { return error.into() };
+    let list = wrong.field.split('[').next().unwrap_or_default();
+    let flag = FLAG_FIELDS.iter().find(|(field, _)| *field == list).map(|(_, flag)| *flag);
+    let field = flag.filter(|_| wrong.origin == policy::Origin::Flags.to_string());
+    let field = field.map_or_else(|| wrong.field.clone(), str::to_owned);
+    runtime::Error::Settings(ConfigError { field, ..wrong }).into()
 }
 
 fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
@@ -137,11 +178,30 @@ fn workspace(spec: &Spec) -> Result<Option<WorkspaceConfig>, anyhow::Error> {
         })
     };
     let path = spec.workspace.as_ref().map(text).transpose()?;
+    let path = path.map(|path| without_climbing(&path)).transpose()?;
     Ok(match (path, spec.workspace_mode.clone()) {
         (None, None) if spec.open.is_empty() => None,
         (Some(path), None) if spec.open.is_empty() => Some(WorkspaceConfig::Path(path)),
         (path, mode) => Some(WorkspaceConfig::Table(WorkspaceTable { path, mode, open: spec.open.clone() })),
     })
+}
+
+/// Returns the path of a flag without `..`, which no path of a policy has, from the shell's folder. One that climbs out of a link leads
+/// elsewhere than it looks; it stays as it is, and is refused.
+fn without_climbing(path: &str) -> Result<String, anyhow::Error> {
+    if !Path::new(path).components().any(|part| part == Component::ParentDir) {
+        return Ok(path.to_owned());
+    }
+    let whole = super::caller()?.resolve(Path::new(path));
+    let mut plain = PathBuf::new();
+    for part in whole.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    let leads_there = whole.canonicalize().ok() == plain.canonicalize().ok();
+    Ok(plain.to_str().filter(|_| leads_there).unwrap_or(path).to_owned())
 }
 
 fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
@@ -156,12 +216,12 @@ fn parse_mount(text: &str) -> Result<MountConfig, anyhow::Error> {
             ));
         }
     };
-    Ok(MountConfig { source: source.into(), target: Some(target.into()), mode })
+    Ok(MountConfig { source: without_climbing(source)?, target: Some(target.into()), mode })
 }
 
 fn parse_copy(text: &str) -> Result<CopyConfig, anyhow::Error> {
     match text.split(':').collect::<Vec<_>>().as_slice() {
-        [source, target] => Ok(CopyConfig { source: (*source).into(), target: (*target).into() }),
+        [source, target] => Ok(CopyConfig { source: without_climbing(source)?, target: (*target).into() }),
         _ => Err(Usage::error(
             format!("--copy `{text}` is not SRC:DST"),
             "as in --copy ~/data:/data, and without a mode, for a copy is the run's own; a path with a colon goes into a \
@@ -188,6 +248,36 @@ mod tests {
             let read = parse_copy(copy).map(drop);
             assert!(read.is_ok() == expected && (expected || hint(read).contains("[[copy]]")), "{copy}");
         }
+    }
+
+    #[test]
+    fn a_path_that_climbs_is_taken_from_the_shells_folder_and_not_out_of_a_link() {
+        let here = std::env::current_dir().unwrap();
+        let above = here.parent().unwrap().to_str().unwrap();
+        for (typed, plain) in
+            [("..", above), ("../none", &format!("{above}/none")), ("src", "src"), ("/usr/../usr", "/usr")]
+        {
+            assert_eq!(without_climbing(typed).unwrap(), plain);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/usr/lib", folder.path().join("link")).unwrap();
+        let out_of_it = format!("{}/link/..", folder.path().display());
+        assert_eq!(without_climbing(&out_of_it).unwrap(), out_of_it);
+        assert_eq!(parse_mount("..:/x").unwrap().source, above);
+        assert_eq!(parse_copy("..:/x").unwrap().source, above);
+    }
+
+    #[test]
+    fn a_flag_is_blamed_by_its_own_name() {
+        let told = |flags: Spec| {
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Flags, config(&flags).unwrap());
+            named_by_flag(layers.compile().map(drop).unwrap_err().into()).to_string()
+        };
+        let memory = told(Spec { memory: Some("2gb".into()), ..Spec::default() });
+        assert!(memory.starts_with("command line: --memory: "), "{memory}");
+        let host = told(Spec { allow: vec!["not_a_host".into()], ..Spec::default() });
+        assert!(host.starts_with("command line: --allow: "), "{host}");
     }
 
     #[test]
