@@ -121,9 +121,12 @@ fn remedies(own: Option<String>, helps_without: bool) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
+/// The check of the folder: where it fails alone, another folder is all that a run lacks.
+pub const FOLDER_CHECK: &str = "this folder as a workspace";
+
 /// Checks whether a run here may have this folder for its workspace.
 fn workspace(caller: &Caller) -> Check {
-    let what = "this folder as a workspace";
+    let what = FOLDER_CHECK;
     let spec = loaded(caller, false).or_else(|_| loaded(caller, true)).map(|settings| settings.spec);
     let state = StateDirectory::of(caller);
     match spec.and_then(|spec| refuse_unfit(spec, caller, &state?)) {

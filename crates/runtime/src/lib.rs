@@ -85,7 +85,7 @@ pub use changes::{
 };
 pub use companion_audits::companion_audits_beside;
 pub use credential::{Entry, Listing, Rotation, Stored};
-pub use doctor::doctor;
+pub use doctor::{FOLDER_CHECK, doctor};
 pub use ending::{Ending, Shortage, exit_code_of};
 pub use engine::run_engine_sidecar;
 pub use error::Error;

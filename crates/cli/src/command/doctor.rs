@@ -15,12 +15,12 @@ pub(crate) fn doctor(form: Form) -> Done {
     let works = !checks.iter().any(Check::prevents_a_run);
     match form {
         Form::Json => print_json(&checks, works)?,
-        Form::Text => print_text(&checks, works)?,
+        Form::Text => print_text(&checks)?,
     }
     Ok(if works { 0 } else { WOULD_NOT_WORK })
 }
 
-fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
+fn print_text(checks: &[Check]) -> Result<(), anyhow::Error> {
     let mut groups: Vec<&str> = Vec::new();
     for check in checks {
         if !groups.contains(&check.group) {
@@ -44,13 +44,20 @@ fn print_text(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
             }
         }
     }
-    let verdict = if works {
-        &format!("A default run works here: backend {BACKEND}.")
-    } else {
-        "A default run does not work here yet."
-    };
-    output::answer(&format!("\n{verdict}"))?;
+    output::answer(&format!("\n{}", verdict(checks)))?;
     Ok(())
+}
+
+fn verdict(checks: &[Check]) -> String {
+    let mut preventing =
+        checks.iter().filter(|check| check.prevents_a_run()).map(|check| check.what.as_str());
+    match (preventing.next(), preventing.next()) {
+        (None, _) => format!("A default run works here: backend {BACKEND}."),
+        (Some(runtime::FOLDER_CHECK), None) => {
+            "Nothing is missing on this machine; start in the folder of a project.".to_owned()
+        }
+        _ => "A default run does not work here yet.".to_owned(),
+    }
 }
 
 fn print_json(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
@@ -72,4 +79,23 @@ fn print_json(checks: &[Check], works: bool) -> Result<(), anyhow::Error> {
         &serde_json::json!({"default_run_works": works, "backend": BACKEND, "checks": rows}).to_string(),
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_no_run_may_have_is_not_blamed_on_the_machine() {
+        let missing = |group, what| Check::lacks(group, what, Verdict::Missing, String::new(), None);
+        let folder = || missing("settings", runtime::FOLDER_CHECK);
+        for (checks, told) in [
+            (vec![Check::works("settings", runtime::FOLDER_CHECK, "/x")], "A default run works here"),
+            (vec![folder()], "Nothing is missing on this machine"),
+            (vec![folder(), missing("kernel", "namespaces")], "does not work here yet"),
+            (vec![missing("kernel", "namespaces")], "does not work here yet"),
+        ] {
+            assert!(verdict(&checks).contains(told), "{told}: {}", verdict(&checks));
+        }
+    }
 }
