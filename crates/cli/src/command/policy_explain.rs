@@ -113,15 +113,18 @@ impl Explanation {
         Self { verdict: Verdict::Deny, ..Self::allowed(way, None, reason.into()) }
     }
 
-    fn line(&self) -> String {
+    fn line_with_hint(&self) -> String {
         let told = self.told.as_deref().map(output::plain);
-        let told = told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default();
+        self.line() + &told.map(|hint| format!("\n{:26}{hint}", "")).unwrap_or_default()
+    }
+
+    fn line(&self) -> String {
         let becomes = if self.way == Way::Dns { "does not exist" } else { "denied" };
         let denied = self.guard.map(|guard| format!("{becomes}: {guard}: ")).unwrap_or_default();
         // What is allowed names its rule in the reason.
         let rule = self.rule.as_ref().filter(|_| self.guard.is_some());
         let rule = rule.map(|rule| format!(", by {}", output::plain(rule))).unwrap_or_default();
-        format!("  {:<22}  {denied}{}{rule}{told}", self.way.name(), output::plain(&self.reason))
+        format!("  {:<22}  {denied}{}{rule}", self.way.name(), output::plain(&self.reason))
     }
 }
 
@@ -217,7 +220,7 @@ pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form)
         }
         Form::Text => {
             output::answer(&asked)?;
-            explained.iter().try_for_each(|one| output::answer(&one.line()))?;
+            told(&explained).iter().try_for_each(|line| output::answer(line))?;
             if let Some(group) = explained.iter().find_map(|one| one.group.as_deref()) {
                 output::answer(&format!("{:26}{group}", ""))?;
             }
@@ -227,6 +230,14 @@ pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form)
         }
     }
     Ok(u8::from(verdict == Verdict::Deny))
+}
+
+/// Returns the lines of what was explained. A hint that is the same for several is told once, below them.
+fn told(explained: &[Explanation]) -> Vec<String> {
+    let hints: Vec<&str> = explained.iter().filter_map(|one| one.told.as_deref()).collect();
+    let common = hints.first().filter(|first| hints.len() > 1 && hints.iter().all(|hint| hint == *first));
+    let lines = explained.iter().map(|one| if common.is_some() { one.line() } else { one.line_with_hint() });
+    lines.chain(common.map(|hint| format!("{:26}{}", "", output::plain(hint)))).collect()
 }
 
 /// It is allowed if a plane grants it and the address guard does not refuse it.
@@ -397,7 +408,7 @@ mod tests {
     }
 
     fn lines(explained: &[Explanation]) -> String {
-        explained.iter().map(|one| one.line() + "\n").collect()
+        told(explained).iter().map(|line| format!("{line}\n")).collect()
     }
 
     #[test]
@@ -489,6 +500,13 @@ mod tests {
         let name = &explained_without_method(&policy, "b.example:22")[0];
         assert!(name.line().contains("does not exist: host_not_allowed: "), "{}", name.line());
         assert!(!name.reason.contains("host_not_allowed"), "{}", name.reason);
+    }
+
+    #[test]
+    fn a_hint_for_every_way_is_told_once() {
+        let lines = lines(&explained(&compiled(""), "GET", "http://www.example.com/"));
+        assert_eq!(lines.matches("to allow it: ").count(), 1, "{lines}");
+        assert!(lines.trim_end().lines().last().unwrap().contains("to allow it: "), "{lines}");
     }
 
     #[test]
