@@ -389,13 +389,13 @@ pub(crate) enum Audit {
 pub(crate) enum Config {
     /// Show the merged configuration
     Show {
-        #[command(flatten)]
-        spec: Spec,
         /// Name the layer each value came from
         #[arg(long)]
         origin: bool,
         /// JSON Lines
         #[arg(long)]
         json: bool,
+        #[command(flatten, next_help_heading = spec::OF_A_RUN)]
+        spec: Spec,
     },
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Spec;
+use super::spec::OF_A_RUN;
 
 /// `lockgate policy`
 #[derive(Debug, Subcommand)]
@@ -41,18 +42,16 @@ pub(crate) enum Policy {
     },
     /// List the rules in force
     Ls {
-        #[command(flatten)]
-        spec: Spec,
         /// JSON Lines
         #[arg(long)]
         json: bool,
+        #[command(flatten, next_help_heading = OF_A_RUN)]
+        spec: Spec,
     },
     /// Decide a target as a run would, without sending anything
     Check(PolicyCheck),
     /// Say what a target would meet on each way out, and the rule or guard that decides
     Explain {
-        #[command(flatten)]
-        spec: Spec,
         /// A URL, or HOST[:PORT]
         target: String,
         /// The method of the request [default: GET, and none where HOST:PORT is no page of the web]
@@ -61,6 +60,8 @@ pub(crate) enum Policy {
         /// One JSON object
         #[arg(long)]
         json: bool,
+        #[command(flatten, next_help_heading = OF_A_RUN)]
+        spec: Spec,
     },
     /// Print the JSON schema of the policy file
     Schema,
@@ -81,8 +82,6 @@ pub(crate) struct PolicyFile {
 /// `lockgate policy check`
 #[derive(Debug, Args)]
 pub(crate) struct PolicyCheck {
-    #[command(flatten)]
-    pub(crate) spec: Spec,
     /// Read rows {"id", "target", "method"?, "resolves"?} from stdin and write a verdict for each
     #[arg(long, conflicts_with = "target")]
     pub(crate) jsonl: bool,
@@ -95,4 +94,25 @@ pub(crate) struct PolicyCheck {
     /// A URL, or HOST[:PORT]
     #[arg(required_unless_present = "jsonl")]
     pub(crate) target: Option<String>,
+    #[command(flatten, next_help_heading = OF_A_RUN)]
+    pub(crate) spec: Spec,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::super::{Arguments, spec::OF_A_RUN};
+
+    #[test]
+    fn the_flags_of_a_run_are_apart_from_those_of_the_command() {
+        let all = Arguments::command();
+        for words in [["policy", "ls"], ["policy", "check"], ["policy", "explain"], ["config", "show"]] {
+            let command = words.iter().try_fold(&all, |command, word| command.find_subcommand(word)).unwrap();
+            let help = command.clone().render_help().to_string();
+            let (own, of_a_run) = help.split_once(&format!("{OF_A_RUN}:")).unwrap();
+            let is_own = |flag: &str| own.contains(flag) && !of_a_run.contains(flag);
+            assert!(is_own("--json") && is_own("--help") && of_a_run.contains("--memory"), "{help}");
+        }
+    }
 }

@@ -6,6 +6,9 @@ use clap::Args;
 
 use super::value::count;
 
+/// The heading of these flags in the help of commands that run nothing.
+pub(super) const OF_A_RUN: &str = "Flags of the run that it is about";
+
 /// Flags that say what a run is: each has its field in `lockgate.toml`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Spec {
