@@ -88,7 +88,7 @@ pub use plan::{Plan, plan};
 pub use process_stamp::ProcessStamp;
 pub use protect::is_protected;
 pub use reap::{Reaper, Unwound};
-pub use regular::{is_folder, is_there, open_regular, regular_below};
+pub use regular::{FilesBelow, is_folder, is_there, open_regular, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
 pub use socket_broker::{HealthLine, Probed, SocketBroker, ask_for_socket, take_socket};
 pub use start::start;

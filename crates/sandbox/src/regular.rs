@@ -50,23 +50,33 @@ pub fn is_folder(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Returns the paths of the regular files below a folder, relative to it. Leaves out everything else.
+/// What is below a folder, by paths relative to it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct FilesBelow {
+    /// The regular files.
+    pub files: Vec<PathBuf>,
+    /// What is no regular file, and folders too deep to be looked into; of very many, as many as there may be files.
+    pub skipped: Vec<PathBuf>,
+}
+
+/// Returns the regular files below a folder, and what else is there.
 ///
 /// # Errors
 /// When a component is a link, it is no folder, or it holds more files than a configuration would.
-pub fn regular_below(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut files = Vec::new();
-    let Some(found) = found(folder)? else { return Ok(files) };
+pub fn regular_below(folder: &Path) -> Result<FilesBelow, Error> {
+    let mut below = FilesBelow::default();
+    let Some(found) = found(folder)? else { return Ok(below) };
     if kind(&found, folder)? != FileType::Directory {
         return Err(Error::Source { path: folder.into(), why: "it is no folder".into() });
     }
-    look(&found, folder, Path::new(""), &mut files)?;
-    files.sort();
-    Ok(files)
+    look(&found, folder, Path::new(""), &mut below)?;
+    below.files.sort();
+    below.skipped.sort();
+    Ok(below)
 }
 
-fn look(at: &OwnedFd, folder: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let fail = |errno: rustix::io::Errno| refused(&folder.join(below), &errno.into());
+fn look(at: &OwnedFd, folder: &Path, place: &Path, below: &mut FilesBelow) -> Result<(), Error> {
+    let fail = |errno: rustix::io::Errno| refused(&folder.join(place), &errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = rustix::fs::openat(at, c".", flags, Mode::empty()).map_err(fail)?;
     for entry in Dir::read_from(&open).map_err(fail)? {
@@ -75,15 +85,16 @@ fn look(at: &OwnedFd, folder: &Path, below: &Path, files: &mut Vec<PathBuf>) -> 
         if name == b"." || name == b".." {
             continue;
         }
-        let path = below.join(std::ffi::OsStr::from_bytes(name));
+        let path = place.join(std::ffi::OsStr::from_bytes(name));
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(child) = rustix::fs::openat(&open, entry.file_name(), flags, Mode::empty()) else { continue };
         match kind(&child, &path)? {
-            FileType::RegularFile => files.push(path),
-            FileType::Directory if path.iter().count() < DEEPEST => look(&child, folder, &path, files)?,
+            FileType::RegularFile => below.files.push(path),
+            FileType::Directory if path.iter().count() < DEEPEST => look(&child, folder, &path, below)?,
+            _ if below.skipped.len() < MOST => below.skipped.push(path),
             _ => {}
         }
-        if files.len() > MOST {
+        if below.files.len() > MOST {
             let why = format!("it holds more than {MOST} files");
             return Err(Error::Source { path: folder.into(), why });
         }
@@ -143,9 +154,13 @@ mod tests {
         assert!(is_folder(&at("file")).is_err() && is_folder(&at("way")).is_err());
         assert!(is_there(&at("link")).is_err() && !is_there(&at("none")).unwrap());
         symlink(at("file"), at("real/link")).unwrap();
-        assert_eq!(regular_below(&at("real")).unwrap(), [PathBuf::from("file")]);
+        let deep = at("real").join(["d"; DEEPEST].join("/"));
+        std::fs::create_dir_all(&deep).unwrap();
+        std::fs::write(deep.join("file"), "z").unwrap();
+        let [files, skipped] = [vec!["file".into()], vec!["d/d/d/d/d/d".into(), "link".into()]];
+        assert_eq!(regular_below(&at("real")).unwrap(), FilesBelow { files, skipped });
         assert!(regular_below(&at("way")).is_err() && regular_below(&at("file")).is_err());
-        assert!(regular_below(&at("none")).unwrap().is_empty());
+        assert_eq!(regular_below(&at("none")).unwrap(), FilesBelow::default());
     }
 
     #[test]

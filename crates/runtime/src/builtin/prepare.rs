@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use credential::Secret;
 
@@ -18,6 +18,8 @@ use super::table::{Cache, Entry, Form, Tool, Whole};
 /// The largest file that enters, and the most that all together may hold.
 const LARGEST: usize = 1 << 20;
 const MOST: usize = 8 << 20;
+/// How many of a folder's paths that do not enter are named.
+const MOST_NAMED: usize = 4;
 
 /// Returns what the tools bring from this home.
 pub(super) fn prepare(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Prepared {
@@ -64,8 +66,22 @@ impl<'a> Work<'a> {
             return self.file(entry, &entry.path, kept);
         }
         match sandbox::regular_below(&self.home.join(&entry.path)) {
-            Ok(files) => files.iter().for_each(|file| self.file(entry, &entry.path.join(file), kept)),
+            Ok(below) => {
+                below.files.iter().for_each(|file| self.file(entry, &entry.path.join(file), kept));
+                self.skipped(&entry.path, &below.skipped);
+            }
             Err(error) => self.unread(&entry.path, &why(error)),
+        }
+    }
+
+    /// Notes what of a folder is no file that could be read, the first few by name.
+    fn skipped(&mut self, folder: &Path, paths: &[PathBuf]) {
+        let (named, rest) = paths.split_at(paths.len().min(MOST_NAMED));
+        for path in named {
+            self.stays(&folder.join(path), "it is no regular file, or a folder too deep to be looked into");
+        }
+        if !rest.is_empty() {
+            self.stays(folder, &format!("{} more in it are no regular files, or too deep", rest.len()));
         }
     }
 
@@ -191,6 +207,27 @@ mod tests {
 
     const NPM: (&str, &str) = (".npm/_cacache/index-v5/aa/bb", "{}");
     const CARGO: (&str, &str) = (".cargo/registry/cache/i/x.crate", "");
+
+    #[test]
+    fn what_of_a_folder_does_not_enter_is_told_and_of_very_much_the_first() {
+        let home = tempfile::tempdir().unwrap();
+        let skills = home.path().join(".claude/skills");
+        std::fs::create_dir_all(skills.join("a/b/c/d/e/f")).unwrap();
+        for number in 0..MOST_NAMED + 2 {
+            std::os::unix::fs::symlink("/etc/hostname", skills.join(format!("link{number}"))).unwrap();
+        }
+        let policy = Layers::default().compile().unwrap().policy;
+        let tools = table::named(&["claude".into()]).unwrap();
+        let notices = prepare(home.path(), &tools, &Bound::new(&policy, &[], None)).notices;
+        for told in [
+            "`~/.claude/skills/a/b/c/d/e/f` does not enter",
+            "`~/.claude/skills/link0` does not enter",
+            ": 3 more in it",
+        ] {
+            assert!(notices.iter().any(|notice| notice.contains(told)), "{told}: {notices:?}");
+        }
+        assert_eq!(notices.len(), MOST_NAMED + 1, "{notices:?}");
+    }
 
     #[test]
     fn a_cache_enters_that_holds_none() {
