@@ -273,6 +273,7 @@ impl Notices {
             outcome: NoticeOutcome::Failed,
             reason: clipped(why),
             hint: None,
+            rule: None,
         };
         if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
             self.unreachable.insert(what);
