@@ -178,16 +178,17 @@ fn a_machine_that_changes_networks_is_followed() {
     let Some(site) = Site::for_test(&[Need::Root, Need::Program("curl")]) else { return };
     let policy = allowing(&["api.example.com", "later.example.org"]);
     std::fs::write(site.outside().join("policy.toml"), policy).expect("a policy outside");
-    site.file(
-        "ask",
+    std::fs::write(
+        site.workspace().join("ask"),
         "for at in first second third; do echo \"$at: $(for name in api.example.com later.example.org; do\n\
         curl -sS -o /dev/null --max-time 20 -w '%{http_code} ' \"$@\" http://$name/; done)\"\n\
         : > asked-$at; i=0; while [ ! -e after-$at ] && [ $((i += 1)) -lt 300 ]; do sleep 0.1; done; done\n",
-    );
+    )
+    .expect("a script inside");
     // As programs write such files, another takes the place of the one before. A sidecar asks for them every three seconds at most.
     let script = r#"
-        cp -a /etc etc; exec unshare --mount sh -uc '
-            mount --bind etc /etc; cp /etc/resolv.conf world.conf; cp /etc/hosts world.hosts
+        cp -a /etc "$OUTSIDE/etc"; exec unshare --mount sh -uc '
+            cp /etc/resolv.conf world.conf; cp /etc/hosts world.hosts; mount --bind "$OUTSIDE/etc" /etc
             await() { i=0; until "$@" 2>/dev/null; do [ $((i += 1)) -lt 300 ] || exit 9; sleep 0.1; done; }
             after() { await [ -e asked-$1 ]; sleep 3.2; $2; : > after-$1; }
             resolver() { cp world.conf /etc/new; mv /etc/new /etc/resolv.conf; }

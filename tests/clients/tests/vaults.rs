@@ -103,7 +103,7 @@ ours, theirs = pty.openpty()
 def begin():
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-child = subprocess.Popen(sys.argv[2:], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=begin)
+child = subprocess.Popen(sys.argv[2:], bufsize=0, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=begin)
 asked = child.stderr.read(1)
 while termios.tcgetattr(theirs)[3] & termios.ECHO: time.sleep(0.01)
 os.write(ours, said)
