@@ -42,6 +42,8 @@ struct Cache {
     /// `None` where it is not known. Then they are not current for the next request.
     generation: Option<u64>,
     credentials: HashMap<ProviderId, Rc<FetchedCredential>>,
+    /// The providers for which there was none.
+    absent: HashSet<ProviderId>,
 }
 
 /// The values that the command was given, and what to mask where text is written down.
@@ -226,12 +228,15 @@ impl Credentials {
         {
             let mut cache = self.cache.borrow_mut();
             if generation.is_none() || cache.generation != generation {
-                *cache = Cache { generation, credentials: HashMap::new() };
+                *cache = Cache { generation, ..Cache::default() };
             }
             // A platform elsewhere does not report changes, so it is asked each time.
             let is_current = self.platform_of(provider).is_none_or(|platform| platform.is_inherited());
             if let Some(found) = cache.credentials.get(provider).filter(|_| is_current) {
                 return Ok(Rc::clone(found));
+            }
+            if is_current && cache.absent.contains(provider) {
+                return Err(FetchError::Absent);
             }
         }
         self.ask_for(provider).await
@@ -245,12 +250,22 @@ impl Credentials {
     async fn ask_for(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, FetchError> {
         let generation = self.cache.borrow().generation;
         let platform = self.platform_of(provider).ok_or(FetchError::NoPlatform)?;
-        let credential = platform.credential(provider).await?;
+        let credential = match platform.credential(provider).await {
+            Err(FetchError::Absent) => {
+                let mut cache = self.cache.borrow_mut();
+                if cache.generation == generation {
+                    cache.absent.insert(provider.clone());
+                }
+                return Err(FetchError::Absent);
+            }
+            answered => answered?,
+        };
         self.search_for(provider, &credential);
         let held = Rc::new(FetchedCredential::new(provider.clone(), credential, self.stored_by(provider)));
         let mut cache = self.cache.borrow_mut();
         // A credential from before a change is used for this request, and not kept.
         if cache.generation == generation {
+            cache.absent.remove(provider);
             cache.credentials.insert(provider.clone(), Rc::clone(&held));
         }
         drop(cache);

@@ -22,14 +22,14 @@ const MOST_FAULTS: usize = 100;
 /// The longest text of a field, in characters.
 const LONGEST: usize = 500;
 
-/// One denial, one name that does not resolve, or one host that cannot be reached, for a person.
+/// One denial, one name that does not resolve, or one host that did not answer, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The plane it came in by.
     pub plane: String,
     /// What was asked for.
     pub target: String,
-    /// The guard's code, or `unreachable`.
+    /// The guard's code, or `upstream_failed`.
     pub guard: String,
     /// Whether the policy denied it, or it was allowed and failed.
     pub outcome: NoticeOutcome,
@@ -191,8 +191,8 @@ pub(crate) struct Notices {
     has_said_more: bool,
 }
 
-/// Stands in place of a guard where an upstream could not be reached.
-const UNREACHABLE: &str = "unreachable";
+/// Stands in place of a guard where an upstream could not be reached, or broke off before it had answered.
+const UNREACHABLE: &str = "upstream_failed";
 
 /// What was sent: targets, or rules with reasons, and their guards.
 type Told = HashSet<(String, &'static str)>;
@@ -258,11 +258,11 @@ impl Notices {
         }
     }
 
-    /// Sends once for a host that it could not be reached. Beyond as many as there are faults at most it is left to the audit.
+    /// Sends once for a host and reason that it could not be reached, or broke off. Beyond as many as there are faults at most it is left to the audit.
     pub(crate) fn tell_unreachable(&mut self, plane: Plane, target: &str, why: &str) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(host_of(target));
-        let what = (target.clone(), UNREACHABLE);
+        let what = (clipped(&format!("{target} {why}")), UNREACHABLE);
         if self.unreachable.contains(&what) || self.unreachable.len() >= MOST_FAULTS {
             return;
         }
@@ -411,9 +411,11 @@ mod tests {
             notices.tell_unreachable(Plane::Forward, target, "Connection refused");
             assert_eq!(heard(), host.map(|host| (host.into(), NoticeOutcome::Failed)), "{target}");
         }
+        notices.tell_unreachable(Plane::Forward, "https://a.example/", "it was too slow");
+        assert!(heard().is_some(), "for another reason");
         for number in 0..2 * MOST_FAULTS {
             notices.tell_unreachable(Plane::Forward, &format!("{number}.example:443"), "Connection refused");
-            assert_eq!(heard().is_some(), number < MOST_FAULTS - 3, "{number}");
+            assert_eq!(heard().is_some(), number < MOST_FAULTS - 4, "{number}");
         }
         notices.tell(Plane::Forward, "https://a.example", &Denial::new(Guard::Path, "no rule allows it"));
         assert!(heard().is_some());

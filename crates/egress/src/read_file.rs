@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The content of a file as it was read, and what tells it from a later one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ReadFile {
     path: PathBuf,
     pub(crate) content: Vec<u8>,
@@ -16,7 +16,7 @@ pub(crate) struct ReadFile {
 }
 
 /// What tells a file from the one that is at its path later.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
     size: u64,
@@ -42,6 +42,13 @@ impl ReadFile {
             content.clear();
         }
         Self { path: path.into(), content, stamp }
+    }
+
+    /// Returns the file that another process has opened in this one's place. One without content may be about to be written: then this one
+    /// counts on, and still says that it has changed.
+    pub(crate) fn followed_by(&self, file: Option<File>) -> Self {
+        let next = Self::of(&self.path, file);
+        if next.content.is_empty() && !self.content.is_empty() { self.clone() } else { next }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -110,6 +117,11 @@ mod tests {
         std::fs::write(&other, "two").unwrap();
         std::fs::rename(&other, &path).unwrap();
         assert!(handed.has_changed() && ReadFile::of(&path, Some(stale)).has_changed(), "one from before");
+        std::fs::write(&path, "").unwrap();
+        for half_written in [Some(File::open(&path).unwrap()), None] {
+            let kept = handed.followed_by(half_written);
+            assert!(kept.content == b"one" && kept.has_changed());
+        }
         let directory = ReadFile::of(folder.path(), Some(File::open(folder.path()).unwrap()));
         assert!(directory.content.is_empty() && !directory.has_changed());
     }

@@ -101,7 +101,7 @@ impl SystemAnswers {
         {
             let before = known();
             let [resolv_conf, hosts] = [(&before.resolv_conf, resolv_conf), (&before.hosts, hosts)]
-                .map(|(before, file)| ReadFile::of(before.path(), file));
+                .map(|(before, file)| before.followed_by(file));
             *self.current.borrow_mut() = SystemResolver::of(resolv_conf, hosts);
         }
         known()

@@ -35,11 +35,12 @@ impl Path {
     }
 
     /// Returns what lenient servers may take the path for, without case: decoded; with repeated slashes collapsed; and read as
-    /// leniently as any server does.
-    pub(crate) fn readings(&self) -> [String; 3] {
+    /// leniently as any server does, without and with the streams of NTFS.
+    pub(crate) fn readings(&self) -> [String; 4] {
         let folded = self.folded();
-        let (collapsed, lenient) = (collapsed(&folded), lenient(&folded));
-        [folded, collapsed, lenient]
+        let (collapsed, whole) = (collapsed(&folded), lenient(&folded, |name| name));
+        let cut = lenient(&folded, without_stream);
+        [folded, collapsed, whole, cut]
     }
 
     /// Returns the path fully decoded, without case, with repeated slashes collapsed.
@@ -121,13 +122,13 @@ fn collapsed(path: &str) -> String {
     path
 }
 
-/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters, the
-/// streams of NTFS and the dots and blanks that some servers drop at a segment's end, and with repeated slashes collapsed.
-fn lenient(decoded: &str) -> String {
+/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters and the
+/// dots and blanks that some servers drop at a segment's end, and with repeated slashes collapsed. `named` is what a name is taken for.
+fn lenient(decoded: &str, named: fn(&str) -> &str) -> String {
     let path = decoded.split(['?', '#']).next().unwrap_or_default();
     let name = |segment: &str| {
         let name = segment.split(';').next().unwrap_or_default();
-        without_stream(name).trim_end_matches([' ', '.']).to_owned()
+        named(name).trim_end_matches([' ', '.']).to_owned()
     };
     collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
 }
@@ -252,7 +253,7 @@ mod tests {
             ("/%EF%BD%81b%ef%bc%9bc", "/ab"),
             ("/a%c2%a0/b%c2%a0", "/a/b"),
         ] {
-            assert_eq!(Path::new(path).readings()[2], reading, "{path}");
+            assert_eq!(Path::new(path).readings()[3], reading, "{path}");
         }
     }
 

@@ -78,18 +78,24 @@ impl SearchedPlaces {
                 Some(format!("here it is {here}, and its interpreter `{interpreter}` is not there"))
             }
             None if self.sees_this_machine => None,
-            None if self.system.iter().any(|tree| file.starts_with(tree)) => {
+            None if self.is_shown(&file) && file.canonicalize().is_ok_and(|file| self.is_shown(&file)) => {
                 Some(format!("it is inside at {here}, which the run's PATH does not name"))
             }
             None => self.brought_from_home(&file).or_else(|| {
-                let file = file.to_str()?;
-                let mount = shell_word(&format!("{file}:{file}"));
+                // A mount takes no link.
+                let (file, source) = (file.to_str()?, file.canonicalize().ok()?);
+                let mount = shell_word(&format!("{}:{file}", source.to_str()?));
                 Some(format!(
                     "here it is {here}, and this brings it: --mount {mount} -- {}",
                     shell_word(file)
                 ))
             }),
         }
+    }
+
+    /// Whether a path is in a tree of this machine's that a run shows.
+    fn is_shown(&self, path: &Path) -> bool {
+        self.system.iter().any(|tree| path.starts_with(tree))
     }
 
     /// Returns how a program of the caller's home is brought in, as a line that can be typed.

@@ -103,7 +103,7 @@ pub const PROMISES: &[Promise] = &[
     promise("open_files", ISOLATED, "Descriptors and pseudo-terminals are bounded.", "L06 L10"),
     promise("sidecar_limits", OF_ENGINE, "A sidecar's container at an engine has limits of its own: memory, swap included, processors and processes.", "S1.32"),
     promise("processor_limit", ISOLATED, "A run uses no more processor than it was given.", "S1.31 S2.9"),
-    promise("timeout", ALL, "At its time limit a run is ended, whatever it does: exit 124.", "S0.24 S1.34 S1.36 S4.14"),
+    promise("timeout", ALL, "At its time limit a run is ended, whatever it does (`process`: unless it stops the `lockgate` above it): exit 124.", "S0.24 S1.34 S1.36 S4.14"),
 
     promise("exit_codes", ALL, "The exit code tells the truth.", "DESIGN §4"),
     promise("setup", ALL, "Set-up commands run before the command, as the same user behind the same walls and rules; nothing of them is beside it, and only a required one that fails keeps it from running.", "S4.50 S4.54 S4.64 S4.72"),

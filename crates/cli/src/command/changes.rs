@@ -5,7 +5,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Component, Path, PathBuf};
 
 use policy::RunId;
-use runtime::{KeptRun, RunRecord, StateDirectory};
+use runtime::{KeptRun, RunRecord, RunState, StateDirectory};
 use sandbox::{Change, LeftOut, What};
 
 use super::run_name;
@@ -36,7 +36,7 @@ pub(crate) fn diff(run: Option<&str>, stat: bool, paths: &[PathBuf]) -> Done {
     changes.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     let conflicts: Vec<_> = changes.list.iter().filter(|change| change.conflict.is_some()).collect();
     conflicts.iter().copied().for_each(tell_conflict);
-    if !stat && conflicts.iter().any(|change| change.is_chosen(paths)) {
+    if !stat && conflicts.iter().any(|change| change.is_chosen(paths) && !change.is_withheld(paths)) {
         output::tell(TAKES_OUT);
     }
     Ok(0)
@@ -231,7 +231,12 @@ fn others(state: &StateDirectory, run: &RunId) -> Vec<RunId> {
     let is_another =
         |it: &KeptRun| it.run != *run && it.workspace.as_ref().is_ok_and(|other| *other == workspace);
     let all = runtime::all_with_changes(state).unwrap_or_default().into_iter();
-    all.filter(is_another).map(|it| it.run).collect()
+    all.filter(is_another).map(|it| it.run).filter(|run| is_over(state, run)).collect()
+}
+
+/// Whether a run is over: of one that goes on nothing can be decided yet.
+fn is_over(state: &StateDirectory, run: &RunId) -> bool {
+    RunRecord::read(state, run).map_or(true, |record| record.state != RunState::Running)
 }
 
 /// Says which other runs are still to be decided on.

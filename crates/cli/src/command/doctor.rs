@@ -54,7 +54,7 @@ fn verdict(checks: &[Check]) -> String {
     match (preventing.next(), preventing.next()) {
         (None, _) => format!("A default run works here: backend {BACKEND}."),
         (Some(runtime::FOLDER_CHECK), None) => {
-            "Nothing is missing on this machine; start in the folder of a project.".to_owned()
+            "No other check failed; say it again in the folder of a project.".to_owned()
         }
         _ => "A default run does not work here yet.".to_owned(),
     }
@@ -91,7 +91,7 @@ mod tests {
         let folder = || missing("settings", runtime::FOLDER_CHECK);
         for (checks, told) in [
             (vec![Check::works("settings", runtime::FOLDER_CHECK, "/x")], "A default run works here"),
-            (vec![folder()], "Nothing is missing on this machine"),
+            (vec![folder()], "No other check failed"),
             (vec![folder(), missing("kernel", "namespaces")], "does not work here yet"),
             (vec![missing("kernel", "namespaces")], "does not work here yet"),
         ] {

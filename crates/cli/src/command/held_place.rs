@@ -41,11 +41,11 @@ fn is_placeholder(path: &Path) -> bool {
         && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Returns the runs that go on and may write in a folder, and so hold the place of a policy there.
+/// Returns the runs that go on with a folder as their writable workspace, and so hold the place of a policy there.
 fn runs_at(state: &StateDirectory, folder: &Path) -> Vec<String> {
     let is_there = |record: &RunRecord| {
-        let mut writable = std::iter::once(&record.workspace).chain(&record.writable);
-        record.state == RunState::Running && writable.any(|it| it == folder)
+        let is_writable = record.writable.contains(&record.workspace);
+        record.state == RunState::Running && record.workspace == folder && is_writable
     };
     let records = RunRecord::list(state).unwrap_or_default();
     records.into_iter().filter(is_there).map(|record| record.id).collect()

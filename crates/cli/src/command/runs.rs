@@ -144,7 +144,8 @@ struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     fn of(state: &StateDirectory, record: &'a RunRecord) -> Result<Self, anyhow::Error> {
-        Ok(Self { record, keeps_changes: runtime::keeps_changes(state, &record.id.parse()?)? })
+        let is_over = record.state != RunState::Running;
+        Ok(Self { record, keeps_changes: is_over && runtime::keeps_changes(state, &record.id.parse()?)? })
     }
 
     fn json(&self) -> Result<String, serde_json::Error> {

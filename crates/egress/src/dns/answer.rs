@@ -18,6 +18,8 @@ const UDP_PAYLOAD: u16 = 1232;
 /// The targets in the records of what asks for no name. There is one record of each.
 const UNREADABLE: &str = "unreadable question";
 const NO_QUESTION: &str = "message without one question";
+/// The record's target of questions in another class than IN. By their names they would hide those of IN.
+const OTHER_CLASS: &str = "question in another class";
 
 /// The outcome of a question.
 pub(super) struct Answered {
@@ -108,7 +110,7 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     let class = query.query_class();
     if class != DNSClass::IN {
         let denial = Denial::new(Guard::Protocol, format!("its class is {class}, and only IN is answered"));
-        let name = text.escape_default().to_string();
+        let name = OTHER_CLASS.to_owned();
         return Err(Refusal { code: ResponseCode::Refused, denied: Some(DeniedName { name, denial }) });
     }
     // Names that no host can have do not exist: service labels, escapes, other alphabets.
@@ -353,9 +355,9 @@ mod tests {
         let two = [&good[..4], &[0, 2], &good[6..], &section(1)].concat();
         let none = [&good[..4], &[0, 0], &good[6..12]].concat();
         for (question, code, name, word) in [
-            (message(7, &section(3)), 5, "api.example.com.", "class"),
-            (message(7, &section(4)), 5, "api.example.com.", "class"),
-            (message(7, &section(255)), 5, "api.example.com.", "class"),
+            (message(7, &section(3)), 5, OTHER_CLASS, "class"),
+            (message(7, &section(4)), 5, OTHER_CLASS, "class"),
+            (message(7, &section(255)), 5, OTHER_CLASS, "class"),
             (of_kind(2), 4, NO_QUESTION, "only questions"),
             (of_kind(4), 4, NO_QUESTION, "only questions"),
             (of_kind(5), 4, NO_QUESTION, "only questions"),

@@ -1,7 +1,7 @@
 //! Fetches the credentials that are bound to a host before any request is sent there. Another request, of this run or of an earlier one,
 //! may have stored one of them at the host, so every answer of the host is searched for all of them.
 
-use policy::{Denial, Grant, Guard};
+use policy::{Denial, Grant};
 
 use crate::gate::Gate;
 use crate::http::Unsearchable;
@@ -19,7 +19,7 @@ pub(super) async fn fetch_others(grant: &Grant, gate: &Gate) -> Result<Vec<Strin
         let (id, host, why) = (provider.id(), grant.host(), &denial.reason);
         let reason = format!("an answer of {host} cannot be searched for the credential of `{id}`: {why}");
         match gate.unsearchable() {
-            Unsearchable::Refuse => return Err(Denial { guard: Guard::Unscrubbed, reason, ..denial }),
+            Unsearchable::Refuse => return Err(Denial { reason, ..denial }),
             Unsearchable::Note => unsearched.push(reason),
         }
     }
@@ -34,7 +34,7 @@ mod tests {
     use std::sync::Arc;
 
     use credential::Secret;
-    use policy::{Asked, Method, Plane, Target};
+    use policy::{Asked, Guard, Method, Plane, Target};
     use tokio::task::LocalSet;
 
     use super::*;
@@ -125,7 +125,7 @@ mod tests {
         for platform in [None, Some(platform(500))] {
             let (sent, searched, _) = first("/", platform, "strict").await;
             let denial = sent.unwrap_err();
-            assert_eq!((denial.guard, searched), (Guard::Unscrubbed, Vec::new()));
+            assert_eq!((denial.guard, searched), (Guard::Credential, Vec::new()));
             assert!(
                 denial.reason.contains("searched for the credential of `one`: Credential fetch failed"),
                 "{denial:?}"

@@ -103,6 +103,11 @@ fn destination(target: &Target, text: &str) -> Result<Target, Denial> {
             return Err(Denial::new(Guard::Syntax, "a path begins with one `/` (RFC 4918 §8.3)"));
         }
         true => text.to_owned(),
+        // Beside what is moved, as CouchDB has it.
+        false if !text.contains("://") => {
+            let path = target.path().as_str();
+            format!("{}{text}", &path[..=path.rfind('/').unwrap_or(0)])
+        }
         false => {
             let whole = Target::parse(text)?;
             if whole.host() != target.host() {
@@ -195,7 +200,7 @@ mod tests {
             ("MOVE", dav, "/%61dmin/x", Err(Guard::DenyRule)),
             ("COPY", dav, "https://dav.example.com/Admin", Err(Guard::DenyRule)),
             ("COPY", dav, "//dav.example.com/admin/x", Err(Guard::Syntax)),
-            ("COPY", dav, "admin/x", Err(Guard::Syntax)),
+            ("COPY", dav, "admin/x", Err(Guard::DenyRule)),
             // No other method reads it.
             ("GET", dav, "/admin/x", Ok(())),
         ] {

@@ -216,7 +216,12 @@ fn leave_out(
         form.marks(value) || in_basic()
     };
     let passes = |name: &str, value: &[u8]| {
-        provider.lets_pass(name) || (places.is_own_header(name) && marks(name, value))
+        // Without an injection the agent says where its placeholder stands.
+        let is_place = || match provider.injection(target) {
+            Some(_) => places.is_own_header(name),
+            None => places.is_header(name),
+        };
+        provider.lets_pass(name) || (is_place() && marks(name, value))
     };
     let is_lost = |name: &str, value: &[u8]| marks(name, value) && !passes(name, value);
     if let Some((name, _)) = sending.fields.iter().find(|(name, value)| is_lost(name, value)) {

@@ -105,9 +105,9 @@ async fn is_another_asked_for(
     }
 }
 
-/// Waits until the agent has ended its direction with nothing left to be read.
+/// Waits until the agent has ended its direction and said nothing behind the first ClientHello. What it said may be a second one.
 async fn has_ended(agent: &Buffered<TcpStream>) {
-    if let Ok(1..) = agent.reader.peek(&mut [0]).await {
+    if !agent.ahead.is_empty() || matches!(agent.reader.peek(&mut [0]).await, Ok(1..)) {
         future::pending().await
     }
 }
@@ -295,6 +295,27 @@ mod tests {
             tokio::io::copy_bidirectional(&mut agent.reader, &mut upstream).await?;
         }
         Ok(judged)
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_says_no_more_is_judged_all_the_same() {
+        let first = client_hello(Some(b"api.example.com"));
+        let both = [&first[..], &client_hello(Some(b"evil.example.org"))].concat();
+        let ((mut agent, ours), (dialled, mut server)) = (pair().await, pair().await);
+        agent.write_all(&both).await.unwrap();
+        agent.shutdown().await.unwrap();
+        let serve = async {
+            let mut got = vec![0; first.len()];
+            server.read_exact(&mut got).await.unwrap();
+            // The sidecar knows by then that the agent has ended its direction.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            server.write_all(&record(HANDSHAKE, &server_hello(&RETRY))).await.unwrap();
+            let _ = server.read_to_end(&mut got).await;
+            got
+        };
+        let (got, judged) = tokio::join!(serve, carry(ours, dialled));
+        assert!(matches!(judged.unwrap(), Judged::Denied(denial) if denial.guard == Guard::SniMismatch));
+        assert_eq!(got, first);
     }
 
     /// What a server that answers the first ClientHello with this gets of an agent that says these things, and the verdict. The agent

@@ -219,7 +219,7 @@ fn unpack(message: Bootstrap) -> Result<(SidecarConfig, ChannelEnds), Error> {
         key: message.key,
         link: inside.link,
         notices: inside.notices,
-        watcher_opens_files: false, // it is on another machine
+        watcher_opens_files: false, // those of its container are others
         credentials,
         allowed_peer: None,
         companions: message.companions,

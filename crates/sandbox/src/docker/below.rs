@@ -1,4 +1,4 @@
-//! Refuses writable mounts below what an engine shows read-only: it shows them as well, and makes only the outermost mount read-only.
+//! Refuses writable mounts below what an engine shows read-only: it shows them as well, and most make only the outermost mount read-only.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn refuse_among(mounts: &Mounts, plan: &Plan, protected: &[Protected]) -> Result
         None => Ok(()),
         Some((path, at)) => Err(Error::Refused {
             what: format!(
-                "an engine cannot show `{}` read-only: something is mounted below it, at `{}`, and would stay writable",
+                "an engine cannot show `{}` read-only: something is mounted below it, at `{}`, and may stay writable",
                 path.display(),
                 at.display()
             ),
@@ -85,7 +85,7 @@ mod tests {
         // `/data` is a read-only mount of the plan, `/fixtures` a copy.
         for at in ["/w/.git/hooks/x", "/w/.claude/x", "/data/x/y", "/fixtures/x"] {
             let told = refused(at, "rw,nosuid", WorkspaceMode::ReadWrite).unwrap_or_default();
-            assert!(told.contains(at) && told.contains("would stay writable"), "{at}: {told}");
+            assert!(told.contains(at) && told.contains("may stay writable"), "{at}: {told}");
             assert_eq!(refused(at, "ro,nosuid", WorkspaceMode::ReadWrite), None, "{at}");
         }
         for at in ["/w", "/w/x", "/w/.git/x", "/w/.git/hooks", "/w/.claude/worktrees/x", "/data", "/other"] {
