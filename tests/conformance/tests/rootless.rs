@@ -24,6 +24,7 @@ const SKIPPED: &[(&[&str], &str, &[&str])] = &[
         &[
             "descriptors::of_files_the_sidecar_can_append_to_its_audit_alone",
             "leftovers::a_file_system_that_was_shown_can_be_unmounted_afterwards",
+            "mount_sources::what_is_mounted_below_a_read_only_place_is_not_written",
             "setuid::setuid_has_no_effect",
         ],
     ),
@@ -48,7 +49,9 @@ const SKIPPED: &[(&[&str], &str, &[&str])] = &[
         ENGINES,
         "this test needs to be root",
         &[
+            "engine_socket::no_folder_in_which_it_is_mounted_is_shown",
             "init::no_thread_of_init_at_an_engine_takes_a_signal",
+            "mount_sources::what_is_mounted_below_a_read_only_place_is_not_written",
             "overlay_workspace::at_an_engine_who_is_not_root_decides_without_it",
             "setuid::setuid_has_no_effect",
         ],
