@@ -222,7 +222,7 @@ fn a_platform_that_does_not_help_is_a_502() {
         "configure \"$CONFIG_SECRET\" >/dev/null; printf '200 {\"fields\":{\"other\":\"%s\"}}' \"$VALUE\" > \"$HERE/answer\"; one other",
     );
     assert!(
-        left.said("other").ends_with(" 400") && left.said("other").contains("{{access_token}}"),
+        left.said("other").ends_with(" 400") && left.said("other").contains("has no field `access_token`"),
         "{}",
         left.ended
     );
