@@ -185,14 +185,14 @@ pub(crate) struct Notices {
     told: Told,
     /// Why what is allowed fails.
     faults: Told,
-    /// The hosts that are allowed, and could not be reached.
-    unreachable: Told,
+    /// The hosts that are allowed and failed, with their reasons.
+    failed_upstreams: Told,
     /// Whether it was said that there are more.
     has_said_more: bool,
 }
 
 /// Stands in place of a guard where an upstream could not be reached, or broke off before it had answered.
-const UNREACHABLE: &str = "upstream_failed";
+const UPSTREAM_FAILED: &str = "upstream_failed";
 
 /// What was sent: targets, or rules with reasons, and their guards.
 type Told = HashSet<(String, &'static str)>;
@@ -214,7 +214,7 @@ impl Notices {
             socket,
             told: Told::new(),
             faults: Told::new(),
-            unreachable: Told::new(),
+            failed_upstreams: Told::new(),
             has_said_more: false,
         }
     }
@@ -258,25 +258,26 @@ impl Notices {
         }
     }
 
-    /// Sends once for a host and reason that it could not be reached, or broke off. Beyond as many as there are faults at most it is left to the audit.
-    pub(crate) fn tell_unreachable(&mut self, plane: Plane, target: &str, why: &str) {
+    /// Sends once for a host and reason that it could not be reached, or broke off. Beyond as many as there are faults at most it is left
+    /// to the audit.
+    pub(crate) fn tell_failed_upstream(&mut self, plane: Plane, target: &str, why: &str) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(host_of(target));
-        let what = (clipped(&format!("{target} {why}")), UNREACHABLE);
-        if self.unreachable.contains(&what) || self.unreachable.len() >= MOST_FAULTS {
+        let what = (clipped(&format!("{target} {why}")), UPSTREAM_FAILED);
+        if self.failed_upstreams.contains(&what) || self.failed_upstreams.len() >= MOST_FAULTS {
             return;
         }
         let notice = Notice {
             plane: plane.as_str().into(),
             target,
-            guard: UNREACHABLE.into(),
+            guard: UPSTREAM_FAILED.into(),
             outcome: NoticeOutcome::Failed,
             reason: clipped(why),
             hint: None,
             rule: None,
         };
         if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
-            self.unreachable.insert(what);
+            self.failed_upstreams.insert(what);
         }
     }
 
@@ -408,13 +409,17 @@ mod tests {
             ("http://a.example:8080?q", Some("http://a.example:8080")),
             ("b.example:443", Some("b.example:443")),
         ] {
-            notices.tell_unreachable(Plane::Forward, target, "Connection refused");
+            notices.tell_failed_upstream(Plane::Forward, target, "Connection refused");
             assert_eq!(heard(), host.map(|host| (host.into(), NoticeOutcome::Failed)), "{target}");
         }
-        notices.tell_unreachable(Plane::Forward, "https://a.example/", "it was too slow");
+        notices.tell_failed_upstream(Plane::Forward, "https://a.example/", "it was too slow");
         assert!(heard().is_some(), "for another reason");
         for number in 0..2 * MOST_FAULTS {
-            notices.tell_unreachable(Plane::Forward, &format!("{number}.example:443"), "Connection refused");
+            notices.tell_failed_upstream(
+                Plane::Forward,
+                &format!("{number}.example:443"),
+                "Connection refused",
+            );
             assert_eq!(heard().is_some(), number < MOST_FAULTS - 4, "{number}");
         }
         notices.tell(Plane::Forward, "https://a.example", &Denial::new(Guard::Path, "no rule allows it"));

@@ -132,12 +132,12 @@ impl Record {
         self.draft.reason = Some(self.masked(why));
     }
 
-    /// Notes that its upstream could not be reached, or broke off before it had answered, and tells the person once for each host.
-    pub(crate) fn unreachable(&mut self, error: &io::Error) {
-        let why = self.masked(&cause(error));
-        self.gate.notices().borrow_mut().tell_unreachable(self.plane, &self.draft.target, &why);
-        self.draft.outcome = Outcome::Failed;
-        self.draft.reason = Some(why);
+    /// Notes that its upstream could not be reached, or broke off before it had answered, and tells the person once for each host and
+    /// reason.
+    pub(crate) fn upstream_failed(&mut self, error: &io::Error) {
+        self.fail(&cause(error));
+        let why = self.draft.reason.as_deref().unwrap_or_default();
+        self.gate.notices().borrow_mut().tell_failed_upstream(self.plane, &self.draft.target, why);
     }
 
     /// Masks credentials in a text that the agent or an upstream may have influenced, and bounds its length.

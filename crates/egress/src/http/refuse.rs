@@ -54,7 +54,7 @@ pub(super) async fn unreachable(
     answer: Answer<'_>,
     late: u16,
 ) -> io::Result<After> {
-    exchange.record().unreachable(error);
+    exchange.record().upstream_failed(error);
     let reply = problem::unreachable(error, late, &target.to_string(), gate.run());
     answer.reply(reply, After::Close).await
 }

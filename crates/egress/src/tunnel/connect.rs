@@ -31,7 +31,7 @@ pub(crate) async fn after_connect(
     let upstream = match upstream::dial(gate, &mut exchange).await {
         Ok(upstream) => upstream,
         Err(error) => {
-            exchange.record().unreachable(&error);
+            exchange.record().upstream_failed(&error);
             let reply = unreachable(&error, TOO_SLOW, target, gate.run());
             return write_last_within_limit(&mut agent.reader, &reply.to_version_1(After::Close)).await;
         }

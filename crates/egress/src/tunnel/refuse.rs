@@ -38,6 +38,6 @@ pub(super) async fn unreachable(
     agent: Buffered<TcpStream>,
     error: &io::Error,
 ) -> io::Result<()> {
-    exchange.record().unreachable(error);
+    exchange.record().upstream_failed(error);
     agent.reader.set_zero_linger()
 }
