@@ -8,8 +8,10 @@ use std::rc::Rc;
 use policy::{Denial, Method, Plane, Target};
 use tokio::task::LocalSet;
 
+use crate::event_loop;
 use crate::exchange;
-use crate::gate::{self, Gate, GateError};
+use crate::gate::Gate;
+use crate::gate_error::GateError;
 use crate::inject;
 
 /// What would happen to a request.
@@ -24,7 +26,7 @@ pub struct Verdict {
 /// # Errors
 /// When the runtime cannot be made.
 pub fn check(gate: &Rc<Gate>, method: &Method, target: &str) -> Result<Verdict, GateError> {
-    let runtime = gate::runtime()?;
+    let runtime = event_loop::runtime()?;
     let outcome = LocalSet::new().block_on(&runtime, judge(gate, method, target));
     Ok(Verdict { outcome })
 }
@@ -59,7 +61,7 @@ mod tests {
     use policy::Guard;
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::gate_for;
     use crate::read_file::ReadFile;
 
     const POLICY: &str = r#"
@@ -102,7 +104,7 @@ mod tests {
                 }),
                 ..crate::GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
             });
-            assert_eq!(gate.unwrap().is_own(own).unwrap(), is_own);
+            assert_eq!(gate.unwrap().this_machine().has(own).unwrap(), is_own);
         }
     }
 

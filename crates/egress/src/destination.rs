@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use policy::{Denial, Grant, Guard, Host, Hostname, Port, Proxy};
 
-use crate::gate::Gate;
+use crate::local_addresses::ThisMachine;
 
 /// The destination of one exchange.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Destination {
 
     /// Judges every resolved address, every time (E14).
     pub(crate) fn judge(
-        gate: &Gate,
+        machine: &ThisMachine,
         grant: &Grant,
         found: &[IpAddr],
         proxy: Option<Arc<Proxy>>,
@@ -60,7 +60,7 @@ impl Destination {
         match proxy {
             // The proxy resolves the name, so it need not resolve here.
             Some(proxy) if found.is_empty() => return Ok(Self::Proxy(proxy)),
-            _ => vet(gate, grant, found)?,
+            _ => vet(machine, grant, found)?,
         }
         let port = grant.port().number();
         Ok(match proxy {
@@ -82,11 +82,11 @@ impl Destination {
 }
 
 /// Denies addresses that the policy or this machine forbids.
-fn vet(gate: &Gate, grant: &Grant, found: &[IpAddr]) -> Result<(), Denial> {
+fn vet(machine: &ThisMachine, grant: &Grant, found: &[IpAddr]) -> Result<(), Denial> {
     grant.vet(found)?;
     // Also where a rule names the address: a connection to itself would be taken, judged and passed on without end.
     let port = grant.port().number();
-    found.iter().try_for_each(|ip| match gate.is_itself_at(*ip, port) {
+    found.iter().try_for_each(|ip| match machine.comes_back_from(*ip, port) {
         Ok(false) => Ok(()),
         Ok(true) => {
             let what = format!("this machine, and port {port} is the sidecar's own");
@@ -95,7 +95,7 @@ fn vet(gate: &Gate, grant: &Grant, found: &[IpAddr]) -> Result<(), Denial> {
         Err(error) => Err(untold(*ip, &error)),
     })?;
     let named = |ip: &IpAddr| grant.addresses().is_some_and(|list| list.contains(ip));
-    found.iter().filter(|ip| !named(ip)).try_for_each(|ip| match gate.is_own(*ip) {
+    found.iter().filter(|ip| !named(ip)).try_for_each(|ip| match machine.has(*ip) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Denial::new(Guard::Address, grant.placed(*ip, "this machine"))),
         Err(error) => Err(untold(*ip, &error)),

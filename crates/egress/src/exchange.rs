@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use policy::{Denial, Grant, Guard, Proxy};
+use policy::{Denial, Grant, Guard, Proxy, Scheme};
 
 use crate::audit::Record;
 use crate::destination::{Destination, Peer};
@@ -18,6 +18,7 @@ use crate::inject::draft::{Draft, Injected};
 use crate::llm::{Admitted, Usage};
 use crate::rate::Token;
 use crate::resolve::Answers;
+use crate::upstream::Purpose;
 
 /// The question to the policy; nothing has been decided.
 #[derive(Debug)]
@@ -196,7 +197,7 @@ impl Exchange<Resolved> {
     /// Judges every address, every time (E14).
     pub(crate) fn guard(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         let Resolved { grant, found, proxy } = self.stage;
-        match Destination::judge(gate, &grant, &found, proxy) {
+        match Destination::judge(gate.this_machine(), &grant, &found, proxy) {
             Ok(destination) => {
                 Ok(Exchange { stage: Pinned { grant, destination, reached: None }, record: self.record })
             }
@@ -224,6 +225,11 @@ impl Exchange<Ready> {
     /// The credential in the request, which must not be in the response.
     pub(crate) fn held(&self) -> Option<&Rc<FetchedCredential>> {
         self.stage.injected.as_ref().map(|injected| &injected.held)
+    }
+
+    /// What a connection that carries it is used for.
+    pub(crate) fn purpose(&self, scheme: Scheme) -> Purpose<'_> {
+        Purpose { scheme, host: self.grant().host(), provider: self.held().map(|held| held.provider()) }
     }
 
     /// The request before the credential was injected.
@@ -340,12 +346,11 @@ pub(crate) async fn pin(
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::{Read, Seek};
 
     use policy::{Method, Plane, Target};
 
     use super::{Exchange, Gate, Rc, Ready};
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::{gate_for, records_in};
 
     /// A `GET` of this URL that may be sent.
     pub(crate) async fn ready(gate: &Rc<Gate>, url: &str) -> Exchange<Ready> {
@@ -369,9 +374,7 @@ pub(crate) mod tests {
         gate.ending().end();
         drop(under_way);
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         for (action, reason) in
             [("ABANDONED", "given up before it was answered"), ("CUT", "the sidecar ended while")]
         {

@@ -25,11 +25,15 @@ mod directions;
 mod dns;
 mod duplex;
 mod ending;
+mod event_loop;
 mod exchange;
 mod fetched_credential;
 mod file_opener;
 mod files;
+#[cfg(test)]
+mod fixture;
 mod gate;
+mod gate_error;
 mod http;
 mod idle;
 mod inbound_ports;
@@ -62,7 +66,8 @@ pub use credential_config::{CredentialConfig, Generation, PlatformAddress, Platf
 pub use dns::NameRange;
 pub use file_opener::{FileOpener, NameFiles, ReceiveNameFiles};
 pub use files::{Files, FilesError};
-pub use gate::{Gate, GateError, GateOptions};
+pub use gate::{Gate, GateOptions};
+pub use gate_error::GateError;
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
 pub use inbound_ports::{InboundPorts, WhoConnects};
 pub use listen::{bind, bind_everywhere, bind_socket, bind_udp, bound};

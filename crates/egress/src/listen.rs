@@ -11,7 +11,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::gate::GateError;
+use crate::gate_error::GateError;
 
 /// How many connections wait to be accepted, as at a listener of the standard library's.
 const BACKLOG: i32 = 128;

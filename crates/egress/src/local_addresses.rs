@@ -28,6 +28,50 @@ pub(crate) struct LocalAddresses {
     at_start: Vec<IpAddr>,
 }
 
+/// The addresses that no rule leads to unless it names them: those of this machine, and where the sidecar listens itself.
+#[derive(Debug)]
+pub(crate) struct ThisMachine {
+    /// Those of the machine that the sidecar's kernel does not know.
+    given: Vec<IpAddr>,
+    local: LocalAddresses,
+    /// Whether the kernel is asked. Given answers are judged alike on every machine.
+    is_asked: bool,
+    /// Where the sidecar listens.
+    listeners: Vec<SocketAddr>,
+}
+
+impl ThisMachine {
+    pub(crate) fn new(
+        given: Vec<IpAddr>,
+        listeners: Vec<SocketAddr>,
+        local: LocalAddresses,
+        is_asked: bool,
+    ) -> Self {
+        Self { given, local, is_asked, listeners }
+    }
+
+    /// Whether a connection to there would come back to this sidecar.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub(crate) fn comes_back_from(&self, address: IpAddr, port: u16) -> io::Result<bool> {
+        for own in &self.listeners {
+            if self.local.comes_to(*own, address, port)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether an address is the machine's own.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub(crate) fn has(&self, address: IpAddr) -> io::Result<bool> {
+        Ok(self.given.contains(&address) || (self.is_asked && self.local.has(address)?))
+    }
+}
+
 impl LocalAddresses {
     /// Lists the addresses at once where they cannot be asked for later: a confined process has no netlink sockets.
     ///
@@ -109,26 +153,10 @@ fn is_no_route(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::fixture::options_for;
     use crate::{Answers, Gate, GateOptions, check};
-
-    /// Opens a gate whose resolver has these addresses for every name, and whose audit goes to a file.
-    pub(crate) fn gate_for(
-        policy: &str,
-        addresses: Vec<IpAddr>,
-        audit: Option<std::fs::File>,
-    ) -> std::rc::Rc<Gate> {
-        let mut layers = policy::Layers::default();
-        layers.push(policy::Origin::Named("test".into()), toml::from_str(policy).unwrap());
-        let spec = layers.compile().unwrap();
-        Gate::open(GateOptions {
-            answers: Some(Answers::Given(addresses)),
-            audit: audit.map(|file| (std::sync::Arc::new(file), crate::SigningKey::generate().unwrap().0)),
-            ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
-        })
-        .unwrap()
-    }
 
     fn local() -> LocalAddresses {
         LocalAddresses::look().unwrap()
@@ -152,15 +180,16 @@ pub(crate) mod tests {
         let policy = "[egress]\nallow = [{ host = \"127.0.0.1\", ports = [18082, 18083] }]\n";
         let method = policy::Method::parse("GET").unwrap();
         for own in ["127.0.0.1:18082", "0.0.0.0:18082", "[::]:18082", "[::ffff:127.0.0.1]:18082"] {
-            let gate = gate_for(policy, Vec::new(), None);
-            let outcome = |port: u16| {
+            let outcome = |listeners: Vec<SocketAddr>, port: u16| {
+                let answers = Some(Answers::Given(Vec::new()));
+                let gate = Gate::open(GateOptions { answers, listeners, ..options_for(policy) }).unwrap();
                 let verdict = check(&gate, &method, &format!("http://127.0.0.1:{port}/")).unwrap();
                 verdict.outcome.map(drop).map_err(|denial| denial.guard)
             };
-            assert_eq!(outcome(18082), Ok(()), "{own}");
-            gate.listens_at(vec![own.parse().unwrap()]);
-            assert_eq!(outcome(18082), Err(policy::Guard::Address), "{own}");
-            assert_eq!(outcome(18083), Ok(()), "{own}");
+            let listeners = vec![own.parse().unwrap()];
+            assert_eq!(outcome(Vec::new(), 18082), Ok(()), "{own}");
+            assert_eq!(outcome(listeners.clone(), 18082), Err(policy::Guard::Address), "{own}");
+            assert_eq!(outcome(listeners, 18083), Ok(()), "{own}");
         }
         let comes = |listener: &str, address: &str, port| {
             local().comes_to(listener.parse().unwrap(), address.parse().unwrap(), port).unwrap()
@@ -183,20 +212,11 @@ pub(crate) mod tests {
 
     #[test]
     fn what_another_kernel_has_is_no_way_out() {
-        let policy = || {
-            let config = toml::from_str("[egress]\ndefault = \"open-internet\"").unwrap();
-            let mut layers = policy::Layers::default();
-            layers.push(policy::Origin::Named("test".into()), config);
-            layers.compile().unwrap()
-        };
+        let policy = "[egress]\ndefault = \"open-internet\"";
         let address: IpAddr = Ipv4Addr::new(93, 184, 216, 99).into();
         let verdict = |machine: Vec<IpAddr>| {
-            let spec = policy();
-            let gate = Gate::open(GateOptions {
-                answers: Some(Answers::Given(vec![address])),
-                machine,
-                ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
-            });
+            let answers = Some(Answers::Given(vec![address]));
+            let gate = Gate::open(GateOptions { answers, machine, ..options_for(policy) });
             let method = policy::Method::parse("GET").unwrap();
             let outcomes = ["http://www.example.org/", "http://93.184.216.99:7777/"]
                 .map(|target| check(gate.as_ref().unwrap(), &method, target).unwrap().outcome);

@@ -11,7 +11,9 @@ use tokio::task::LocalSet;
 
 use crate::acceptor::{Acceptor, PeerFilter, UnixAcceptor};
 use crate::connection_slots::{self, ConnectionSlots};
-use crate::gate::{self, Gate, GateError};
+use crate::event_loop;
+use crate::gate::Gate;
+use crate::gate_error::GateError;
 use crate::http::Via;
 use crate::inbound_ports::{InboundPorts, InboundRoute};
 use crate::undelivered::{Family, serve_undelivered};
@@ -107,7 +109,7 @@ pub fn serve(
     lull: fn(),
 ) -> Result<(), GateError> {
     connection_slots::refuse_too_few().map_err(GateError::Runtime)?;
-    let runtime = gate::runtime()?;
+    let runtime = event_loop::runtime()?;
     let local = LocalSet::new();
     let served = local
         .block_on(&runtime, run(Rc::clone(&gate), listeners, stop.into(), ready, lull))
@@ -255,8 +257,8 @@ mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
+    use crate::fixture::gate_for;
     use crate::listen::{bind, bound};
-    use crate::local_addresses::tests::gate_for;
 
     /// How long a test waits for something that must come.
     const PATIENCE: Duration = Duration::from_secs(5);

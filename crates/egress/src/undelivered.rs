@@ -161,13 +161,12 @@ fn end_of_v6_headers(packet: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::pin::pin;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::{gate_for, records_in};
 
     /// An error about a datagram of IPv4 from 127.0.0.1, with options of the datagram's header.
     fn about_v4(to: [u8; 4], ports: [u16; 2], options: usize) -> Vec<u8> {
@@ -248,9 +247,7 @@ mod tests {
             tell(3);
         }
         gate.close().unwrap();
-        let mut text = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut text).unwrap();
+        let text = records_in(&mut audit);
         let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         let targets: Vec<String> = records
             .filter(|record| record["action"] == "UDP" && record["outcome"] == "denied")

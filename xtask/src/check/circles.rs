@@ -1,8 +1,8 @@
 //! Finds circular imports between the files of a crate, over any number of files. What two files need of each other belongs in a
 //! third.
 //!
-//! Only `use` at the top of a file counts, and only paths that name a module; imports of tests do not. Nor do a module's imports of
-//! its own submodules: it is made of them.
+//! Only `use` at the top of a file counts, and a name that is re-exported counts as where it stands. Imports of tests do not count, nor do
+//! a module's imports of its own submodules: it is made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,34 +13,49 @@ use super::tree::{RustFile, Tree};
 /// The modules that each module imports, and the line of each import.
 type Imports = BTreeMap<Vec<String>, BTreeMap<Vec<String>, usize>>;
 
+/// The files of a crate, by the modules that they are. The crate's root is the empty module.
+type Files<'a> = BTreeMap<Vec<String>, &'a RustFile>;
+
+/// The names that modules re-export, and what each is a name of.
+type Reexports = BTreeMap<Vec<String>, Vec<String>>;
+
+/// The most re-exports between a name and what it is a name of.
+const MOST_REEXPORTS: usize = 8;
+
 /// Returns one finding for each circle of each crate.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let of_crate = |name: String| {
         let folder = format!("crates/{name}/src/");
-        let files: BTreeMap<Vec<String>, &RustFile> = tree
+        let files: Files<'_> = tree
             .files
             .iter()
-            .filter_map(|file| Some((module(file.path.strip_prefix(&folder)?)?, file)))
+            .filter_map(|file| Some((module(file.path.strip_prefix(&folder)?), file)))
             .collect();
         circles(&files)
     };
     tree.packages("crates").into_iter().flat_map(of_crate).collect()
 }
 
-/// Returns the module that a file is, or nothing for the root of a crate, which only re-exports names.
-fn module(path: &str) -> Option<Vec<String>> {
+/// Returns the module that a file is, which is empty for the root of a crate.
+fn module(path: &str) -> Vec<String> {
     let path = Path::new(path).with_extension("");
     let mut parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    if parts.last().is_some_and(|last| last == "mod") {
+    if matches!(&parts[..], [one] if one == "lib" || one == "main")
+        || parts.last().is_some_and(|last| last == "mod")
+    {
         parts.pop();
     }
-    (!matches!(&parts[..], [] | [_] if parts.iter().all(|part| part == "lib" || part == "main")))
-        .then_some(parts)
+    parts
 }
 
-fn circles(files: &BTreeMap<Vec<String>, &RustFile>) -> Vec<Finding> {
-    let mut imports: Imports =
-        files.iter().map(|(module, file)| (module.clone(), imported(module, file, files))).collect();
+fn circles(files: &Files<'_>) -> Vec<Finding> {
+    let reexports = reexports(files);
+    // The root of a crate is made of all its modules.
+    let mut imports: Imports = files
+        .iter()
+        .filter(|(module, _)| !module.is_empty())
+        .map(|(module, file)| (module.clone(), imported(module, file, files, &reexports)))
+        .collect();
     let mut found = Vec::new();
     while let Some(ring) = imports.keys().find_map(|module| way_back(module, &imports)) {
         let (first, next) = (&ring[0], &ring[1 % ring.len()]);
@@ -83,34 +98,73 @@ fn way_back(start: &[String], imports: &Imports) -> Option<Vec<Vec<String>>> {
 fn imported(
     module: &[String],
     file: &RustFile,
-    files: &BTreeMap<Vec<String>, &RustFile>,
+    files: &Files<'_>,
+    reexports: &Reexports,
 ) -> BTreeMap<Vec<String>, usize> {
     let mut found = BTreeMap::new();
-    let mut offset = 0;
+    for Use { line, path, .. } in uses(file) {
+        let target = absolute(module, &path, files).and_then(|path| longest(&origin(path, reexports), files));
+        if let Some(target) = target.filter(|target| !target.starts_with(module)) {
+            found.entry(target).or_insert(line);
+        }
+    }
+    found
+}
+
+fn reexports(files: &Files<'_>) -> Reexports {
+    let of_file = |(module, file): (&Vec<String>, &&RustFile)| {
+        let public = uses(file).into_iter().filter(|it| it.is_public);
+        let named = public
+            .filter_map(|it| Some(([&module[..], &[it.name]].concat(), absolute(module, &it.path, files)?)));
+        named.collect::<Vec<_>>()
+    };
+    files.iter().flat_map(of_file).collect()
+}
+
+/// Returns the path that a path stands for when its names that are re-exported are replaced.
+fn origin(mut path: Vec<String>, reexports: &Reexports) -> Vec<String> {
+    for _ in 0..MOST_REEXPORTS {
+        let Some((end, of)) = (1..=path.len()).find_map(|end| Some((end, reexports.get(&path[..end])?)))
+        else {
+            break;
+        };
+        path = [&of[..], &path[end..]].concat();
+    }
+    path
+}
+
+/// One name that a `use` at the top of a file brings in.
+struct Use {
+    line: usize,
+    is_public: bool,
+    path: String,
+    name: String,
+}
+
+fn uses(file: &RustFile) -> Vec<Use> {
+    let (mut found, mut offset) = (Vec::new(), 0);
     for (number, line) in file.code.code.split('\n').enumerate() {
-        let rest = line
+        let start = line
             .find("use ")
             .filter(|at| line[..*at].is_empty() || line.starts_with("pub ") || line.starts_with("pub("));
-        if let Some(at) = rest {
+        if let Some(at) = start {
             let statement = &file.code.code[offset + at + 4..];
             let statement = &statement[..statement.find(';').unwrap_or(0)];
-            for path in expanded(statement) {
-                let target = absolute(module, &path).and_then(|path| longest(&path, files));
-                if let Some(target) = target.filter(|target| !target.starts_with(module)) {
-                    found.entry(target).or_insert(number + 1);
-                }
-            }
+            let of = |(path, name)| Use { line: number + 1, is_public: at > 0, path, name };
+            found.extend(expanded(statement).into_iter().map(of));
         }
         offset += line.len() + 1;
     }
     found
 }
 
-/// Returns the paths of one `use`, with its braces expanded.
-fn expanded(statement: &str) -> Vec<String> {
+/// Returns the paths of one `use` with its braces expanded, each with the name it gets.
+fn expanded(statement: &str) -> Vec<(String, String)> {
     let statement = statement.trim();
     let Some((before, after)) = statement.split_once('{') else {
-        return vec![statement.split(" as ").next().unwrap_or_default().trim().to_owned()];
+        let (path, name) = statement.split_once(" as ").unwrap_or((statement, statement));
+        let name = name.rsplit("::").next().unwrap_or(name);
+        return vec![(path.trim().to_owned(), name.trim().to_owned())];
     };
     let mut depth = 0;
     let inside = after.rsplit_once('}').map_or(after, |(inside, _)| inside);
@@ -122,18 +176,21 @@ fn expanded(statement: &str) -> Vec<String> {
         };
         letter == ',' && depth == 0
     });
-    let whole = |part: &str| expanded(part).into_iter().map(|part| format!("{before}{part}"));
+    let whole = |part: &str| expanded(part).into_iter().map(|(path, name)| (format!("{before}{path}"), name));
     parts.filter(|part| !part.trim().is_empty()).flat_map(whole).collect()
 }
 
 /// Returns a path of this crate from its root, or nothing for another crate's.
-fn absolute(module: &[String], path: &str) -> Option<Vec<String>> {
+fn absolute(module: &[String], path: &str, files: &Files<'_>) -> Option<Vec<String>> {
     let mut parts = path.split("::").map(str::trim);
     let mut from = match parts.next()? {
         "crate" => Vec::new(),
         "self" => module.to_vec(),
         "super" => module[..module.len().checked_sub(1)?].to_vec(),
-        _ => return None,
+        first => {
+            let submodule = [module, &[first.to_owned()]].concat();
+            files.contains_key(&submodule).then_some(submodule)?
+        }
     };
     for part in parts {
         match part {
@@ -145,8 +202,8 @@ fn absolute(module: &[String], path: &str) -> Option<Vec<String>> {
     Some(from)
 }
 
-/// Returns the module of the file in which a path ends.
-fn longest(path: &[String], files: &BTreeMap<Vec<String>, &RustFile>) -> Option<Vec<String>> {
+/// Returns the module of the file in which a path ends, unless that is the root.
+fn longest(path: &[String], files: &Files<'_>) -> Option<Vec<String>> {
     (1..=path.len()).rev().map(|end| path[..end].to_vec()).find(|module| files.contains_key(module))
 }
 
@@ -174,6 +231,22 @@ mod tests {
         ];
         let told = ["crates/a/src/b/mod.rs:5 `b` imports itself in a circle: b -> c -> b::d"];
         assert_eq!(found(&files), told);
+    }
+
+    #[test]
+    fn a_name_that_is_re_exported_counts_as_where_it_stands() {
+        let files = [
+            ("crates/a/src/lib.rs", "mod b;\nmod c;\npub use c::C;"),
+            ("crates/a/src/b/mod.rs", "mod d;\nmod e;\npub(crate) use d::D as Name;\npub(crate) use e::E;"),
+            ("crates/a/src/b/d.rs", "use crate::C;"),
+            ("crates/a/src/b/e.rs", ""),
+            ("crates/a/src/c.rs", "use crate::b::{E, Name};"),
+        ];
+        assert_eq!(found(&files), ["crates/a/src/b/d.rs:1 `b::d` imports itself in a circle: b::d -> c"]);
+        // Each by itself is none.
+        assert_eq!(found(&[files[0], files[1], files[2], files[3]]), Vec::<String>::new());
+        let without = ("crates/a/src/c.rs", "use crate::b::E;");
+        assert_eq!(found(&[files[0], files[1], files[2], files[3], without]), Vec::<String>::new());
     }
 
     #[test]

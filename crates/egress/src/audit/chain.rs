@@ -236,11 +236,11 @@ pub(crate) async fn write_batches(audit: &RefCell<Audit>) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
 
     use policy::RunId;
 
     use super::*;
+    use crate::fixture::records_in;
 
     fn audit() -> (File, RefCell<Audit>) {
         let file = tempfile::tempfile().unwrap();
@@ -256,10 +256,7 @@ mod tests {
     }
 
     fn lines(file: &mut File) -> usize {
-        let mut text = String::new();
-        file.rewind().unwrap();
-        file.read_to_string(&mut text).unwrap();
-        text.lines().count()
+        records_in(file).lines().count()
     }
 
     #[test]
@@ -277,9 +274,7 @@ mod tests {
         audit.append(&denied());
         audit.close();
         let public = audit.sink.as_ref().unwrap().1.public();
-        let mut text = String::new();
-        file.rewind().unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let text = records_in(&mut file);
         let report = super::super::verify(text.as_bytes(), &public).unwrap();
         assert!(report.records == 5 && report.closed, "{report:?}");
     }
@@ -301,9 +296,9 @@ mod tests {
     fn a_full_audit_still_takes_what_was_granted_and_says_what_it_left_out() {
         let (mut file, audit) = audit();
         let mut audit = audit.into_inner();
-        let exchange = |outcome, cap: Option<&str>| {
+        let exchange = |outcome, rule: Option<&str>| {
             let asked = RecordDraft::of_exchange(String::new(), Plane::Forward, "GET", "http://x/".into());
-            RecordDraft { outcome, cap: cap.map(str::to_owned), ..asked }
+            RecordDraft { outcome, rule: rule.map(str::to_owned), ..asked }
         };
         audit.written = MOST_WRITTEN + 1;
         assert!(audit.is_broken(), "nothing more is granted");
@@ -317,9 +312,7 @@ mod tests {
         assert_eq!((summary.allowed, summary.denied, summary.failed, summary.omitted), (2, 2, 1, 3));
         audit.close();
         let public = audit.sink.as_ref().unwrap().1.public();
-        let mut text = String::new();
-        file.rewind().unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let text = records_in(&mut file);
         let report = super::super::verify(text.as_bytes(), &public).unwrap();
         assert!(report.records == 5 && report.closed && report.omitted == 3, "{report:?}");
         let read = |line: &str| serde_json::from_str::<super::super::Entry>(line).unwrap();

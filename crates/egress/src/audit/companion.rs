@@ -59,12 +59,12 @@ pub fn named_companions(reader: impl BufRead) -> io::Result<Vec<CompanionChain>>
 
 #[cfg(test)]
 mod tests {
-    use std::io::Seek;
     use std::sync::Arc;
 
     use super::*;
     use crate::audit::chain::Audit;
     use crate::audit::{Outcome, SigningKey, verify};
+    use crate::fixture::records_in;
 
     #[test]
     fn a_chain_names_companions_by_the_beginnings_of_theirs() {
@@ -79,9 +79,7 @@ mod tests {
         asked.outcome = Outcome::Allowed;
         audit.append(&asked);
         audit.close();
-        let mut text = String::new();
-        file.rewind().unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let text = records_in(&mut file);
         assert_eq!(named_companions(text.as_bytes()).unwrap(), [db]);
         assert_eq!(verify(text.as_bytes(), &public).unwrap().records, 4);
         assert_eq!((audit.summary().allowed, audit.summary().denied), (1, 0), "it is no request");

@@ -15,8 +15,8 @@ pub(crate) struct RecordDraft {
     #[serde(skip)]
     pub(super) ts: String,
     pub(super) plane: EntryPlane,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cap: Option<String>,
+    #[serde(rename = "cap", skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<String>,
     pub(super) action: String,
     pub(super) target: String,
     pub(super) outcome: Outcome,
@@ -58,7 +58,7 @@ impl RecordDraft {
         Self {
             ts,
             plane,
-            cap: None,
+            rule: None,
             action: String::new(),
             target: String::new(),
             outcome: Outcome::Allowed,
@@ -83,7 +83,7 @@ impl RecordDraft {
 
     /// Whether it is of an exchange that a rule granted.
     pub(super) fn is_granted(&self) -> bool {
-        self.is_request() && self.outcome != Outcome::Denied && self.cap.is_some()
+        self.is_request() && self.outcome != Outcome::Denied && self.rule.is_some()
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         );
         let text = |text: &str| Some(text.to_owned());
         draft = RecordDraft {
-            cap: text("rule"),
+            rule: text("rule"),
             outcome: Outcome::Denied,
             guard: text("policy"),
             reason: text("why"),

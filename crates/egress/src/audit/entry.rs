@@ -19,8 +19,8 @@ pub struct Entry {
     /// The plane it came in by.
     pub plane: Word<EntryPlane>,
     /// The rule that decided, if one did.
-    #[serde(default)]
-    pub cap: Option<String>,
+    #[serde(default, rename = "cap")]
+    pub rule: Option<String>,
     /// A method, `CONNECT`, `TCP`, `DNS`, or one of [`GateAction`].
     pub action: String,
     /// What was asked for.

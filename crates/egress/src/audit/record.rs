@@ -71,7 +71,7 @@ impl Record {
 
     /// Notes the rule that decided.
     pub(crate) fn rule(&mut self, rule: &str) {
-        self.draft.cap = Some(rule.into());
+        self.draft.rule = Some(rule.into());
     }
 
     /// Notes the address that was reached.
@@ -163,7 +163,7 @@ impl Record {
         self.draft.guard = Some(denial.guard.code().into());
         self.draft.reason = Some(denial.reason.chars().take(LONGEST_REASON).collect());
         if let Some(rule) = &denial.rule {
-            self.draft.cap = Some(rule.clone());
+            self.draft.rule = Some(rule.clone());
         }
         self.gate.notices().borrow_mut().tell(self.plane, &self.draft.target, &denial);
         denial
@@ -199,12 +199,12 @@ impl std::fmt::Debug for Record {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::sync::Arc;
 
     use credential::Secret;
 
     use super::*;
+    use crate::fixture::records_in;
     use crate::{CredentialConfig, GateOptions, SigningKey};
 
     #[test]
@@ -223,9 +223,7 @@ mod tests {
         Record::begin(&gate, Plane::Forward, VALUE, format!("http://a.example/{VALUE}")).answered(200);
         Record::begin(&gate, Plane::Forward, &format!("X{VALUE}"), String::new()).fail(VALUE);
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         assert!(!records.contains(VALUE), "{records}");
         assert!(records.contains(&format!("\"action\":\"{}\"", "*".repeat(VALUE.len()))), "{records}");
     }

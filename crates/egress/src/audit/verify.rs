@@ -155,7 +155,7 @@ mod tests {
     use crate::audit::chain::Audit;
     use crate::audit::key::SigningKey;
     use crate::audit::word::Word;
-    use std::io::{Read, Seek};
+    use crate::fixture::records_in;
     use std::sync::Arc;
 
     fn chain(records: usize) -> (String, String) {
@@ -170,9 +170,7 @@ mod tests {
             audit.append(&asked);
         }
         audit.close();
-        let mut text = String::new();
-        file.rewind().unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let text = records_in(&mut file);
         (text, public)
     }
 

@@ -156,9 +156,9 @@ impl Drop for RecordWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
 
     use super::*;
+    use crate::fixture::records_in;
 
     #[test]
     fn a_cut_line_is_ended_once_there_is_room_for_it() {
@@ -179,9 +179,7 @@ mod tests {
         writer.write().unwrap();
         writer.lines().extend_from_slice(b"last\n");
         writer.write().unwrap();
-        let mut text = String::new();
-        file.rewind().unwrap();
-        file.read_to_string(&mut text).unwrap();
+        let text = records_in(&mut file);
         assert_eq!(text, "cut\nnext\nlast\n");
     }
 }

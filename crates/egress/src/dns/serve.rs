@@ -240,12 +240,11 @@ fn record_denial(gate: &Rc<Gate>, DeniedName { name, denial }: DeniedName) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::net::{Ipv6Addr, SocketAddr};
 
     use super::*;
+    use crate::fixture::{gate_for, records_in};
     use crate::listen::{bind_udp, bound};
-    use crate::local_addresses::tests::gate_for;
     use crate::upstream::Entrance;
 
     /// An A question for a.example.
@@ -293,9 +292,7 @@ mod tests {
             assert_eq!(said.len() > framed.len(), sent == framed, "{sent:?}");
         }
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         let told: Vec<&str> = records.lines().filter(|line| line.contains("\"DNS\"")).collect();
         assert!(matches!(told[..], [only] if only.contains(NO_DNS) && only.contains("denied")), "{told:#?}");
     }

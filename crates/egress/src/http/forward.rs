@@ -9,6 +9,7 @@ use super::answer::Answer;
 use super::forwarding::{Attempt, Forwarding, Relayed, Retry, Terms, Unanswered};
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
+use super::pooled;
 use super::problem::After;
 use super::progress::Progress;
 use super::pump::{pump, race};
@@ -150,7 +151,7 @@ impl Forwarding<'_> {
                 Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error) => Some(error),
                 Ok(_) => None,
             };
-            send::report_session(self.gate, &stream, failure);
+            pooled::report_session(self.gate, &stream, failure);
         } else if let (Some(connection), Ok(Responded::Answered { reusable: true, .. })) =
             (connection, outcome)
         {
@@ -211,7 +212,6 @@ const NO_SUCCESS: u16 = 300;
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::net::Ipv4Addr;
     use std::rc::Rc;
     use std::time::Duration;
@@ -222,13 +222,13 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::fixture::{gate_for, records_in};
     use crate::http::chunk::ChunkSyntax;
     use crate::http::head::Buffered;
     use crate::http::incoming::Framing;
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
-    use crate::local_addresses::tests::gate_for;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -262,9 +262,7 @@ mod tests {
         let served = serve_requests(Rc::clone(&gate), Via::Proxy, AgentStream::Unix(ours), BytesMut::new());
         let (read, ..) = LocalSet::new().run_until(async { tokio::join!(agent, serves, served) }).await;
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         (read, records)
     }
 

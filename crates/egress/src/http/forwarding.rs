@@ -204,11 +204,11 @@ mod tests {
 
     use super::*;
     use crate::exchange::tests::ready;
+    use crate::fixture::gate_for;
     use crate::http::answer::Extent;
     use crate::http::fields::Fields;
     use crate::http::head::Version;
     use crate::http::stream::AgentStream;
-    use crate::local_addresses::tests::gate_for;
 
     /// The error of a session whose upstream goes away.
     async fn gone_away() -> io::Error {

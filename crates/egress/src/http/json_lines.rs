@@ -382,7 +382,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::gate_for;
 
     #[tokio::test]
     async fn a_line_takes_no_descriptor_but_its_upstreams() {

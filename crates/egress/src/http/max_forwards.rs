@@ -88,7 +88,7 @@ mod tests {
     use policy::{Asked, Method, Plane};
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::gate_for;
 
     /// What becomes of a request with these fields, and the number that goes on.
     fn counted(method: &str, values: &[&str]) -> (Result<Forwards, Guard>, Option<String>) {

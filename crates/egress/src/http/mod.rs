@@ -27,6 +27,7 @@ mod max_forwards;
 mod media_type;
 mod messages;
 mod outgoing;
+mod pooled;
 mod problem;
 mod progress;
 mod pump;

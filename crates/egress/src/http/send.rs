@@ -9,6 +9,7 @@ use policy::Scheme;
 use super::head::{BodyLength, Buffered};
 use super::media_type::MediaType;
 use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
+use super::pooled;
 use super::response::FIRST_OCTET;
 use super::session::{OpenStream, PendingHead, RequestSender};
 use super::upstream_response::PendingResponse;
@@ -16,7 +17,7 @@ use super::version2;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
-use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
+use crate::upstream::{self, Link, Offer, UpstreamReader, UpstreamWriter};
 
 /// Which connections that are open already a request may be sent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(super) async fn send(
         return Ok(sent);
     }
     // Boxed: most requests find a connection that is open, and need no room for opening one.
-    let opened = Box::pin(Upstream::open(gate, exchange, sending.scheme, offer)).await?;
+    let opened = Box::pin(upstream::open(gate, exchange, sending.scheme, offer)).await?;
     match Box::pin(Link::over(opened)).await? {
         Link::Version1(reader, writer) => {
             let waiting = request_head(sending, body, None);
@@ -66,7 +67,7 @@ pub(super) async fn send(
             Ok(SentRequest::Version1 { reader, writer, waiting })
         }
         Link::Version2(session) => {
-            gate.pool().share(exchange, sending.scheme, &session);
+            pooled::share_session(gate, exchange, sending.scheme, &session);
             over_session(session, gate, exchange, sending, body)
         }
     }
@@ -80,7 +81,7 @@ fn over_pooled_session(
     sending: &Sending,
     body: BodyLength,
 ) -> Option<SentRequest> {
-    let session = gate.pool().session(exchange, sending.scheme)?;
+    let session = pooled::find_session(gate, exchange, sending.scheme)?;
     over_session(session, gate, exchange, sending, body).ok()
 }
 
@@ -110,7 +111,9 @@ async fn over_pooled_connection(
     sending: &Sending,
     body: BodyLength,
 ) -> io::Result<Option<SentRequest>> {
-    let Some(Link::Version1(mut reader, mut writer)) = gate.pool().take(exchange, sending.scheme) else {
+    let Some(Link::Version1(mut reader, mut writer)) =
+        pooled::take_connection(gate, exchange, sending.scheme)
+    else {
         return Ok(None);
     };
     let wire = request_head(sending, body, None);
@@ -251,18 +254,7 @@ pub(super) fn keep_connection(
     Connection { reader, writer }: Connection,
 ) {
     if reader.ahead.is_empty() {
-        gate.pool().keep(exchange, scheme, Link::Version1(reader, writer));
-    }
-}
-
-/// Tells the pool what came of a request on a stream of HTTP/2; forgets a session that failed, or gave the request back.
-pub(super) fn report_session(gate: &Gate, stream: &OpenStream, failure: Option<&io::Error>) {
-    match failure {
-        None => gate.pool().heard(stream),
-        Some(error) if version2::is_of_session(error) || version2::is_unprocessed(error) => {
-            gate.pool().forget(stream);
-        }
-        Some(_) => {}
+        pooled::keep_connection(gate, exchange, scheme, Link::Version1(reader, writer));
     }
 }
 
@@ -270,8 +262,8 @@ pub(super) fn report_session(gate: &Gate, stream: &OpenStream, failure: Option<&
 mod tests {
     use super::*;
     use crate::exchange::tests::ready;
+    use crate::fixture::gate_for;
     use crate::http::fields::Fields;
-    use crate::local_addresses::tests::gate_for;
 
     #[test]
     fn a_body_that_is_not_there_has_its_length_told_where_one_is_usual() {
@@ -305,7 +297,7 @@ mod tests {
                 h2::client::Builder::new().initial_max_send_streams(4).handshake(ours).await.unwrap();
             connections.push((connection, theirs));
             sessions.push(RequestSender::uncounted(requests));
-            gate.pool().share(&exchange, Scheme::Http, &sessions[sessions.len() - 1]);
+            pooled::share_session(&gate, &exchange, Scheme::Http, &sessions[sessions.len() - 1]);
         }
         let mut asks = || {
             let sent = over_pooled_session(&gate, &mut exchange, &sending, BodyLength::None)?;
@@ -322,12 +314,12 @@ mod tests {
         let (of, second) = asks().unwrap();
         assert_eq!(of, 1);
         // What is of a stream alone ends no session, and what is of a session ends that one.
-        report_session(&gate, &second, Some(&io::Error::other("of a stream")));
-        report_session(&gate, &first, Some(&io::ErrorKind::TimedOut.into()));
+        pooled::report_session(&gate, &second, Some(&io::Error::other("of a stream")));
+        pooled::report_session(&gate, &first, Some(&io::ErrorKind::TimedOut.into()));
         drop((full, first));
         let (of, third) = asks().unwrap();
         assert_eq!(of, 1);
-        report_session(&gate, &third, Some(&io::ErrorKind::ConnectionReset.into()));
+        pooled::report_session(&gate, &third, Some(&io::ErrorKind::ConnectionReset.into()));
         assert!(asks().is_none());
     }
 }

@@ -221,7 +221,6 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::net::{Ipv4Addr, SocketAddr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -229,8 +228,8 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::fixture::{gate_for, records_in};
     use crate::http::head::find;
-    use crate::local_addresses::tests::gate_for;
 
     /// Both ends of a connection, the agent's first.
     #[expect(clippy::disallowed_methods, reason = "the agent's side, to a listener of the test's")]
@@ -295,9 +294,7 @@ mod tests {
         };
         LocalSet::new().run_until(answered).await;
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         (String::from_utf8(read).unwrap(), records)
     }
 

@@ -140,7 +140,6 @@ fn join_cookies(fields: &mut Fields) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::net::Ipv4Addr;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -148,7 +147,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::{gate_for, records_in};
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_does_not_hear_that_its_connection_ends_loses_it() {
@@ -241,9 +240,7 @@ mod tests {
             let ended = LocalSet::new().run_until(served).await;
             assert!(recorded == 0 || ended.is_err());
             gate.close().unwrap();
-            let mut records = String::new();
-            audit.rewind().unwrap();
-            audit.read_to_string(&mut records).unwrap();
+            let records = records_in(&mut audit);
             assert_eq!(records.matches("unreadable request").count(), recorded, "{frame:?}: {records}");
         }
     }
@@ -272,9 +269,7 @@ mod tests {
         };
         LocalSet::new().run_until(served).await.expect("it is dialled no longer").unwrap();
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         assert!(records.contains("the agent gave the request up"), "{records}");
     }
 

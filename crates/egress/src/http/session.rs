@@ -37,7 +37,7 @@ const LARGEST_RESPONSE_HEAD: u32 = (LARGEST_HEAD + 32 * MOST_FIELDS) as u32;
 pub(crate) struct RequestSender {
     requests: SendRequest<Bytes>,
     awaited: AwaitedHeads,
-    /// Of the inner one, each stream that is open has a clone.
+    /// Shared by the clones of this sender; what is in it is cloned once for each open stream.
     streams: Rc<OpenStream>,
 }
 

@@ -33,7 +33,7 @@ use crate::directions::{Ended, both};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, restore_subprotocol};
-use crate::upstream::{Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
+use crate::upstream::{self, Link, Offer, UpstreamReader, UpstreamWriter};
 
 /// How long a socket may be quiet.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -147,7 +147,7 @@ impl Forwarding<'_> {
 
 /// Sends the handshake over a connection of its own, and returns the upstream's response to it.
 async fn handshake(gate: &Gate, exchange: &mut Exchange<Ready>, sending: &Sending) -> io::Result<Answered> {
-    let upstream = Upstream::open(gate, exchange, sending.scheme, Offer::Version1).await?;
+    let upstream = upstream::open(gate, exchange, sending.scheme, Offer::Version1).await?;
     let Link::Version1(mut reader, mut writer) = Link::over(upstream).await? else {
         return Err(io::ErrorKind::Unsupported.into());
     };
@@ -259,6 +259,7 @@ mod tests {
 
     use super::*;
     use crate::exchange::tests::ready;
+    use crate::fixture::gate_for;
     use crate::http::answer::Extent;
     use crate::http::fields::Fields;
     use crate::http::forwarding::Terms;
@@ -267,7 +268,6 @@ mod tests {
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
-    use crate::local_addresses::tests::gate_for;
 
     /// What the server of a WebSocket gets.
     type Upstream = Buffered<TcpStream>;

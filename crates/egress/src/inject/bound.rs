@@ -28,7 +28,7 @@ pub(super) async fn fetch_others(grant: &Grant, gate: &Gate) -> Result<Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek, Write};
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
     use std::sync::Arc;
@@ -39,6 +39,7 @@ mod tests {
 
     use super::*;
     use crate::exchange::Exchange;
+    use crate::fixture::records_in;
     use crate::http::Fields;
     use crate::inject::{Form, Sending, inject};
     use crate::{CredentialConfig, GateOptions, PlatformPlace, SigningKey};
@@ -93,9 +94,7 @@ mod tests {
         let searched =
             ["one", "two", "elsewhere"].iter().copied().filter(is_searched).map(str::to_owned).collect();
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         (sent, searched, records)
     }
 

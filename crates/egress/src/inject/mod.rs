@@ -312,7 +312,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_rate_is_asked_before_the_platform_and_not_used_up_by_what_is_refused() {
-        let gate = crate::local_addresses::tests::gate_for(
+        let gate = crate::fixture::gate_for(
             "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://127.0.0.1:9/*\"]\n\
              rate = { requests_per_minute = 1, burst = 1 }\n",
             Vec::new(),

@@ -161,14 +161,13 @@ async fn serve_clear_requests(
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::net::Ipv4Addr;
 
     use policy::{Host, Port};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::{gate_for, records_in};
     use crate::upstream::Entrance;
 
     #[tokio::test(flavor = "current_thread")]
@@ -195,9 +194,7 @@ mod tests {
         served.and(read.map(drop)).unwrap();
         assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         let told: Vec<&str> = records.lines().filter(|line| line.contains(".example")).collect();
         assert!(
             matches!(told[..], [only] if only.contains("\"denied\"") && only.contains("/x")),

@@ -108,13 +108,12 @@ impl DeclaredPort {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::{gate_for, records_in};
     use crate::upstream::Entrance;
 
     #[tokio::test]
@@ -144,9 +143,7 @@ mod tests {
             () = spoken => {}
         }
         gate.close().unwrap();
-        let mut records = String::new();
-        audit.rewind().unwrap();
-        audit.read_to_string(&mut records).unwrap();
+        let records = records_in(&mut audit);
         let record = records.lines().find(|line| line.contains("\"TCP\"")).unwrap();
         assert!(record.contains("\"sent\":6,\"received\":8,"), "{record}");
     }

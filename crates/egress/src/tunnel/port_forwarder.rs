@@ -19,7 +19,8 @@ use super::inbound::IDLE;
 use super::source_header;
 use crate::acceptor::Acceptor;
 use crate::connection_slots::ConnectionSlots;
-use crate::gate::{self, GateError};
+use crate::event_loop;
+use crate::gate_error::GateError;
 use crate::upstream::Entrance;
 
 /// The sidecar that receives the connections, and the secret that it knows the forwarder by.
@@ -38,7 +39,7 @@ pub fn forward_ports(
     secret: Secret,
     stop: OwnedFd,
 ) -> Result<(), GateError> {
-    let runtime = gate::runtime()?;
+    let runtime = event_loop::runtime()?;
     let sidecar = Rc::new(Sidecar { address: Entrance::at(sidecar), secret });
     LocalSet::new().block_on(&runtime, serve(ports, sidecar, stop)).map_err(GateError::Socket)
 }

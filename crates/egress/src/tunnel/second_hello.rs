@@ -255,7 +255,7 @@ mod tests {
     use super::super::sniff::sniff;
     use super::*;
     use crate::audit::Record;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::gate_for;
     use crate::tls::{Leaves, RunAuthority};
 
     fn granted() -> Host {

@@ -94,11 +94,10 @@ async fn terminate_tls(
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
 
     use super::super::sniff;
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::{gate_for, records_in};
     use crate::upstream::Entrance;
 
     #[tokio::test(start_paused = true)]
@@ -121,9 +120,7 @@ mod tests {
             terminate(&gate, Plane::Forward, exchange, agent, carried).await.unwrap();
             drop(silent);
             gate.close().unwrap();
-            let mut records = String::new();
-            audit.rewind().unwrap();
-            audit.read_to_string(&mut records).unwrap();
+            let records = records_in(&mut audit);
             let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
             assert!(record.contains("\"failed\"") && record.contains(reason), "{record}");
         }

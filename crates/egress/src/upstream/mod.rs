@@ -2,17 +2,21 @@
 
 mod cascade;
 mod dial;
+mod http_connect;
 mod inside;
 mod outside;
 mod pool;
+mod proxy_error;
+mod proxy_login;
 mod route;
+mod socks5;
 mod stream;
 mod trust;
 
 pub(crate) use dial::{Dialled, dial_platform};
 pub use inside::{Companions, Entrance};
 pub use outside::{Detour, Outside};
-pub(crate) use pool::{Link, Pool};
-pub(crate) use route::dial;
+pub(crate) use pool::{Link, Pool, Purpose};
+pub(crate) use route::{dial, open};
 pub(crate) use stream::{Upstream, UpstreamReader, UpstreamWriter};
 pub(crate) use trust::{Offer, Trust};

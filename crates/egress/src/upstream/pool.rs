@@ -15,7 +15,6 @@ use tokio::time::{Instant, Sleep};
 use super::stream::{Upstream, UpstreamReader, UpstreamWriter};
 use crate::connection_slots::most_idle;
 use crate::destination::Peer;
-use crate::exchange::{Exchange, Ready};
 use crate::http::{Buffered, OpenStream, RequestSender};
 
 /// How long idle connections are kept.
@@ -43,8 +42,7 @@ impl Link {
     }
 
     /// Whether an idle connection has received nothing: an unsolicited response would be read as that to the next request, and a closed
-    /// connection cannot carry one.
-    /// Once it is not, the context is woken.
+    /// connection cannot carry one. Wakes the context when something arrives.
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
         let Self::Version1(reader, _) = self else { return true };
         let mut octet = [0];
@@ -62,16 +60,28 @@ struct PoolKey {
 }
 
 impl PoolKey {
-    fn of(exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> Self {
-        let provider = exchange.held().map(|held| held.provider().clone());
-        Self { peer, scheme, host: exchange.grant().host().clone(), provider }
-    }
-
-    fn matches(&self, exchange: &Exchange<Ready>, peer: Peer, scheme: Scheme) -> bool {
+    fn matches(&self, peer: Peer, purpose: &Purpose<'_>) -> bool {
         self.peer == peer
-            && self.scheme == scheme
-            && self.host == *exchange.grant().host()
-            && self.provider.as_ref() == exchange.held().map(|held| held.provider())
+            && self.scheme == purpose.scheme
+            && self.host == *purpose.host
+            && self.provider.as_ref() == purpose.provider
+    }
+}
+
+/// What a connection is used for, whoever the peer is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose<'a> {
+    /// Whether over TLS.
+    pub(crate) scheme: Scheme,
+    /// The granted host.
+    pub(crate) host: &'a Host,
+    /// The provider whose credential is in the request.
+    pub(crate) provider: Option<&'a ProviderId>,
+}
+
+impl Purpose<'_> {
+    fn at(&self, peer: Peer) -> PoolKey {
+        PoolKey { peer, scheme: self.scheme, host: self.host.clone(), provider: self.provider.cloned() }
     }
 }
 
@@ -142,11 +152,15 @@ impl Tender {
 }
 
 impl Pool {
-    /// Takes the HTTP/1 connection last used for the exchange's destination, if one is still fresh.
-    pub(crate) fn take(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
+    /// Takes the HTTP/1 connection last used for this, to the first of these peers that has one that is still fresh.
+    pub(crate) fn take(
+        &self,
+        purpose: &Purpose<'_>,
+        mut peers: impl Iterator<Item = Peer>,
+    ) -> Option<(Peer, Link)> {
         let (mut kept, now) = (self.idle.borrow_mut(), Instant::now());
-        let (peer, link) = exchange.destination().peers().find_map(|peer| {
-            while let Some(last) = kept.iter().rposition(|it| it.key.matches(exchange, peer, scheme)) {
+        peers.find_map(|peer| {
+            while let Some(last) = kept.iter().rposition(|it| it.key.matches(peer, purpose)) {
                 let mut idle = kept.remove(last);
                 let mut cx = Context::from_waker(Waker::noop());
                 if idle.is_fresh(now) && idle.link.is_silent(&mut cx) {
@@ -154,14 +168,11 @@ impl Pool {
                 }
             }
             None
-        })?;
-        exchange.reach(peer);
-        Some(link)
+        })
     }
 
     /// Keeps an HTTP/1 connection whose last response was read to its end.
-    pub(crate) fn keep(&self, exchange: &Exchange<Ready>, scheme: Scheme, mut link: Link) {
-        let Some(reached) = exchange.reached() else { return };
+    pub(crate) fn keep(&self, purpose: &Purpose<'_>, peer: Peer, mut link: Link) {
         if !self.tender.with_context(|cx| link.is_silent(cx)) {
             return;
         }
@@ -170,37 +181,38 @@ impl Pool {
         if kept.len() >= most_idle() {
             kept.remove(0);
         }
-        kept.push(IdleLink { key: PoolKey::of(exchange, reached, scheme), since: now, link });
+        kept.push(IdleLink { key: purpose.at(peer), since: now, link });
         self.tender.set_timer();
     }
 
-    /// Returns the first HTTP/2 session to the exchange's destination that is fresh and has room for another stream.
-    pub(crate) fn session(&self, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<RequestSender> {
+    /// Returns the first HTTP/2 session for this, to one of these peers, that is fresh and has room for another stream.
+    pub(crate) fn session(
+        &self,
+        purpose: &Purpose<'_>,
+        mut peers: impl Iterator<Item = Peer>,
+    ) -> Option<(Peer, RequestSender)> {
         let mut shared = self.shared.borrow_mut();
         shared.retain_mut(|(_, session)| session.is_usable());
         let open = |peer: Peer| {
-            let mut of_peer = shared.iter().filter(|(key, _)| key.matches(exchange, peer, scheme));
+            let mut of_peer = shared.iter().filter(|(key, _)| key.matches(peer, purpose));
             let found = of_peer.find(|(_, session)| session.requests.has_room());
             found.map(|(_, session)| (peer, session.requests.clone()))
         };
-        let (peer, session) = exchange.destination().peers().find_map(open)?;
-        exchange.reach(peer);
-        Some(session)
+        peers.find_map(open)
     }
 
     /// Adds a new HTTP/2 session, for requests to share. Those to the same destination stay: they are full for a while only. Where there
     /// are many of them, the new one is for its own request: of sessions that are opened at once the first have the largest windows.
-    pub(crate) fn share(&self, exchange: &Exchange<Ready>, scheme: Scheme, session: &RequestSender) {
-        let Some(reached) = exchange.reached() else { return };
+    pub(crate) fn share(&self, purpose: &Purpose<'_>, peer: Peer, session: &RequestSender) {
         let mut shared = self.shared.borrow_mut();
         shared.retain_mut(|(_, session)| session.is_usable());
-        if shared.iter().filter(|(key, _)| key.matches(exchange, reached, scheme)).count() >= MOST_ALIKE {
+        if shared.iter().filter(|(key, _)| key.matches(peer, purpose)).count() >= MOST_ALIKE {
             return;
         }
         if shared.len() >= most_idle() {
             shared.remove(0);
         }
-        shared.push((PoolKey::of(exchange, reached, scheme), Session::begun(session)));
+        shared.push((purpose.at(peer), Session::begun(session)));
         self.tender.set_timer();
     }
 
@@ -280,7 +292,8 @@ mod tests {
 
     use super::*;
     use crate::exchange::tests::ready;
-    use crate::local_addresses::tests::gate_for;
+    use crate::exchange::{Exchange, Ready};
+    use crate::fixture::gate_for;
     use crate::upstream::Dialled;
 
     /// Whether a link is silent after its peer has done something.
@@ -331,14 +344,15 @@ mod tests {
                 h2::client::Builder::new().initial_max_send_streams(4).handshake(ours).await.unwrap();
             sessions.push(RequestSender::uncounted(requests));
             alive.push((connection, theirs));
-            pool.share(exchange, Scheme::Http, &sessions[sessions.len() - 1]);
+            pool.share(&exchange.purpose(Scheme::Http), peer, &sessions[sessions.len() - 1]);
         }
         (sessions, alive)
     }
 
     /// Which of the sessions the pool gives to the next request.
     fn next_of(pool: &Pool, exchange: &mut Exchange<Ready>, sessions: &[RequestSender]) -> Option<usize> {
-        let stream = pool.session(exchange, Scheme::Http)?.count_stream();
+        let peers = exchange.destination().peers();
+        let stream = pool.session(&exchange.purpose(Scheme::Http), peers)?.1.count_stream();
         sessions.iter().position(|session| session.has(&stream))
     }
 
@@ -394,7 +408,7 @@ mod tests {
         let peer = exchange.destination().peers().next().unwrap();
         exchange.reach(peer);
         let link = Link::over(Upstream::Plain(Dialled::Tcp(ours.unwrap()))).await.unwrap();
-        pool.keep(exchange, Scheme::Http, link);
+        pool.keep(&exchange.purpose(Scheme::Http), peer, link);
         theirs.unwrap().0
     }
 

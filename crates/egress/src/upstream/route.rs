@@ -1,12 +1,39 @@
-//! Dials the destination of an exchange: pinned addresses, a companion, or a proxy.
+//! Connects to the destination of an exchange: pinned addresses, a companion, or a proxy.
 
 use std::io;
 
+use policy::{Host, Scheme};
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
 use super::cascade;
 use super::dial::{CONNECT, Dialled, dial_each};
+use super::stream::Upstream;
+use super::trust::Offer;
 use crate::destination::{Destination, Peer};
-use crate::exchange::{Exchange, HasDestination};
+use crate::exchange::{Exchange, HasDestination, Ready};
 use crate::gate::Gate;
+
+/// Opens a connection for requests to the destination of an exchange. With `https` the upstream's certificate is verified for the granted
+/// host before one octet of a request is sent (C04).
+pub(crate) async fn open(
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    scheme: Scheme,
+    offer: Offer,
+) -> io::Result<Upstream> {
+    let stream = dial(gate, exchange).await?;
+    if scheme == Scheme::Http {
+        return Ok(Upstream::Plain(stream));
+    }
+    let name = match exchange.grant().host() {
+        Host::Name(name) => ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?,
+        Host::Address(address) => ServerName::from(*address),
+    };
+    let connector = TlsConnector::from(gate.trust().config(offer)?);
+    let tls = tokio::time::timeout(CONNECT, connector.connect(name, stream)).await;
+    Ok(Upstream::Tls(Box::new(tls??)))
+}
 
 /// Connects to the destination of an exchange, and records which peer was reached.
 pub(crate) async fn dial<S: HasDestination>(gate: &Gate, exchange: &mut Exchange<S>) -> io::Result<Dialled> {

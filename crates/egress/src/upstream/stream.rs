@@ -5,18 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use policy::{Host, Scheme};
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::dial::{CONNECT, Dialled};
-use super::route::dial;
-use super::trust::Offer;
+use super::dial::Dialled;
 use crate::duplex::{Duplex, duplex};
-use crate::exchange::{Exchange, Ready};
-use crate::gate::Gate;
 use crate::http::{Severable, severed};
 
 /// A connection that carries HTTP to an upstream.
@@ -28,27 +21,6 @@ pub(crate) enum Upstream {
 }
 
 impl Upstream {
-    /// Connects to the destination of an exchange. With `https` the upstream's certificate is verified for the granted host before one
-    /// octet of a request is sent (C04).
-    pub(crate) async fn open(
-        gate: &Gate,
-        exchange: &mut Exchange<Ready>,
-        scheme: Scheme,
-        offer: Offer,
-    ) -> io::Result<Self> {
-        let stream = dial(gate, exchange).await?;
-        if scheme == Scheme::Http {
-            return Ok(Self::Plain(stream));
-        }
-        let name = match exchange.grant().host() {
-            Host::Name(name) => ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?,
-            Host::Address(address) => ServerName::from(*address),
-        };
-        let connector = TlsConnector::from(gate.trust().config(offer)?);
-        let tls = tokio::time::timeout(CONNECT, connector.connect(name, stream)).await;
-        Ok(Self::Tls(Box::new(tls??)))
-    }
-
     /// Whether the upstream chose HTTP/2.
     pub(crate) fn chose_version_2(&self) -> bool {
         match self {

@@ -98,17 +98,15 @@ impl Inside {
             audit: opened,
             authority,
             credential_config,
+            listeners: own,
+            // A gateway on a Unix socket alone is for those whom the mode of the socket admits.
+            gateway: self.listeners.gateway.is_some(),
             ..base_options(policy, spending, run, files, notices)
         };
         let gate = open_gate(options, |source| match audit {
             Some(AuditFile { path, .. }) => unwritten(path, source),
             None => GateError::Audit(source).into(),
         })?;
-        gate.listens_at(own);
-        // A gateway on a Unix socket alone is for those whom the mode of the socket admits.
-        if self.listeners.gateway.is_none() {
-            gate.leave_gateway_out();
-        }
         let ready = || {
             rustix::net::send(&self.link, READY, SendFlags::NOSIGNAL)?;
             Ok(())

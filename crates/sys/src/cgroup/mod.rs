@@ -4,6 +4,7 @@
 //! No process is moved from outside through `cgroup.procs`: after a moment of idleness that takes 5 to 15 ms. A process is born in
 //! its group (version 2, `CLONE_INTO_CGROUP`), or moves itself through an inherited control file (version 1).
 
+mod bounds;
 mod host;
 mod own;
 mod v1;
@@ -13,7 +14,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-pub use host::{Bounds, Host, Unavailable, Version, processors};
+pub use bounds::Bounds;
+pub use host::{Host, Unavailable, Version, processors};
 use rustix::fs::{Mode, OFlags};
 
 use crate::kernel_file;

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{Bounds, Limits, Usage, number, row, write};
+use super::bounds::Bounds;
+use super::{Limits, Usage, number, row, write};
 use crate::kernel_file;
 
 /// The length of a scheduling period, in microseconds: the kernel's own default.

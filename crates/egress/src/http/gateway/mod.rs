@@ -78,7 +78,7 @@ async fn run_history(gate: &Gate, query: &str) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local_addresses::tests::gate_for;
+    use crate::fixture::gate_for;
 
     #[tokio::test]
     async fn without_a_platform_nothing_is_said_of_its_answer() {

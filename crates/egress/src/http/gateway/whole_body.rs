@@ -71,7 +71,6 @@ pub(super) async fn read_whole(
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek};
     use std::rc::Rc;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -79,10 +78,10 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::fixture::{gate_for, records_in};
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
-    use crate::local_addresses::tests::gate_for;
 
     #[tokio::test]
     async fn a_request_to_a_model_that_breaks_off_is_recorded() {
@@ -107,9 +106,7 @@ mod tests {
                 "{framing}: {answer}"
             );
             gate.close().unwrap();
-            let mut records = String::new();
-            audit.rewind().unwrap();
-            audit.read_to_string(&mut records).unwrap();
+            let records = records_in(&mut audit);
             let told = records.lines().any(|line| line.contains("/llm/v1/messages") && line.contains("400"));
             assert!(told, "{framing}: {records}");
         }

@@ -1,0 +1,115 @@
+//! Asks an HTTP proxy for a connection, by `CONNECT`.
+
+use credential::Credential;
+use data_encoding::BASE64;
+use policy::{Host, Port};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use zeroize::Zeroizing;
+
+use super::proxy_error::ProxyError;
+use super::proxy_login::login;
+use crate::duplex::Duplex;
+
+/// The most octets of response heads to a `CONNECT`, the interim ones among them.
+const LARGEST: usize = 16 * 1024;
+
+/// Sends a `CONNECT` and reads the head of its response.
+pub(super) async fn connect(
+    stream: &mut impl Duplex,
+    host: &Host,
+    port: Port,
+    credential: Option<&Credential>,
+) -> Result<(), ProxyError> {
+    let mut head =
+        Zeroizing::new(format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n").into_bytes());
+    if let Some(credential) = credential {
+        let (user, password) = login(credential)?;
+        let both = Zeroizing::new([user, b":", password].concat());
+        let encoded = Zeroizing::new(BASE64.encode(&both));
+        head.extend(b"proxy-authorization: Basic ");
+        head.extend(encoded.bytes());
+        head.extend(b"\r\n");
+    }
+    head.extend(b"\r\n");
+    stream.write_all(&head).await?;
+    stream.flush().await?;
+    match final_status(stream).await? {
+        200..=299 => Ok(()),
+        status => Err(ProxyError::Status { status, port }),
+    }
+}
+
+/// Reads heads up to that of the final response, and returns its status. Interim ones come before it (RFC 9110 §15.2), but for a 101,
+/// which was not asked for.
+async fn final_status(stream: &mut impl Duplex) -> Result<u16, ProxyError> {
+    let mut left = LARGEST;
+    loop {
+        match read_status(stream, &mut left).await? {
+            100 | 102..=199 => {}
+            status => return Ok(status),
+        }
+    }
+}
+
+/// Reads one head of as many octets as are left, and returns its status.
+async fn read_status(stream: &mut impl Duplex, left: &mut usize) -> Result<u16, ProxyError> {
+    // Read octet by octet: the octets after the head belong to the connection.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        *left = left.checked_sub(1).ok_or(ProxyError::LargeAnswer)?;
+        answer.push(stream.read_u8().await?);
+    }
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut fields);
+    match (response.parse(&answer), response.code) {
+        // If the parser ends the head earlier, the octets after it were the connection's and are lost.
+        (Ok(httparse::Status::Complete(end)), Some(code)) if end == answer.len() => Ok(code),
+        // Nothing is read behind a refusal.
+        (Ok(_), Some(code)) if code >= 300 => Ok(code),
+        _ => Err(ProxyError::Unreadable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the outcome of a proxy's answer, and the octets that are left for the connection.
+    async fn outcome(answer: &[u8]) -> (Result<(), String>, Vec<u8>) {
+        let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        theirs.write_all(answer).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let (host, port) = (Host::parse("up.example").unwrap(), Port::new(443).unwrap());
+        let done = connect(&mut ours, &host, port, None).await.map_err(|error| error.to_string());
+        let mut rest = Vec::new();
+        ours.read_to_end(&mut rest).await.unwrap();
+        (done, rest)
+    }
+
+    #[tokio::test]
+    async fn what_follows_an_answer_is_the_connections() {
+        let (done, rest) = outcome(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\nhello\r\n\r\n").await;
+        assert_eq!((done, &rest[..]), (Ok(()), &b"hello\r\n\r\n"[..]));
+        let (done, _) = outcome(b"HTTP/1.1 200 OK\n\nhello\r\n\r\n").await;
+        assert_eq!(done, Err("its answer cannot be read".into()));
+        let (done, _) = outcome(b"HTTP/1.1 407 x\r\n\r\n").await;
+        assert_eq!(done, Err("it answered 407".into()));
+    }
+
+    #[tokio::test]
+    async fn interim_answers_come_before_the_final_one() {
+        const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+        for (last, told) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
+            ("HTTP/1.1 407 x\r\n\r\n", Err("it answered 407")),
+            ("HTTP/1.1 101 Switching Protocols\r\n\r\n", Err("it answered 101")),
+            ("HTTP/1.1 100 Continue\n\nhello\r\n\r\n", Err("its answer cannot be read")),
+        ] {
+            let (done, rest) = outcome(format!("{INTERIM}{last}hello").as_bytes()).await;
+            assert_eq!((done, &rest[..]), (told.map_err(str::to_owned), &b"hello"[..]), "{last}");
+        }
+        // They share one bound.
+        let answer = INTERIM.repeat(LARGEST / INTERIM.len() + 1);
+        assert_eq!(outcome(answer.as_bytes()).await.0, Err("its answer is too large".into()));
+    }
+}
