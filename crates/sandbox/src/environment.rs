@@ -61,6 +61,19 @@ const UNASKED: &[(&str, &str)] = &[
     ("npm_config_update_notifier", "false"),
 ];
 
+/// Variables by which programs go on without a call that the sandbox refuses, where they would fail for the lack of it.
+const WITHOUT_REFUSED_CALLS: &[(&str, &str)] = &[
+    // fakeroot overlooks EPERM of a real chown(2) alone, and an id that is not mapped is EINVAL.
+    ("FAKEROOTDONTTRYCHOWN", "1"),
+    // Whatever was built with the address sanitizer looks for leaks at its end, by ptrace(2).
+    ("LSAN_OPTIONS", "detect_leaks=0"),
+];
+
+/// What the command reaches without the proxy: the sandbox's own loopback, by all its names, and the sidecar.
+const DIRECT: &str = "localhost,127.0.0.1,::1,0.0.0.0,lockgate,sidecar";
+/// The same where the command has this machine's network and host name.
+const DIRECT_ON_HOST: &str = "localhost,127.0.0.1,::1,sidecar";
+
 /// The addresses of the explicit planes, for the command. S0.16.
 #[derive(Clone, Debug)]
 pub(crate) struct Planes {
@@ -131,6 +144,9 @@ impl EnvironmentInputs<'_> {
         }
         env.set("PATH", self.search_path());
         UNASKED.iter().for_each(|(name, value)| env.set(name, *value));
+        if self.spec.backend != Backend::Process {
+            WITHOUT_REFUSED_CALLS.iter().for_each(|(name, value)| env.set(name, *value));
+        }
     }
 
     /// Returns the search path: tools, then the image's path or the caller's system directories, then the default ones, then the home's
@@ -178,7 +194,8 @@ impl EnvironmentInputs<'_> {
             env.set(name, self.planes.forward.as_str());
             env.set(&name.to_ascii_lowercase(), self.planes.forward.as_str());
         }
-        let mut direct = "localhost,127.0.0.1,::1,sidecar".to_owned();
+        let own = if self.spec.backend == Backend::Process { DIRECT_ON_HOST } else { DIRECT };
+        let mut direct = own.to_owned();
         direct.extend(self.spec.companions.iter().map(|companion| format!(",{}", companion.name)));
         for name in ["NO_PROXY", "no_proxy"] {
             env.set(name, direct.as_str());

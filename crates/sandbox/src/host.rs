@@ -15,8 +15,22 @@ use crate::host_path::{Seen, SystemPath};
 pub type LimitsHere = Result<Cgroups, LimitsUnavailable>;
 
 /// The directories of programs and libraries. `/etc` is handled separately, because some of its files are replaced.
-const SYSTEM: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"];
+const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/nix/store",
+    "/gnu/store",
+    // Where Debian keeps parts of what it installs: system-wide gems, GHC's package database, TeX's formats.
+    "/var/lib/gems",
+    "/var/lib/ghc",
+    "/var/lib/texmf",
+];
 
 /// OpenSSL's directory of authorities, indexed by a hash of their names.
 pub(crate) const DIRECTORY: &str = "/etc/ssl/certs";
