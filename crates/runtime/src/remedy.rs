@@ -23,83 +23,58 @@ impl Error {
         }
         match self {
             Self::Settings(error) => error.hint.clone(),
-            Self::ReadSettings { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Some(format!(
-                    "see whose {} and its folder are, and whether you may read the one (chmod u+r) and enter the other \
-                     (chmod u+x)",
-                    path.display()
-                ))
-            }
-            Self::ReadSettings { source, .. } if source.kind() == io::ErrorKind::InvalidFilename => Some(
-                "a path has 4095 octets at most, and a name 255: work in a folder nearer to the root".into(),
-            ),
-            Self::ReadLayer { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Some(format!(
-                    "see whose {} is, and whether you may read it; HOME and XDG_CONFIG_HOME may be another user's still, as \
-                     after `su -m`: set HOME to your own",
-                    path.display()
-                ))
-            }
-            Self::ReadLayer { path, source } => in_place_of_a_layer(path, source.kind()),
-            Self::ReadSettings { path, source } if source.kind() == io::ErrorKind::NotFound => Some(format!(
-                "see how its name is written; `lockgate policy init --policy {}` begins a policy there",
-                shell_word(&path.to_string_lossy())
-            )),
+            Self::ReadSettings { path, source } => of_settings(path, source.kind()),
+            Self::ReadLayer { path, source } => of_layer(path, source.kind()),
             Self::NotAPolicy { .. } => Some(
                 "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
             ),
-            Self::Files(egress::FilesError::Bundle { .. }) => Some(
-                "name a file of certificates in PEM, or unset SSL_CERT_FILE to trust this machine's".into(),
-            ),
-            Self::NoCommand { remedy, .. } => Some((*remedy).to_owned()),
-            Self::Image(error) => error.remedy(),
-            Self::Sandbox(error) => error.remedy(),
-            Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),
-            Self::SidecarUntold { .. } => {
-                Some("see what killed or stopped the sidecar (memory, a signal), and run it again".into())
-            }
-            Self::Unprotected { .. } => Some(
-                "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
-            ),
-            Self::GoesOn { run, .. } => Some(format!("lockgate runs stop {run} ends it")),
             Self::Approval { path, .. } => Some(format!(
                 "remove {} and approve again: `lockgate policy approve`",
                 shell_word(&path.to_string_lossy())
             )),
-            Self::LeftBehind { why: StillThere::ProcessAlive, .. } => {
-                Some("use the state directory that the run uses, or wait until it has ended".into())
+
+            Self::NoStateDirectory => {
+                Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())
             }
-            Self::LeftBehind { what, run, .. } => {
-                let again = "say it again; if that changes nothing, see that there is space where the state directory is, and that the \
-                             engine answers";
-                Some(match what {
-                    Act::Remove => format!(
-                        "{again}; lockgate runs rm --force {run} removes the run with the changes that it keeps, and gives up what it left"
-                    ),
-                    Act::Apply | Act::Discard => again.into(),
-                })
+            Self::NoDataDirectory => {
+                Some("set HOME, or name a place with XDG_DATA_HOME; images are kept there".into())
             }
+            Self::State { source, .. } => Some(of_state(source).into()),
+            Self::Write { source, .. } => Some(of_write(source).into()),
+
+            Self::GoesOn { run, .. } => Some(format!("lockgate runs stop {run} ends it")),
+            Self::LeftBehind { what, run, why } => Some(of_what_is_left(*what, run, why)),
+            Self::Record { run, .. } => Some(format!("lockgate runs rm {run} removes the run")),
+            Self::NoRun { .. } => Some("lockgate runs ls names them".into()),
+            Self::NothingKept { .. } => {
+                Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
+            }
+            Self::Changes { .. } => Some(
+                "see that the workspace is still there and may be read; lockgate discard drops what is kept, unread".into(),
+            ),
             Self::TakeOver { .. } => Some("what was done before it stays; mend that and apply again".into()),
             Self::TakeOverEnded { .. } => Some("what was done before it stays; apply again to go on".into()),
             Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
-            Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
+
             Self::NoCredential { provider, organisation } => {
-                let whose = OrganisationName::flag(organisation.as_ref());
-                let mut remedy = format!("lockgate creds set {provider}{whose}");
-                if let Ok(searches) = policy::web_searches()
-                    && searches.contains(provider)
-                {
-                    let others: Vec<&str> =
-                        searches.iter().filter(|it| *it != provider).map(String::as_str).collect();
-                    remedy += &format!("; with --web-search, one of {} will do as well", others.join(", "));
-                }
-                Some(remedy)
+                Some(of_no_credential(provider, organisation.as_ref()))
             }
+            Self::OrganisationBesidePlatform { platform, .. } => {
+                Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
+            }
+            Self::HalfPlatform { set, lacks } => {
+                Some(format!("set {lacks} as well, or unset {set} to use a vault of this machine"))
+            }
+            Self::Vault(error) => of_vault(error),
             Self::VaultKey { .. } => Some(
                 "a key is 32 octets in base64 or hexadecimal; several are separated by commas, and the first one encrypts"
                     .into(),
             ),
-            Self::Vault(VaultError::Decrypt { id, owner, source, .. }) => undecrypted(id, owner.as_deref(), source),
+            Self::VaultKeyGone { removals, .. } => Some(format!(
+                "set CONNECTION_ENCRYPTION_KEY to the key they were sealed with, or put that file back. Without the key their values \
+                 are lost: remove them (`{}`), and set them again",
+                removals.join("`, `")
+            )),
             Self::KeyFile { .. } => Some(
                 "put that file back as it was, or see whose it is and whether it may be read; what was sealed with it needs it"
                     .into(),
@@ -108,77 +83,132 @@ impl Error {
                 "if it is yours, make it so: chown \"$(id -u)\" {}; if it is not, move it away",
                 path.display()
             )),
-            Self::KeyShared { path, .. } => {
-                let anew = if path.ends_with(key::PRIVATE) {
-                    "move it and audit.pub away to begin a new one: what was signed before is verified by that audit.pub alone"
-                } else {
-                    "set a new key and run `lockgate keys rotate`"
-                };
-                Some(format!(
-                    "chmod 600 {}; where somebody may have read or changed it, {anew}",
-                    path.display()
-                ))
-            }
-            Self::VaultKeyGone { removals, .. } => Some(format!(
-                "set CONNECTION_ENCRYPTION_KEY to the key they were sealed with, or put that file back. Without the key their values \
-                 are lost: remove them (`{}`), and set them again",
-                removals.join("`, `")
-            )),
-            Self::OrganisationBesidePlatform { platform, .. } => {
-                Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
-            }
-            Self::HalfPlatform { set, lacks } => {
-                Some(format!("set {lacks} as well, or unset {set} to use a vault of this machine"))
-            }
-            Self::Record { run, .. } => Some(format!("lockgate runs rm {run} removes the run")),
-            Self::NoRun { .. } => Some("lockgate runs ls names them".into()),
-            Self::NothingKept { .. } => {
-                Some("lockgate run --workspace-mode overlay -- CMD keeps them apart".into())
-            }
+            Self::KeyShared { path, .. } => Some(of_shared_key(path)),
+
+            Self::NoCommand { remedy, .. } => Some((*remedy).to_owned()),
             Self::Expose { remedy, .. } | Self::StateOfOthers { remedy, .. } => Some(remedy.clone()),
-            Self::NoStateDirectory => {
-                Some("set HOME, or name a place with XDG_STATE_HOME; runs are recorded there".into())
-            }
-            Self::NoDataDirectory => {
-                Some("set HOME, or name a place with XDG_DATA_HOME; images are kept there".into())
-            }
-            Self::Changes { .. } => Some(
-                "see that the workspace is still there and may be read; lockgate discard drops what is kept, unread".into(),
+            Self::Companion { remedy, .. } | Self::SidecarFailed { remedy, .. } => remedy.clone(),
+            Self::Image(error) => error.remedy(),
+            Self::Sandbox(error) => error.remedy(),
+            Self::Gate(error) => of_gate(error).map(str::to_owned),
+            Self::Files(egress::FilesError::Bundle { .. }) => Some(
+                "name a file of certificates in PEM, or unset SSL_CERT_FILE to trust this machine's".into(),
             ),
-            Self::State { source, .. } if is_about_room(source) => Some(
-                "free some space, or name another place with XDG_STATE_HOME; runs are recorded there".into(),
-            ),
-            Self::Gate(GateError::Bind { address, source })
-                if source.kind() == io::ErrorKind::PermissionDenied && is_of_dns(address) =>
-            {
-                Some(
-                    "a resolver asks at port 53: let it have that one in this network namespace (`sysctl \
-                     net.ipv4.ip_unprivileged_port_start=53`), or start it with CAP_NET_BIND_SERVICE; docs/providers.md shows how"
-                        .into(),
-                )
+            Self::SidecarUntold { .. } => {
+                Some("see what killed or stopped the sidecar (memory, a signal), and run it again".into())
             }
-            Self::Gate(GateError::Bind { source, .. }) => bound_otherwise(source).map(str::to_owned),
-            Self::Gate(GateError::Unwritten { source, .. }) if is_about_room(source) => Some(
-                "free some space; `lockgate audit verify FILE` says how far the records that are there reach"
-                    .into(),
+            Self::Unprotected { .. } => Some(
+                "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),
-            Self::Write { source, .. } if is_about_room(source) => {
-                Some("free some space, or name a file elsewhere".into())
-            }
-            Self::Write { .. } => Some("name a file in a folder that you may write to".into()),
-            Self::State { .. } => Some(
-                "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
-                    .into(),
-            ),
-            // What a thread too many says, pthread_create(3).
-            Self::Plumbing { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
-                Some(sandbox::MORE_PROCESSES.into())
-            }
-            Self::Plumbing { source, .. } if BrokenNull::is_cause_of(source) => Some(format!(
-                "make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"
-            )),
-            _ => None,
+            Self::Inbound { .. } => Some("name another `host_port` in that [[inbound]]".into()),
+            Self::Plumbing { source, .. } => of_plumbing(source),
+
+            Self::ParseSettings { .. }
+            | Self::AlreadyEnded { .. }
+            | Self::Stop { .. }
+            | Self::ReadValue { .. }
+            | Self::Value { .. }
+            | Self::Files(egress::FilesError::Addresses(_))
+            | Self::SidecarLost
+            | Self::SandboxLost
+            | Self::Unwritten { .. }
+            | Self::Interrupted { .. } => None,
         }
+    }
+}
+
+/// What to do about a configuration file that cannot be read.
+fn of_settings(path: &Path, kind: io::ErrorKind) -> Option<String> {
+    match kind {
+        io::ErrorKind::PermissionDenied => Some(format!(
+            "see whose {} and its folder are, and whether you may read the one (chmod u+r) and enter the other \
+             (chmod u+x)",
+            path.display()
+        )),
+        io::ErrorKind::InvalidFilename => {
+            Some("a path has 4095 octets at most, and a name 255: work in a folder nearer to the root".into())
+        }
+        io::ErrorKind::NotFound => Some(format!(
+            "see how its name is written; `lockgate policy init --policy {}` begins a policy there",
+            shell_word(&path.to_string_lossy())
+        )),
+        _ => None,
+    }
+}
+
+/// What to do about a policy of the machine or the person that cannot be read. If there were none it would be left out, so something
+/// has its name or that of a folder above it.
+fn of_layer(path: &Path, kind: io::ErrorKind) -> Option<String> {
+    let path = path.display();
+    match kind {
+        io::ErrorKind::PermissionDenied => Some(format!(
+            "see whose {path} is, and whether you may read it; HOME and XDG_CONFIG_HOME may be another user's still, as \
+             after `su -m`: set HOME to your own"
+        )),
+        io::ErrorKind::NotFound => {
+            Some(format!("put the policy there, or take away the link that leads nowhere: {path}"))
+        }
+        io::ErrorKind::NotADirectory => Some(format!(
+            "something above it is a file and no folder: move it away, or put the policy at {path}"
+        )),
+        io::ErrorKind::InvalidData => {
+            Some(format!("a policy is a file of text, of at most 1 MiB; take away what has its name: {path}"))
+        }
+        _ => None,
+    }
+}
+
+/// What to do about a state directory that cannot be used.
+fn of_state(error: &io::Error) -> &'static str {
+    if is_about_room(error) {
+        "free some space, or name another place with XDG_STATE_HOME; runs are recorded there"
+    } else {
+        "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
+    }
+}
+
+/// What to do about a file that was asked for and cannot be written.
+fn of_write(error: &io::Error) -> &'static str {
+    if is_about_room(error) {
+        "free some space, or name a file elsewhere"
+    } else {
+        "name a file in a folder that you may write to"
+    }
+}
+
+/// What to do where something of a killed run remains.
+fn of_what_is_left(what: Act, run: &str, why: &StillThere) -> String {
+    if let StillThere::ProcessAlive = why {
+        return "use the state directory that the run uses, or wait until it has ended".into();
+    }
+    let again = "say it again; if that changes nothing, see that there is space where the state directory is, and that the \
+                 engine answers";
+    match what {
+        Act::Remove => format!(
+            "{again}; lockgate runs rm --force {run} removes the run with the changes that it keeps, and gives up what it left"
+        ),
+        Act::Apply | Act::Discard => again.into(),
+    }
+}
+
+/// What to do where a provider has no credential. For a web search, that of another provider serves as well.
+fn of_no_credential(provider: &String, organisation: Option<&OrganisationName>) -> String {
+    let whose = OrganisationName::flag(organisation);
+    let mut remedy = format!("lockgate creds set {provider}{whose}");
+    if let Ok(searches) = policy::web_searches()
+        && searches.contains(provider)
+    {
+        let others: Vec<&str> = searches.iter().filter(|it| *it != provider).map(String::as_str).collect();
+        remedy += &format!("; with --web-search, one of {} will do as well", others.join(", "));
+    }
+    remedy
+}
+
+/// What to do about a vault that cannot be used.
+fn of_vault(error: &VaultError) -> Option<String> {
+    match error {
+        VaultError::Decrypt { id, owner, source, .. } => undecrypted(id, owner.as_deref(), source),
+        _ => None,
     }
 }
 
@@ -196,19 +226,31 @@ fn undecrypted(id: &str, owner: Option<&str>, error: &EnvelopeError) -> Option<S
     }
 }
 
-/// What to do where a policy of the machine or the person would be absent, though something has its name or that of a folder above it.
-fn in_place_of_a_layer(path: &Path, kind: io::ErrorKind) -> Option<String> {
-    let path = path.display();
-    match kind {
-        io::ErrorKind::NotFound => {
-            Some(format!("put the policy there, or take away the link that leads nowhere: {path}"))
+/// What to do about a key file that others may read or write.
+fn of_shared_key(path: &Path) -> String {
+    let anew = if path.ends_with(key::PRIVATE) {
+        "move it and audit.pub away to begin a new one: what was signed before is verified by that audit.pub alone"
+    } else {
+        "set a new key and run `lockgate keys rotate`"
+    };
+    format!("chmod 600 {}; where somebody may have read or changed it, {anew}", path.display())
+}
+
+/// What to do about a sidecar that could not serve.
+fn of_gate(error: &GateError) -> Option<&'static str> {
+    match error {
+        GateError::Bind { address, source }
+            if source.kind() == io::ErrorKind::PermissionDenied && is_of_dns(address) =>
+        {
+            Some(
+                "a resolver asks at port 53: let it have that one in this network namespace (`sysctl \
+                 net.ipv4.ip_unprivileged_port_start=53`), or start it with CAP_NET_BIND_SERVICE; docs/providers.md shows how",
+            )
         }
-        io::ErrorKind::NotADirectory => Some(format!(
-            "something above it is a file and no folder: move it away, or put the policy at {path}"
-        )),
-        io::ErrorKind::InvalidData => {
-            Some(format!("a policy is a file of text, of at most 1 MiB; take away what has its name: {path}"))
-        }
+        GateError::Bind { source, .. } => bound_otherwise(source),
+        GateError::Unwritten { source, .. } if is_about_room(source) => Some(
+            "free some space; `lockgate audit verify FILE` says how far the records that are there reach",
+        ),
         _ => None,
     }
 }
@@ -237,6 +279,16 @@ fn bound_otherwise(error: &io::Error) -> Option<&'static str> {
         PermissionDenied => "name a port from 1024 up, or a path in a folder that you may write to",
         _ => return None,
     })
+}
+
+/// What to do about a socket or descriptor of the run that failed.
+fn of_plumbing(error: &io::Error) -> Option<String> {
+    // What a thread too many says, pthread_create(3).
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return Some(sandbox::MORE_PROCESSES.into());
+    }
+    BrokenNull::is_cause_of(error)
+        .then(|| format!("make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"))
 }
 
 /// What to do about a limit of this process or machine that was reached, wherever in the chain of errors, and whatever file it was at.
