@@ -295,10 +295,10 @@ pub enum Error {
     #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
     SidecarLost,
     /// A sidecar did not say how it ended: it was killed or stopped meanwhile.
-    #[error("learn how the sidecar ended{after}: {UNTOLD}")]
+    #[error("learn how the sidecar ended{}: {UNTOLD}", after.map(|code| format!(", after the command exited with {code}")).unwrap_or_default())]
     SidecarUntold {
-        /// What the command did before.
-        after: String,
+        /// The exit code of the command, if one had ended before.
+        after: Option<i32>,
     },
     /// The sandbox ended before its command did.
     #[error("keep the sandbox: its first process was ended by a signal, and with it all that ran in it")]

@@ -240,7 +240,7 @@ impl EndedRun {
             sandbox.wait();
             journal.note_end(usage.or(used), sandbox.left());
             sidecar.end();
-            return Err(Error::SidecarUntold { after: format!(", after the command exited with {code}") });
+            return Err(Error::SidecarUntold { after: Some(code) });
         }
         journal.note_missing_records(None, summary.as_ref(), report);
         Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox, sidecar })

@@ -146,7 +146,7 @@ pub fn serve_standalone(
     drop((link, notices));
     child.end();
     match summary {
-        SummaryState::Awaited => served.and(Err(Error::SidecarUntold { after: String::new() })),
+        SummaryState::Awaited => served.and(Err(Error::SidecarUntold { after: None })),
         SummaryState::Unneeded | SummaryState::Told => served,
     }
 }
