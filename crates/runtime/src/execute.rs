@@ -4,9 +4,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use egress::SidecarMessage;
+use egress::{SidecarMessage, Summary};
 use policy::Inbound;
-use sandbox::{Exit, InitChannels, Sidecar, Signals, Started, UndoLog};
+use sandbox::{Exit, InitChannels, Sidecar, Signals, Started, UndoLog, Usage};
 
 use crate::companion::{Companions, RunContext};
 use crate::end_signals::{SIGTERM, SIGTSTP, end_asked};
@@ -15,7 +15,7 @@ use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
 use crate::inbound;
-use crate::launch::{LaunchState, PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
+use crate::launch::{PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
 use crate::locality::Locality;
 use crate::plan_run::{PlannedRun, RunInputs};
 use crate::report::{End, ExecutedRun, Report};
@@ -54,41 +54,9 @@ fn execute_beside(
     journal: &mut RunJournal,
     report: &mut dyn FnMut(Report<'_>),
 ) -> Result<ExecutedRun, Error> {
-    let PlannedRun { spec, caller, state, host, plan, .. } = planned;
-    let RunInputs { mut credentials, platform_data, exposed, proxy, companions: prepared, ports, ahead } =
-        inputs;
     let signals = Signals::block_forwarded(&[SIGTSTP]).map_err(plumbing("watch for signals"))?;
-    let context = RunContext { run: &plan.run, caller, state, host, proxy: proxy.as_ref() };
-    companions.start(prepared, &context, &signals, &mut journal.undo, report)?;
-    // Not before: a companion is a copy of this process.
-    credentials.exposed = exposed.values()?;
-    let (endpoints, ends) = make_endpoints(planned, credentials, platform_data, ports, companions)?;
-    let RunEnds { link, broker, notices } = ends;
-    let launch = SidecarLaunch {
-        spec,
-        plan,
-        run: &plan.run,
-        companion: None,
-        audit: state.audit(&plan.run),
-        caller,
-        directory: state,
-        proxy: proxy.as_ref(),
-        notices: notices.as_fd(),
-        failed: None,
-        state: LaunchState::Waiting(Box::new(endpoints)),
-    };
-    let (stdio, copiers) =
-        stdio(spec.terminal, Locality::of(plan)).map_err(plumbing("use the standard streams"))?;
-    // The command's time begins with the command; an engine takes its own before that.
-    let making = match Locality::of(plan) {
-        Locality::AtEngine => MAKING,
-        Locality::Here => Duration::ZERO,
-    };
-    let deadline = Instant::now() + making + spec.timeout.duration();
-    let channels = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
-    let pair = start_sandbox(planned, &exposed, channels, launch, &mut journal.undo)?;
-    let mut streams = start_copiers(copiers, &pair)?;
-    let StartedPair { sandbox, sidecar, platform } = pair;
+    let begun = begin(companions, planned, inputs, &signals, &mut journal.undo, report)?;
+    let BegunRun { notices, pair: StartedPair { sandbox, sidecar, platform }, mut streams, deadline } = begun;
     // This process answers for credentials from now on, so no other may look into it. Set earlier, ids could not be mapped.
     let _ = sandbox::undumpable();
     journal.look_for_dead();
@@ -101,14 +69,57 @@ fn execute_beside(
         companions,
         streams: &mut streams,
         deadline,
-        timeout: spec.timeout.duration(),
+        timeout: planned.spec.timeout.duration(),
         stop: planned.image.as_ref().and_then(TakenImage::stop_signal).unwrap_or(SIGTERM),
-        set_up: journal.set_up_log(&spec.setup),
-        report,
+        set_up: journal.set_up_log(&planned.spec.setup),
+        report: &mut *report,
     };
-    let seen = watch.until_end();
-    let over = EndedRun { seen, sandbox, sidecar };
-    over.let_go(notices.as_fd(), &signals, journal, report)
+    let Seen { end, has_begun, summary, used } = watch.until_end();
+    let (notices, signals) = (notices.as_fd(), &signals);
+    let over = EndedRun { has_begun, summary, used, sandbox, sidecar, notices, signals, journal, report };
+    over.let_go(end)
+}
+
+/// A run that was begun. Its sandbox and its sidecar are still being made.
+struct BegunRun {
+    notices: OwnedFd,
+    pair: StartedPair,
+    streams: RunningCopiers,
+    /// When the command must have ended.
+    deadline: Instant,
+}
+
+/// Starts the companions, and then the sandbox, the sidecar and the copying of the streams.
+fn begin(
+    companions: &mut Companions,
+    planned: &PlannedRun,
+    inputs: RunInputs,
+    signals: &Signals,
+    undo: &mut UndoLog,
+    report: &mut dyn FnMut(Report<'_>),
+) -> Result<BegunRun, Error> {
+    let PlannedRun { spec, caller, state, host, plan, .. } = planned;
+    let RunInputs { mut credentials, platform_data, exposed, proxy, companions: prepared, ports, ahead } =
+        inputs;
+    let context = RunContext { run: &plan.run, caller, state, host, proxy: proxy.as_ref() };
+    companions.start(prepared, &context, signals, undo, report)?;
+    // Not before: a companion is a copy of this process.
+    credentials.exposed = exposed.values()?;
+    let (endpoints, ends) = make_endpoints(planned, credentials, platform_data, ports, companions)?;
+    let RunEnds { link, broker, notices } = ends;
+    let launch = context.launch(spec, plan, None, notices.as_fd(), endpoints);
+    let (stdio, copiers) =
+        stdio(spec.terminal, Locality::of(plan)).map_err(plumbing("use the standard streams"))?;
+    // The command's time begins with the command; an engine takes its own before that.
+    let making = match Locality::of(plan) {
+        Locality::AtEngine => MAKING,
+        Locality::Here => Duration::ZERO,
+    };
+    let deadline = Instant::now() + making + spec.timeout.duration();
+    let channels = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
+    let pair = start_sandbox(planned, &exposed, channels, launch, undo)?;
+    let streams = start_copiers(copiers, &pair)?;
+    Ok(BegunRun { notices, pair, streams, deadline })
 }
 
 /// The run's ends of what its sidecar holds.
@@ -175,75 +186,98 @@ fn start_copiers(copiers: Copiers, pair: &StartedPair) -> Result<RunningCopiers,
     })
 }
 
-/// A run whose command is over, and what of it is still there.
-struct EndedRun {
-    seen: Seen,
+/// A run whose command is over, what of it is still there, and who is told.
+struct EndedRun<'a> {
+    /// Whether the command began.
+    has_begun: bool,
+    /// The sidecar's last message, if it has come.
+    summary: Option<Summary>,
+    /// What the sandbox used, as far as it is known.
+    used: Option<Usage>,
     sandbox: Started,
     sidecar: Sidecar,
+    notices: BorrowedFd<'a>,
+    signals: &'a Signals,
+    journal: &'a mut RunJournal,
+    report: &'a mut dyn FnMut(Report<'_>),
 }
 
-impl EndedRun {
+impl EndedRun<'_> {
     /// Ends what is left, in an order in which nothing is used after its end.
-    fn let_go(
-        self,
-        notices: BorrowedFd<'_>,
-        signals: &Signals,
-        journal: &mut RunJournal,
-        report: &mut dyn FnMut(Report<'_>),
-    ) -> Result<ExecutedRun, Error> {
-        let Self { seen: Seen { end, has_begun, summary, used }, mut sandbox, sidecar } = self;
+    fn let_go(mut self, end: Result<End, Error>) -> Result<ExecutedRun, Error> {
+        let is_by_itself = matches!(end, Ok(End::Ended(_)));
         // After a command that ended by itself init ends by itself, too.
-        if !matches!(end, Ok(End::Ended(_))) {
-            sandbox.kill();
+        if !is_by_itself {
+            self.sandbox.kill();
         }
-        let usage = sandbox.usage();
-        let longest = if matches!(end, Ok(End::Ended(_))) { LONGEST_GOOD_END } else { LONGEST_END };
-        let is_given_up =
-            |waited| is_too_late(waited, longest, || sidecar.is_stopped() || end_asked(signals).is_some());
-        let last_message = |report: &mut dyn FnMut(Report<'_>)| {
-            summary.or_else(|| await_summary(notices, is_given_up, &mut |message| tell(&message, report)))
-        };
-        let end = match end {
-            Ok(end) => end,
+        let usage = self.sandbox.usage();
+        self.used = usage.or(self.used);
+        let patience = if is_by_itself { LONGEST_GOOD_END } else { LONGEST_END };
+        match end {
+            Ok(end) => self.ended(end, patience),
             // The kernel chose init when it had to kill a process for its memory, and all others went with it.
             Err(Error::SandboxLost) if usage.is_some_and(|usage| usage.out_of_memory > 0) => {
-                End::Ended(Exit::Signal(SIGKILL))
+                self.ended(End::Ended(Exit::Signal(SIGKILL)), patience)
             }
-            Err(error) => {
-                sandbox.wait();
-                sandbox.stop_watching_covers();
-                if has_begun {
-                    journal.note_missing_records(None, last_message(report).as_ref(), report);
-                }
-                // The sidecar's record is whole before this process ends.
-                sidecar.end();
-                return Err(error);
-            }
-        };
-        for path in sandbox.unprotected() {
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Returns a run that came to an end. Its sandbox and its sidecar are ended once that is on record.
+    fn ended(mut self, end: End, patience: Duration) -> Result<ExecutedRun, Error> {
+        for path in self.sandbox.unprotected() {
             let path = path.display();
-            report(Report::Note(&format!(
+            (self.report)(Report::Note(&format!(
                 "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
             )));
         }
         if matches!(end, End::Ended(_)) {
             // Nobody is left inside; the sidecar still writes.
-            sandbox.stop_watching_covers();
-            journal.give_back_names(Some(signals));
+            self.sandbox.stop_watching_covers();
+            self.journal.give_back_names(Some(self.signals));
         }
-        let summary = last_message(report);
+        let summary = self.last_message(patience);
         if let (None, End::Ended(Exit::Code(code))) = (&summary, end) {
             // Any other end says already that the run did not come to its own.
-            if sandbox.outlives_its_end() {
-                sandbox.kill();
-            }
-            sandbox.wait();
-            journal.note_end(usage.or(used), sandbox.left());
-            sidecar.end();
-            return Err(Error::SidecarUntold { after: Some(code) });
+            return Err(self.untold(code));
         }
-        journal.note_missing_records(None, summary.as_ref(), report);
-        Ok(ExecutedRun { end, summary, usage: usage.or(used), sandbox, sidecar })
+        self.journal.note_missing_records(None, summary.as_ref(), self.report);
+        let Self { used: usage, sandbox, sidecar, .. } = self;
+        Ok(ExecutedRun { end, summary, usage, sandbox, sidecar })
+    }
+
+    /// Ends what is left where the sidecar did not say how it ended: the covers and the names are let go already.
+    fn untold(self, code: i32) -> Error {
+        if self.sandbox.outlives_its_end() {
+            self.sandbox.kill();
+        }
+        self.sandbox.wait();
+        self.journal.note_end(self.used, self.sandbox.left());
+        self.sidecar.end();
+        Error::SidecarUntold { after: Some(code) }
+    }
+
+    /// Ends what is left of a run that could not go on.
+    fn lost(mut self, why: Error) -> Error {
+        self.sandbox.wait();
+        self.sandbox.stop_watching_covers();
+        if self.has_begun {
+            let summary = self.last_message(LONGEST_END);
+            self.journal.note_missing_records(None, summary.as_ref(), self.report);
+        }
+        // The sidecar's record is whole before this process ends.
+        self.sidecar.end();
+        why
+    }
+
+    /// Returns the sidecar's last message, and waits for it if it has not come.
+    fn last_message(&mut self, patience: Duration) -> Option<Summary> {
+        let Self { summary, sidecar, notices, signals, report, .. } = self;
+        let is_in_vain = || sidecar.is_stopped() || end_asked(signals).is_some();
+        let is_given_up = |waited| is_too_late(waited, patience, is_in_vain);
+        summary
+            .take()
+            .or_else(|| await_summary(*notices, is_given_up, &mut |message| tell(&message, *report)))
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use image::HealthCheck;
-use policy::{Backend, Companion, EnvSpec, RunId, RunSpec, Terminal};
+use policy::{Backend, Companion, EnvSpec, Hostname, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
+use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch};
 use crate::proxy_url::ProxyVariables;
 use crate::random_ids::new_run_id;
 use crate::state::StateDirectory;
@@ -22,6 +24,36 @@ pub(crate) struct RunContext<'a> {
     pub(crate) host: &'a Host,
     /// The proxy of the caller's environment, for sidecars at an engine.
     pub(crate) proxy: Option<&'a ProxyVariables>,
+}
+
+impl<'a> RunContext<'a> {
+    /// Returns the launch of a companion's sidecar, or of the command's where none is named.
+    pub(crate) fn launch(
+        &self,
+        spec: &'a RunSpec,
+        plan: &'a Plan,
+        companion: Option<&'a Hostname>,
+        notices: BorrowedFd<'a>,
+        endpoints: SidecarEndpoints,
+    ) -> SidecarLaunch<'a> {
+        let audit = match companion {
+            Some(name) => self.state.audit_of(self.run, name),
+            None => self.state.audit(self.run),
+        };
+        SidecarLaunch {
+            spec,
+            plan,
+            run: self.run,
+            companion,
+            audit,
+            caller: self.caller,
+            directory: self.state,
+            proxy: self.proxy,
+            notices,
+            failed: None,
+            state: LaunchState::Waiting(Box::new(endpoints)),
+        }
+    }
 }
 
 /// Companions that can be started: what could be refused has been.

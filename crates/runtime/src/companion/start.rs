@@ -10,7 +10,7 @@ use super::output::Output;
 use super::prepare::{PreparedCompanion, PreparedCompanions, RunContext};
 use super::running::{Companions, Running, Stage};
 use crate::error::{Error, plumbing};
-use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch, StartedPair};
+use crate::launch::{SidecarEndpoints, StartedPair};
 use crate::locality::Locality;
 use crate::report::Report;
 
@@ -60,19 +60,7 @@ fn begin(
     let (broker, broker_inside) = SocketBroker::pair().map_err(plumbing("make a socket"))?;
     let (output, streams) = Output::pipe().map_err(plumbing("make a pipe"))?;
     let endpoints = SidecarEndpoints::without_credentials(link_inside, notices_inside, entrances);
-    let mut launch = SidecarLaunch {
-        spec: &spec,
-        plan: &plan,
-        run: context.run,
-        companion: Some(&companion.name),
-        audit: context.state.audit_of(context.run, &companion.name),
-        caller: context.caller,
-        directory: context.state,
-        proxy: context.proxy,
-        notices: notices.as_fd(),
-        failed: None,
-        state: LaunchState::Waiting(Box::new(endpoints)),
-    };
+    let mut launch = context.launch(&spec, &plan, Some(&companion.name), notices.as_fd(), endpoints);
     let channels = InitChannels {
         stdio: Stdio::Descriptors(streams),
         link,
