@@ -15,12 +15,12 @@ use crate::engine::PortsHere;
 use crate::error::{Error, plumbing};
 use crate::expose::Exposed;
 use crate::inbound;
-use crate::launch::{PlatformData, SidecarEndpoints, SidecarLaunch, StartedPair, allowed_peer};
+use crate::launch::{PlatformData, SidecarInputs, SidecarLaunch, StartedPair, allowed_peer};
 use crate::locality::Locality;
 use crate::plan_run::{PlannedRun, RunInputs};
 use crate::report::{End, ExecutedRun, Report};
 use crate::run_journal::RunJournal;
-use crate::sidecar::SidecarCredentials;
+use crate::sidecar::{SidecarCredentials, SidecarEndpoints};
 use crate::sidecar_messages::{LONGEST_END, LONGEST_GOOD_END, await_summary, is_too_late, panicked};
 use crate::streams::{Copiers, RunningCopiers, stdio};
 use crate::taken_image::TakenImage;
@@ -105,9 +105,9 @@ fn begin(
     companions.start(prepared, &context, signals, undo, report)?;
     // Not before: a companion is a copy of this process.
     credentials.exposed = exposed.values()?;
-    let (endpoints, ends) = make_endpoints(planned, credentials, platform_data, ports, companions)?;
+    let (inputs, ends) = make_inputs(planned, credentials, platform_data, ports, companions)?;
     let RunEnds { link, broker, notices } = ends;
-    let launch = context.launch(spec, plan, None, notices.as_fd(), endpoints);
+    let launch = context.launch(spec, plan, None, notices.as_fd(), inputs);
     let (stdio, copiers) =
         stdio(spec.terminal, Locality::of(plan)).map_err(plumbing("use the standard streams"))?;
     // The command's time begins with the command; an engine takes its own before that.
@@ -132,14 +132,14 @@ struct RunEnds {
     notices: OwnedFd,
 }
 
-/// Makes the descriptors of the sidecar, and the run's ends of them.
-fn make_endpoints(
+/// Makes what the sidecar is made of, and the run's ends of its descriptors.
+fn make_inputs(
     PlannedRun { plan, state, .. }: &PlannedRun,
     credentials: SidecarCredentials,
     platform_data: PlatformData,
     ports: Vec<(OwnedFd, Inbound)>,
     companions: &Companions,
-) -> Result<(SidecarEndpoints, RunEnds), Error> {
+) -> Result<(SidecarInputs, RunEnds), Error> {
     let (ports, ports_here) = match Locality::of(plan) {
         Locality::AtEngine => (Vec::new(), ports),
         Locality::Here => (ports, Vec::new()),
@@ -148,17 +148,20 @@ fn make_endpoints(
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let endpoints = SidecarEndpoints {
-        credentials,
-        platform_data: Some(platform_data),
-        link: link_inside,
+        init: link_inside,
         notices: notices_inside,
+        credentials,
         allowed_peer: allowed_peer(plan)?,
-        entrances: companions.entrances()?,
+        companions: companions.entrances()?,
         inbound,
         chains: companions.chains(state, &plan.run)?,
+    };
+    let inputs = SidecarInputs {
+        endpoints,
+        platform_data: Some(platform_data),
         ports_here: PortsHere::of(ports_here)?,
     };
-    Ok((endpoints, RunEnds { link, broker, notices }))
+    Ok((inputs, RunEnds { link, broker, notices }))
 }
 
 /// Has the backend make the sandbox, and start the sidecar meanwhile.

@@ -1,11 +1,11 @@
 //! Starts the sidecar of a run or of a companion while the backend makes its sandbox.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use egress::{CompanionChain, Entrance, InboundPorts, NameRange, SidecarMessage};
+use egress::{NameRange, SidecarMessage};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 
@@ -15,7 +15,7 @@ use crate::key::audit_key;
 use crate::locality::Locality;
 use crate::platform::{History, Platform, Sources};
 use crate::proxy_url::ProxyVariables;
-use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarCredentials};
+use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarEndpoints};
 use crate::sidecar_messages;
 use crate::state::{StateDirectory, append};
 
@@ -67,7 +67,7 @@ pub(crate) struct SidecarLaunch<'a> {
 /// How far the launch of a sidecar is.
 pub(crate) enum LaunchState {
     /// The backend has not asked for it yet.
-    Waiting(Box<SidecarEndpoints>),
+    Waiting(Box<SidecarInputs>),
     /// It runs. `platform` answers its questions, where it may ask any.
     Running { sidecar: Sidecar, platform: Option<Box<Platform>> },
     /// It could not be started; the backend returns why, as [`sandbox::Error::Sidecar`].
@@ -81,42 +81,12 @@ pub(crate) struct StartedPair {
     pub(crate) platform: Option<Box<Platform>>,
 }
 
-/// The descriptors and data that a sidecar takes over. This process closes its copies once the sidecar has them.
-pub(crate) struct SidecarEndpoints {
-    pub(crate) credentials: SidecarCredentials,
+/// What a sidecar that is to be started is made of. This process closes its copies of the descriptors once the sidecar has them.
+pub(crate) struct SidecarInputs {
+    pub(crate) endpoints: SidecarEndpoints,
     pub(crate) platform_data: Option<PlatformData>,
-    pub(crate) link: OwnedFd,
-    pub(crate) notices: OwnedFd,
-    pub(crate) allowed_peer: Option<AllowedPeer>,
-    /// The ways to companions.
-    pub(crate) entrances: Vec<(Hostname, Entrance)>,
-    /// The ports that may be reached from outside.
-    pub(crate) inbound: Option<InboundPorts>,
-    /// The companions that its audit names: those of the run, for the command's sidecar.
-    pub(crate) chains: Vec<CompanionChain>,
     /// The ports that this machine opens, at an engine that would hide who connects.
     pub(crate) ports_here: Option<PortsHere>,
-}
-
-impl SidecarEndpoints {
-    /// Returns the endpoints of a companion's sidecar, which injects no credentials and is reached by nobody from outside.
-    pub(crate) fn without_credentials(
-        link: OwnedFd,
-        notices: OwnedFd,
-        entrances: Vec<(Hostname, Entrance)>,
-    ) -> Self {
-        Self {
-            credentials: SidecarCredentials::default(),
-            platform_data: None,
-            link,
-            notices,
-            allowed_peer: None,
-            entrances,
-            inbound: None,
-            chains: Vec::new(),
-            ports_here: None,
-        }
-    }
 }
 
 impl SidecarLaunch<'_> {
@@ -141,22 +111,12 @@ impl SidecarLaunch<'_> {
         }
     }
 
-    fn begin(&mut self, given: SidecarEndpoints) -> Result<LaunchState, Error> {
-        let SidecarEndpoints {
-            mut credentials,
-            platform_data,
-            link,
-            notices,
-            allowed_peer,
-            entrances,
-            inbound,
-            chains,
-            ports_here,
-        } = given;
+    fn begin(&mut self, inputs: SidecarInputs) -> Result<LaunchState, Error> {
+        let SidecarInputs { mut endpoints, platform_data, ports_here } = inputs;
         let mut platform = None;
         if let Some(PlatformData { sources, history }) = platform_data {
             let (answering, theirs) = Platform::pair(sources, &self.spec.policy, Some(history))?;
-            credentials.platform = Some(theirs);
+            endpoints.credentials.platform = Some(theirs);
             platform = Some(Box::new(answering));
         }
         let config = SidecarConfig {
@@ -173,14 +133,8 @@ impl SidecarLaunch<'_> {
             audit: Arc::new(append(&self.audit)?),
             audit_path: Some(self.audit.clone()),
             key: audit_key(self.directory)?,
-            link,
-            notices,
+            endpoints,
             watcher_opens_files: true,
-            credentials,
-            allowed_peer,
-            companions: entrances,
-            inbound,
-            chains,
             machine: Vec::new(),
         };
         let sidecar = match Locality::of(self.plan) {
@@ -198,8 +152,8 @@ impl SidecarLaunch<'_> {
 impl SidecarStart for SidecarLaunch<'_> {
     fn start(&mut self) -> Result<(), sandbox::Error> {
         match std::mem::replace(&mut self.state, LaunchState::Failed) {
-            LaunchState::Waiting(given) => {
-                self.state = self.begin(*given).map_err(|error| sandbox::Error::Sidecar(error.into()))?;
+            LaunchState::Waiting(inputs) => {
+                self.state = self.begin(*inputs).map_err(|error| sandbox::Error::Sidecar(error.into()))?;
             }
             state => self.state = state,
         }

@@ -38,12 +38,19 @@ pub(crate) struct SidecarConfig {
     /// The path of that file, for messages; `None` if its lines go to another machine.
     pub(crate) audit_path: Option<PathBuf>,
     pub(crate) key: Secret,
-    /// The socket over which listeners come, and whose end is the run's end.
-    pub(crate) link: OwnedFd,
+    pub(crate) endpoints: SidecarEndpoints,
+    /// Whether the process at the other end of `notices` opens the files of names when they have changed.
+    pub(crate) watcher_opens_files: bool,
+    /// The addresses of the machine, if the sidecar's kernel has others.
+    pub(crate) machine: Vec<IpAddr>,
+}
+
+/// A sidecar's ends of all that leads to others, and how they are known.
+pub(crate) struct SidecarEndpoints {
+    /// The socket to init, over which listeners come, and whose end is the run's end.
+    pub(crate) init: OwnedFd,
     /// The socket on which it tells denials.
     pub(crate) notices: OwnedFd,
-    /// Whether the process at the other end opens the files of names when they have changed.
-    pub(crate) watcher_opens_files: bool,
     /// Its access to credentials.
     pub(crate) credentials: SidecarCredentials,
     /// The one user whose connections are taken, where others of this machine could connect.
@@ -52,10 +59,27 @@ pub(crate) struct SidecarConfig {
     pub(crate) companions: Vec<(Hostname, Entrance)>,
     /// The ports that may be reached from outside, and the way to the command.
     pub(crate) inbound: Option<InboundPorts>,
-    /// The companions that its audit names.
+    /// The companions that its audit names: those of the run, for the command's sidecar.
     pub(crate) chains: Vec<CompanionChain>,
-    /// The addresses of the machine, if the sidecar's kernel has others.
-    pub(crate) machine: Vec<IpAddr>,
+}
+
+impl SidecarEndpoints {
+    /// Returns the endpoints of a companion's sidecar, which injects no credentials and is reached by nobody from outside.
+    pub(crate) fn without_credentials(
+        init: OwnedFd,
+        notices: OwnedFd,
+        companions: Vec<(Hostname, Entrance)>,
+    ) -> Self {
+        Self {
+            init,
+            notices,
+            credentials: SidecarCredentials::default(),
+            allowed_peer: None,
+            companions,
+            inbound: None,
+            chains: Vec::new(),
+        }
+    }
 }
 
 /// The one user of this machine whose connections a sidecar takes.
@@ -127,17 +151,18 @@ impl SidecarCredentials {
 
 /// Starts the sidecar of a run. It waits for its listeners.
 pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
-    sandbox::start_sidecar(config, |config| ended(|| serve(config), config.notices.as_fd()))
+    sandbox::start_sidecar(config, |config| ended(|| serve(config), config.endpoints.notices.as_fd()))
 }
 
 impl Inherited for SidecarConfig {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        let mut keep = vec![self.audit.as_fd(), self.link.as_fd(), self.notices.as_fd()];
-        keep.extend(self.credentials.descriptors());
-        keep.extend(self.other_bundle.as_ref().map(AsFd::as_fd));
-        keep.extend(self.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
-        keep.extend(self.inbound.iter().flat_map(InboundPorts::descriptors));
-        keep.extend(self.allowed_peer.as_ref().map(|allowed| allowed.peers.as_fd()));
+        let Self { audit, endpoints, other_bundle, .. } = self;
+        let mut keep = vec![audit.as_fd(), endpoints.init.as_fd(), endpoints.notices.as_fd()];
+        keep.extend(endpoints.credentials.descriptors());
+        keep.extend(other_bundle.as_ref().map(AsFd::as_fd));
+        keep.extend(endpoints.companions.iter().filter_map(|(_, entrance)| entrance.descriptor()));
+        keep.extend(endpoints.inbound.iter().flat_map(InboundPorts::descriptors));
+        keep.extend(endpoints.allowed_peer.as_ref().map(|allowed| allowed.peers.as_fd()));
         keep
     }
 }
@@ -156,17 +181,18 @@ pub(crate) fn ended(serve: impl FnOnce() -> Result<(), Error>, notices: Borrowed
 
 /// Opens what a run's sidecar needs, confines the process, waits for the listeners, and serves.
 fn serve(config: &SidecarConfig) -> Result<(), Error> {
+    let endpoints = &config.endpoints;
     let gate = open_confined(config)?;
-    gate.name_companions(&config.chains);
+    gate.name_companions(&endpoints.chains);
     let Some(set) =
-        sandbox::receive_listeners(config.link.as_fd()).map_err(plumbing("receive the listeners"))?
+        sandbox::receive_listeners(endpoints.init.as_fd()).map_err(plumbing("receive the listeners"))?
     else {
         // The summary tells which records could not be written.
         let _ = gate.close();
         return Ok(());
     };
-    let inbound = config.inbound.as_ref().map(InboundPorts::try_clone).transpose();
-    let peer_filter = config.allowed_peer.as_ref().map(AllowedPeer::filter).transpose();
+    let inbound = endpoints.inbound.as_ref().map(InboundPorts::try_clone).transpose();
+    let peer_filter = endpoints.allowed_peer.as_ref().map(AllowedPeer::filter).transpose();
     let listeners = Listeners {
         transparent: set.transparent,
         forward: set.forward,
@@ -179,8 +205,8 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
         inbound: inbound.map_err(plumbing("open the declared ports"))?,
         peer_filter: peer_filter.map_err(plumbing("know who connects"))?,
     };
-    let stop = config.link.try_clone().map_err(plumbing("watch the run"))?;
-    let ready = || sandbox::report_ready(config.link.as_fd());
+    let stop = endpoints.init.try_clone().map_err(plumbing("watch the run"))?;
+    let ready = || sandbox::report_ready(endpoints.init.as_fd());
     match egress::serve(gate, listeners, stop, ready, sandbox::trim_heap) {
         // The summary has told which records could not be written.
         Ok(()) | Err(GateError::Unwritten { .. }) => {}
@@ -191,33 +217,37 @@ fn serve(config: &SidecarConfig) -> Result<(), Error> {
 
 /// Opens the files of the gate, confines this process, and opens the gate.
 fn open_confined(config: &SidecarConfig) -> Result<Rc<Gate>, Error> {
+    let endpoints = &config.endpoints;
     let mut files = Files::open(config.bundle.as_deref())?;
     if let Some(bundle) = &config.other_bundle {
         files = files.trusting(bundle.try_clone().map_err(plumbing("open the bundle"))?);
     }
     if config.watcher_opens_files {
-        let opener = name_files::opener(config.notices.as_fd()).map_err(plumbing("open the notices"))?;
+        let opener = name_files::opener(endpoints.notices.as_fd()).map_err(plumbing("open the notices"))?;
         files = files.reopened_by(opener);
     }
     let audit = signed_audit(&config.audit, &config.key)?;
     let authority = match config.policy.may_open() {
         true => {
             let authority = RunAuthority::make().map_err(GateError::Authority)?;
-            egress::send_authority(config.notices.as_fd(), &authority)
+            egress::send_authority(endpoints.notices.as_fd(), &authority)
                 .map_err(plumbing("tell the authority"))?;
             Some(authority)
         }
         false => None,
     };
-    let notices = config.notices.try_clone().map_err(plumbing("open the notices"))?;
+    let notices = endpoints.notices.try_clone().map_err(plumbing("open the notices"))?;
     sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the sidecar in"))?;
     let way = |(name, entrance): &(Hostname, Entrance)| Ok((name.clone(), entrance.try_clone()?));
-    let companions = config.companions.iter().map(way).collect::<std::io::Result<_>>();
+    let companions = endpoints.companions.iter().map(way).collect::<std::io::Result<_>>();
     let options = GateOptions {
         names: config.names,
         audit: Some(audit),
         authority,
-        credential_config: config.credentials.credential_config().map_err(plumbing("reach the platform"))?,
+        credential_config: endpoints
+            .credentials
+            .credential_config()
+            .map_err(plumbing("reach the platform"))?,
         companions: Companions::new(companions.map_err(plumbing("reach the companions"))?),
         machine: config.machine.clone(),
         ..base_options(&config.policy, &config.spending, &config.run, files, notices)

@@ -10,7 +10,7 @@ use policy::{Backend, Companion, EnvSpec, Hostname, RunId, RunSpec, Terminal};
 use sandbox::{Additions, Caller, EngineRun, Host, Plan};
 
 use crate::error::{Error, plumbing};
-use crate::launch::{LaunchState, SidecarEndpoints, SidecarLaunch};
+use crate::launch::{LaunchState, SidecarInputs, SidecarLaunch};
 use crate::proxy_url::ProxyVariables;
 use crate::random_ids::new_run_id;
 use crate::state::StateDirectory;
@@ -34,7 +34,7 @@ impl<'a> RunContext<'a> {
         plan: &'a Plan,
         companion: Option<&'a Hostname>,
         notices: BorrowedFd<'a>,
-        endpoints: SidecarEndpoints,
+        inputs: SidecarInputs,
     ) -> SidecarLaunch<'a> {
         let audit = match companion {
             Some(name) => self.state.audit_of(self.run, name),
@@ -51,7 +51,7 @@ impl<'a> RunContext<'a> {
             proxy: self.proxy,
             notices,
             failed: None,
-            state: LaunchState::Waiting(Box::new(endpoints)),
+            state: LaunchState::Waiting(Box::new(inputs)),
         }
     }
 }

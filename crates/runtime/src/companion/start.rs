@@ -10,9 +10,10 @@ use super::output::Output;
 use super::prepare::{PreparedCompanion, PreparedCompanions, RunContext};
 use super::running::{Companions, Running, Stage};
 use crate::error::{Error, plumbing};
-use crate::launch::{SidecarEndpoints, StartedPair};
+use crate::launch::{SidecarInputs, StartedPair};
 use crate::locality::Locality;
 use crate::report::Report;
+use crate::sidecar::SidecarEndpoints;
 
 impl Companions {
     /// Starts all companions, each as soon as those before it can be reached, and waits until all are healthy.
@@ -33,7 +34,7 @@ impl Companions {
                 report(Report::Note(&format!("companion `{}`: {notice}", prepared.companion.name)));
             }
             self.await_way(signals, report)?;
-            let ways = Ways { entrances: self.entrances()?, visits: self.visits(self.0.len() + 1) };
+            let ways = Ways { companions: self.entrances()?, visits: self.visits(self.0.len() + 1) };
             let began = begin(prepared, context, ways, undo)?;
             self.0.push(began);
         }
@@ -43,7 +44,7 @@ impl Companions {
 
 /// The ways to the companions that began before one.
 struct Ways {
-    entrances: Vec<(Hostname, Entrance)>,
+    companions: Vec<(Hostname, Entrance)>,
     visits: Vec<Visit>,
 }
 
@@ -51,7 +52,7 @@ struct Ways {
 fn begin(
     prepared: PreparedCompanion,
     context: &RunContext<'_>,
-    Ways { entrances, visits }: Ways,
+    Ways { companions, visits }: Ways,
     undo: &mut UndoLog,
 ) -> Result<Running, Error> {
     let PreparedCompanion { companion, spec, plan, command, image, image_health } = prepared;
@@ -59,8 +60,9 @@ fn begin(
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let (broker, broker_inside) = SocketBroker::pair().map_err(plumbing("make a socket"))?;
     let (output, streams) = Output::pipe().map_err(plumbing("make a pipe"))?;
-    let endpoints = SidecarEndpoints::without_credentials(link_inside, notices_inside, entrances);
-    let mut launch = context.launch(&spec, &plan, Some(&companion.name), notices.as_fd(), endpoints);
+    let endpoints = SidecarEndpoints::without_credentials(link_inside, notices_inside, companions);
+    let inputs = SidecarInputs { endpoints, platform_data: None, ports_here: None };
+    let mut launch = context.launch(&spec, &plan, Some(&companion.name), notices.as_fd(), inputs);
     let channels = InitChannels {
         stdio: Stdio::Descriptors(streams),
         link,

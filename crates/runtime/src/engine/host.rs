@@ -24,7 +24,7 @@ use crate::error::{Error, plumbing};
 use crate::inbound;
 use crate::platform::PlatformLink;
 use crate::proxy_url::{self, ProxyVariables};
-use crate::sidecar::{self, SidecarConfig, SidecarCredentials};
+use crate::sidecar::{self, SidecarConfig, SidecarCredentials, SidecarEndpoints};
 
 /// How long a container that was spoken to waits for its bootstrap message: the engine makes the agent's container meanwhile.
 const UNTOLD: Duration = Duration::from_secs(120);
@@ -74,7 +74,7 @@ fn live() -> Result<(), Error> {
 /// Returns the address at which connections to the run's declared ports are taken, as it goes over the line: empty where no port is
 /// declared.
 fn where_ports_are(config: &SidecarConfig) -> io::Result<Vec<u8>> {
-    match config.inbound {
+    match config.endpoints.inbound {
         Some(_) => Ok(sandbox::outward()?.own.octets().to_vec()),
         None => Ok(Vec::new()),
     }
@@ -217,14 +217,16 @@ fn unpack(message: Bootstrap) -> Result<(SidecarConfig, ChannelEnds), Error> {
         audit: Arc::new(inside.records.into()),
         audit_path: None,
         key: message.key,
-        link: inside.link,
-        notices: inside.notices,
+        endpoints: SidecarEndpoints {
+            init: inside.link,
+            notices: inside.notices,
+            credentials,
+            allowed_peer: None,
+            companions: message.companions,
+            inbound,
+            chains: message.chains,
+        },
         watcher_opens_files: false, // those of its container are others
-        credentials,
-        allowed_peer: None,
-        companions: message.companions,
-        inbound,
-        chains: message.chains,
         machine: message.machine,
     };
     Ok((config, host))

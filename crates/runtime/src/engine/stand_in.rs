@@ -24,7 +24,7 @@ use super::{CHUNK, HEARTBEAT, PATIENCE};
 use crate::error::{Error, plumbing};
 use crate::generation_file::{GenerationFile, UNKNOWN};
 use crate::proxy_url::ProxyVariables;
-use crate::sidecar::{self, SidecarConfig};
+use crate::sidecar::{self, SidecarConfig, SidecarEndpoints};
 
 /// The largest bundle of certification authorities that is sent.
 const LARGEST_BUNDLE: u64 = 512 << 10;
@@ -44,14 +44,17 @@ pub(crate) struct StandInConfig {
 
 /// Starts the stand-in of a run's sidecar. It waits for its line.
 pub(crate) fn start_stand_in(given: &StandInConfig) -> Result<Sidecar, sandbox::Error> {
-    sandbox::start_sidecar(given, |given| sidecar::ended(|| live(given), given.config.notices.as_fd()))
+    sandbox::start_sidecar(given, |given| {
+        sidecar::ended(|| live(given), given.config.endpoints.notices.as_fd())
+    })
 }
 
 impl Inherited for StandInConfig {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let config = &self.config;
-        let mut keep = vec![config.audit.as_fd(), config.link.as_fd(), config.notices.as_fd()];
-        keep.extend(config.credentials.descriptors());
+        let mut keep =
+            vec![config.audit.as_fd(), config.endpoints.init.as_fd(), config.endpoints.notices.as_fd()];
+        keep.extend(config.endpoints.credentials.descriptors());
         keep.extend(self.ports_here.iter().flat_map(PortsHere::descriptors));
         keep
     }
@@ -59,13 +62,14 @@ impl Inherited for StandInConfig {
 
 fn live(given: &StandInConfig) -> Result<(), Error> {
     let config = &given.config;
+    let SidecarEndpoints { init, credentials, .. } = &config.endpoints;
     let bundle = read_bundle(config.bundle.as_deref())?;
     let machine = egress::own_addresses().map_err(plumbing("ask for this machine's addresses"))?;
     // Opened before the process is confined. Where the kernel does not tell of writes, the stand-in looks now and then.
-    let writes = config.credentials.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
+    let writes = credentials.vault.as_deref().and_then(|vault| Writes::within(vault).ok());
     let forwarder = given.ports_here.as_ref().map(|ports| ports.start(config.identity)).transpose()?;
     sandbox::confine_sidecar(Some(config.identity)).map_err(plumbing("shut the sidecar's stand-in in"))?;
-    let line = sandbox::receive_line(config.link.as_fd()).map_err(plumbing("receive the line"))?;
+    let line = sandbox::receive_line(init.as_fd()).map_err(plumbing("receive the line"))?;
     let Some((line, network)) = line else { return Ok(()) };
     let mut line = UnixStream::from(line);
     let message = bootstrap(given, network, bundle, machine)?;
@@ -75,8 +79,8 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
         config,
         line,
         frames: Frames::default(),
-        platform: config.credentials.platform.as_ref().map(|link| link.socket.as_fd()),
-        generation: config.credentials.generation_file().map_err(plumbing("read the vault's generation"))?,
+        platform: credentials.platform.as_ref().map(|link| link.socket.as_fd()),
+        generation: credentials.generation_file().map_err(plumbing("read the vault's generation"))?,
         writes,
         forwarder: forwarder.as_ref(),
         told_generation: 0,
@@ -85,7 +89,7 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
     }
     .run()
     .map_err(plumbing("carry for the sidecar"))?;
-    let _ = rustix::net::shutdown(&config.link, rustix::net::Shutdown::Both);
+    let _ = rustix::net::shutdown(init, rustix::net::Shutdown::Both);
     Ok(())
 }
 
@@ -106,7 +110,8 @@ fn bootstrap(
     bundle: String,
     machine: Vec<IpAddr>,
 ) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let SidecarConfig { run, credentials, key, companions, chains, .. } = &given.config;
+    let SidecarConfig { run, key, endpoints, .. } = &given.config;
+    let SidecarEndpoints { credentials, companions, chains, .. } = endpoints;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let value =
         |(id, value): &(ProviderId, Secret)| (id.to_string(), Zeroizing::new(value.expose().to_vec()));
@@ -144,8 +149,8 @@ fn bootstrap(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Line,
-    /// Init's end of it is closed when the run is over.
-    Link,
+    /// Its end of the socket is closed when the run is over.
+    Init,
     Answers,
     /// Only wakes the stand-in: what changed is looked at each time.
     Writes,
@@ -172,7 +177,7 @@ impl StandIn<'_> {
             let mut sources = vec![(Source::Line, self.line.as_fd(), PollFlags::IN)];
             // With the run over, nothing more is asked of this side.
             if !self.is_over {
-                sources.push((Source::Link, self.config.link.as_fd(), PollFlags::IN));
+                sources.push((Source::Init, self.config.endpoints.init.as_fd(), PollFlags::IN));
                 sources.extend(self.platform.map(|fd| (Source::Answers, fd, PollFlags::IN)));
             }
             sources.extend(self.writes.iter().map(|writes| (Source::Writes, writes.as_fd(), PollFlags::IN)));
@@ -188,7 +193,7 @@ impl StandIn<'_> {
             } else if heard.elapsed() > PATIENCE {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if ready.contains(&Source::Link) {
+            if ready.contains(&Source::Init) {
                 self.is_over = true;
                 self.say(Channel::Stop, &[])?;
             }
@@ -216,11 +221,11 @@ impl StandIn<'_> {
             match channel {
                 Channel::Ready => {
                     self.forwarder.map_or(Ok(()), |forwarder| forwarder.begin(payload))?;
-                    sandbox::report_ready(self.config.link.as_fd())?;
+                    sandbox::report_ready(self.config.endpoints.init.as_fd())?;
                 }
                 Channel::SidecarMessage => {
                     // The process that watches may be gone; the records have it all the same.
-                    let _ = rustix::net::send(&self.config.notices, payload, SendFlags::NOSIGNAL);
+                    let _ = rustix::net::send(&self.config.endpoints.notices, payload, SendFlags::NOSIGNAL);
                 }
                 // What cannot be recorded is not allowed: without its line the sidecar ends.
                 Channel::Record => {
@@ -304,7 +309,6 @@ mod tests {
     use policy::{Policy, RunId, Spending};
 
     use super::*;
-    use crate::sidecar::SidecarCredentials;
 
     /// The next generation that is said on a line.
     fn generation(line: &mut UnixStream, frames: &mut Frames) -> Vec<u8> {
@@ -338,7 +342,7 @@ mod tests {
         let vault = tempfile::tempdir().unwrap();
         let file = vault.path().join("generation");
         std::fs::write(&file, [1; 8]).unwrap();
-        let ((link, run), (notices, _person)) =
+        let ((init, run), (notices, _person)) =
             (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
         let config = SidecarConfig {
             run: RunId::from_random([7; _]),
@@ -351,14 +355,8 @@ mod tests {
             audit: tempfile::tempfile().unwrap().into(),
             audit_path: None,
             key: Secret::new(Vec::new()),
-            link,
-            notices,
+            endpoints: SidecarEndpoints::without_credentials(init, notices, Vec::new()),
             watcher_opens_files: true,
-            credentials: SidecarCredentials::default(),
-            allowed_peer: None,
-            companions: Vec::new(),
-            inbound: None,
-            chains: Vec::new(),
             machine: Vec::new(),
         };
         let (mut theirs, line) = UnixStream::pair().unwrap();
