@@ -23,6 +23,7 @@ mod policy_check;
 mod policy_edit;
 mod policy_explain;
 mod policy_rule;
+mod policy_text;
 mod replaced;
 pub(crate) mod run;
 mod run_name;

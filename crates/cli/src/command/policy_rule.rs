@@ -6,6 +6,23 @@ use std::borrow::Cow;
 use policy::{HostPattern, Port};
 use toml_edit::{Array, Item, Table, value};
 
+/// A list of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RuleList {
+    Allow,
+    Deny,
+}
+
+impl RuleList {
+    /// Returns its key in a policy, which is also the word of the command line.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// Iterates over the rules of a list, written as blocks or inline.
 pub(super) fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
     let blocks = rules.as_array_of_tables().into_iter().flatten().cloned();
@@ -15,7 +32,7 @@ pub(super) fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
 
 /// Whether a rule is for the target of the command line.
 pub(super) fn names(there: &Table, key: &str, target: &str) -> bool {
-    let said = rule("deny", target, None);
+    let said = rule(RuleList::Deny, target, None);
     let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(plain_host);
     let ports = |rule: &Table| rule.get("ports").map(ToString::to_string);
     let is_as_wide = ports(there).is_none_or(|denied| Some(denied) == ports(&said));
@@ -92,9 +109,13 @@ fn plain_host(host: &str) -> String {
 }
 
 /// Returns what a target means. Who denies a URL without a path means the host; what is allowed is as narrow as it is written.
-pub(super) fn meant<'a>(list: &str, target: &'a str) -> Cow<'a, str> {
+pub(super) fn meant<'a>(list: RuleList, target: &'a str) -> Cow<'a, str> {
     let names_no_path = target.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?', '#']));
-    if list == "deny" && names_no_path { Cow::Owned(format!("{target}/*")) } else { Cow::Borrowed(target) }
+    if list == RuleList::Deny && names_no_path {
+        Cow::Owned(format!("{target}/*"))
+    } else {
+        Cow::Borrowed(target)
+    }
 }
 
 /// Whether a URL names no path, so that it is a rule for the root page only.
@@ -104,13 +125,13 @@ pub(super) fn names_the_root(target: &str) -> bool {
 }
 
 /// Builds the rule for a target of the command line.
-pub(super) fn rule(list: &str, target: &str, reason: Option<&str>) -> Table {
+pub(super) fn rule(list: RuleList, target: &str, reason: Option<&str>) -> Table {
     let mut rule = Table::new();
     match target.rsplit_once(':') {
         _ if target.contains("://") => {
             rule.insert("url", value(target));
             // Without it an allow rule would match nothing; a deny rule matches every reading anyway.
-            if list == "allow"
+            if list == RuleList::Allow
                 && policy::Target::parse(target).is_ok_and(|url| url.path().has_encoded_slash())
             {
                 rule.insert("encoded_slash", value(true));
@@ -143,30 +164,33 @@ mod tests {
             let mut document: DocumentMut = list.parse().unwrap();
             let rules = document.get_mut("deny").unwrap();
             for reason in ["first", "second"] {
-                assert!(give_reason(rules, &rule("deny", "x.example", Some(reason)), reason), "{list}");
+                assert!(
+                    give_reason(rules, &rule(RuleList::Deny, "x.example", Some(reason)), reason),
+                    "{list}"
+                );
                 let all: Vec<Table> = tables(rules).collect();
                 assert!(
-                    all.len() == 1 && is_same(&all[0], &rule("deny", "x.example", Some(reason))),
+                    all.len() == 1 && is_same(&all[0], &rule(RuleList::Deny, "x.example", Some(reason))),
                     "{all:?}"
                 );
             }
-            assert!(!give_reason(rules, &rule("deny", "y.example", None), "none"), "{list}");
+            assert!(!give_reason(rules, &rule(RuleList::Deny, "y.example", None), "none"), "{list}");
             // Who gives no reason leaves the one that is there.
-            assert!(is_there(rules, &rule("deny", "x.example", None)), "{list}");
-            assert!(!is_there(rules, &rule("deny", "x.example", Some("third"))), "{list}");
-            assert!(!is_there(rules, &rule("deny", "x.example:443", None)), "{list}");
+            assert!(is_there(rules, &rule(RuleList::Deny, "x.example", None)), "{list}");
+            assert!(!is_there(rules, &rule(RuleList::Deny, "x.example", Some("third"))), "{list}");
+            assert!(!is_there(rules, &rule(RuleList::Deny, "x.example:443", None)), "{list}");
         }
     }
 
     #[test]
     fn who_denies_a_url_without_a_path_means_all_of_it() {
         for (list, target, expected) in [
-            ("deny", "https://x.example", "https://x.example/*"),
-            ("deny", "http://*.x.example:8080", "http://*.x.example:8080/*"),
-            ("deny", "https://x.example/", "https://x.example/"),
-            ("deny", "https://x.example/a", "https://x.example/a"),
-            ("deny", "x.example:443", "x.example:443"),
-            ("allow", "https://x.example", "https://x.example"),
+            (RuleList::Deny, "https://x.example", "https://x.example/*"),
+            (RuleList::Deny, "http://*.x.example:8080", "http://*.x.example:8080/*"),
+            (RuleList::Deny, "https://x.example/", "https://x.example/"),
+            (RuleList::Deny, "https://x.example/a", "https://x.example/a"),
+            (RuleList::Deny, "x.example:443", "x.example:443"),
+            (RuleList::Allow, "https://x.example", "https://x.example"),
         ] {
             assert_eq!(meant(list, target), expected);
         }
@@ -183,7 +207,7 @@ mod tests {
             ("*.com", "*.COM", false), // no pattern at all, so nothing is known of it
         ] {
             assert_eq!(
-                is_same(&rule("allow", one, None), &rule("allow", other, None)),
+                is_same(&rule(RuleList::Allow, one, None), &rule(RuleList::Allow, other, None)),
                 same,
                 "{one} {other}"
             );
