@@ -93,6 +93,28 @@ impl Form {
     }
 }
 
+/// The format of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListForm {
+    /// For people.
+    Text,
+    /// Only the name of each, for a shell. Nothing is told of a list that is empty.
+    Names,
+    /// For programs, with stable keys.
+    Json,
+}
+
+impl ListForm {
+    /// Chooses by the flags `--json` and `--quiet`, of which the command line takes only one.
+    pub(crate) fn of(json: bool, quiet: bool) -> Self {
+        match (json, quiet) {
+            (_, true) => Self::Names,
+            (true, false) => Self::Json,
+            (false, false) => Self::Text,
+        }
+    }
+}
+
 /// Replaces the control characters of foreign text.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect()

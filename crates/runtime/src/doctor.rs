@@ -99,14 +99,14 @@ fn run_nothing(caller: &Caller, state: StateDirectory, told: &mut Vec<String>) -
 /// Checks the settings that a run here would read.
 fn settings(caller: &Caller) -> Check {
     let what = "settings and policy of this folder";
-    match loaded(caller, false) {
+    match loaded(caller) {
         Ok(Settings { project, .. }) => {
             let found = project.map_or("no file of a project".to_owned(), |path| path.display().to_string());
             Check::works("settings", what, found)
         }
         Err(error) => {
             // A broken project file only concerns runs that read it.
-            let without = loaded(caller, true).is_ok();
+            let without = loaded_without_project(caller).is_ok();
             let remedy = remedies(error.remedy(), without);
             Check::lacks("settings", what, Verdict::Missing, error.sentence(), remedy)
         }
@@ -127,7 +127,7 @@ pub const FOLDER_CHECK: &str = "this folder as a workspace";
 /// Checks whether a run here may have this folder for its workspace.
 fn workspace(caller: &Caller) -> Check {
     let what = FOLDER_CHECK;
-    let spec = loaded(caller, false).or_else(|_| loaded(caller, true)).map(|settings| settings.spec);
+    let spec = loaded(caller).or_else(|_| loaded_without_project(caller)).map(|settings| settings.spec);
     let state = StateDirectory::of(caller);
     match spec.and_then(|spec| refuse_unfit(spec, caller, &state?)) {
         Ok(()) => Check::works("settings", what, caller.directory.display().to_string()),
@@ -135,9 +135,18 @@ fn workspace(caller: &Caller) -> Check {
     }
 }
 
-fn loaded(caller: &Caller, no_project: bool) -> Result<Settings, Error> {
-    let request = SettingsRequest { no_project, ..SettingsRequest::default() };
-    StateDirectory::of(caller).and_then(|state| Settings::load(&request, caller, Some(&state)))
+/// Loads the settings of a run here.
+fn loaded(caller: &Caller) -> Result<Settings, Error> {
+    load(&SettingsRequest::default(), caller)
+}
+
+/// Loads the settings of a run here that leaves the project's file out.
+fn loaded_without_project(caller: &Caller) -> Result<Settings, Error> {
+    load(&SettingsRequest { no_project: true, ..SettingsRequest::default() }, caller)
+}
+
+fn load(request: &SettingsRequest, caller: &Caller) -> Result<Settings, Error> {
+    StateDirectory::of(caller).and_then(|state| Settings::load(request, caller, Some(&state)))
 }
 
 /// The usual size of a run's record, in octets.

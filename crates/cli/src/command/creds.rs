@@ -9,7 +9,7 @@ use super::import;
 use super::replaced::tell_replaced;
 use crate::arguments::{Creds, Keys, ValueFlags, Whose};
 use crate::exit::{Done, Usage};
-use crate::output::{self, Form};
+use crate::output::{self, Form, ListForm};
 
 pub(crate) fn creds(command: Creds) -> Done {
     match command {
@@ -19,7 +19,7 @@ pub(crate) fn creds(command: Creds) -> Done {
             }
             set(&provider, field.as_deref(), &value, whose)
         }
-        Creds::Ls { json, quiet, whose } => ls(Form::of(json), quiet, whose),
+        Creds::Ls { json, quiet, whose } => ls(ListForm::of(json, quiet), whose),
         Creds::Show { provider, json, whose } => show(&provider, Form::of(json), whose),
         Creds::Rm { providers, whose } => rm(&providers, whose),
         Creds::ImportEnv { names, whose } => import::import_env(&names, whose.org.as_ref()),
@@ -107,21 +107,21 @@ fn slips(provider: &ProviderId, field: Option<&str>) -> Result<Vec<String>, anyh
 }
 
 /// Lists the readable credentials, then the unreadable ones with their remedies.
-fn ls(form: Form, quiet: bool, whose: Whose) -> Done {
+fn ls(form: ListForm, whose: Whose) -> Done {
     let vault = vault(whose)?;
     let Listing { entries, failed } = vault.list()?;
     let of = OrganisationName::flag(vault.organisation());
-    if entries.is_empty() && failed.is_empty() && form == Form::Text && !quiet {
+    if entries.is_empty() && failed.is_empty() && form == ListForm::Text {
         output::tell(&format!("no credential is stored; lockgate creds set PROVIDER{of} stores one"));
     }
     for Entry { id, fields, updated } in entries {
         let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
         let line = match form {
-            _ if quiet => id,
-            Form::Json => {
+            ListForm::Names => id,
+            ListForm::Json => {
                 serde_json::json!({"provider": id, "fields": fields, "updated": updated}).to_string()
             }
-            Form::Text => format!("{id:<24}  {updated}  {}", fields.join(", ")),
+            ListForm::Text => format!("{id:<24}  {updated}  {}", fields.join(", ")),
         };
         output::answer(&line)?;
     }

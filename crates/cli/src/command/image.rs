@@ -11,14 +11,14 @@ use sandbox::Caller;
 
 use crate::arguments::Image;
 use crate::exit::{self, Done, Usage};
-use crate::output::{self, Form};
+use crate::output::{self, ListForm};
 use crate::progress::Progress;
 
 pub(crate) fn image(arguments: Image) -> Done {
     let caller = super::caller()?;
     if let Image::Ls { json, quiet } = arguments {
         let images = Images::of(&caller)?;
-        list(&images.list()?, Form::of(json), quiet)?;
+        list(&images.list()?, ListForm::of(json, quiet))?;
         let unreadable = images.unreadable()?;
         for error in &unreadable {
             output::tell(&format!("an image is not listed: failed to {error}{}", advice(error)));
@@ -135,18 +135,18 @@ fn freed(removed: &Removed) -> String {
     }
 }
 
-fn list(all: &[Listed], form: Form, quiet: bool) -> Result<(), anyhow::Error> {
-    if form == Form::Text && !quiet && all.is_empty() {
+fn list(all: &[Listed], form: ListForm) -> Result<(), anyhow::Error> {
+    if form == ListForm::Text && all.is_empty() {
         output::tell("no image is here; lockgate image pull NAME gets one");
-    } else if form == Form::Text && !quiet {
+    } else if form == ListForm::Text {
         output::answer(&format!("{:<12}  {:>9}  {:<20}  NAME", "IMAGE", "SIZE", "ADDED"))?;
     }
     for listed in all {
         let record = &listed.record;
-        output::answer(&match (form, quiet) {
-            (_, true) => record.digest.short().to_owned(),
-            (Form::Text, false) => line(listed),
-            (Form::Json, false) => serde_json::json!({
+        output::answer(&match form {
+            ListForm::Names => record.digest.short().to_owned(),
+            ListForm::Text => line(listed),
+            ListForm::Json => serde_json::json!({
                 "name": listed.name,
                 "digest": record.digest.to_string(),
                 "octets": record.octets(),

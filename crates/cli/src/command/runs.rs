@@ -10,7 +10,7 @@ use super::run_name::{self, find};
 use super::{audit, audit_missing};
 use crate::arguments::Runs;
 use crate::exit::{Done, Usage};
-use crate::output::{self, Form};
+use crate::output::{self, Form, ListForm};
 
 /// How many characters of a command the list shows.
 const LONGEST: usize = 120;
@@ -22,37 +22,41 @@ pub(crate) fn runs(command: Runs) -> Done {
     super::look_after_dead(&state);
     match command {
         Runs::Ls { json, quiet, labels, number } => {
-            ls(&state, Form::of(json), quiet, &labels, number.unwrap_or(usize::MAX))
+            ls(&state, ListForm::of(json, quiet), &labels, number.unwrap_or(usize::MAX))
         }
         Runs::Show { run, json } => show(&state, &run, Form::of(json)),
         Runs::Logs { run, json } => logs(&state, &run, Form::of(json)),
         Runs::Stop { runs } => stop(&state, &runs),
-        Runs::Rm { runs, force } => remove(&state, &runs, force),
+        Runs::Rm { runs, force: false } => remove(&state, &runs),
+        Runs::Rm { runs, force: true } => remove_by_force(&state, &runs),
         Runs::Prune { older } => prune(&state, older),
     }
 }
 
 /// Removes all named runs, or none of them.
-fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
-    let mut runs: Vec<RunId> = Vec::new();
-    for name in names {
-        let run = find(state, name)?;
-        match force {
-            true => RunRecord::check_removable_by_force(state, &run)?,
-            false => RunRecord::check_removable(state, &run)?,
-        }
-        if !force && runtime::keeps_changes(state, &run)? {
+fn remove(state: &StateDirectory, names: &[String]) -> Done {
+    let removable = |run: &RunId| {
+        RunRecord::check_removable(state, run)?;
+        if runtime::keeps_changes(state, run)? {
             return Err(Usage::error(
                 format!("run {run} keeps apart what it wrote, and that would go with it"),
                 format!("lockgate apply {run}, lockgate discard {run}, or runs rm --force"),
             ));
         }
-        if !runs.contains(&run) {
-            runs.push(run);
-        }
+        Ok(())
+    };
+    for run in find_each(state, names, removable)? {
+        RunRecord::remove(state, &run)?;
+        output::tell(&format!("removed run {run}"));
     }
-    for run in runs {
-        let rest = if force { RunRecord::give_up_rest(state, &run)? } else { Vec::new() };
+    Ok(0)
+}
+
+/// Removes all named runs, or none of them, with the changes that they keep. What cannot be taken away is given up.
+fn remove_by_force(state: &StateDirectory, names: &[String]) -> Done {
+    let removable = |run: &RunId| Ok(RunRecord::check_removable_by_force(state, run)?);
+    for run in find_each(state, names, removable)? {
+        let rest = RunRecord::give_up_rest(state, &run)?;
         if !rest.is_empty() {
             output::tell(&format!("of what run {run} left, this may still be there: {}", rest.join("; ")));
         }
@@ -60,6 +64,23 @@ fn remove(state: &StateDirectory, names: &[String], force: bool) -> Done {
         output::tell(&format!("removed run {run}"));
     }
     Ok(0)
+}
+
+/// Returns the named runs, each once, if each may be removed.
+fn find_each(
+    state: &StateDirectory,
+    names: &[String],
+    removable: impl Fn(&RunId) -> Result<(), anyhow::Error>,
+) -> Result<Vec<RunId>, anyhow::Error> {
+    let mut runs: Vec<RunId> = Vec::new();
+    for name in names {
+        let run = find(state, name)?;
+        removable(&run)?;
+        if !runs.contains(&run) {
+            runs.push(run);
+        }
+    }
+    Ok(runs)
 }
 
 fn stop(state: &StateDirectory, names: &[String]) -> Done {
@@ -113,21 +134,21 @@ fn fail_later(failed: &mut Option<anyhow::Error>, error: runtime::Error) {
     }
 }
 
-fn ls(state: &StateDirectory, form: Form, quiet: bool, labels: &[Label], most: usize) -> Done {
+fn ls(state: &StateDirectory, form: ListForm, labels: &[Label], most: usize) -> Done {
     let bears = |record: &RunRecord, label: &Label| {
         record.labels.get(label.name()).is_some_and(|value| value == label.value())
     };
     let RunList { records, unreadable, .. } = RunList::read(state)?;
     tell_unreadable(&unreadable);
-    if records.is_empty() && unreadable.is_empty() && form == Form::Text && !quiet {
+    if records.is_empty() && unreadable.is_empty() && form == ListForm::Text {
         output::tell("no run is on record; lockgate run -- CMD makes one");
     }
     let wanted = records.into_iter().filter(|record| labels.iter().all(|label| bears(record, label)));
     for record in wanted.take(most) {
         let line = match form {
-            Form::Json => Shown::of(state, &record)?.json()?,
-            Form::Text if quiet => record.id,
-            Form::Text => Shown::of(state, &record)?.line(),
+            ListForm::Json => Shown::of(state, &record)?.json()?,
+            ListForm::Names => record.id,
+            ListForm::Text => Shown::of(state, &record)?.line(),
         };
         output::data(&line)?;
     }
@@ -370,10 +391,10 @@ mod tests {
         drop(left_behind(folder.path(), &over, "lost"));
         let live = left_behind(folder.path(), &running, "running");
         live.lock().unwrap();
-        let refused = remove(&state, &[over.clone(), running], true).unwrap_err();
+        let refused = remove_by_force(&state, &[over.clone(), running]).unwrap_err();
         assert!(refused.to_string().contains("it is going on"), "{refused}");
         assert!(lock.exists());
-        assert_eq!(remove(&state, std::slice::from_ref(&over), true).unwrap(), 0);
+        assert_eq!(remove_by_force(&state, std::slice::from_ref(&over)).unwrap(), 0);
         assert!(!lock.exists() && !RunRecord::is_known(&state, &over.parse().unwrap()));
     }
 
