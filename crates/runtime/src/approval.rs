@@ -55,17 +55,12 @@ fn approval(state: &StateDirectory, path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::Caller;
-
     use super::*;
 
     #[test]
     fn while_a_file_is_changed_both_contents_are_approved_and_then_one() {
         let folder = tempfile::tempdir().unwrap();
-        let environment = vec![("XDG_STATE_HOME".into(), folder.path().into())];
-        let directory = folder.path().into();
-        let caller = Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment };
-        let (state, file) = (StateDirectory::of(&caller).unwrap(), Path::new("/srv/lockgate.toml"));
+        let (state, file) = (StateDirectory::for_test(folder.path()), Path::new("/srv/lockgate.toml"));
         let approved = || ["old", "new", "other"].map(|text| is_approved(&state, file, text).unwrap());
         assert_eq!(approved(), [false; 3]);
         approve(&state, file, &["old", "new"]).unwrap();
@@ -73,13 +68,11 @@ mod tests {
         approve(&state, file, &["new"]).unwrap();
         assert_eq!(approved(), [false, true, false]);
     }
+
     #[test]
     fn an_approval_that_cannot_be_read_is_told_and_not_taken_for_none() {
         let folder = tempfile::tempdir().unwrap();
-        let environment = vec![("XDG_STATE_HOME".into(), folder.path().into())];
-        let directory = folder.path().into();
-        let caller = Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment };
-        let (state, file) = (StateDirectory::of(&caller).unwrap(), Path::new("/srv/lockgate.toml"));
+        let (state, file) = (StateDirectory::for_test(folder.path()), Path::new("/srv/lockgate.toml"));
         make_directory(&state.approved()).unwrap();
         let record = approval(&state, file);
         rustix::fs::mkfifoat(rustix::fs::CWD, &record, rustix::fs::Mode::RWXU).unwrap();

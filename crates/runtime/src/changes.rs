@@ -218,20 +218,12 @@ fn runs_in(all: &Path) -> Result<Vec<RunId>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::Caller;
-
     use super::*;
-
-    fn state_in(folder: &Path) -> StateDirectory {
-        let (home, environment) = (None, vec![("XDG_STATE_HOME".into(), folder.into())]);
-        let caller = Caller { uid: 0, gid: 0, superuser: false, home, directory: folder.into(), environment };
-        StateDirectory::of(&caller).unwrap()
-    }
 
     #[test]
     fn changes_of_a_workspace_that_is_gone_are_no_matter_of_the_state_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state_in(folder.path());
+        let state = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         let workspace = folder.path().join("gone");
         let record = RunRecord { workspace, ..RunRecord::for_test(run.as_str()) };
@@ -245,7 +237,7 @@ mod tests {
     #[test]
     fn every_run_with_changes_is_listed_those_with_damaged_records_last() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state_in(folder.path());
+        let state = StateDirectory::for_test(folder.path());
         assert!(all_with_changes(&state).unwrap().is_empty());
         let runs = ["abcdefghjkmn", "bcdefghjkmna", "cdefghjkmnab"].map(|run| run.parse::<RunId>().unwrap());
         for run in &runs {
@@ -269,7 +261,7 @@ mod tests {
     #[test]
     fn what_a_killed_process_was_dropping_goes_away() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state_in(folder.path());
+        let state = StateDirectory::for_test(folder.path());
         let runs = ["abcdefghjkmn", "bcdefghjkmna"].map(|run| run.parse::<RunId>().unwrap());
         let gone = runs.clone().map(|run| state.all_changes().join(format!("{GONE}{run}")));
         for (run, gone) in runs.iter().zip(&gone) {
@@ -291,7 +283,7 @@ mod tests {
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         for part in ["runs", "changes"] {
             let folder = tempfile::tempdir().unwrap();
-            let state = state_in(folder.path());
+            let state = StateDirectory::for_test(folder.path());
             RunRecord::for_test(run.as_str()).write(&state, &run).unwrap();
             prepare(&state, &run, folder.path()).unwrap();
             let shut = state.directory().join(part);

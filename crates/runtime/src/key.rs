@@ -121,26 +121,12 @@ pub fn audit_public_key(directory: &StateDirectory) -> Result<String, Error> {
 mod tests {
     use std::os::unix::ffi::OsStrExt;
 
-    use sandbox::Caller;
-
     use super::*;
-
-    fn state_in(folder: &Path) -> StateDirectory {
-        let caller = Caller {
-            uid: 0,
-            gid: 0,
-            superuser: false,
-            home: None,
-            directory: folder.into(),
-            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
-        };
-        StateDirectory::of(&caller).unwrap()
-    }
 
     #[test]
     fn a_lost_key_is_told_and_its_public_half_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state_in(folder.path());
+        let state = StateDirectory::for_test(folder.path());
         let [private, public] = [PRIVATE, PUBLIC].map(|name| state.keys().join(name));
         let first = audit_key(&state).unwrap();
         let told = std::fs::read_to_string(&public).unwrap();
@@ -162,7 +148,7 @@ mod tests {
     #[test]
     fn a_public_key_that_is_missing_or_of_another_key_is_mended() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state_in(folder.path());
+        let state = StateDirectory::for_test(folder.path());
         let public = state.keys().join(PUBLIC);
         audit_key(&state).unwrap();
         let own = std::fs::read_to_string(&public).unwrap();

@@ -91,8 +91,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let root = folder.path().canonicalize().unwrap();
             let caller = Caller::new(1, 1, &root).with_home(&root);
-            let caller = caller.with_env([("XDG_STATE_HOME", root.join("state").to_str().unwrap())]);
-            let state = StateDirectory::of(&caller).unwrap();
+            let state = StateDirectory::for_test(&root.join("state"));
             for project in ["project", "other"] {
                 std::fs::create_dir(root.join(project)).unwrap();
                 std::fs::write(root.join(project).join(PROJECT), OF_THE_FOLDER).unwrap();

@@ -346,8 +346,6 @@ impl RunRecord {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::Caller;
-
     use super::*;
 
     fn record() -> RunRecord {
@@ -374,24 +372,12 @@ mod tests {
         assert_eq!(record.leftover, Some(Leftover { why: "another".into(), is_gone: false }));
     }
 
-    fn directory(folder: &std::path::Path) -> StateDirectory {
-        let caller = Caller {
-            uid: 0,
-            gid: 0,
-            superuser: false,
-            home: None,
-            directory: folder.into(),
-            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
-        };
-        StateDirectory::of(&caller).unwrap()
-    }
-
     #[test]
     fn a_record_that_cannot_be_written_down_is_an_error() {
         use std::os::unix::ffi::OsStringExt;
 
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         let workspace = std::ffi::OsString::from_vec(b"/srv/caf\xe9".to_vec()).into();
         let unfit = RunRecord { workspace, ..record() };
@@ -404,7 +390,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_run_is_said_of_the_run() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         assert!(!RunRecord::is_known(&directory, &run));
         assert!(matches!(RunRecord::read(&directory, &run), Err(Error::NoRun { .. })));
@@ -440,7 +426,7 @@ mod tests {
     #[test]
     fn a_run_is_going_on_while_its_lock_is_held_and_lost_if_it_told_no_end() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         let long_ago = RunRecord { started: "2026-01-01T00:00:00Z".into(), ..record() };
         long_ago.write(&directory, &run).unwrap();
@@ -470,7 +456,7 @@ mod tests {
     #[test]
     fn half_a_line_takes_nothing_with_it_and_what_is_damaged_can_be_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         record().write(&directory, &run).unwrap();
         // A line that a full disk cut off, at a letter and inside one.

@@ -96,15 +96,12 @@ impl RunRecord {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::Caller;
-
     use super::*;
 
     #[test]
     fn a_record_that_cannot_be_read_is_listed_as_such() {
         let folder = tempfile::tempdir().unwrap();
-        let caller = Caller::new(0, 0, "/").with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
-        let directory = StateDirectory::of(&caller).unwrap();
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         assert!(RunList::read(&directory).unwrap().maybe_later().is_none());
         RunRecord::for_test(run.as_str()).write(&directory, &run).unwrap();

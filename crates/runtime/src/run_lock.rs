@@ -276,16 +276,7 @@ mod tests {
     use std::thread::sleep;
     use std::time::Duration;
 
-    use sandbox::Caller;
-
     use super::*;
-
-    fn directory(folder: &Path) -> StateDirectory {
-        let environment = vec![("XDG_STATE_HOME".into(), folder.into())];
-        let (home, directory) = (None, folder.into());
-        StateDirectory::of(&Caller { uid: 0, gid: 0, superuser: false, home, directory, environment })
-            .unwrap()
-    }
 
     /// Makes a folder where runs have what is taken away behind them.
     fn victim_of(directory: &StateDirectory, name: &str) -> PathBuf {
@@ -297,7 +288,7 @@ mod tests {
     #[test]
     fn a_lock_file_that_may_be_somebody_elses_is_not_obeyed() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         std::fs::create_dir_all(directory.live()).unwrap();
         let written = |name: &str| {
             let victim = victim_of(&directory, name);
@@ -331,7 +322,7 @@ mod tests {
     #[test]
     fn a_copy_of_the_state_directory_takes_nothing_away_from_the_run_that_goes_on() {
         let folder = tempfile::tempdir().unwrap();
-        let [own, copy] = ["own", "copy"].map(|name| directory(&folder.path().join(name)));
+        let [own, copy] = ["own", "copy"].map(|name| StateDirectory::for_test(&folder.path().join(name)));
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         std::fs::create_dir_all(own.live()).unwrap();
         let lock = RunLock::take(&own, &run).unwrap();
@@ -362,7 +353,7 @@ mod tests {
     /// A run that has its lock, in a state directory of its own.
     fn begun() -> (tempfile::TempDir, StateDirectory, RunId, RunLock) {
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         std::fs::create_dir_all(directory.live()).unwrap();
         let lock = RunLock::take(&directory, &run).unwrap();
@@ -523,7 +514,7 @@ mod tests {
     /// Takes a lock while somebody takes its unnamed file for a dead run's, and is slow about it.
     fn beside_one_that_looks(removes: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let directory = directory(folder.path());
+        let directory = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         std::fs::create_dir_all(directory.live()).unwrap();
         let unnamed = directory.live().join(".abcdefghjkmn.0");

@@ -343,11 +343,8 @@ mod tests {
     #[test]
     fn the_credential_of_a_search_that_is_chosen_may_be_exposed() {
         let folder = tempfile::tempdir().unwrap();
-        let caller = Caller::new(0, 0, folder.path()).with_env([
-            ("XDG_CONFIG_HOME", "/dev/null"),
-            ("XDG_STATE_HOME", folder.path().to_str().unwrap()),
-        ]);
-        let state = StateDirectory::of(&caller).unwrap();
+        let caller = Caller::new(0, 0, folder.path()).with_env([("XDG_CONFIG_HOME", "/dev/null")]);
+        let state = StateDirectory::for_test(folder.path());
         let acme = "acme".parse().unwrap();
         for (organisation, search) in [(None, "exa"), (Some(&acme), "brave")] {
             let vault = state.vault(organisation);

@@ -364,6 +364,14 @@ pub(crate) fn state_error(path: &Path, source: io::Error) -> Error {
 }
 
 #[cfg(test)]
+impl StateDirectory {
+    /// Returns the state directory of a caller whose `XDG_STATE_HOME` is this folder.
+    pub(crate) fn for_test(folder: &Path) -> Self {
+        Self(folder.join("lockgate"))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 

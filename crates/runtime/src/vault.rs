@@ -283,8 +283,7 @@ mod tests {
     #[test]
     fn where_the_key_is_gone_the_commands_are_named_that_remove_what_it_sealed() {
         let folder = tempfile::tempdir().unwrap();
-        let caller = Caller::new(0, 0, "/").with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
-        let state = StateDirectory::of(&caller).unwrap();
+        let (caller, state) = (Caller::new(0, 0, "/"), StateDirectory::for_test(folder.path()));
         let acme: OrganisationName = "acme".parse().unwrap();
         let store = |organisation: Option<&OrganisationName>, provider: &str| {
             let vault = Credentials::open(&caller, &state, organisation.cloned()).unwrap();

@@ -378,27 +378,15 @@ fn end_of(closed: bool, unsigned_tail: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::state_below;
     use egress::LONGEST_RECORD;
-    use sandbox::Caller;
 
     const RUN: &str = "abcdefghjkmn";
-
-    fn state(folder: &Path) -> StateDirectory {
-        let caller = Caller {
-            uid: 0,
-            gid: 0,
-            superuser: false,
-            home: None,
-            directory: folder.into(),
-            environment: vec![("XDG_STATE_HOME".into(), folder.into())],
-        };
-        StateDirectory::of(&caller).unwrap()
-    }
 
     #[test]
     fn a_run_is_found_by_what_is_on_record_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state(folder.path());
+        let state = state_below(folder.path());
         for name in [RUN, "nope"] {
             let error = find(&state, name).unwrap_err();
             assert!(error.downcast_ref::<Usage>().is_some(), "{error}");
@@ -414,7 +402,7 @@ mod tests {
     #[test]
     fn a_run_that_never_had_an_audit_made_no_requests() {
         let folder = tempfile::tempdir().unwrap();
-        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
         std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
         let is = |became: &str| {
             let record = serde_json::json!({
@@ -449,7 +437,7 @@ mod tests {
     #[test]
     fn what_companions_recorded_is_there_whether_or_not_the_command_began() {
         let folder = tempfile::tempdir().unwrap();
-        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
         std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         let companion = state.audit(&run).with_file_name(format!("{RUN}.db.jsonl"));
@@ -485,7 +473,7 @@ mod tests {
     #[test]
     fn an_audit_that_was_removed_does_not_hold() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state(folder.path());
+        let state = state_below(folder.path());
         let record = serde_json::json!({
             "id": RUN, "state": "ended", "started": "", "command": [], "workspace": "/", "backend": "linux",
             "notices": [], "plan": [],
@@ -510,7 +498,7 @@ mod tests {
     #[test]
     fn no_line_is_read_without_end_and_no_pipe_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
         let path = state.audit(&run);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let told = |of: Result<(), anyhow::Error>| of.unwrap_err().to_string();
@@ -537,7 +525,7 @@ mod tests {
     #[test]
     fn a_damaged_record_hides_none_behind_it() {
         let folder = tempfile::tempdir().unwrap();
-        let (state, run) = (state(folder.path()), RUN.parse::<RunId>().unwrap());
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), b"\xff{}\n{\"seq\":1}\n").unwrap();
         let read: Vec<String> = lines(&state.audit(&run)).unwrap().map(Result::unwrap).collect();

@@ -78,21 +78,14 @@ pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<A
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use sandbox::Caller;
-
     use super::*;
-
-    fn state(folder: &Path) -> StateDirectory {
-        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let caller = Caller::new(own.0, own.1, folder);
-        StateDirectory::of(&caller.with_env([("XDG_STATE_HOME", folder.to_str().unwrap())])).unwrap()
-    }
+    use crate::command::state_below;
 
     #[test]
     fn a_folder_that_is_not_there_is_not_called_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let run: RunId = "abcdefghjkmn".parse().unwrap();
-        let error = open(&folder.path().join("none/"), &run, &state(folder.path())).unwrap_err();
+        let error = open(&folder.path().join("none/"), &run, &state_below(folder.path())).unwrap_err();
         assert!(error.to_string().starts_with("--audit: there is no folder "), "{error}");
         assert!(!folder.path().join("none").exists());
     }
@@ -100,7 +93,7 @@ mod tests {
     #[test]
     fn records_are_for_their_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state(folder.path());
+        let state = state_below(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         let in_a_folder = folder.path().join("records");
         std::fs::create_dir(&in_a_folder).unwrap();

@@ -297,6 +297,7 @@ fn conflict(change: &Change) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::state_below;
 
     #[test]
     fn a_terminal_is_shown_lines_and_obeys_none() {
@@ -363,9 +364,7 @@ mod tests {
     #[test]
     fn other_runs_of_a_folder_that_keep_changes_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let caller = sandbox::Caller::new(0, 0, "/");
-        let caller = caller.with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
-        let state = StateDirectory::of(&caller).unwrap();
+        let state = state_below(folder.path());
         let keep = |run: &str, workspace: &str, started: &str| {
             let record = serde_json::json!({
                 "id": run, "state": "ended", "started": started, "command": [], "workspace": workspace,

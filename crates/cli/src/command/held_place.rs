@@ -56,16 +56,14 @@ mod tests {
     use std::fs::DirBuilder;
     use std::os::unix::fs::DirBuilderExt;
 
-    use sandbox::Caller;
-
     use super::*;
+    use crate::command::state_below;
 
     #[test]
     fn a_folder_that_no_run_holds_is_told_as_ones_own() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().join("state");
-        let caller = Caller::new(0, 0, "/").with_env([("XDG_STATE_HOME", home.to_str().unwrap())]);
-        let state = StateDirectory::of(&caller).unwrap();
+        let state = state_below(&home);
         for (mode, words) in [(HOLDING_MODE, "no run of yours that goes on holds"), (0o700, "is a folder")] {
             let path = folder.path().join(format!("{mode:o}"));
             DirBuilder::new().mode(mode).create(&path).unwrap();

@@ -73,3 +73,10 @@ fn caller() -> Result<Caller, anyhow::Error> {
         }
     }
 }
+
+/// Returns the state directory of a caller whose `XDG_STATE_HOME` is this folder.
+#[cfg(test)]
+fn state_below(folder: &std::path::Path) -> StateDirectory {
+    let caller = Caller::new(0, 0, folder).with_env([("XDG_STATE_HOME", folder.to_str().unwrap())]);
+    StateDirectory::of(&caller).unwrap()
+}

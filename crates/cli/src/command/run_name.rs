@@ -65,15 +65,13 @@ pub(crate) fn unreadable(UnreadableRecord { run, path, error, .. }: &UnreadableR
 
 #[cfg(test)]
 mod tests {
-    use sandbox::Caller;
-
     use super::*;
+    use crate::command::state_below;
 
     #[test]
     fn latest_is_no_older_run_because_the_newest_record_is_damaged() {
         let folder = tempfile::tempdir().unwrap();
-        let caller = Caller::new(0, 0, "/").with_env([("XDG_STATE_HOME", folder.path().to_str().unwrap())]);
-        let state = StateDirectory::of(&caller).unwrap();
+        let state = state_below(folder.path());
         let runs = folder.path().join("lockgate/runs");
         std::fs::create_dir_all(&runs).unwrap();
         let path = |run: &str| runs.join(format!("{run}.jsonl"));

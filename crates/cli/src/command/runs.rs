@@ -354,15 +354,8 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     use std::path::Path;
 
-    use sandbox::Caller;
-
     use super::*;
-
-    fn state(folder: &Path) -> StateDirectory {
-        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let caller = Caller::new(own.0, own.1, folder);
-        StateDirectory::of(&caller.with_env([("XDG_STATE_HOME", folder.to_str().unwrap())])).unwrap()
-    }
+    use crate::command::state_below;
 
     /// Makes the record of a run that left something at an engine which is gone, and its lock file, which is returned.
     fn left_behind(folder: &Path, id: &str, state: &str) -> std::fs::File {
@@ -385,7 +378,7 @@ mod tests {
     #[test]
     fn nothing_is_given_up_of_one_run_where_another_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state(folder.path());
+        let state = state_below(folder.path());
         let [over, running] = ["abcdefghjkmn", "abcdefghjkmp"].map(str::to_owned);
         let lock = folder.path().join("lockgate/live").join(&over);
         drop(left_behind(folder.path(), &over, "lost"));
@@ -401,7 +394,7 @@ mod tests {
     #[test]
     fn an_old_run_whose_rest_cannot_be_taken_away_is_no_failure_of_prune() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state(folder.path());
+        let state = state_below(folder.path());
         drop(left_behind(folder.path(), "abcdefghjkmn", "lost"));
         assert_eq!(prune(&state, "1s".parse().unwrap()).unwrap(), 0);
         assert!(RunRecord::is_known(&state, &"abcdefghjkmn".parse().unwrap()));
@@ -424,7 +417,7 @@ mod tests {
     #[test]
     fn a_run_whose_changes_are_kept_is_marked() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state(folder.path());
+        let state = state_below(folder.path());
         let record = serde_json::json!({
             "id": "abcdefghjkmn", "state": "ended", "started": "", "command": ["true"],
             "workspace": "/", "backend": "linux", "notices": [], "plan": [],
