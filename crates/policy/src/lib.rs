@@ -93,7 +93,7 @@ pub use rules::Policy;
 pub use run_id::{RunId, RunIdError};
 pub use setup::{OnFailure, Setup};
 pub use shell_quoting::shell_word;
-pub use spec::{EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal};
+pub use spec::{EnvSpec, RunSpec, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};
 pub use written::{
     AllowConfig, BudgetConfig, CompanionConfig, CompanionEgress, CopyConfig, DenyConfig, EgressConfig,

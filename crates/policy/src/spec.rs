@@ -20,7 +20,7 @@ use crate::written::{
 };
 
 /// The longest timeout of a run, unless a managed policy sets another. S1.34.
-pub const TIMEOUT_CEILING: Span = Span::from_secs(1800);
+pub(crate) const TIMEOUT_CEILING: Span = Span::from_secs(1800);
 
 /// The environment of the command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
