@@ -1,5 +1,5 @@
-//! Opens the files that tell how names resolve for a sidecar that may open none: what a machine that changes networks writes into them
-//! counts for a run that goes on.
+//! Opens the files that tell how names resolve, for a sidecar that may open none. A machine that changes networks writes them anew, and
+//! a run that goes on follows.
 
 use std::fs::{File, OpenOptions};
 use std::io;

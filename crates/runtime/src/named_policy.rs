@@ -1,6 +1,6 @@
 //! Keeps the policy file that a person named out of the command's reach: the next run obeys it without asking. In a workspace that the
-//! command may write to it is shown read-only, and so that neither it nor a folder on the way to it can be exchanged. No link on that way
-//! may be the command's to exchange.
+//! command may write to, the file is shown read-only, and the folders on the way to it cannot be exchanged. A link on that way that the
+//! command could exchange is refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

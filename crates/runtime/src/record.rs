@@ -278,7 +278,7 @@ pub(crate) fn written(time: jiff::Timestamp) -> String {
 /// Why a killed run still counts as one that goes on.
 const UNTOLD: &str = "it was killed, and its end could not be written down";
 
-/// How long a run that is over may still hold what it had, before it is refused to touch it.
+/// How long a run that is over may still hold what it had. After that, whoever would touch it is refused.
 const TAKING_AWAY: Duration = Duration::from_secs(30);
 
 /// Refuses to touch what a running run still uses, and what a killed one left as long as its record does not say that it is over.

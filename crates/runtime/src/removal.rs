@@ -27,7 +27,7 @@ impl RunRecord {
         }
     }
 
-    /// Whether a run can be removed once what it left and what cannot be taken away is given up.
+    /// Whether a run can be removed once all that it left and that cannot be taken away is given up.
     ///
     /// # Errors
     /// When it is still running, or is not on record.
@@ -38,8 +38,8 @@ impl RunRecord {
         }
     }
 
-    /// Gives up what a run left and what cannot be taken away, so that the run can be removed. Returns what may still be there, and nobody
-    /// else knows of.
+    /// Gives up all that a run left and that cannot be taken away, so that the run can be removed. Returns what may still be there: nothing
+    /// else tells of it from then on.
     ///
     /// # Errors
     /// When it is still running, or is not on record.

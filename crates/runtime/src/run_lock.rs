@@ -1,7 +1,7 @@
 //! The run lock: the process of a run holds `live/RUN` locked with flock(2) for as long as it lives, and the file is its undo log.
 //! A file whose lock nobody holds is of a run whose process was killed: whoever finds it takes away what that run left. A copy of the
-//! file has no lock either, and its run may go on: the first line of the log names the file that it was written for, and the record the
-//! process, which is asked for as well.
+//! file has no lock either, and its run may go on. So the first line of the log names the file that it was written for, and the process
+//! that the run's record names must be gone as well.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -239,7 +239,7 @@ fn unwind_dead(
     }
 }
 
-/// Takes away what a killed run left that is about to be removed, so that its record needs no word of it: the disk may be full.
+/// Takes away what a killed run left. The run is about to be removed, so nothing is noted in its record: the disk may be full.
 pub(crate) fn take_away(directory: &StateDirectory, run: &RunId) -> Result<(), StillThere> {
     let failed = |error: io::Error| StillThere::Because(error.to_string());
     let path = directory.live().join(run.as_str());
@@ -264,7 +264,7 @@ pub(crate) fn give_up(directory: &StateDirectory, run: &RunId) -> Result<Vec<Str
     if !lock_file::is_abandoned(&path) {
         return Ok(Vec::new());
     }
-    // What was acquired before the command that may still run at an engine stays in place: its names are not for that to take.
+    // A command may still run at an engine, and must not take the names that were held: what was acquired before it stays in place.
     let log = std::fs::read(&path).map_err(|source| state_error(&path, source))?;
     std::fs::remove_file(&path).map_err(|source| state_error(&path, source))?;
     Ok(UndoLog::recover(&String::from_utf8_lossy(&log)).may_be_left())

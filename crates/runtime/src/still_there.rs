@@ -1,8 +1,8 @@
-//! What is asked of a run that must be over for it, and why what a killed run left is still there.
+//! What can be asked only of a run that is over, and why something of a killed run remains.
 
 use std::fmt;
 
-/// What is asked of a run, and can only be done once it is over.
+/// What can be asked only of a run that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Its record is to be removed.
@@ -23,7 +23,7 @@ impl fmt::Display for Act {
     }
 }
 
-/// Why what a killed run left is still there.
+/// Why something of a killed run remains.
 #[derive(Debug, thiserror::Error)]
 pub enum StillThere {
     /// Its process lives, though nobody holds its lock: nothing may be taken away.

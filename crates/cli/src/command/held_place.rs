@@ -1,4 +1,4 @@
-//! What is told of a folder that lies where a policy is to be: a run that goes on holds that place by an empty one.
+//! What is told of a folder in the place of a policy. A run that goes on holds such a place by an empty folder.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A file that a sidecar is told to write. It is opened before anything begins, and written when nothing that was named can be wrong
-//! any more and before the audit begins. It is not removed again.
+//! A file that a sidecar is told to write. It is opened before anything begins, and written once everything that was named has been
+//! found right, before the audit begins. It is not removed again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Tells why a run failed: the sandbox and the sidecar end together, and what one says of it may come after what is seen of the other.
+//! Tells why a run failed. The sandbox and the sidecar end together, and why one ended may be told after the end of the other is seen.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use sandbox::Failure;
