@@ -116,7 +116,7 @@ fn begin(
         Locality::Here => Duration::ZERO,
     };
     let deadline = Instant::now() + making + spec.timeout.duration();
-    let channels = InitChannels { stdio, link, broker, visits: companions.visits(0), ahead };
+    let channels = InitChannels { stdio, sidecar: link, broker, visits: companions.visits(0), ahead };
     let pair = start_sandbox(planned, &exposed, channels, launch, undo)?;
     let streams = start_copiers(copiers, &pair)?;
     Ok(BegunRun { notices, pair, streams, deadline })

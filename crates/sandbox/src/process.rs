@@ -40,23 +40,23 @@ pub(crate) fn start(
     plan: &Plan,
     host: &Host,
     command: &[OsString],
-    InitChannels { stdio, link, .. }: InitChannels,
-    sidecar: &mut dyn SidecarStart,
+    InitChannels { stdio, sidecar, .. }: InitChannels,
+    starter: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let group = linux::make_group(plan, host, undo)?;
     let handshake = |source| Error::Handshake { whom: "init", source };
-    sidecar.start()?;
+    starter.start()?;
     if let Some((bundle, directory)) = plan.steps.iter().find_map(trust_asked) {
         undo.push(Undo::Trusted(directory.into()));
         let authority =
-            sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
+            starter.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
         write_trusted(bundle, directory, &authority).map_err(|error| Error::Source {
             path: directory.into(),
             why: format!("what trusts the run's authority cannot be written there: {error}"),
         })?;
     }
-    let plan = with_listener(plan, &link).map_err(handshake)?;
+    let plan = with_listener(plan, &sidecar).map_err(handshake)?;
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let group_inside = group.as_ref();
     let launch = Launch::of(&plan, command);
@@ -68,7 +68,7 @@ pub(crate) fn start(
             launch: &launch,
             stdio: &stdio,
             control: control_inside.as_fd(),
-            sidecar: link.as_fd(),
+            sidecar: sidecar.as_fd(),
             broker: None,
             end_rest: end_descendants,
         };

@@ -11,7 +11,7 @@ use crate::started::{InitChannels, SidecarStart, Started};
 use crate::undo::UndoLog;
 use crate::{docker, linux, process};
 
-/// Starts a sandbox with its command. `sidecar` is started meanwhile, as early as the backend can.
+/// Starts a sandbox with its command. `starter` starts the sidecar meanwhile, as early as the backend can.
 ///
 /// # Errors
 /// When something cannot be made. What was made already is in `undo`.
@@ -20,12 +20,12 @@ pub fn start(
     host: &Host,
     command: &[OsString],
     channels: InitChannels,
-    sidecar: &mut dyn SidecarStart,
+    starter: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     match plan.backend {
-        Backend::Linux | Backend::Container => linux::start(plan, host, command, channels, sidecar, undo),
-        Backend::Docker => docker::start(plan, command, channels, sidecar, undo),
-        Backend::Process => process::start(plan, host, command, channels, sidecar, undo),
+        Backend::Linux | Backend::Container => linux::start(plan, host, command, channels, starter, undo),
+        Backend::Docker => docker::start(plan, command, channels, starter, undo),
+        Backend::Process => process::start(plan, host, command, channels, starter, undo),
     }
 }

@@ -28,7 +28,7 @@ pub struct InitChannels {
     /// The command's standard streams.
     pub stdio: Stdio,
     /// The socket to the sidecar.
-    pub link: OwnedFd,
+    pub sidecar: OwnedFd,
     /// The inner end of the socket broker's line, if there is one.
     pub broker: Option<OwnedFd>,
     /// At an engine: the networks of companions that its sidecar visits.

@@ -65,7 +65,7 @@ fn begin(
     let mut launch = context.launch(&spec, &plan, Some(&companion.name), notices.as_fd(), inputs);
     let channels = InitChannels {
         stdio: Stdio::Descriptors(streams),
-        link,
+        sidecar: link,
         broker: Some(broker_inside),
         visits,
         ahead: None,

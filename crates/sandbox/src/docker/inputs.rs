@@ -17,8 +17,8 @@ pub(super) struct ShimInputs<'a> {
     pub(super) command: &'a [OsString],
     pub(super) stdio: Stdio,
     pub(super) control: OwnedFd,
-    /// The socket to the sidecar's process on this machine.
-    pub(super) link: OwnedFd,
+    /// The socket to the stand-in, the sidecar's process on this machine.
+    pub(super) stand_in: OwnedFd,
     /// The socket broker, which learns a companion's network and asks for its health.
     pub(super) broker: Option<OwnedFd>,
     /// The networks of companions that the sidecar joins.

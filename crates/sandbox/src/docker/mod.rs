@@ -197,8 +197,8 @@ async fn take_away(
 pub(crate) fn start(
     plan: &Plan,
     command: &[OsString],
-    InitChannels { stdio, link, broker, visits, .. }: InitChannels,
-    sidecar: &mut dyn SidecarStart,
+    InitChannels { stdio, sidecar, broker, visits, .. }: InitChannels,
+    starter: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let handshake = |source| Error::Handshake { whom: "the shim", source };
@@ -228,7 +228,7 @@ pub(crate) fn start(
         command,
         stdio,
         control: control_inside,
-        link,
+        stand_in: sidecar,
         broker,
         visits,
         engine: &engine.at,
@@ -245,7 +245,7 @@ pub(crate) fn start(
     // No parent-death signal: the shim would end before it could remove anything. It sees this process's end on the socket.
     let init = process::clone(Namespaces::NONE, None, move |forked| {
         let _ = rustix::process::setsid();
-        let mut keep = vec![given.control.as_fd(), given.link.as_fd(), given.hand.as_fd()];
+        let mut keep = vec![given.control.as_fd(), given.stand_in.as_fd(), given.hand.as_fd()];
         keep.extend([&given.broker, &given.run_lock].into_iter().flatten().map(AsFd::as_fd));
         if let Stdio::Descriptors(list) = &given.stdio {
             keep.extend(list.iter().map(AsFd::as_fd));
@@ -260,12 +260,12 @@ pub(crate) fn start(
     let hand = plan.opens_tls().then_some(hand).into();
     let started =
         Started { cover_watch, hand, remover, ..Started::of(init, control, None, Ending::TakeAway) };
-    start_sidecar(sidecar, started)
+    start_sidecar(starter, started)
 }
 
 /// Starts the sidecar's process on this machine. Kills the shim if that fails.
-fn start_sidecar(sidecar: &mut dyn SidecarStart, started: Started) -> Result<Started, Error> {
-    match sidecar.start() {
+fn start_sidecar(starter: &mut dyn SidecarStart, started: Started) -> Result<Started, Error> {
+    match starter.start() {
         Ok(()) => Ok(started),
         Err(error) => {
             started.kill();

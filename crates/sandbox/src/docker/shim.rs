@@ -93,8 +93,8 @@ async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Fai
     let engine = Engine::at(given.engine).map_err(|e| Failure::new("reach the engine", error_text(&e)))?;
     let shim = Shim { plan: given.plan, engine, slots: given.slots.clone(), to_remove: ToRemove::default() };
     let mut mailbox = Mailbox::new();
-    let (link, control) = (given.link.try_clone(), given.control.try_clone());
-    let (Ok(link), Ok(control)) = (link, control) else {
+    let (stand_in, control) = (given.stand_in.try_clone(), given.control.try_clone());
+    let (Ok(stand_in), Ok(control)) = (stand_in, control) else {
         return Err(Failure::new("start the shim", "there are no descriptors left".to_owned()));
     };
     let parent = control.try_clone();
@@ -104,7 +104,7 @@ async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Fai
     let kept = async {
         let made = shim.make(&given).await?;
         slot.end();
-        streams::watch_sidecar(link, mailbox.sender.clone());
+        streams::watch_sidecar(stand_in, mailbox.sender.clone());
         shim.watch(given, made, behind, mailbox).await
     };
     let mut kept = kept.await;
@@ -119,7 +119,7 @@ async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Fai
     if let Ok(Removal::Behind) = kept {
         return kept;
     }
-    // The link is closed by now, so the sidecar knows that the run is over.
+    // The socket to the stand-in is closed by now, so the sidecar knows that the run is over.
     let removed = shim.remove_all(binary).await;
     kept.and_then(|removal| removed.map(|()| removal))
 }
@@ -172,7 +172,7 @@ impl Shim<'_> {
                 });
                 let (network, (own, sidecar)) = (network?, sidecar?);
                 let networks = Networks { own: network, visits: &given.visits };
-                let stream = || open_stream(given.link.as_fd(), network);
+                let stream = || open_stream(given.stand_in.as_fd(), network);
                 sidecar.join(plan, engine, &own, to_remove, networks, stream).await
             },
             async {
@@ -194,7 +194,7 @@ impl Shim<'_> {
     ) -> Result<Removal, Failure> {
         let Made { agent, mut sidecar, container, network } = made;
         let brief = brief_of(&given, network)?;
-        let ShimInputs { plan, stdio, control, link, broker, hand, .. } = given;
+        let ShimInputs { plan, stdio, control, stand_in, broker, hand, .. } = given;
         let streams = Streams::open(stdio).map_err(|e| failed("use the standard streams", &e))?;
         let opens = plan.opens_tls();
         let authority = if opens { Authority::Awaited } else { Authority::NotNeeded };
@@ -208,7 +208,7 @@ impl Shim<'_> {
         let Conversation { ended, last_words } =
             converse(&mut session, &mut sidecar, behind.replenisher.as_ref()).await?;
         let (began, has_ended) = (session.has_begun(), session.has_ended());
-        let close = close(session, link, sidecar, last_words);
+        let close = close(session, stand_in, sidecar, last_words);
         if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
             // All processes of the command are dead, or its container would not have reported the end: what they held may be
             // given back.
@@ -280,10 +280,10 @@ impl Shim<'_> {
     }
 }
 
-/// Opens a stream to the sidecar's process on this machine: sends that process one end, with the run's network.
-fn open_stream(link: BorrowedFd<'_>, network: RunNetwork) -> io::Result<UnixStream> {
+/// Opens a stream to the stand-in: sends it one end, with the run's network.
+fn open_stream(stand_in: BorrowedFd<'_>, network: RunNetwork) -> io::Result<UnixStream> {
     let (ours, theirs) = StdStream::pair()?;
-    send_line(link, &theirs.into(), network)?;
+    send_line(stand_in, &theirs.into(), network)?;
     ours.set_nonblocking(true)?;
     UnixStream::from_std(ours)
 }
@@ -340,17 +340,17 @@ async fn converse(
     }
 }
 
-/// Closes a session and the link to the sidecar's process, and returns what the sidecar's container wrote to its standard error.
+/// Closes a session and the socket to the stand-in, and returns what the sidecar's container wrote to its standard error.
 async fn close(
     session: AgentSession,
-    link: OwnedFd,
+    stand_in: OwnedFd,
     sidecar: Carried,
     last_words: Option<CarryEnd>,
 ) -> String {
     let _attached = session.close().await;
-    // At the hang-up, the sidecar's process here asks the one there to end, and closes the stream once it has.
-    let _ = rustix::net::shutdown(&link, rustix::net::Shutdown::Both);
-    drop(link);
+    // At the hang-up, the stand-in asks the sidecar to end, and closes the stream once it has.
+    let _ = rustix::net::shutdown(&stand_in, rustix::net::Shutdown::Both);
+    drop(stand_in);
     let end = match last_words {
         Some(end) => end,
         None => {

@@ -197,13 +197,13 @@ pub(super) fn receive_authority(hand: OwnedFd, events: Sender<ShimEvent>) {
 }
 
 /// Reports that the sidecar serves, and then that it is gone.
-pub(super) fn watch_sidecar(link: OwnedFd, events: Sender<ShimEvent>) {
+pub(super) fn watch_sidecar(stand_in: OwnedFd, events: Sender<ShimEvent>) {
     std::thread::spawn(move || {
-        if handshake::await_ready(link.as_fd()).is_ok()
+        if handshake::await_ready(stand_in.as_fd()).is_ok()
             && events.blocking_send(ShimEvent::SidecarReady).is_ok()
         {
             // It reports readiness once: whatever comes next is its end.
-            let _ = handshake::await_ready(link.as_fd());
+            let _ = handshake::await_ready(stand_in.as_fd());
         }
         let _ = events.blocking_send(ShimEvent::SidecarGone);
     });

@@ -86,7 +86,7 @@ pub(crate) fn start(
     host: &Host,
     command: &[OsString],
     channels: InitChannels,
-    sidecar: &mut dyn SidecarStart,
+    starter: &mut dyn SidecarStart,
     undo: &mut UndoLog,
 ) -> Result<Started, Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
@@ -96,11 +96,11 @@ pub(crate) fn start(
     let group = if birth { make_group(plan, host, undo)? } else { None };
     let (control, control_inside) = descriptor::message_pair().map_err(handshake)?;
     let (hand, hand_inside) = descriptor::message_pair().map_err(handshake)?;
-    let InitChannels { stdio, link, broker, ahead, .. } = channels;
+    let InitChannels { stdio, sidecar, broker, ahead, .. } = channels;
     // A network that was made ahead is redirected already, so it does not fit `veth`.
     let ahead = ahead.filter(|_| plan.wiring == Wiring::Redirect);
     let inherited =
-        Inherited { plan, command, stdio, control: control_inside, sidecar: link, broker, hand: hand_inside };
+        Inherited { plan, command, stdio, control: control_inside, sidecar, broker, hand: hand_inside };
     // The closure owns the child's ends of every socket. Dropping it closes them in this process.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init =
@@ -108,7 +108,7 @@ pub(crate) fn start(
             .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Process));
     let mut started = Started::of(init, control, group, Ending::Kill);
-    match meanwhile(plan, host, undo, &hand, sidecar, &mut started) {
+    match meanwhile(plan, host, undo, &hand, starter, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
             // If the conversation broke off because init failed, the cause is what init reported last.
@@ -130,7 +130,7 @@ fn meanwhile(
     host: &Host,
     undo: &mut UndoLog,
     hand: &OwnedFd,
-    sidecar: &mut dyn SidecarStart,
+    starter: &mut dyn SidecarStart,
     started: &mut Started,
 ) -> Result<(), Error> {
     let handshake = |source| Error::Handshake { whom: "init", source };
@@ -139,7 +139,7 @@ fn meanwhile(
     }
     subordinate::map(started.init.pid(), &plan.identity, hand)?;
     if plan.opens_tls() {
-        sidecar.start()?;
+        starter.start()?;
     }
     check_sources(plan)?;
     if started.group.is_none() {
@@ -166,9 +166,9 @@ fn meanwhile(
     let held = held.as_ref().map(|(workspace, names)| (workspace.as_fd(), names.as_slice()));
     handover::give(hand, started.group.as_ref(), held, &trees, laid.as_ref()).map_err(handshake)?;
     if !plan.opens_tls() {
-        return sidecar.start();
+        return starter.start();
     }
-    let authority = sidecar.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
+    let authority = starter.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
     handover::give_authority(hand, &authority).map_err(handshake)
 }
 
