@@ -14,7 +14,7 @@ use egress::{
     InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority,
 };
 use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
-use sandbox::{Identity, Inherited, Peers, Sidecar};
+use sandbox::{Identity, KeepsOpen, Peers, Sidecar};
 
 use crate::error::{Error, plumbing};
 use crate::gate::{base_options, open_gate, signed_audit};
@@ -154,7 +154,7 @@ pub(crate) fn start(config: &SidecarConfig) -> Result<Sidecar, sandbox::Error> {
     sandbox::start_sidecar(config, |config| ended(|| serve(config), config.endpoints.notices.as_fd()))
 }
 
-impl Inherited for SidecarConfig {
+impl KeepsOpen for SidecarConfig {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let Self { audit, endpoints, other_bundle, .. } = self;
         let mut keep = vec![audit.as_fd(), endpoints.init.as_fd(), endpoints.notices.as_fd()];

@@ -73,12 +73,12 @@ impl Sidecar {
 }
 
 /// What a sidecar takes over from the process that starts it.
-pub trait Inherited {
+pub trait KeepsOpen {
     /// Returns the descriptors that stay open.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
 }
 
-impl<T: Inherited> Inherited for &T {
+impl<T: KeepsOpen> KeepsOpen for &T {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         T::descriptors(self)
     }
@@ -89,7 +89,7 @@ impl<T: Inherited> Inherited for &T {
 ///
 /// # Errors
 /// When the fork fails.
-pub fn start_sidecar<T: Inherited>(inherited: T, serve: impl FnOnce(T) -> i32) -> Result<Sidecar, Error> {
+pub fn start_sidecar<T: KeepsOpen>(inherited: T, serve: impl FnOnce(T) -> i32) -> Result<Sidecar, Error> {
     let child = process::fork(|forked| {
         let tied = process::die_with_parent()
             .and_then(|()| forked.close_all_but(&inherited.descriptors()))

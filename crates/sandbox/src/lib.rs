@@ -59,7 +59,7 @@ mod watch;
 pub use apart::apart;
 pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
-pub use confine::{Inherited, Sidecar, confine_sidecar, start_sidecar};
+pub use confine::{KeepsOpen, Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
     Accounts, Channel, Frames, INSIDE_ACCEPTS, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
     LONGEST_SLOT_WAIT, Outward, POOL_MAX_IDLE, examine_engine, find_engine, follow_volumes, frame,

@@ -15,7 +15,7 @@ use policy::Inbound;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Identity, Inherited, Sidecar};
+use sandbox::{Identity, KeepsOpen, Sidecar};
 
 use crate::error::{Error, plumbing};
 
@@ -73,7 +73,7 @@ struct Inside<'a> {
     ports: &'a PortsHere,
 }
 
-impl Inherited for Inside<'_> {
+impl KeepsOpen for Inside<'_> {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         std::iter::once(self.line.as_fd()).chain(self.ports.descriptors()).collect()
     }

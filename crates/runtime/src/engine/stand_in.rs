@@ -15,7 +15,7 @@ use egress::{Entrance, Files, RemovalWatch};
 use policy::{Hostname, Layers, ProviderId};
 use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, SendFlags};
-use sandbox::{Channel, Frames, Inherited, RunNetwork, Sidecar, Writes, frame, wait_for};
+use sandbox::{Channel, Frames, KeepsOpen, RunNetwork, Sidecar, Writes, frame, wait_for};
 use zeroize::Zeroizing;
 
 use super::bootstrap::Bootstrap;
@@ -49,7 +49,7 @@ pub(crate) fn start_stand_in(given: &StandInConfig) -> Result<Sidecar, sandbox::
     })
 }
 
-impl Inherited for StandInConfig {
+impl KeepsOpen for StandInConfig {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let config = &self.config;
         let mut keep =

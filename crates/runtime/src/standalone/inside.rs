@@ -10,7 +10,7 @@ use egress::{
     RunToken, Stop,
 };
 use rustix::net::{SendFlags, Shutdown};
-use sandbox::Inherited;
+use sandbox::KeepsOpen;
 
 use super::outlet::{self, Outlet};
 use super::{AuditFile, READY, Standalone, unwritten};
@@ -49,7 +49,7 @@ pub(super) struct Outlets {
     pub(super) authority: Option<Outlet>,
 }
 
-impl Inherited for Inside {
+impl KeepsOpen for Inside {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let Listeners { transparent, forward, gateway, gateway_socket, dns_udp, dns_tcp, .. } =
             &self.listeners;

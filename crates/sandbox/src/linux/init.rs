@@ -21,7 +21,7 @@ use super::image::Written;
 use super::root::Root;
 use super::step_error::StepError;
 use super::trust::Trust;
-use super::{Inherited, etc, handover, link, listeners, subordinate, wire};
+use super::{InitInputs, etc, handover, link, listeners, subordinate, wire};
 use crate::error::Error;
 use crate::failure::{Failure, Need};
 use crate::launch::Launch;
@@ -39,42 +39,42 @@ const TERMINAL: &CStr = c"/dev/pts/0";
 const OWN_PROCESSES: u64 = 1;
 
 /// Runs init to its end. Returns the exit status of init's process, which nobody reads.
-pub(super) fn run(inherited: Inherited<'_>, left: Namespaces, forked: Forked) -> i32 {
-    let launch = Launch::of(inherited.plan, inherited.command);
+pub(super) fn run(inputs: InitInputs<'_>, left: Namespaces, forked: Forked) -> i32 {
+    let launch = Launch::of(inputs.plan, inputs.command);
     let supervised = Supervised {
         launch: &launch,
-        stdio: &inherited.stdio,
-        control: inherited.control.as_fd(),
-        sidecar: inherited.sidecar.as_fd(),
-        broker: inherited.broker.as_ref(),
+        stdio: &inputs.stdio,
+        control: inputs.control.as_fd(),
+        sidecar: inputs.sidecar.as_fd(),
+        broker: inputs.broker.as_ref(),
         end_rest: watch::end_rest,
     };
-    supervise::run(&supervised, prepare(&inherited, left, forked))
+    supervise::run(&supervised, prepare(&inputs, left, forked))
 }
 
-fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Result<Ready, Failure> {
+fn prepare(inputs: &InitInputs<'_>, left: Namespaces, forked: Forked) -> Result<Ready, Failure> {
     // Everybody inside may read init's arguments. They are a copy of the caller's command line.
     sys::arguments::replace("lockgate-init").map_err(Failure::at("hide the caller's arguments"))?;
-    close_foreign(forked, inherited).map_err(Failure::at("close inherited descriptors"))?;
+    close_foreign(forked, inputs).map_err(Failure::at("close inherited descriptors"))?;
     // Init leads a process group, as the sidecar does. The command gets a session of its own.
     let _ = rustix::process::setpgid(None, None);
     priority::give_up().map_err(Failure::at("give up priority"))?;
-    let alone = take_identity(inherited).map_err(Failure::of_kernel("map the identity", Need::of_maps))?;
+    let alone = take_identity(inputs).map_err(Failure::of_kernel("map the identity", Need::of_maps))?;
     // Only after the identity is taken: the kernel clears this setting when the identity changes.
     process::die_with_parent().map_err(Failure::at("tie the sandbox to its parent"))?;
     process::unshare(left).map_err(Failure::of_kernel("make namespaces", Need::of_namespaces))?;
-    if inherited.plan.wiring == Wiring::Veth {
-        link::offer_network(&inherited.hand).map_err(Failure::at("offer the network to the parent"))?;
+    if inputs.plan.wiring == Wiring::Veth {
+        link::offer_network(&inputs.hand).map_err(Failure::at("offer the network to the parent"))?;
     }
     mount::make_all_private().map_err(Failure::of_kernel("keep mounts private", Need::of_mounts))?;
-    limit_processes(inherited.plan).map_err(Failure::at("limit processes"))?;
-    if !inherited.plan.identity.is_private() {
+    limit_processes(inputs.plan).map_err(Failure::at("limit processes"))?;
+    if !inputs.plan.identity.is_private() {
         leave_room();
     }
     // The plan states the mode of each file. The command gets the caller's umask back.
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let mut maker = SandboxMaker {
-        inherited,
+        inputs,
         root: Root::default(),
         has_more_ids: alone.is_none(),
         groups: FurtherGroups::Callers,
@@ -87,14 +87,14 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
         is_wired: !left.have_a_network(),
         taken_over: false,
     };
-    for step in &inherited.plan.steps {
-        if needs_parent(step, inherited.plan) {
+    for step in &inputs.plan.steps {
+        if needs_parent(step, inputs.plan) {
             maker.take_over()?;
         }
         let is_image = maker.root.is_image();
         maker.carry_out(step).map_err(|error| {
             let errno = error.errno();
-            Failure::of_step(step, &inherited.plan.steps, error.cause(is_image), errno)
+            Failure::of_step(step, &inputs.plan.steps, error.cause(is_image), errno)
         })?;
     }
     rustix::process::umask(mask);
@@ -107,24 +107,24 @@ fn prepare(inherited: &Inherited<'_>, left: Namespaces, forked: Forked) -> Resul
 }
 
 /// Closes every descriptor that the parent had open and did not hand over.
-fn close_foreign(forked: Forked, inherited: &Inherited<'_>) -> io::Result<()> {
-    let mut keep = vec![inherited.control.as_fd(), inherited.sidecar.as_fd(), inherited.hand.as_fd()];
-    keep.extend(inherited.broker.as_ref().map(AsFd::as_fd));
-    keep.extend(inherited.stdio.descriptors());
+fn close_foreign(forked: Forked, inputs: &InitInputs<'_>) -> io::Result<()> {
+    let mut keep = vec![inputs.control.as_fd(), inputs.sidecar.as_fd(), inputs.hand.as_fd()];
+    keep.extend(inputs.broker.as_ref().map(AsFd::as_fd));
+    keep.extend(inputs.stdio.descriptors());
     forked.close_all_but(&keep)
 }
 
 /// Takes on the identity of the sandbox. For an unprivileged caller init maps the ids itself; for root the parent maps them from
 /// outside, and init drops its groups. Returns a notice if the plan wanted subordinate ids and there is only one id.
-fn take_identity(inherited: &Inherited<'_>) -> io::Result<Option<String>> {
-    let identity = inherited.plan.identity;
+fn take_identity(inputs: &InitInputs<'_>) -> io::Result<Option<String>> {
+    let identity = inputs.plan.identity;
     if identity.is_private() {
-        handover::await_maps(&inherited.hand)?;
+        handover::await_maps(&inputs.hand)?;
         return privilege::become_user(identity.uid.inside, identity.gid.inside).map(|()| None);
     }
     let mut alone = None;
     if identity.subordinate.is_some() {
-        match subordinate::await_maps(&inherited.hand)? {
+        match subordinate::await_maps(&inputs.hand)? {
             Ok(()) => return Ok(None),
             Err(why) => alone = Some(format!("there is one id inside, the command's own: {why}")),
         }
@@ -167,7 +167,7 @@ fn limit_processes(plan: &Plan) -> io::Result<()> {
 
 /// Carries out the steps of the plan, one after the other.
 struct SandboxMaker<'a> {
-    inherited: &'a Inherited<'a>,
+    inputs: &'a InitInputs<'a>,
     root: Root,
     notices: Vec<String>,
     terminal: Option<OwnedFd>,
@@ -193,7 +193,7 @@ impl<'a> SandboxMaker<'a> {
         if std::mem::replace(&mut self.taken_over, true) {
             return Ok(());
         }
-        let handed = handover::take(&self.inherited.hand).and_then(|handed| {
+        let handed = handover::take(&self.inputs.hand).and_then(|handed| {
             sys::cgroup::enter(handed.control_files.iter().map(AsFd::as_fd))?;
             Ok((handed.held, handed.trees, handed.laid))
         });
@@ -208,9 +208,9 @@ impl<'a> SandboxMaker<'a> {
     }
 
     fn carry_out(&mut self, step: &'a Step) -> Result<(), StepError> {
-        let plan = self.inherited.plan;
+        let plan = self.inputs.plan;
         match step {
-            Step::OpenSources => self.root.open_sources(self.inherited)?,
+            Step::OpenSources => self.root.open_sources(self.inputs)?,
             Step::MountRoot { size, inodes } => self.root.mount(size.bytes(), *inodes)?,
             Step::MountImage { layers, size, inodes, written } => {
                 let written = if written.is_some() { Written::OnDisk } else { Written::InMemory };
@@ -229,7 +229,7 @@ impl<'a> SandboxMaker<'a> {
             Step::TrustAuthority(bundle) => self.trust_authority(bundle.as_deref())?,
             Step::MountProc => self.root.mount_proc()?,
             Step::MakeDevices => {
-                self.terminal = self.root.make_devices(&self.inherited.stdio)?;
+                self.terminal = self.root.make_devices(&self.inputs.stdio)?;
             }
             Step::ShowWorkspace(path, mode) => self.root.show_workspace(path, *mode)?,
             Step::OverlayWorkspace { workspace, .. } => {
@@ -244,10 +244,10 @@ impl<'a> SandboxMaker<'a> {
             Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(io::Error::from)?,
             Step::WireNetwork if self.is_wired => {}
             Step::WireNetwork => wire::wire()?,
-            Step::HandOutListeners => listeners::hand_out(&self.root, self.inherited.sidecar.as_fd())?,
+            Step::HandOutListeners => listeners::hand_out(&self.root, self.inputs.sidecar.as_fd())?,
             Step::JoinLink => {
                 let laid = self.laid.take().ok_or("the parent made no link")?;
-                link::join(&plan.run, laid, self.inherited.sidecar.as_fd())?;
+                link::join(&plan.run, laid, self.inputs.sidecar.as_fd())?;
             }
             Step::DropPrivileges if !self.root.is_entered() => {
                 return Err("the plan leaves the command in this machine's root".into());
@@ -277,36 +277,34 @@ impl<'a> SandboxMaker<'a> {
             Some(prepared) => prepared,
             None => self.read_authorities(bundle)?,
         };
-        let authority = handover::await_authority(&self.inherited.hand)
+        let authority = handover::await_authority(&self.inputs.hand)
             .map_err(|e| format!("the sidecar made no authority: {e}"))?;
         Ok(prepared.lay(&self.root, &authority)?)
     }
 
     /// Makes protected paths read-only, if the workspace is still the one in which the parent holds names.
     fn protect(&mut self) -> Result<(), StepError> {
-        let workspace = self.root.open(&self.inherited.plan.workspace)?;
+        let workspace = self.root.open(&self.inputs.plan.workspace)?;
         let (held, names) = self.held.take().ok_or("nobody holds its names")?;
         if !is_same(&workspace, &held).map_err(io::Error::from)? {
             return Err("another folder was put in its place while the run began; start it again".into());
         }
-        protect::protect(workspace.as_fd(), &self.inherited.plan.open, &names).map_err(
-            |error| match error {
-                Error::Source { path, why } => format!("{}: {why}", path.display()).into(),
-                Error::Refused { what, remedy: Some(remedy) } => format!("{what}; {remedy}").into(),
-                other => StepError::from(other.to_string()),
-            },
-        )?;
+        protect::protect(workspace.as_fd(), &self.inputs.plan.open, &names).map_err(|error| match error {
+            Error::Source { path, why } => format!("{}: {why}", path.display()).into(),
+            Error::Refused { what, remedy: Some(remedy) } => format!("{what}; {remedy}").into(),
+            other => StepError::from(other.to_string()),
+        })?;
         self.shown = Some(workspace);
         Ok(())
     }
 
     fn read_authorities(&self, bundle: Option<&'a Path>) -> io::Result<Trust<'a>> {
-        Trust::prepare(&self.root, bundle, environment::java_home(&self.inherited.plan.environment))
+        Trust::prepare(&self.root, bundle, environment::java_home(&self.inputs.plan.environment))
     }
 
     /// Allows reading everything, and writing only to the private directories and to what was shown for writing.
     fn landlock(&mut self) -> Result<(), StepError> {
-        let plan = self.inherited.plan;
+        let plan = self.inputs.plan;
         // The files of an image are under a private layer, so the command may change them.
         let root = if self.root.is_image() { Right::Write } else { Right::Read };
         let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), root), (plan.home.clone(), Right::Write)];

@@ -66,7 +66,7 @@ const EINVAL: i32 = Errno::INVAL.raw_os_error();
 const TRIED: u32 = 0x7000_0000;
 
 /// Everything init inherits from its parent.
-pub(crate) struct Inherited<'a> {
+pub(crate) struct InitInputs<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) command: &'a [OsString],
     pub(crate) stdio: Stdio,
@@ -99,12 +99,12 @@ pub(crate) fn start(
     let InitChannels { stdio, sidecar, broker, ahead, .. } = channels;
     // A network that was made ahead is redirected already, so it does not fit `veth`.
     let ahead = ahead.filter(|_| plan.wiring == Wiring::Redirect);
-    let inherited =
-        Inherited { plan, command, stdio, control: control_inside, sidecar, broker, hand: hand_inside };
+    let inputs =
+        InitInputs { plan, command, stdio, control: control_inside, sidecar, broker, hand: hand_inside };
     // The closure owns the child's ends of every socket. Dropping it closes them in this process.
     let birthplace = group.as_ref().and_then(Group::birthplace);
     let init =
-        ahead::clone_init(ahead.as_ref(), birthplace, move |left, forked| init::run(inherited, left, forked))
+        ahead::clone_init(ahead.as_ref(), birthplace, move |left, forked| init::run(inputs, left, forked))
             .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Process));
     let mut started = Started::of(init, control, group, Ending::Kill);

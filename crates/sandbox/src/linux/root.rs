@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
-use super::{Inherited, layer};
+use super::{InitInputs, layer};
 use crate::error::Error;
 use crate::source;
 use crate::step::{PrivateFile, Step, TreeSource, Visible};
@@ -38,11 +38,11 @@ pub(super) struct Root {
 
 impl Root {
     /// Opens all sources of the plan, before the private root covers part of the host.
-    pub(super) fn open_sources(&mut self, inherited: &Inherited<'_>) -> Result<(), Error> {
-        if inherited.plan.identity.is_private() {
+    pub(super) fn open_sources(&mut self, inputs: &InitInputs<'_>) -> Result<(), Error> {
+        if inputs.plan.identity.is_private() {
             return Ok(()); // the parent, as root, opens and maps them and hands them over
         }
-        for tree in inherited.plan.steps.iter().flat_map(Step::trees) {
+        for tree in inputs.plan.steps.iter().flat_map(Step::trees) {
             self.trees.push_back(match tree {
                 TreeSource::Layer(layer) => layer::open(layer)?,
                 TreeSource::Path(path, _) => {
