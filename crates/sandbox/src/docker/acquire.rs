@@ -26,14 +26,14 @@ pub(super) type ToRemove = RefCell<Vec<String>>;
 pub(super) type Carried = JoinHandle<CarryEnd>;
 
 /// A sidecar's container, before it has joined the run's network.
-pub(super) enum Sidecar {
+pub(super) enum AcquiredSidecar {
     /// A member that has left the pool: it runs.
     Taken { id: String, attached: Attached },
     /// Made for the run: not started. `filled` is told when our own binary is in its volume.
     Made { name: String, filled: Option<oneshot::Sender<()>> },
 }
 
-impl Sidecar {
+impl AcquiredSidecar {
     /// Takes a member of the pool, or makes a container if there is none. A problem with the pool is no reason to fail. S0.40
     ///
     /// The first container of an image fills the volume with our own binary: Docker fills it when the container is made, Podman when

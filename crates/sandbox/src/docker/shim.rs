@@ -16,7 +16,7 @@ use futures_util::{FutureExt, TryFutureExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::acquire::{Carried, Networks, Sidecar, ToRemove};
+use super::acquire::{AcquiredSidecar, Carried, Networks, ToRemove};
 use super::agent_session::{AgentSession, Authority, Ended};
 use super::attached::{Attached, CarryEnd};
 use super::brief::{self, Brief};
@@ -167,7 +167,7 @@ impl Shim<'_> {
             async {
                 let (network, sidecar) = tokio::join!(network.clone(), async {
                     let own = own.clone().await?;
-                    let sidecar = Sidecar::acquire(plan, engine, &own, to_remove, filled).await?;
+                    let sidecar = AcquiredSidecar::acquire(plan, engine, &own, to_remove, filled).await?;
                     Ok((own, sidecar))
                 });
                 let (network, (own, sidecar)) = (network?, sidecar?);
