@@ -23,6 +23,7 @@ mod handshake;
 mod host;
 mod host_path;
 mod image;
+mod init_loop;
 mod launch;
 mod linux;
 mod mounted;
@@ -54,7 +55,6 @@ mod terminal_name;
 mod tool;
 mod undo;
 mod unwind;
-mod watch;
 
 pub use apart::apart;
 pub use caller::Caller;

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
+use crate::init_loop::Supervised;
 use crate::launch::{Launch, Stdio};
 use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
@@ -26,7 +27,6 @@ use crate::started::{Ending, InitChannels, SidecarStart, Started};
 use crate::step::Step;
 use crate::supervise::{self, FurtherGroups, Ready};
 use crate::undo::{Undo, UndoLog};
-use crate::watch::Supervised;
 use crate::{linux, spawn};
 
 /// The largest CA bundle of the host that is read.

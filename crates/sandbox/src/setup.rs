@@ -19,10 +19,10 @@ use sys::process::Exit;
 
 use crate::event::{Event, SetUpEnd};
 use crate::failure::Failure;
+use crate::init_loop::{InitLoop, WaitEnd};
 use crate::launch::{Launch, Stdio};
 use crate::over::Over;
 use crate::spawn;
-use crate::watch::{Seen, Watch};
 
 /// The signals of a terminal's keys.
 const FROM_KEYS: [i32; 2] = [Signal::INT.as_raw(), Signal::QUIT.as_raw()];
@@ -31,23 +31,23 @@ const FROM_KEYS: [i32; 2] = [Signal::INT.as_raw(), Signal::QUIT.as_raw()];
 ///
 /// # Errors
 /// The required set-up command failed, or the sandbox was abandoned.
-pub(crate) fn run(watch: &mut Watch<'_>, terminal: Option<&CStr>) -> Result<Option<Exit>, Over> {
-    let it = watch.it;
+pub(crate) fn run(init_loop: &mut InitLoop<'_>, terminal: Option<&CStr>) -> Result<Option<Exit>, Over> {
+    let it = init_loop.it;
     for (number, setup) in (0..).zip(&it.launch.setup) {
         let began = Instant::now();
         let stdio = streams(it.stdio).map_err(Failure::at("give a set-up command its streams"))?;
         let launch = Launch { command: setup.command.clone(), ..it.launch.clone() };
         let end = match spawn::spawn(&launch, &stdio, terminal) {
-            Ok(pid) => match watch.until(pid, Some(began + setup.patience)) {
-                Seen::Ended(ended) => SetUpEnd::Ended(ended),
-                Seen::Late => SetUpEnd::TimedOut,
-                Seen::Gone => return Err(Over::Abandoned),
+            Ok(pid) => match init_loop.until(pid, Some(began + setup.patience)) {
+                WaitEnd::Ended(ended) => SetUpEnd::Ended(ended),
+                WaitEnd::Late => SetUpEnd::TimedOut,
+                WaitEnd::Gone => return Err(Over::Abandoned),
             },
             Err(error) => SetUpEnd::NotExecuted(error.raw_os_error().unwrap_or(0)),
         };
         it.end_rest();
         let _ = Event::SetUp { number, end, took: began.elapsed() }.send(it.control);
-        if let Some(signal) = watch.asked.or(from_keys(end, terminal)) {
+        if let Some(signal) = init_loop.asked.or(from_keys(end, terminal)) {
             return Ok(Some(Exit::Signal(signal)));
         }
         if !end.succeeded() && setup.on_failure == OnFailure::EndRun {

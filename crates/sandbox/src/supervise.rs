@@ -12,8 +12,8 @@ use sys::process::Exit;
 
 use crate::event::Event;
 use crate::failure::{Failure, Need};
+use crate::init_loop::{InitLoop, Supervised, WaitEnd};
 use crate::over::Over;
-use crate::watch::{Seen, Supervised, Watch};
 use crate::{handshake, setup, spawn};
 
 /// The results of init's first half.
@@ -63,7 +63,7 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
 /// Waits for the sidecar, runs the set-up commands, and runs the command. Returns how the command ended.
 fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
     let control = it.control;
-    let mut watch = Watch::of(it).map_err(Failure::at("watch for ended processes"))?;
+    let mut init_loop = InitLoop::of(it).map_err(Failure::at("watch for ended processes"))?;
     handshake::await_ready(it.sidecar).map_err(Failure::at("wait for the sidecar"))?;
     let mut terminal = None;
     if let Some((master, name)) = ready.terminal {
@@ -83,7 +83,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
         let _ = started.take().map(|started| started.send(control));
         let hold = terminal.as_deref().map(setup::hold).transpose();
         held = hold.map_err(Failure::at("keep the terminal open"))?;
-        if let Some(ended) = setup::run(&mut watch, terminal.as_deref())? {
+        if let Some(ended) = setup::run(&mut init_loop, terminal.as_deref())? {
             return Ok(ended);
         }
     }
@@ -92,9 +92,9 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
     match spawned {
         Ok(command) => {
             let _ = started.map(|started| started.send(control));
-            match watch.until(command, None) {
-                Seen::Ended(ended) => Ok(ended),
-                Seen::Late | Seen::Gone => Err(Over::Abandoned),
+            match init_loop.until(command, None) {
+                WaitEnd::Ended(ended) => Ok(ended),
+                WaitEnd::Late | WaitEnd::Gone => Err(Over::Abandoned),
             }
         }
         Err(error) => Err(unstarted(&error)),

@@ -25,10 +25,10 @@ use super::relay::{AfterEnd, CommandPipes, Relay, ShimStreams, SupervisorLinks};
 use crate::confine::restrict_files;
 use crate::environment::{AUTHORITY, BUNDLE};
 use crate::failure::Failure;
+use crate::init_loop::{self, Supervised};
 use crate::launch::Stdio;
 use crate::spawn::open_terminal;
 use crate::supervise::{self, FurtherGroups, Ready};
-use crate::watch::{self, Supervised};
 use crate::{seccomp, source};
 
 /// The largest bundle of certification authorities that is copied from the image.
@@ -82,7 +82,7 @@ fn live() -> io::Result<()> {
         control: control_inside.as_fd(),
         sidecar: sidecar_inside.as_fd(),
         broker: broker_inside.as_ref(),
-        end_rest: watch::end_rest,
+        end_rest: init_loop::end_rest,
     };
     supervise::run(&it, prepare(&brief, &stdio));
     // Copies of the command's ends of the pipes would keep the relay waiting.

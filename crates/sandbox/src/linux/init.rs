@@ -24,13 +24,13 @@ use super::trust::Trust;
 use super::{InitInputs, etc, handover, link, listeners, subordinate, wire};
 use crate::error::Error;
 use crate::failure::{Failure, Need};
+use crate::init_loop::{self, Supervised};
 use crate::launch::Launch;
 use crate::open_file::is_same;
 use crate::plan::Plan;
 use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
 use crate::supervise::{self, FurtherGroups, Ready};
-use crate::watch::{self, Supervised};
 use crate::{confine, environment, priority, protect, rlimit, seccomp};
 
 /// The first terminal of the sandbox's own devpts.
@@ -47,7 +47,7 @@ pub(super) fn run(inputs: InitInputs<'_>, left: Namespaces, forked: Forked) -> i
         control: inputs.control.as_fd(),
         sidecar: inputs.sidecar.as_fd(),
         broker: inputs.broker.as_ref(),
-        end_rest: watch::end_rest,
+        end_rest: init_loop::end_rest,
     };
     supervise::run(&supervised, prepare(&inputs, left, forked))
 }

@@ -42,7 +42,7 @@ impl Supervised<'_> {
 }
 
 /// Why a wait for a process is over.
-pub(crate) enum Seen {
+pub(crate) enum WaitEnd {
     /// It has ended.
     Ended(Exit),
     /// The deadline has passed.
@@ -52,7 +52,7 @@ pub(crate) enum Seen {
 }
 
 /// The event loop of a supervisor.
-pub(crate) struct Watch<'a> {
+pub(crate) struct InitLoop<'a> {
     pub(crate) it: &'a Supervised<'a>,
     signals: Signals,
     brokers: SocketBrokers,
@@ -62,7 +62,7 @@ pub(crate) struct Watch<'a> {
     unreaped: bool,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> InitLoop<'a> {
     /// Blocks `SIGCHLD`, so that it can be read from a descriptor, and opens the broker's line.
     ///
     /// # Errors
@@ -75,13 +75,13 @@ impl<'a> Watch<'a> {
 
     /// Serves until the process `pid` has ended, the deadline has passed, or the parent or the sidecar is gone. The caller then ends the
     /// remaining processes: the kernel does it with the pid namespace, and the `process` backend one by one.
-    pub(crate) fn until(&mut self, pid: Pid, deadline: Option<Instant>) -> Seen {
+    pub(crate) fn until(&mut self, pid: Pid, deadline: Option<Instant>) -> WaitEnd {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let patience = if self.unreaped { Some(Duration::ZERO) } else { left };
             let Ok(ready) = self.wait(patience) else { continue };
             if ready.is_empty() && left.is_some_and(|left| left.is_zero()) {
-                return Seen::Late;
+                return WaitEnd::Late;
             }
             // From the last one on: removing a line moves those after it.
             for line in ready.iter().rev().filter_map(Ready::broker_line) {
@@ -90,15 +90,15 @@ impl<'a> Watch<'a> {
             if self.unreaped || ready.contains(&Ready::Child) {
                 while let Ok(Some(_)) = self.signals.next() {}
                 if let Some(ended) = self.reap(pid) {
-                    return Seen::Ended(ended);
+                    return WaitEnd::Ended(ended);
                 }
             }
             if ready.contains(&Ready::Parent) && !self.pass_signal_on(pid) {
-                return Seen::Gone;
+                return WaitEnd::Gone;
             }
             if ready.contains(&Ready::Sidecar) {
                 // The sidecar sends nothing more while it lives: its socket is readable because it is gone, which ends the run.
-                return Seen::Gone;
+                return WaitEnd::Gone;
             }
         }
     }
