@@ -23,7 +23,7 @@ use crate::init_loop::Supervised;
 use crate::launch::{Launch, Stdio};
 use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
-use crate::started::{Ending, InitChannels, SidecarStart, Started};
+use crate::started::{InitChannels, SidecarStart, Started, Teardown};
 use crate::step::Step;
 use crate::supervise::{self, FurtherGroups, Ready};
 use crate::undo::{Undo, UndoLog};
@@ -77,7 +77,7 @@ pub(crate) fn start(
         status
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
-    Ok(Started { orphans: Some(orphans), ..Started::of(init, control, group, Ending::HangUp) })
+    Ok(Started { orphans: Some(orphans), ..Started::of(init, control, group, Teardown::HangUp) })
 }
 
 fn trust_asked(step: &Step) -> Option<(Option<&Path>, &Path)> {

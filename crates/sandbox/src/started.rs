@@ -75,7 +75,7 @@ const LONGEST_HANGING_UP: Duration = Duration::from_secs(30);
 
 /// How a sandbox is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum Teardown {
     /// Init is killed, and the kernel ends every process with it.
     Kill,
     /// Init is killed, and the firewall around the sandbox is removed only after that.
@@ -101,7 +101,7 @@ pub struct Started {
     pub(crate) hand: RefCell<Option<OwnedFd>>,
     /// The socket by which the remover gets the run lock, if a remover may clean up after the run.
     pub(crate) remover: Option<OwnedFd>,
-    pub(crate) ending: Ending,
+    pub(crate) teardown: Teardown,
     /// Whether init was hung up on.
     pub(crate) hung_up: Cell<bool>,
     /// The processes to end if init is killed, in a backend without a pid namespace.
@@ -137,10 +137,10 @@ pub(crate) const BEHIND: i32 = 3;
 
 impl Started {
     /// Returns a sandbox with its init, control socket and group alone.
-    pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, ending: Ending) -> Self {
+    pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, teardown: Teardown) -> Self {
         let (hand, hung_up, orphans) = (None.into(), false.into(), None);
         let (cover_watch, firewall, remover) = (None, None, None);
-        Self { init, control, group, cover_watch, firewall, hand, remover, ending, hung_up, orphans }
+        Self { init, control, group, cover_watch, firewall, hand, remover, teardown, hung_up, orphans }
     }
 
     /// Returns a descriptor that becomes readable when init reports an event, or is gone.
@@ -193,7 +193,10 @@ impl Started {
         self.signal(Signal::STOP.as_raw());
         // An engine's processes are not below init, and read no terminal of the caller's.
         let end = Instant::now() + LONGEST_STOPPING;
-        while self.ending != Ending::TakeAway && !is_stopped_below(self.init.pid()) && Instant::now() < end {
+        while self.teardown != Teardown::TakeAway
+            && !is_stopped_below(self.init.pid())
+            && Instant::now() < end
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -201,19 +204,19 @@ impl Started {
     /// Ends init, and with it every process of the sandbox.
     pub fn kill(&self) {
         let hang_up = || rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        let _ = match self.ending {
-            Ending::Kill | Ending::Outlived => self.init.signal(Signal::KILL),
-            Ending::HangUp if self.hung_up.replace(true) => self.init.signal(Signal::KILL),
+        let _ = match self.teardown {
+            Teardown::Kill | Teardown::Outlived => self.init.signal(Signal::KILL),
+            Teardown::HangUp if self.hung_up.replace(true) => self.init.signal(Signal::KILL),
             // The command may have stopped it.
-            Ending::HangUp => hang_up().map_err(Into::into).and_then(|()| self.init.signal(Signal::CONT)),
-            Ending::TakeAway => hang_up().map_err(Into::into),
+            Teardown::HangUp => hang_up().map_err(Into::into).and_then(|()| self.init.signal(Signal::CONT)),
+            Teardown::TakeAway => hang_up().map_err(Into::into),
         };
     }
 
     /// Whether something of the sandbox can be given back only after its init is gone.
     #[must_use]
     pub fn outlives_its_end(&self) -> bool {
-        self.group.is_some() || matches!(self.ending, Ending::Outlived | Ending::TakeAway)
+        self.group.is_some() || matches!(self.teardown, Teardown::Outlived | Teardown::TakeAway)
     }
 
     /// Hands the lock of a finished run to the remover, which holds it from now on and removes its file at the end.
@@ -228,10 +231,10 @@ impl Started {
     /// Waits until init is gone. Returns whether everything that it removes is gone. Kills an init that has things to do after a while: it
     /// may hang with the engine, or the command may have stopped it.
     pub fn wait(&self) -> Taken {
-        let longest = match self.ending {
-            Ending::Kill | Ending::Outlived => None,
-            Ending::HangUp => Some(LONGEST_HANGING_UP),
-            Ending::TakeAway => Some(LONGEST_TAKING),
+        let longest = match self.teardown {
+            Teardown::Kill | Teardown::Outlived => None,
+            Teardown::HangUp => Some(LONGEST_HANGING_UP),
+            Teardown::TakeAway => Some(LONGEST_TAKING),
         };
         if let Some(longest) = longest {
             let mut gone = [PollFd::from_borrowed_fd(self.init.pidfd(), PollFlags::IN)];
@@ -242,12 +245,12 @@ impl Started {
         if let (Some(orphans), Ok(Exit::Signal(_))) = (&self.orphans, &ended) {
             orphans.end();
         }
-        if self.ending == Ending::TakeAway && !matches!(ended, Ok(Exit::Code(_))) {
+        if self.teardown == Teardown::TakeAway && !matches!(ended, Ok(Exit::Code(_))) {
             // The engine may still work on init's last request. The removal must begin after that.
             std::thread::sleep(UNDER_WAY);
         }
         match ended {
-            Ok(Exit::Code(0)) if self.ending == Ending::TakeAway => Taken::All,
+            Ok(Exit::Code(0)) if self.teardown == Teardown::TakeAway => Taken::All,
             Ok(Exit::Code(BEHIND)) if self.remover.is_some() => Taken::Behind,
             _ => Taken::Unknown,
         }

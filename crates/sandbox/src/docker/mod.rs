@@ -85,7 +85,7 @@ use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::engine::{EngineKind, EngineRun, socket};
 use crate::run_network::Visit;
-use crate::started::{Ending, InitChannels, SidecarStart, Started};
+use crate::started::{InitChannels, SidecarStart, Started, Teardown};
 use crate::step::{Step, Visible};
 use crate::undo::{Undo, UndoLog};
 use crate::{protect, source};
@@ -259,7 +259,7 @@ pub(crate) fn start(
     // The certificate of the run's authority comes once the engine has made the sidecar; nobody waits for that here.
     let hand = plan.opens_tls().then_some(hand).into();
     let started =
-        Started { cover_watch, hand, remover, ..Started::of(init, control, None, Ending::TakeAway) };
+        Started { cover_watch, hand, remover, ..Started::of(init, control, None, Teardown::TakeAway) };
     start_sidecar(starter, started)
 }
 

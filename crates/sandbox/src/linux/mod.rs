@@ -54,7 +54,7 @@ use crate::plan::ids::Identity;
 use crate::plan::limits::LimitsPlan;
 use crate::process_stamp::ProcessStamp;
 use crate::protect::Hold;
-use crate::started::{Ending, InitChannels, SidecarStart, Started};
+use crate::started::{InitChannels, SidecarStart, Started, Teardown};
 use crate::step::{Step, TreeSource};
 use crate::undo::{Undo, UndoLog};
 use crate::{mounted, protect, source};
@@ -107,7 +107,7 @@ pub(crate) fn start(
         ahead::clone_init(ahead.as_ref(), birthplace, move |left, forked| init::run(inputs, left, forked))
             .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Process));
-    let mut started = Started::of(init, control, group, Ending::Kill);
+    let mut started = Started::of(init, control, group, Teardown::Kill);
     match meanwhile(plan, host, undo, &hand, starter, &mut started) {
         Ok(()) => Ok(started),
         Err(error) => {
@@ -157,7 +157,7 @@ fn meanwhile(
         Wiring::Redirect => None,
         Wiring::Veth => {
             // The firewall must outlive the sandbox, at the link's other end.
-            started.ending = Ending::Outlived;
+            started.teardown = Teardown::Outlived;
             let (laid, key) = link::lay(hand, &plan.run, undo)?;
             started.firewall = key;
             Some(laid)
