@@ -13,13 +13,12 @@ use futures_util::StreamExt;
 use rustix::fs::FlockOperation;
 
 use super::engine::Engine;
-use super::engine_error::{error_text, status};
+use super::engine_error::{NOT_FOUND, error_text, status};
 use super::names::{BINARY, LABEL_VERSION};
 use super::podman;
 use crate::plan::engine::EngineKind;
 
 const IMAGE: &str = "lockgate-sidecar";
-const NOT_FOUND: u16 = 404;
 /// How many octets of the binary are sent at once.
 const PIECE: usize = 256 << 10;
 const BLOCK: usize = 512;
