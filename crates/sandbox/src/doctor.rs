@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use sys::probe::{Feature, try_feature};
 
 use crate::caller::Caller;
-use crate::failure::Need;
 use crate::host::{Authorities, Host};
 use crate::linux::within_subordinate_ids;
+use crate::need::Need;
 use crate::subordinate::SubordinateIds;
 
 /// The result of a check.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::failure::{Failure, Need};
+use crate::failure::Failure;
+use crate::need::Need;
 
 /// An error before the command runs. Its text reads on after "failed to".
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,8 @@ use sys::cgroup::Usage;
 use sys::descriptor;
 use sys::process::Exit;
 
-use crate::failure::{Failure, Need};
+use crate::failure::Failure;
+use crate::need::Need;
 
 /// The longest message.
 const LONGEST: usize = 8192;

@@ -11,8 +11,9 @@ use sys::descriptor;
 use sys::process::Exit;
 
 use crate::event::Event;
-use crate::failure::{Failure, Need};
+use crate::failure::Failure;
 use crate::init_loop::{InitLoop, Supervised, WaitEnd};
+use crate::need::Need;
 use crate::over::Over;
 use crate::{handshake, setup, spawn};
 

@@ -3,8 +3,8 @@
 use policy::{Backend, ByteSize, Enforcement, Limits, RunSpec};
 
 use crate::error::Error;
-use crate::failure::SEE_DOCTOR;
 use crate::host::Host;
+use crate::need::SEE_DOCTOR;
 
 /// How limits are enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
