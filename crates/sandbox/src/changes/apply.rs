@@ -290,13 +290,8 @@ mod tests {
     use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
     use super::*;
-    use crate::changes::fixture::Kept;
+    use crate::changes::fixture::{Kept, copied_up, made_anew, write};
     use crate::changes::since::{Staged, id};
-
-    fn write(path: &Path, content: &str, mode: u32) {
-        std::fs::write(path, content).unwrap();
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    }
 
     fn mode_of(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().mode() & 0o777
@@ -338,157 +333,6 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_file_are_taken_over_one_after_the_other() {
-        let kept = Kept::new();
-        for (first, second) in [("x", "y"), ("a", "b"), ("m", "n"), ("o", "p")] {
-            write(&kept.workspace(first), "one", 0o644);
-            std::fs::hard_link(kept.workspace(first), kept.workspace(second)).unwrap();
-        }
-        let whiteout = |name: &str| {
-            let kind = rustix::fs::FileType::CharacterDevice;
-            rustix::fs::mknodat(rustix::fs::CWD, kept.written(name), kind, Mode::empty(), 0)
-        };
-        for name in ["x", "y", "m", "n", "o", "p"] {
-            write(&kept.written(name), "new", 0o644);
-        }
-        // Only root can make whiteouts by hand.
-        let removes = whiteout("a").is_ok() && whiteout("b").is_ok();
-        begin_now(&kept);
-        let (directory, workspace) = (kept.path().join("kept"), kept.workspace(""));
-        let read = || Changes::read(&directory, &workspace).unwrap();
-        // Whether applied together or one by one, the file's other name is no conflict.
-        assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
-        read().apply(&["x".into(), "a".into(), "y".into()], &|| false).unwrap();
-        read().apply(&["m".into()], &|| false).unwrap();
-        std::fs::write(kept.workspace("p"), "theirs").unwrap();
-        let conflicts: Vec<_> = read().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
-        assert_eq!(conflicts, [PathBuf::from("o"), PathBuf::from("p")]);
-        read().apply(&["n".into(), "b".into()], &|| false).unwrap();
-        for name in ["x", "y", "m", "n"] {
-            assert_eq!(std::fs::read_to_string(kept.workspace(name)).unwrap(), "new", "{name}");
-        }
-        assert!(!removes || !kept.workspace("a").exists() && !kept.workspace("b").exists());
-    }
-
-    /// Marks a file as one that overlayfs has copied up.
-    fn copied_up(path: &Path) {
-        let flags = rustix::fs::XattrFlags::empty();
-        rustix::fs::setxattr(path, c"user.overlay.origin", b"x", flags).unwrap();
-    }
-
-    /// Begins the run now, after the workspace's files were made.
-    fn begin_now(kept: &Kept) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let directory = kept.path().join("kept");
-        std::fs::remove_file(directory.join("since")).unwrap();
-        Changes::prepare(&directory, &kept.workspace("")).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-
-    #[test]
-    fn our_own_changes_in_a_folder_are_no_conflict_for_what_was_renamed_there() {
-        let kept = Kept::new();
-        std::fs::create_dir(kept.workspace("d")).unwrap();
-        begin_now(&kept);
-        std::fs::create_dir_all(kept.written("d")).unwrap();
-        std::fs::create_dir_all(kept.written("new")).unwrap();
-        for name in ["d/renamed", "d/plain", "new/renamed", "new/plain"] {
-            write(&kept.written(name), "it", 0o644);
-        }
-        copied_up(&kept.written("d/renamed"));
-        copied_up(&kept.written("new/renamed"));
-        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
-        for name in ["d/plain", "new/plain"] {
-            read().apply(&[name.into()], &|| false).unwrap();
-        }
-        assert!(read().conflicts(&[]).is_empty(), "{:?}", read().list);
-        // Somebody else's change is one.
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        write(&kept.workspace("d/theirs"), "theirs", 0o644);
-        let conflicts: Vec<_> = read().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
-        assert_eq!(conflicts, [PathBuf::from("d/renamed")]);
-    }
-
-    #[test]
-    fn what_the_run_moved_is_no_conflict_whatever_else_changed_there() {
-        let kept = Kept::new();
-        for path in ["from/one", "from/two", "from/edited", "to/known", "to/twin"] {
-            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
-            write(&kept.workspace(path), path, 0o644);
-        }
-        begin_now(&kept);
-        std::fs::create_dir(kept.written("to")).unwrap();
-        std::fs::create_dir(kept.written("from")).unwrap();
-        made_anew(&kept.written("from"));
-        // As overlayfs copies a file up, which the run moves then.
-        for (from, to) in [
-            ("from/one", "to/moved"),
-            ("from/two", "to/changed"),
-            ("from/two", "to/executable"),
-            ("from/edited", "to/edited"),
-            ("to/known", "to/known"),
-        ] {
-            std::fs::copy(kept.workspace(from), kept.written(to)).unwrap();
-            let time = std::fs::metadata(kept.workspace(from)).unwrap().modified().unwrap();
-            let file = std::fs::File::options().write(true).open(kept.written(to)).unwrap();
-            match to {
-                "to/changed" => file.write_all_at(b"FROM", 0).unwrap(),
-                "to/executable" => file.set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap(),
-                "to/edited" => file.write_all_at(b"and more", 10).unwrap(),
-                _ => {}
-            }
-            if to != "to/edited" {
-                file.set_modified(time).unwrap();
-            }
-            copied_up(&kept.written(to));
-        }
-        std::fs::hard_link(kept.written("to/known"), kept.written("to/linked")).unwrap();
-        // Moved from a path from which another was moved as well: only one of them was.
-        std::fs::copy(kept.written("to/executable"), kept.written("to/removed")).unwrap();
-        let time = std::fs::metadata(kept.workspace("from/two")).unwrap().modified().unwrap();
-        std::fs::File::options()
-            .write(true)
-            .open(kept.written("to/removed"))
-            .unwrap()
-            .set_modified(time)
-            .unwrap();
-        copied_up(&kept.written("to/removed"));
-        assert!(conflicts(&kept).is_empty());
-        write(&kept.workspace("to/theirs"), "theirs", 0o644);
-        assert_eq!(conflicts(&kept), ["to/changed", "to/edited", "to/removed"]);
-        std::fs::remove_file(kept.workspace("to/known")).unwrap();
-        assert!(conflicts(&kept).contains(&"to/linked".to_owned()), "{:?}", conflicts(&kept));
-    }
-
-    #[test]
-    fn a_folder_that_the_run_only_touched_does_not_come_back() {
-        let kept = Kept::new();
-        for folder in ["touched/in it", "filled", "new"] {
-            std::fs::create_dir_all(kept.written(folder)).unwrap();
-        }
-        for folder in ["touched", "touched/in it", "filled"] {
-            copied_up(&kept.written(folder));
-        }
-        write(&kept.written("filled/file"), "it", 0o644);
-        let made: Vec<_> = kept.changes().list.into_iter().map(|it| it.path).collect();
-        assert_eq!(made, ["filled", "filled/file", "new"].map(PathBuf::from));
-    }
-
-    #[test]
-    fn what_was_changed_in_a_folder_that_is_gone_is_a_conflict() {
-        let kept = Kept::new();
-        for folder in ["gone", "new"] {
-            std::fs::create_dir(kept.written(folder)).unwrap();
-            write(&kept.written(&format!("{folder}/x")), "it", 0o644);
-            copied_up(&kept.written(&format!("{folder}/x")));
-        }
-        // The run has made the other one, and moved a file into it.
-        copied_up(&kept.written("gone"));
-        let conflicts: Vec<_> = kept.changes().conflicts(&[]).iter().map(|it| it.path.clone()).collect();
-        assert_eq!(conflicts, [PathBuf::from("gone/x")]);
-    }
-
-    #[test]
     fn an_apply_that_was_killed_anywhere_is_finished_by_the_next() {
         for killed_at in 0.. {
             let kept = Kept::new();
@@ -497,7 +341,7 @@ mod tests {
                 write(&kept.workspace(path), path, 0o644);
             }
             std::fs::hard_link(kept.workspace("linked/one"), kept.workspace("linked/other")).unwrap();
-            begin_now(&kept);
+            kept.begin_now();
             for (path, is_copied_up) in [
                 ("dist/new", false),
                 ("gone/z", false),
@@ -516,10 +360,9 @@ mod tests {
             for folder in ["dist", "gone", "made"] {
                 made_anew(&kept.written(folder));
             }
-            let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
-            assert!(conflicts(&kept).is_empty(), "{killed_at}");
+            assert!(kept.conflicts().is_empty(), "{killed_at}");
             let asked = std::cell::Cell::new(0);
-            let changes = read();
+            let changes = kept.read();
             let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 changes.apply(&[], &|| {
                     asked.set(asked.get() + 1);
@@ -538,9 +381,9 @@ mod tests {
             for theirs in [staged, ".lockgate-apply-fedcba9876543210"] {
                 write(&kept.workspace("linked").join(theirs), "theirs", 0o644);
             }
-            assert!(conflicts(&kept).is_empty(), "{killed_at}: {:?}", conflicts(&kept));
-            read().apply(&[], &|| false).unwrap();
-            assert!(read().list.is_empty(), "{killed_at}: {:?}", read().list);
+            assert!(kept.conflicts().is_empty(), "{killed_at}: {:?}", kept.conflicts());
+            kept.read().apply(&[], &|| false).unwrap();
+            assert!(kept.read().list.is_empty(), "{killed_at}: {:?}", kept.read().list);
             assert!(!kept.workspace("sub").join(staged).exists(), "{killed_at}");
             assert_eq!(std::fs::read_dir(kept.workspace("linked")).unwrap().count(), 4, "{killed_at}");
             if killed.is_ok() {
@@ -554,51 +397,20 @@ mod tests {
     fn what_was_ended_early_is_applied_by_the_next() {
         let kept = Kept::new();
         std::fs::create_dir(kept.workspace("sub")).unwrap();
-        begin_now(&kept);
+        kept.begin_now();
         std::fs::create_dir(kept.written("sub")).unwrap();
         // The second one was moved and written in, so that the time of its folder tells whose it is.
         for name in ["first", "moved"] {
             write(&kept.written(&format!("sub/{name}")), "the run's", 0o644);
         }
         copied_up(&kept.written("sub/moved"));
-        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
         let asked = std::cell::Cell::new(0);
         let once_it_is_staged = || asked.replace(asked.get() + 1) == 1;
-        let (path, error) = read().apply(&[], &once_it_is_staged).unwrap_err();
+        let (path, error) = kept.read().apply(&[], &once_it_is_staged).unwrap_err();
         assert!(path == Path::new("sub/first") && error.kind() == io::ErrorKind::Interrupted, "{error}");
         assert_eq!(std::fs::read_dir(kept.workspace("sub")).unwrap().count(), 0);
-        assert!(conflicts(&kept).is_empty(), "{:?}", conflicts(&kept));
-        assert_eq!(read().apply(&[], &|| false).unwrap().done.len(), 2);
-    }
-
-    #[test]
-    fn what_somebody_does_while_it_goes_on_is_a_conflict() {
-        for theirs_at in [1, 2, 3] {
-            let kept = Kept::new();
-            std::fs::create_dir(kept.workspace("sub")).unwrap();
-            std::fs::create_dir(kept.workspace("zoo")).unwrap();
-            begin_now(&kept);
-            for path in ["sub/made", "sub/moved", "zoo/made"] {
-                std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
-                write(&kept.written(path), "the run's", 0o644);
-            }
-            copied_up(&kept.written("sub/moved"));
-            let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
-            let asked = std::cell::Cell::new(0);
-            // Before the first is begun, as it is beside its place, and after the last of the folder.
-            let is_ended = || {
-                asked.set(asked.get() + 1);
-                if asked.get() == theirs_at {
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                    write(&kept.workspace("sub/theirs"), "theirs", 0o644);
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                }
-                false
-            };
-            changes.apply(&["sub/made".into(), "zoo/made".into()], &is_ended).unwrap();
-            assert!(asked.get() > theirs_at, "it was asked too seldom");
-            assert_eq!(conflicts(&kept), ["sub/moved"], "{theirs_at}");
-        }
+        assert!(kept.conflicts().is_empty(), "{:?}", kept.conflicts());
+        assert_eq!(kept.read().apply(&[], &|| false).unwrap().done.len(), 2);
     }
 
     #[test]
@@ -607,16 +419,15 @@ mod tests {
         for folder in ["sub", "other"] {
             std::fs::create_dir(kept.workspace(folder)).unwrap();
         }
-        begin_now(&kept);
+        kept.begin_now();
         for path in ["sub/made", "sub/moved", "other/made"] {
             std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
             write(&kept.written(path), "the run's", 0o644);
         }
         copied_up(&kept.written("sub/moved"));
-        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
         let asked = std::cell::Cell::new(0);
         let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            read().apply(&["sub/made".into(), "sub/moved".into()], &|| {
+            kept.read().apply(&["sub/made".into(), "sub/moved".into()], &|| {
                 if asked.replace(asked.get() + 1) > 1 {
                     std::panic::resume_unwind(Box::new(()))
                 } else {
@@ -625,10 +436,10 @@ mod tests {
             })
         }));
         assert!(killed.is_err() && kept.workspace("sub/made").exists());
-        read().apply(&["other".into()], &|| false).unwrap();
-        assert!(conflicts(&kept).is_empty(), "{:?}", conflicts(&kept));
-        assert_eq!(read().apply(&[], &|| false).unwrap().done, [PathBuf::from("sub/moved")]);
-        assert!(read().list.is_empty());
+        kept.read().apply(&["other".into()], &|| false).unwrap();
+        assert!(kept.conflicts().is_empty(), "{:?}", kept.conflicts());
+        assert_eq!(kept.read().apply(&[], &|| false).unwrap().done, [PathBuf::from("sub/moved")]);
+        assert!(kept.read().list.is_empty());
     }
 
     #[test]
@@ -647,124 +458,6 @@ mod tests {
         let order: Vec<_> =
             in_order(list.iter().collect()).iter().map(|it| it.path.to_str().unwrap()).collect();
         assert_eq!(order, ["d/in it", "d", "d", "zz", "z/in it", "z", "a"]);
-    }
-
-    /// Returns the paths of the conflicts of what is kept now.
-    fn conflicts(kept: &Kept) -> Vec<String> {
-        let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
-        let conflicts = changes.conflicts(&[]);
-        conflicts.iter().map(|change| change.path.to_str().unwrap().to_owned()).collect()
-    }
-
-    #[test]
-    fn what_somebody_moved_to_where_the_run_removed_is_a_conflict() {
-        let kept = Kept::new();
-        for path in ["dist/old", "library/deep/mine", "tidy/old", ".git/index"] {
-            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
-            write(&kept.workspace(path), "mine", 0o644);
-        }
-        begin_now(&kept);
-        // The run has removed these and made the first ones anew, one of which was not there.
-        for folder in ["dist", "fresh", "tidy", ".git"] {
-            std::fs::create_dir(kept.written(folder)).unwrap();
-            made_anew(&kept.written(folder));
-        }
-        assert!(conflicts(&kept).is_empty());
-        std::fs::rename(kept.workspace("library/deep"), kept.workspace("dist/deep")).unwrap();
-        std::fs::rename(kept.workspace("library"), kept.workspace("fresh")).unwrap();
-        // As git does on mere reads.
-        write(&kept.workspace(".git/lock"), "", 0o644);
-        std::fs::remove_file(kept.workspace(".git/lock")).unwrap();
-        assert_eq!(conflicts(&kept), ["dist/deep", "dist/deep/mine", "dist/old"]);
-        std::fs::rename(kept.workspace("dist/deep"), kept.workspace("fresh/deep")).unwrap();
-        assert_eq!(conflicts(&kept), ["dist/old", "fresh/deep", "fresh/deep/mine"]);
-        let changes = Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
-        assert_eq!(changes.conflicts(&["fresh/deep/mine".into()]).len(), 1);
-        assert!(changes.conflicts(&["tidy".into()]).is_empty());
-    }
-
-    /// Marks a folder as one that the run made anew.
-    fn made_anew(path: &Path) {
-        let flags = rustix::fs::XattrFlags::empty();
-        rustix::fs::setxattr(path, c"user.overlay.opaque", b"y", flags).unwrap();
-    }
-
-    #[test]
-    fn what_was_in_a_folder_in_one_that_was_made_anew_is_gone() {
-        let kept = Kept::new();
-        for path in ["dist/assets/old", "dist/assets/deep/old", "dist/assets/same", "other/old"] {
-            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
-            write(&kept.workspace(path), "it", 0o644);
-        }
-        std::os::unix::fs::symlink("other", kept.workspace("link")).unwrap();
-        begin_now(&kept);
-        // Overlayfs marks the topmost ones alone.
-        for path in ["dist/assets/new", "dist/assets/same", "link/sub/new"] {
-            std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
-            write(&kept.written(path), "it", 0o644);
-        }
-        made_anew(&kept.written("dist"));
-        made_anew(&kept.written("link"));
-        let read = || Changes::read(&kept.path().join("kept"), &kept.workspace("")).unwrap();
-        let gone = read().list.into_iter().filter(|it| matches!(it.what, What::Gone { .. }));
-        let gone: Vec<_> = gone.map(|it| it.path).collect();
-        assert_eq!(
-            gone,
-            ["dist/assets/deep", "dist/assets/deep/old", "dist/assets/old", "link"].map(PathBuf::from)
-        );
-        assert!(conflicts(&kept).is_empty());
-        write(&kept.workspace("dist/assets/deep/mine"), "mine", 0o644);
-        assert!(conflicts(&kept).contains(&"dist/assets/deep/mine".to_owned()));
-        std::fs::remove_file(kept.workspace("dist/assets/deep/mine")).unwrap();
-        kept.changes().apply(&[], &|| false).unwrap();
-        for (path, there) in
-            [("dist/assets/old", false), ("dist/assets/deep", false), ("dist/assets/same", true)]
-        {
-            assert_eq!(kept.workspace(path).exists(), there, "{path}");
-        }
-        assert!(kept.workspace("link/sub/new").exists() && kept.workspace("other/old").exists());
-        assert!(kept.changes().list.is_empty());
-    }
-
-    #[test]
-    fn a_folder_that_somebody_exchanged_is_a_conflict() {
-        let kept = Kept::new();
-        for path in ["src/code", "next/code", "touched/code", "around/shut/code"] {
-            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
-            write(&kept.workspace(path), "mine", 0o644);
-        }
-        begin_now(&kept);
-        for path in ["src/code", "touched/code", "touched/new", "around/shut/code"] {
-            std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
-            write(&kept.written(path), "the run's", 0o644);
-        }
-        write(&kept.workspace("touched/beside"), "mine", 0o644);
-        // Nothing was moved where the folder around is as it was.
-        std::fs::set_permissions(kept.workspace("around/shut"), std::fs::Permissions::from_mode(0o700))
-            .unwrap();
-        assert!(conflicts(&kept).is_empty());
-        std::fs::rename(kept.workspace("src"), kept.workspace("src.v1")).unwrap();
-        std::fs::rename(kept.workspace("next"), kept.workspace("src")).unwrap();
-        assert_eq!(conflicts(&kept), ["src/code"]);
-    }
-
-    #[test]
-    fn what_was_written_in_another_workspace_is_no_change_of_this_one() {
-        let kept = Kept::new();
-        write(&kept.workspace("code"), "mine", 0o644);
-        std::fs::create_dir(kept.path().join("other")).unwrap();
-        write(&kept.path().join("other/code"), "another's", 0o644);
-        begin_now(&kept);
-        for name in ["code", "new"] {
-            write(&kept.written(name), "the run's", 0o644);
-        }
-        assert!(conflicts(&kept).is_empty());
-        std::fs::rename(kept.workspace(""), kept.path().join("was")).unwrap();
-        std::fs::rename(kept.path().join("other"), kept.workspace("")).unwrap();
-        assert_eq!(conflicts(&kept), ["code", "new"]);
-        // A damaged record does not tell which folder it was, nor when.
-        std::fs::write(kept.path().join("kept/since"), "").unwrap();
-        assert_eq!(conflicts(&kept), ["code", "new"]);
     }
 
     #[test]

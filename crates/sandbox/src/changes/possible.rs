@@ -88,9 +88,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
-    use super::super::{Changes, WRITTEN, unprivileged};
+    use super::super::{Changes, WRITTEN};
     use super::*;
-    use crate::changes::fixture::Kept;
+    use crate::changes::fixture::{Kept, unprivileged};
 
     #[test]
     fn what_lies_in_a_folder_that_may_not_be_written_is_left_out_first() {

@@ -101,8 +101,8 @@ fn open_up(found: &OwnedFd) -> io::Result<OwnedFd> {
 mod tests {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    use super::super::unprivileged;
     use super::*;
+    use crate::changes::fixture::unprivileged;
 
     /// Makes nested directories, each with a file and a link beside the next one.
     fn nest(at: &Path, depth: usize, outside: &Path) {

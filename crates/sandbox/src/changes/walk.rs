@@ -339,3 +339,61 @@ fn attribute(of: &OwnedFd, name: &std::ffi::CStr, value: &mut [u8]) -> io::Resul
 fn is(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::changes::fixture::{Kept, copied_up, made_anew, write};
+
+    #[test]
+    fn a_folder_that_the_run_only_touched_does_not_come_back() {
+        let kept = Kept::new();
+        for folder in ["touched/in it", "filled", "new"] {
+            std::fs::create_dir_all(kept.written(folder)).unwrap();
+        }
+        for folder in ["touched", "touched/in it", "filled"] {
+            copied_up(&kept.written(folder));
+        }
+        write(&kept.written("filled/file"), "it", 0o644);
+        let made: Vec<_> = kept.changes().list.into_iter().map(|it| it.path).collect();
+        assert_eq!(made, ["filled", "filled/file", "new"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_was_in_a_folder_in_one_that_was_made_anew_is_gone() {
+        let kept = Kept::new();
+        for path in ["dist/assets/old", "dist/assets/deep/old", "dist/assets/same", "other/old"] {
+            std::fs::create_dir_all(kept.workspace(path).parent().unwrap()).unwrap();
+            write(&kept.workspace(path), "it", 0o644);
+        }
+        std::os::unix::fs::symlink("other", kept.workspace("link")).unwrap();
+        kept.begin_now();
+        // Overlayfs marks the topmost ones alone.
+        for path in ["dist/assets/new", "dist/assets/same", "link/sub/new"] {
+            std::fs::create_dir_all(kept.written(path).parent().unwrap()).unwrap();
+            write(&kept.written(path), "it", 0o644);
+        }
+        made_anew(&kept.written("dist"));
+        made_anew(&kept.written("link"));
+        let gone = kept.read().list.into_iter().filter(|it| matches!(it.what, What::Gone { .. }));
+        let gone: Vec<_> = gone.map(|it| it.path).collect();
+        assert_eq!(
+            gone,
+            ["dist/assets/deep", "dist/assets/deep/old", "dist/assets/old", "link"].map(PathBuf::from)
+        );
+        assert!(kept.conflicts().is_empty());
+        write(&kept.workspace("dist/assets/deep/mine"), "mine", 0o644);
+        assert!(kept.conflicts().contains(&"dist/assets/deep/mine".to_owned()));
+        std::fs::remove_file(kept.workspace("dist/assets/deep/mine")).unwrap();
+        kept.changes().apply(&[], &|| false).unwrap();
+        for (path, there) in
+            [("dist/assets/old", false), ("dist/assets/deep", false), ("dist/assets/same", true)]
+        {
+            assert_eq!(kept.workspace(path).exists(), there, "{path}");
+        }
+        assert!(kept.workspace("link/sub/new").exists() && kept.workspace("other/old").exists());
+        assert!(kept.changes().list.is_empty());
+    }
+}
