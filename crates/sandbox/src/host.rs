@@ -66,7 +66,8 @@ impl Host {
         ))
     }
 
-    /// Narrows the limits of a run to what the groups around the caller allow: the run's own group is not in them.
+    /// Narrows the limits of a run to what the groups around the caller allow. The run's own group is not below those, so the kernel does
+    /// not apply their limits to it.
     pub fn narrow(&self, spec: &mut RunSpec) {
         let Ok(groups) = self.limits.as_ref().map(Cgroups::bounds) else { return };
         if spec.backend == Backend::Docker {

@@ -80,8 +80,8 @@ pub(crate) enum Teardown {
     Kill,
     /// Init is killed, and the firewall around the sandbox is removed only after that.
     Outlived,
-    /// Init's control socket is shut down. Init ends every process below it, and then itself. Whom the command hinders in that, as the same
-    /// user, is killed the second time, and the parent ends the rest.
+    /// Init's control socket is shut down. Init ends every process below it, and then itself. The command has the same user and may keep
+    /// init from that: a second [`Started::kill`] then kills init, or [`Started::wait`] does after a while, and the parent ends the rest.
     HangUp,
     /// Init's control socket is shut down, and the parent waits for it to remove things at an engine.
     TakeAway,

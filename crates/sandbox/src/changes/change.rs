@@ -22,7 +22,7 @@ impl Change {
         named.is_empty() || named.iter().any(|named| self.path.starts_with(named))
     }
 
-    /// Whether this machine would execute or trust it, and neither it nor a folder of such things around it is named.
+    /// Whether this machine would execute or trust it, and nobody has named it or a protected folder around it.
     #[must_use]
     pub fn is_withheld(&self, named: &[PathBuf]) -> bool {
         let takes =

@@ -1,5 +1,5 @@
 //! Tells the files that a run moved or linked from those that somebody removed from the workspace meanwhile. Overlayfs marks both as copied
-//! up. Of which file, it notes only where root of this machine has mounted it, so a moved file is known by its size, time and content.
+//! up. Which file one is a copy of, it notes only for root of this machine. So a moved file is known by its size, time and content.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

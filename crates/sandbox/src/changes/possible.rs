@@ -52,8 +52,8 @@ fn hindrance(path: &Path, gone: &BTreeSet<&Path>, below: BorrowedFd<'_>) -> Opti
     None
 }
 
-/// Takes out of the order what is to stand where a folder is that stays, because something below it is left out; and the removals below
-/// it, which belong to that.
+/// A folder stays if something below it is left out. Then what was to take its place is taken out of the order, and the removals below it
+/// as well.
 fn leave_folders(order: &mut Vec<&Change>, left_out: &[LeftOut]) -> Vec<LeftOut> {
     let left: BTreeSet<&Path> = left_out.iter().map(|it| it.path.as_path()).collect();
     let has_left = |path: &Path| {

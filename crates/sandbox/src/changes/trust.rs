@@ -99,7 +99,7 @@ impl Trust<'_> {
         marks
     }
 
-    /// Whether a directory is the command's within one that is protected, and not within others that are.
+    /// Whether a directory is left to the command within a protected one, around which no other directory is protected.
     fn is_left_of_one(&mut self, directory: &Path) -> bool {
         let Some(home) = directory.ancestors().nth(2).filter(|_| directory.ends_with(protect::LEFT)) else {
             return false;
@@ -115,8 +115,8 @@ impl Trust<'_> {
         within.starts_with(protect::LEFT) && !at.ancestors().take(2).any(is_new)
     }
 
-    /// Whether a path is protected, unless because it is below one that is. So it is looked at from the directories above it that are as
-    /// near as a row is long.
+    /// Whether a path is protected in itself, and not only because a directory above it is. A row can begin at each directory above
+    /// the path that is no farther away than the longest row is long.
     fn is_marked(&mut self, path: &Path, itself: Itself) -> bool {
         let first = match itself {
             Itself::Counts => 0,

@@ -26,7 +26,7 @@ const MOST: usize = 1_000_000;
 /// The extended attributes by which overlayfs marks a directory that hides the one below, and a file that was copied up.
 const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 const ORIGIN: &std::ffi::CStr = c"user.overlay.origin";
-/// The conflict of a file of which it is not known what became of it.
+/// The conflict of a file that was copied up, but is not at its path in the workspace and was moved from no path that the run removed.
 const UNKNOWN: &str = "it was removed from the workspace meanwhile, or the run moved it and wrote in it";
 /// The reasons for leaving out what the caller may not open, and what a run that goes on, or somebody else, has taken away.
 const UNREADABLE: &str = "it cannot be read";

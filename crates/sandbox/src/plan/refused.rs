@@ -55,7 +55,7 @@ fn is_obeyed_by_the_system(path: &Path) -> bool {
     OBEYED.iter().any(is_in) && !FOR_USERS.iter().any(is_in)
 }
 
-/// Whether that is so by another name, such as that of a bind mount, or such a directory is in it.
+/// Whether a path is, or is in, such a directory under another name, such as that of a bind mount, or contains such a directory.
 fn is_obeyed_by_another_name(path: &Path, mounts: &Mounts) -> bool {
     let Some(place) = mounts.place_of(path) else { return false };
     let place_of = |directory: &&str| mounts.place_of(Path::new(directory));

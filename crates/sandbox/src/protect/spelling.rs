@@ -1,8 +1,8 @@
 //! Refuses a workspace whose file system ignores case. A cover is a mount on one name: by another spelling of the name the command would
 //! reach the file beside it.
 //!
-//! Other spellings need no look: protected names are ASCII and have no `K`, so a file system that takes all normal forms of a Unicode text
-//! for one name, and tells cases apart, has none other for them.
+//! Other spellings need no look. Protected names are ASCII and have no `K`, the only ASCII letter to which another character (U+212A) is
+//! normalised. So they have one spelling where a file system tells cases apart, even if it takes all normal forms of a text for one name.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
