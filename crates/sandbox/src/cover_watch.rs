@@ -9,6 +9,7 @@
 //! looked at from time to time.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,8 +46,9 @@ struct Name {
     /// Kept open: overlayfs gives a file of a lower layer another identity when it is first written to, and no other file gets the inode
     /// number of an open one.
     was: OwnedFd,
-    /// A directory has one name, and the kernel takes its cover off only as it removes it.
-    is_directory: bool,
+    /// Whether its cover may be lost while it leads to the same file. A name above the covered ones has none to lose, and neither does a
+    /// directory: it has one name, and the kernel takes its cover off only as it removes it.
+    may_be_bare: bool,
 }
 
 impl CoverWatch {
@@ -64,10 +66,11 @@ impl CoverWatch {
             shown: OnceCell::new(),
         };
         let mut known: Vec<PathBuf> = Vec::new();
-        for path in paths {
+        let paths = paths.into_iter().collect::<BTreeSet<_>>();
+        for path in &paths {
             let above = path.ancestors().collect::<Vec<_>>();
-            for path in above.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
-                it.add(workspace, &mut known, path)?;
+            for above in above.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
+                it.add(workspace, &mut known, above, paths.contains(above))?;
             }
         }
         if it.directories.iter().any(|directory| !is_of_this_machine(directory)) {
@@ -76,7 +79,13 @@ impl CoverWatch {
         Ok(it)
     }
 
-    fn add(&mut self, workspace: BorrowedFd<'_>, known: &mut Vec<PathBuf>, path: &Path) -> io::Result<()> {
+    fn add(
+        &mut self,
+        workspace: BorrowedFd<'_>,
+        known: &mut Vec<PathBuf>,
+        path: &Path,
+        is_covered: bool,
+    ) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         if self.names.iter().any(|known| known.path == path) {
             return Ok(());
@@ -101,7 +110,8 @@ impl CoverWatch {
         // After the watch has begun, so that no change is missed.
         if let Some(was) = opened(&self.directories[directory], name)? {
             let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&was)?.st_mode).is_dir();
-            self.names.push(Name { directory, name: name.into(), path: path.into(), was, is_directory });
+            let may_be_bare = is_covered && !is_directory;
+            self.names.push(Name { directory, name: name.into(), path: path.into(), was, may_be_bare });
         }
         Ok(())
     }
@@ -128,7 +138,7 @@ impl CoverWatch {
         };
         let is_bare = |it: &&Name| {
             let bare = |shown| through(&self.directories[it.directory], || is_uncovered(shown, &it.path));
-            !it.is_directory && self.shown.get().is_some_and(|shown| bare(shown).unwrap_or(false))
+            it.may_be_bare && self.shown.get().is_some_and(|shown| bare(shown).unwrap_or(false))
         };
         self.names.iter().filter(|it| is_other(it) || is_bare(it)).map(|it| it.path.as_path()).collect()
     }
@@ -285,5 +295,18 @@ mod tests {
         }
         assert!(stirred(&cover_watch));
         assert_eq!(cover_watch.broken(), names[..2]);
+    }
+
+    #[test]
+    fn a_file_above_a_covered_name_has_no_cover_to_lose() {
+        // A workspace is shown as a mount of its own, and so is this.
+        let shown = || fs::File::open("/proc").unwrap();
+        let broken = |path: &str| {
+            let cover_watch = CoverWatch::begin(shown().as_fd(), [Path::new(path)]).unwrap();
+            assert!(cover_watch.knows(Path::new("version")), "{path}");
+            cover_watch.look_at(shown().into());
+            cover_watch.broken().len()
+        };
+        assert_eq!((broken("version"), broken("version/config")), (1, 0));
     }
 }

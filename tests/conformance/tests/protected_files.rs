@@ -208,6 +208,20 @@ fn a_run_may_open_one_by_name() {
 }
 
 #[test]
+fn a_file_that_leads_to_a_repository_may_be_opened() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("workspace/.git", "gitdir: sub/g\n");
+    bench.file("workspace/sub/g/HEAD", "ref: refs/heads/main\n");
+    let run = bench.run(Backend::isolated()).flags(["--open", ".git"]);
+    // The covers are looked at once more after each change.
+    let ended = run.shell("for at in 1 2 3; do echo x > made; rm made; sleep 0.1; done; cat .git");
+    assert!(ended.code == 0 && ended.stdout.contains("gitdir"), "{ended}");
+}
+
+#[test]
 fn what_git_runs_in_a_bare_repository_is_read_only() {
     if !ready(&[Needs::Linux]) {
         return;
