@@ -56,8 +56,10 @@ impl Default for Limits {
 /// Which limits a layer set explicitly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitsAsked {
-    /// Memory or processors.
-    pub memory_or_cpus: bool,
+    /// Memory.
+    pub memory: bool,
+    /// Processors.
+    pub cpus: bool,
     /// Processes.
     pub pids: bool,
 }
@@ -66,11 +68,12 @@ impl LimitsAsked {
     /// Returns whether any limit was set.
     #[must_use]
     pub fn any(self) -> bool {
-        self.memory_or_cpus || self.pids
+        self.memory || self.cpus || self.pids
     }
 
     pub(crate) fn add(&mut self, config: &LimitsConfig) {
-        self.memory_or_cpus |= config.memory.is_some() || config.cpus.is_some();
+        self.memory |= config.memory.is_some();
+        self.cpus |= config.cpus.is_some();
         self.pids |= config.pids.is_some();
     }
 }

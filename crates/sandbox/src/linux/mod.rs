@@ -36,7 +36,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use policy::{MountMode, Wiring};
+use policy::{CpuCount, MountMode, Wiring};
 use rustix::io::Errno;
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
@@ -51,7 +51,7 @@ use crate::host::Host;
 use crate::launch::Stdio;
 use crate::plan::Plan;
 use crate::plan::ids::Identity;
-use crate::plan::limits::LimitsPlan;
+use crate::plan::limits::{LimitsPlan, binds};
 use crate::process_stamp::ProcessStamp;
 use crate::protect::Hold;
 use crate::started::{InitChannels, SidecarStart, Started, Teardown};
@@ -179,18 +179,13 @@ pub(crate) fn make_group(plan: &Plan, host: &Host, undo: &mut UndoLog) -> Result
     let limits = cgroup::Limits {
         memory: limits.memory.bytes(),
         // A quota that cannot be reached would cost each start 0.1 ms.
-        cpu_milli: Some(limits.cpus.milli()).filter(|milli| binds(*milli)),
+        cpu_milli: Some(limits.cpus).filter(|cpus| binds(*cpus)).map(CpuCount::milli),
         // Init is one of the processes.
         pids: limits.pids.saturating_add(1),
     };
     let groups = groups.with_room().map_err(Error::Cgroup)?;
     undo.push_all(groups.directories(&name, &limits).into_iter().map(Undo::Group));
     Group::create(&groups, &name, &limits).map(Some).map_err(Error::Cgroup)
-}
-
-/// Whether the machine has more processors than this limit.
-fn binds(cpu_milli: u32) -> bool {
-    cgroup::processors().is_none_or(|processors| u64::from(cpu_milli) < u64::from(processors) * 1000)
 }
 
 /// Opens every source once before anything is made, so that the error for a wrong one names it.

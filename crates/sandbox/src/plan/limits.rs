@@ -1,6 +1,7 @@
 //! Plans how limits are enforced, and the size of private directories.
 
-use policy::{Backend, ByteSize, Enforcement, Limits, RunSpec};
+use policy::{Backend, ByteSize, CpuCount, Enforcement, Limits, LimitsAsked, RunSpec};
+use sys::cgroup;
 
 use crate::error::Error;
 use crate::host::Host;
@@ -29,10 +30,11 @@ pub(super) fn plan_limits(
         let asked = if spec.limits_asked.any() { spec.limits.enforcement } else { Enforcement::BestEffort };
         return Ok(LimitsPlan::Engine(Limits { enforcement: asked, ..spec.limits.clone() }));
     }
+    let asked = LimitsAsked { cpus: spec.limits_asked.cpus && binds(spec.limits.cpus), ..spec.limits_asked };
     // The kernel counts a sandbox's processes without a group. Those of `process` count as the caller's own.
     let (lacks, is_asked) = match spec.backend {
-        Backend::Process => ("memory, processors and processes", spec.limits_asked.any()),
-        _ => ("memory and processors", spec.limits_asked.memory_or_cpus),
+        Backend::Process => ("memory, processors and processes", asked.any()),
+        _ => ("memory and processors", asked.memory || asked.cpus),
     };
     match &host.limits {
         Ok(_) => Ok(LimitsPlan::Group(spec.limits.clone())),
@@ -49,6 +51,11 @@ pub(super) fn plan_limits(
             })
         }
     }
+}
+
+/// Whether the machine can have more processors than this limit. One that cannot be reached needs nothing that enforces it.
+pub(crate) fn binds(cpus: CpuCount) -> bool {
+    cgroup::processors().is_none_or(|processors| u64::from(cpus.milli()) < u64::from(processors) * 1000)
 }
 
 /// Returns the size of private directories if memory is certainly limited. They live in memory, so it is half of that at most: filling

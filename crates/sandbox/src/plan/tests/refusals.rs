@@ -16,7 +16,7 @@ use crate::plan::{plan, refuse_half_root, workspace};
 fn what_cannot_be_held_or_shown_is_refused() {
     for config in [
         "limits.memory = \"1GiB\"",
-        "limits.pids = 16\nlimits.cpus = 1",
+        "limits.pids = 16\nlimits.cpus = 0.5",
         "limits.pids = 16\nbackend = \"process\"",
         "workspace = \"/home/me\"",
         "workspace = \"/\"",
@@ -27,6 +27,8 @@ fn what_cannot_be_held_or_shown_is_refused() {
     }
     assert!(matches!(planned("tools = [\"nonesuch\"]"), Err(Error::Unknown { .. })));
     assert!(planned("limits = { memory = \"1GiB\", enforce = \"best-effort\" }").is_ok());
+    // More processors than a machine has.
+    assert!(planned("limits.cpus = 9999").is_ok());
     let shown = |targets: [&str; 2]| {
         let mount = |target: &&str| format!("{{ source = \"/data\", target = \"{target}\" }}");
         planned(&format!("mount = [{}]", targets.iter().map(mount).collect::<Vec<_>>().join(", ")))
