@@ -54,7 +54,9 @@ impl Failure {
                 Some(Need::OverlayModule)
             }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
-            Step::Copy { .. } if is(Errno::NOSPC) => Some(Need::MoreRoom),
+            Step::Copy { .. } | Step::ReadAuthorities(_) | Step::TrustAuthority(_) if is(Errno::NOSPC) => {
+                Some(Need::MoreRoom)
+            }
             // The private root is in memory and the sources are only opened, so no disk is full.
             Step::OpenSources | Step::MountRoot { .. } | Step::MountProc if is(Errno::NOSPC) => {
                 Some(Need::MoreNamespaces)
@@ -167,9 +169,13 @@ mod tests {
         let root = Step::MountRoot { size: policy::ByteSize::from_mib(1), inodes: 1024 };
         let copy = Step::Copy { source: "/srv/x".into(), target: "/home/agent/x".into() };
         let full = Some(Errno::NOSPC.raw_os_error());
-        for (step, need) in
-            [(Step::OpenSources, Need::MoreNamespaces), (root, Need::MoreNamespaces), (copy, Need::MoreRoom)]
-        {
+        for (step, need) in [
+            (Step::OpenSources, Need::MoreNamespaces),
+            (root, Need::MoreNamespaces),
+            (copy, Need::MoreRoom),
+            (Step::ReadAuthorities("/etc/ssl/certs/bundle.pem".into()), Need::MoreRoom),
+            (Step::TrustAuthority(None), Need::MoreRoom),
+        ] {
             assert_eq!(Failure::of_step(&step, &[], String::new(), full).need, Some(need), "{step}");
         }
         let lacks = Failure::of_step(&Step::ShowEtc, &[], String::new(), Some(Errno::NOSYS.raw_os_error()));

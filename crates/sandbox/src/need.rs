@@ -168,8 +168,8 @@ impl Need {
                  has none there, or use another image"
             }
             Self::MoreRoom => {
-                "what a run has of its own is in memory, within `limits.disk` and half of `limits.memory`: raise them, or use \
-                 --mount, which copies nothing"
+                "what a run has of its own is in memory, within `limits.disk` and half of `limits.memory`: raise them (`--disk`, \
+                 `--memory`), or use --mount, which copies nothing, in place of --copy"
             }
             Self::UncoveredProc => {
                 "in a container, start it with an unmasked /proc (`--security-opt systempaths=unconfined`); in a service of \
