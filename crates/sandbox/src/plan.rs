@@ -100,9 +100,7 @@ pub fn plan(
     let mut notices = spec.notices.clone();
     // A workspace that is read-only is so as a whole.
     if spec.workspace_mode != WorkspaceMode::ReadOnly {
-        notices.extend(spec.open.iter().map(|path| {
-            format!("`{}` is not protected in this run: what it holds is run or trusted here", path.display())
-        }));
+        notices.extend(spec.open.iter().map(|path| opened(&workspace, path)));
     }
     notices.extend(without_repository(spec, &workspace));
     let limits = plan_limits(spec, host, &mut notices)?;
@@ -211,6 +209,19 @@ fn without_repository(spec: &RunSpec, workspace: &Path) -> Option<String> {
             there.escape_debug()
         )
     })
+}
+
+/// Says what it means that a protected path is opened. The protected parts of a repository are rows of their own.
+fn opened(workspace: &Path, path: &Path) -> String {
+    let is_folder = |path: &Path| workspace.join(path).symlink_metadata().is_ok_and(|it| it.is_dir());
+    match path == Path::new(".git") && is_folder(path) {
+        true => "links and pipes in `.git` are left as they are in this run; its protected parts (`.git/config`, `.git/hooks` and others) \
+                 stay protected: open them by their own names"
+            .into(),
+        false => {
+            format!("`{}` is not protected in this run: what it holds is run or trusted here", path.display())
+        }
+    }
 }
 
 /// Returns the workspace as an absolute path. Refuses one that cannot be recorded and displayed, and one that may be none.

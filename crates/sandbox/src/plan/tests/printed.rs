@@ -189,6 +189,16 @@ fn a_path_that_is_opened_is_told_of_where_it_can_be_written() {
 }
 
 #[test]
+fn of_a_repository_that_is_opened_the_protected_parts_are_told_to_stay_so() {
+    let workspace = tempfile::tempdir().unwrap();
+    let config = format!("workspace = {{ path = {:?}, open = [\".git\"] }}", workspace.path());
+    let told = |says: &str| planned(&config).unwrap().notices.iter().any(|notice| notice.contains(says));
+    assert!(told("`.git` is not protected"), "where there is none, the command may make one");
+    std::fs::create_dir(workspace.path().join(".git")).unwrap();
+    assert!(told("`.git/hooks` and others) stay protected") && !told("`.git` is not protected"));
+}
+
+#[test]
 fn a_repository_that_is_not_shown_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
