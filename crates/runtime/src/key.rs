@@ -132,8 +132,10 @@ mod tests {
         let told = std::fs::read_to_string(&public).unwrap();
         assert_eq!(told.trim(), audit_public_key(&state).unwrap());
         std::fs::rename(&private, folder.path().join("backup")).unwrap();
-        let why = audit_key(&state).unwrap_err().to_string();
+        let lost = audit_key(&state).unwrap_err();
+        let (why, remedy) = (lost.to_string(), lost.remedy().unwrap());
         assert!(why.contains("audit.pk8") && why.contains("put it back"), "{why}");
+        assert!(!remedy.contains("sealed"), "it seals nothing: {remedy}");
         assert!(!private.exists());
         assert_eq!(std::fs::read_to_string(&public).unwrap(), told);
         std::fs::rename(folder.path().join("backup"), &private).unwrap();

@@ -75,10 +75,10 @@ impl Error {
                  are lost: remove them (`{}`), and set them again",
                 removals.join("`, `")
             )),
-            Self::KeyFile { .. } => Some(
-                "put that file back as it was, or see whose it is and whether it may be read; what was sealed with it needs it"
-                    .into(),
-            ),
+            Self::KeyFile { path, .. } => {
+                let needed = if path.ends_with(key::PRIVATE) { "" } else { "; what was sealed with it needs it" };
+                Some(format!("put that file back as it was, or see whose it is and whether it may be read{needed}"))
+            }
             Self::KeyOfOthers { path, .. } => Some(format!(
                 "if it is yours, make it so: chown \"$(id -u)\" {}; if it is not, move it away",
                 path.display()
