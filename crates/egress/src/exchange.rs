@@ -114,7 +114,7 @@ impl Exchange<Asked> {
         if gate.audit().borrow_mut().is_broken() {
             let denial = Denial::new(
                 Guard::Audit,
-                "the audit cannot be written: the disk is full, or this run has filled its 256 MiB of records",
+                "the audit cannot be written: the disk is full, its file was removed, or this run has filled its 256 MiB of records",
             );
             return Err(self.record.deny(denial));
         }
@@ -381,5 +381,18 @@ pub(crate) mod tests {
             let record = records.lines().find(|line| line.contains(action)).unwrap();
             assert!(record.contains("\"failed\"") && record.contains(reason), "{record}");
         }
+    }
+
+    #[test]
+    fn a_denial_of_the_audits_says_that_its_file_may_have_been_removed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let rule = "[egress]\nallow = [{ host = \"a.example\" }]\n";
+        let gate = gate_for(rule, Vec::new(), Some(file.reopen().unwrap()));
+        file.close().unwrap();
+        let target = Target::parse("http://a.example/").unwrap();
+        let asked = policy::Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+        let denied = Exchange::begin(&gate, "GET", "http://a.example/".into(), asked).authorize(&gate);
+        let reason = denied.unwrap_err().reason;
+        assert!(reason.contains("its file was removed"), "{reason}");
     }
 }
