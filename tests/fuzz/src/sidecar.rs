@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use egress::{Answers, CredentialConfig, Files, Gate, GateOptions, Listeners, SigningKey};
+use egress::{Answers, Gate, GateOptions, Listeners, SigningKey};
 use policy::{Layers, Origin, RunId};
 
 use crate::agent::{PATIENCE, survive_broken_pipes};
@@ -121,18 +121,9 @@ fn options(rules: &str) -> GateOptions {
     let (key, _) = SigningKey::generate().expect("there is randomness");
     let audit = std::fs::OpenOptions::new().append(true).open("/dev/null").expect("there is a null device");
     GateOptions {
-        policy: spec.policy,
-        spending: spec.spending,
-        names: egress::NameRange::default(),
-        run: RunId::from_random([0; 12]),
-        files: Files::default(),
         answers: Some(Answers::Given(Vec::new())), // no name is ever asked for outside
         audit: Some((Arc::new(audit), key)),
-        notices: None,
-        authority: None,
-        credential_config: CredentialConfig::default(),
-        companions: egress::Companions::default(),
-        machine: Vec::new(),
+        ..GateOptions::new(spec.policy, spec.spending, RunId::from_random([0; 12]))
     }
 }
 
