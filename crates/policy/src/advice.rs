@@ -10,19 +10,33 @@ use crate::provider_id::ProviderId;
 use crate::rule::AllowRule;
 use crate::target::Port;
 
+/// A rule that is near to what is asked, and the rule beside it that says where the host is, if one does.
+#[derive(Clone, Copy)]
+pub(crate) struct Near<'a> {
+    pub(crate) rule: &'a AllowRule,
+    pub(crate) placing: Option<&'a AllowRule>,
+}
+
+impl<'a> Near<'a> {
+    /// Returns the rule with the addresses that a further one needs too: without them it would lead nowhere.
+    fn with_addresses(self) -> Option<&'a AllowRule> {
+        Some(self.rule).filter(|rule| rule.addresses.is_some()).or(self.placing)
+    }
+}
+
 /// Records a rule that matches the host but not the whole request, if it is nearer to a match than the recorded one.
 pub(crate) fn remember_nearest(
     nearest: &mut Option<Denial>,
     guard: Guard,
     reason: String,
-    rule: &AllowRule,
+    near: Near<'_>,
     asked: &Asked,
 ) {
     // The nearer a rule is to a match, the less its hint opens.
     let is_nearer = nearest.as_ref().is_none_or(|other| distance(guard) < distance(other.guard));
     if is_nearer {
-        let denial = Denial::new(guard, reason).with_rule(rule.name.as_str());
-        *nearest = Some(denial.with_hint(short_hint(guard, rule, asked)));
+        let denial = Denial::new(guard, reason).with_rule(near.rule.name.as_str());
+        *nearest = Some(denial.with_hint(short_hint(guard, near, asked)));
     }
 }
 
@@ -48,10 +62,10 @@ pub(crate) fn not_authorized(provider: &ProviderId) -> Denial {
 }
 
 /// Returns the smallest change that makes a rule match whose host already matches.
-fn short_hint(guard: Guard, rule: &AllowRule, asked: &Asked) -> Hint {
+fn short_hint(guard: Guard, near: Near<'_>, asked: &Asked) -> Hint {
     match (guard, &asked.view) {
         (Guard::Method, View::Request { method, .. }) => {
-            Hint::Edit(format!("add \"{method}\" to the methods of {}", rule.name))
+            Hint::Edit(format!("add \"{method}\" to the methods of {}", near.rule.name))
         }
         (Guard::Path | Guard::SchemeNotAllowed, View::Request { scheme, path, .. }) => {
             let port =
@@ -62,23 +76,25 @@ fn short_hint(guard: Guard, rule: &AllowRule, asked: &Asked) -> Hint {
                 Ok(()) if path.as_str().contains('*') => {
                     "`*` stands for more in a rule: none can name this path alone".into()
                 }
-                Ok(()) => rule_like(rule, url),
+                Ok(()) => rule_like(near, url),
             }
         }
-        _ if rule.addresses.is_some() && asked.plane != Plane::Dns => {
-            rule_like(rule, format!("{}:{}", asked.host, asked.port))
+        _ if near.with_addresses().is_some() && asked.plane != Plane::Dns => {
+            rule_like(near, format!("{}:{}", asked.host, asked.port))
         }
         _ => allow_hint(asked),
     }
 }
 
-/// Returns the hint to add a rule for a target beside one for the same host. Where that lists the host's addresses, a rule without
-/// them would lead nowhere.
-fn rule_like(near: &AllowRule, target: String) -> Hint {
-    let Some(addresses) = &near.addresses else { return Hint::rule(target) };
+/// Returns the hint to add a rule for a target beside one for the same host.
+fn rule_like(near: Near<'_>, target: String) -> Hint {
+    let like = near.with_addresses();
+    let Some((like, addresses)) = like.and_then(|like| Some((like, like.addresses.as_ref()?))) else {
+        return Hint::rule(target);
+    };
     let list: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
     let list = list.join(", ");
-    Hint::Edit(format!("write a rule for {target} with `addresses = [{list}]`, as {} has them", near.name))
+    Hint::Edit(format!("write a rule for {target} with `addresses = [{list}]`, as {} has them", like.name))
 }
 
 /// Returns the exact command that would allow the request. An IP address has one only if a rule may name it.
@@ -172,6 +188,28 @@ mod tests {
                 "write a rule for {named} with `addresses = [\"10.0.0.5\"]`, as egress.allow[0] in file has them"
             );
             assert_eq!(hint, Hint::Edit(text));
+        }
+    }
+
+    #[test]
+    fn a_rule_beside_one_without_addresses_needs_those_of_the_rule_that_places() {
+        let one = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://example.com:443/v1/*\"]\naddresses = [\"10.0.0.5\"]\n";
+        let two = "[[provider]]\nid = \"two\"\nauthorized_uris = [\"https://example.com/v1/x\"]\n";
+        let decided = |rules: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
+            let asked = Target::parse("https://example.com/y").unwrap();
+            let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &asked);
+            layers.compile().unwrap().policy.decide(&asked)
+        };
+        for rules in [format!("{one}{two}"), format!("{two}{one}")] {
+            let denial = decided(&rules).unwrap_err();
+            assert_eq!(denial.rule.as_deref(), Some("provider two"));
+            let told = "write a rule for https://example.com/y with `addresses = [\"10.0.0.5\"]`, as provider one has them";
+            assert_eq!(denial.hint, Some(Hint::Edit(told.into())), "{rules}");
+            let rule = "[[egress.allow]]\nurl = \"https://example.com/y\"\n";
+            assert!(decided(&format!("{rules}{rule}")).is_err(), "without them it would change nothing");
+            assert!(decided(&format!("{rules}{rule}addresses = [\"10.0.0.5\"]\n")).is_ok(), "{rules}");
         }
     }
 

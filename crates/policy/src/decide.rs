@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::advice::{not_allowed, not_authorized, remember_nearest, rule_for};
+use crate::advice::{Near, not_allowed, not_authorized, remember_nearest, rule_for};
 use crate::asked::{Asked, View};
 use crate::denial::{Denial, Guard, MANAGED};
 use crate::denied_addresses::DeniedAddresses;
@@ -245,6 +245,7 @@ impl Policy {
             return self.decide_for(named, asked);
         }
         let mut nearest: Option<Denial> = None;
+        let placing = self.placing(&asked.host, asked.port);
         // A bound credential comes first: a wider rule for the same host must not lead around it (C22).
         if let Some((provider, rule)) = self.narrowest_for(asked) {
             return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
@@ -253,20 +254,25 @@ impl Policy {
             for rule in &provider.rules {
                 match rule.reach.fit(asked) {
                     Fit::Full(_) => return Ok(self.grant(asked, rule, Carriage::Terminated, None)),
-                    Fit::Short(guard, reason) => remember_nearest(&mut nearest, guard, reason, rule, asked),
+                    Fit::Short(guard, reason) => {
+                        let near = Near { rule, placing };
+                        remember_nearest(&mut nearest, guard, reason, near, asked);
+                    }
                     Fit::None => {}
                 }
             }
         }
         // A wider rule does not know where the name leads, and may not lead to a private address.
-        let is_placed = self.places(&asked.host, asked.port);
+        let is_placed = placing.is_some();
         let mut terminated = None;
         for rule in self.allow.iter().filter(|rule| !is_placed || rule.addresses.is_some()) {
             match rule.reach.fit(asked) {
                 // A later rule may let the connection pass unterminated.
                 Fit::Full(Carriage::Terminated) => terminated = terminated.or(Some(rule)),
                 Fit::Full(carriage) => return Ok(self.grant(asked, rule, carriage, None)),
-                Fit::Short(guard, reason) => remember_nearest(&mut nearest, guard, reason, rule, asked),
+                Fit::Short(guard, reason) => {
+                    remember_nearest(&mut nearest, guard, reason, Near { rule, placing }, asked);
+                }
                 Fit::None => {}
             }
         }
@@ -312,7 +318,7 @@ impl Policy {
                     return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
                 }
                 Fit::Short(guard @ Guard::Method, reason) => {
-                    remember_nearest(&mut nearest, guard, reason, rule, asked);
+                    remember_nearest(&mut nearest, guard, reason, Near { rule, placing: None }, asked);
                 }
                 Fit::Full(_) | Fit::Short(..) | Fit::None => {}
             }

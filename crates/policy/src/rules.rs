@@ -114,8 +114,13 @@ impl Policy {
     /// Returns whether a rule lists the addresses of exactly this host at this port. Such rules alone allow anything there.
     #[must_use]
     pub fn places(&self, host: &Host, port: Port) -> bool {
+        self.placing(host, port).is_some()
+    }
+
+    /// Returns the first rule that lists the addresses of exactly this host at this port.
+    pub(crate) fn placing(&self, host: &Host, port: Port) -> Option<&AllowRule> {
         let mut rules = self.bound().chain(&self.allow);
-        rules.any(|rule| rule.addresses.is_some() && rule.reach.is_at(host, port))
+        rules.find(|rule| rule.addresses.is_some() && rule.reach.is_at(host, port))
     }
 
     /// Returns whether a deny rule is for only some of a host's requests.
