@@ -32,6 +32,7 @@ mod file_opener;
 mod files;
 #[cfg(test)]
 mod fixture;
+mod foresee;
 mod gate;
 mod gate_error;
 mod http;
@@ -63,9 +64,10 @@ pub use audit::{
 };
 pub use check::{Verdict, check};
 pub use credential_config::{CredentialConfig, Generation, PlatformAddress, PlatformPlace, RunToken};
-pub use dns::NameRange;
+pub use dns::{NameRange, OwnName};
 pub use file_opener::{FileOpener, NameFiles, ReceiveNameFiles};
 pub use files::{Files, FilesError};
+pub use foresee::{Approach, Course, foresee, foresee_tunnel};
 pub use gate::{Gate, GateOptions};
 pub use gate_error::GateError;
 pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};

@@ -22,6 +22,7 @@ pub(crate) mod policy;
 mod policy_check;
 mod policy_edit;
 mod policy_explain;
+mod policy_question;
 mod policy_rule;
 mod policy_text;
 mod replaced;

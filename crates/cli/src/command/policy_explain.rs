@@ -1,14 +1,13 @@
-//! `lockgate policy explain`: the decision on a target on each plane, by the same `decide` that enforces.
+//! `lockgate policy explain`: the decision on a target on each plane, as the planes themselves ask for it.
 
 use std::sync::Arc;
 
+use egress::{Approach, Course, OwnName};
 use policy::agreed::DNS_PORT;
-use policy::{
-    Asked, Authority, Carriage, Denial, Grant, Host, Method, Plane, Policy, Port, Provider, Scheme, Target,
-    View,
-};
+use policy::{Asked, Carriage, Denial, Grant, Host, Policy, Provider, Scheme, Target};
 use serde::Serialize;
 
+use super::policy_question::{Question, Way};
 use super::spec::settings;
 use super::url::whole;
 use super::{hint, policy_check};
@@ -26,43 +25,6 @@ const OWN_DNS: &str =
 
 /// What becomes of a companion behind the planes.
 const BESIDE: &str = "it is beside the command; nothing is resolved and no proxy is asked";
-
-/// A way that what is asked takes, or a part of it. The names are stable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Everywhere,
-    Dns,
-    Proxy,
-    Connect,
-    Redirected,
-    /// The address guard, which decides last.
-    Addresses,
-    /// The proxy on the way out, which decides nothing.
-    Upstream,
-    /// The short way to a companion, on which nothing more is decided.
-    Companion,
-}
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Everywhere => "on every plane",
-            Self::Dns => "dns",
-            Self::Proxy => "through the proxy",
-            Self::Connect => "CONNECT to the proxy",
-            Self::Redirected => "redirected",
-            Self::Addresses => "then",
-            Self::Upstream => "upstream proxy",
-            Self::Companion => "companion",
-        }
-    }
-}
-
-impl Serialize for Way {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -128,74 +90,6 @@ impl Explanation {
     }
 }
 
-/// What is asked of the policy.
-struct Question {
-    method: Method,
-    /// The target, as `check` takes it.
-    target: String,
-    host: Host,
-    /// The request; `None` for a tunnel alone, in which there may be any.
-    request: Option<Target>,
-    /// What it is on each plane.
-    planes: Vec<(Way, Asked)>,
-}
-
-impl Question {
-    fn parse(method: Method, text: &str) -> Result<Self, Denial> {
-        if method.as_str() == "CONNECT" {
-            let (host, port) = Authority::parse_tunnel(text)?;
-            let asked = Asked::connection(Plane::Forward, host.clone(), port, View::Opaque);
-            let (target, planes) = (format!("{host}:{port}"), vec![(Way::Connect, asked)]);
-            return Ok(Self { method, target, host, request: None, planes });
-        }
-        let target = Target::parse(&whole(text))?;
-        let (host, port) = (target.host().clone(), target.port());
-        let request = |plane| Asked::request(plane, method.clone(), &target);
-        let tunnel = |plane, view| Asked::connection(plane, host.clone(), port, view);
-        let redirected = match target.scheme() {
-            Scheme::Http => request(Plane::Transparent),
-            Scheme::Https => tunnel(Plane::Transparent, View::Tls),
-        };
-        let planes = vec![
-            (Way::Proxy, request(Plane::Forward)),
-            (Way::Connect, tunnel(Plane::Forward, View::Opaque)),
-            (Way::Redirected, redirected),
-        ];
-        Ok(Self { method, target: target.to_string(), host, request: Some(target), planes })
-    }
-
-    /// Parses what is asked without a method: a `GET`, or the connection to another service, which may also be redirected.
-    fn without_method(get: Method, text: &str) -> Result<Self, Denial> {
-        let Some((host, port)) = other_service(text) else { return Self::parse(get, text) };
-        let method = Method::parse("CONNECT").unwrap_or(get);
-        let tunnel = |plane| Asked::connection(plane, host.clone(), port, View::Opaque);
-        let planes =
-            vec![(Way::Connect, tunnel(Plane::Forward)), (Way::Redirected, tunnel(Plane::Transparent))];
-        Ok(Self { method, target: format!("{host}:{port}"), host, request: None, planes })
-    }
-
-    /// Returns what is asked, in a line.
-    fn asked(&self) -> String {
-        match self.request {
-            Some(_) => format!("{} {}", self.method, self.target),
-            None => format!("CONNECT {}", self.target),
-        }
-    }
-
-    /// Whether the requests in a granted tunnel are left to be decided when they come.
-    fn leaves_open(&self, grant: &Grant) -> bool {
-        self.request.is_none() && grant.carriage() == Carriage::Terminated
-    }
-}
-
-/// Returns host and port of a target that is no page of the web: it names a port that is neither 80 nor 443, and nothing to ask for.
-fn other_service(text: &str) -> Option<(Host, Port)> {
-    let is_bare = !text.contains('/') && !text.contains('?');
-    let (host, port) = Authority::parse_tunnel(text).ok().filter(|_| is_bare)?;
-    let web = [Scheme::Http.default_port(), Scheme::Https.default_port()];
-    (!web.contains(&port)).then_some((host, port))
-}
-
 pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form) -> Done {
     let policy = settings(spec)?.spec.policy;
     let named = policy_check::method_of(method.unwrap_or("GET"))?;
@@ -255,15 +149,15 @@ fn explain_each(
     spec: &Spec,
 ) -> Result<Vec<Explanation>, anyhow::Error> {
     let mut explained: Vec<Explanation> = explain_dns(policy, &question.host, spec).into_iter().collect();
-    let planes = question.planes.iter();
-    explained.extend(planes.map(|(way, asked)| explain_plane(policy, *way, asked, question, spec)));
+    let planes = question.approaches.iter();
+    explained.extend(planes.map(|(way, approach)| explain_plane(policy, *way, *approach, question, spec)));
     let Some(grant) = explained.iter().find_map(|one| one.grant.as_ref()) else { return Ok(explained) };
     if grant.is_companion() {
         explained.push(Explanation::allowed(Way::Companion, None, BESIDE.into()));
         return Ok(explained);
     }
     let upstream = explain_upstream(policy, grant);
-    if !question.leaves_open(grant) {
+    if !leaves_open(question, grant) {
         explained.push(match judge_address(policy, question)? {
             Some(denial) => Explanation::denied(Way::Addresses, &denial, spec),
             None => Explanation::allowed(Way::Addresses, None, fit_addresses(&question.host).into()),
@@ -273,9 +167,21 @@ fn explain_each(
     Ok(explained)
 }
 
+/// Whether the requests in a granted tunnel are left to be decided when they come.
+fn leaves_open(question: &Question, grant: &Grant) -> bool {
+    question.request.is_none() && grant.carriage() == Carriage::Terminated
+}
+
 /// Explains what becomes of a question for the host's name, if it has one.
 fn explain_dns(policy: &Policy, host: &Host, spec: &Spec) -> Option<Explanation> {
     let Host::Name(name) = host else { return None };
+    if let Some(own) = OwnName::of(name) {
+        let answer = match own {
+            OwnName::Sidecar => "answered with the sidecar's own address",
+            OwnName::Loopback => "answered with the loopback of the sandbox itself",
+        };
+        return Some(Explanation::allowed(Way::Dns, None, answer.into()));
+    }
     Some(match policy.decide_name(name) {
         Ok(rule) => {
             let reason = format!("answered with an address of the sandbox's own, by {rule}");
@@ -285,34 +191,45 @@ fn explain_dns(policy: &Policy, host: &Host, spec: &Spec) -> Option<Explanation>
     })
 }
 
-/// Explains one plane, on which `asked` is asked. In a tunnel that is terminated, the request is decided too if it is known.
-fn explain_plane(policy: &Policy, way: Way, asked: &Asked, question: &Question, spec: &Spec) -> Explanation {
-    if way == Way::Redirected && hint::is_loopback(&asked.host) {
+/// Explains one plane. In a connection whose requests are seen, the request decides if it is known.
+fn explain_plane(
+    policy: &Policy,
+    way: Way,
+    approach: Approach,
+    question: &Question,
+    spec: &Spec,
+) -> Explanation {
+    if way == Way::Redirected && is_own_loopback(&question.host) {
         return Explanation::never_taken(way, OWN_LOOPBACK);
     }
-    if way == Way::Redirected && asked.port.number() == DNS_PORT {
+    if way == Way::Redirected && question.port.number() == DNS_PORT {
         return Explanation::never_taken(way, OWN_DNS);
     }
-    let decided = policy.decide(asked).and_then(|grant| {
-        if question.leaves_open(&grant) {
-            return Ok(grant);
+    let foreseen = match &question.request {
+        Some(target) => egress::foresee(policy, approach, &question.method, target),
+        None => {
+            egress::foresee_tunnel(policy, approach, &question.host, question.port).map(Course::Connection)
         }
-        if let (Carriage::Terminated, Some(target)) = (grant.carriage(), &question.request) {
-            policy.decide(&Asked::request(asked.plane, question.method.clone(), target))?;
-        }
-        // The rule's own addresses are known already.
-        grant.addresses().map_or(Ok(()), |given| grant.vet(given))?;
-        Ok(grant)
-    });
-    match decided {
-        Ok(grant) => {
+    };
+    match foreseen {
+        Ok(course) => {
+            let grant = course.last();
             let rule = grant.rule().to_string();
             let each =
-                if question.leaves_open(&grant) { "; its requests are decided one by one" } else { "" };
-            let reason = format!("allowed by {rule}{}{each}", how(policy, &grant, asked));
-            Explanation { grant: Some(grant), ..Explanation::allowed(way, Some(rule), reason) }
+                if leaves_open(question, grant) { "; its requests are decided one by one" } else { "" };
+            let reason = format!("allowed by {rule}{}{each}", how(policy, &course, question));
+            let explained = Explanation::allowed(way, Some(rule), reason);
+            Explanation { grant: Some(grant.clone()), ..explained }
         }
         Err(denial) => Explanation::denied(way, &denial, spec),
+    }
+}
+
+/// Whether a connection to a host stays on the loopback inside.
+fn is_own_loopback(host: &Host) -> bool {
+    match host {
+        Host::Name(name) => OwnName::of(name) == Some(OwnName::Loopback),
+        Host::Address(_) => hint::is_loopback(host),
     }
 }
 
@@ -336,37 +253,59 @@ fn explain_upstream(policy: &Policy, grant: &Grant) -> Option<Explanation> {
     Some(Explanation::allowed(Way::Upstream, None, format!("it is {proxy}{unresolved}")))
 }
 
-/// Describes how a granted connection is carried.
-fn how(policy: &Policy, grant: &Grant, asked: &Asked) -> String {
-    let carried = match (grant.carriage(), grant.provider()) {
-        (Carriage::Terminated, _) if policy.binds(&asked.host, asked.port) => {
-            "; TLS is opened, because a credential is bound there"
+/// Describes how what is granted is carried.
+fn how(policy: &Policy, course: &Course, question: &Question) -> String {
+    match course {
+        Course::Connection(grant) => match grant.carriage() {
+            Carriage::Terminated => opened(policy, grant).to_owned(),
+            Carriage::Tls => "; TLS is spliced, not opened".to_owned(),
+            Carriage::Any | Carriage::Request => String::new(),
+        },
+        Course::RequestWithin { connection, request } if is_tls(question) => {
+            let of_others = policy.binds(request.host(), request.port()) && request.provider().is_none();
+            let whose = if of_others { " for other requests" } else { "" };
+            format!("{}{whose}", opened(policy, connection))
         }
-        (Carriage::Terminated, _) if policy.denies_in_part(&asked.host, asked.port) => {
-            "; TLS is opened, because a deny rule names paths or methods"
+        Course::Request(grant) | Course::RequestWithin { request: grant, .. } => {
+            question.asked_of_policy().map(|asked| credential(policy, grant, &asked)).unwrap_or_default()
         }
-        (Carriage::Terminated, _) => "; TLS is opened, because it names paths or methods",
-        (Carriage::Request, Some(provider)) => {
-            match (provider.injects_into(asked), provider.exposed().is_empty()) {
-                (true, true) => "; its credential is put in",
-                (true, false) => "; its credential is put in, and is exposed to the command as well",
-                (false, true) => {
-                    "; no `inject` covers it: its credential goes where the agent places the placeholder"
-                }
-                (false, false) => {
-                    "; no `inject` covers it: the command places the credential, which is exposed to it"
-                }
-            }
+    }
+}
+
+fn is_tls(question: &Question) -> bool {
+    question.request.as_ref().is_some_and(|target| target.scheme() == Scheme::Https)
+}
+
+/// Says why TLS is opened.
+fn opened(policy: &Policy, connection: &Grant) -> &'static str {
+    let (host, port) = (connection.host(), connection.port());
+    if policy.binds(host, port) {
+        "; TLS is opened, because a credential is bound there"
+    } else if policy.denies_in_part(host, port) {
+        "; TLS is opened, because a deny rule names paths or methods"
+    } else {
+        "; TLS is opened, because a rule names paths or methods"
+    }
+}
+
+/// Says which credential a request is given, and how.
+fn credential(policy: &Policy, grant: &Grant, asked: &Asked) -> String {
+    let Some(provider) = grant.provider() else { return String::new() };
+    let given = match (provider.injects_into(asked), provider.exposed().is_empty()) {
+        (true, true) => "; its credential is put in",
+        (true, false) => "; its credential is put in, and is exposed to the command as well",
+        (false, true) => {
+            "; no `inject` covers it: its credential goes where the agent places the placeholder"
         }
-        (Carriage::Tls, _) => "; TLS is spliced, not opened",
-        _ => "",
+        (false, false) => {
+            "; no `inject` covers it: the command places the credential, which is exposed to it"
+        }
     };
-    format!("{carried}{}", others(policy, grant, asked))
+    format!("{given}{}", others(policy, provider, asked))
 }
 
 /// Names the other providers whose credential is good for a request, each of which it may name instead.
-fn others(policy: &Policy, grant: &Grant, asked: &Asked) -> String {
-    let Some(put_in) = grant.provider().filter(|_| asked.provider.is_none()) else { return String::new() };
+fn others(policy: &Policy, put_in: &Provider, asked: &Asked) -> String {
     let other = |provider: &&Arc<Provider>| {
         let named = Asked { provider: Some(provider.id().clone()), ..asked.clone() };
         provider.id() != put_in.id() && policy.decide(&named).is_ok()
@@ -380,14 +319,15 @@ fn judge_address(policy: &Policy, question: &Question) -> Result<Option<Denial>,
     if matches!(question.host, Host::Name(_)) {
         return Ok(None);
     }
-    let gate = policy_check::gate(policy, Some(Vec::new()))?;
+    // No name is asked for, so nothing answers in the resolver's place: that would leave out this machine's own addresses.
+    let gate = policy_check::gate(policy, None)?;
     let verdict = egress::check(&gate, &question.method, &question.target)?;
     Ok(verdict.outcome.err())
 }
 
 #[cfg(test)]
 mod tests {
-    use policy::{Layers, Origin};
+    use policy::{Layers, Method, Origin};
 
     use super::*;
 
@@ -461,23 +401,114 @@ mod tests {
         }
     }
 
+    /// The verdict on one way: the rule that allows, or the guard and the rule that deny.
+    fn on(explained: &[Explanation], way: Way) -> String {
+        let one = explained.iter().find(|one| one.way == way).unwrap();
+        let rule = one.rule.as_deref().map(|rule| rule.trim_end_matches(" in p.toml")).unwrap_or("none");
+        format!("{}{rule}", one.guard.map(|guard| format!("{guard} by ")).unwrap_or_default())
+    }
+
     #[test]
-    fn a_method_that_is_said_makes_a_request_of_another_service() {
-        let get = || Method::parse("GET").unwrap();
-        let service = "a.example:8080";
-        let asked = |question: Result<Question, Denial>| {
-            let question = question.ok().unwrap();
-            let ways: Vec<_> = question.planes.iter().map(|(way, _)| *way).collect();
-            (question.asked().split_once(' ').unwrap().0.to_owned(), ways)
-        };
-        let request = vec![Way::Proxy, Way::Connect, Way::Redirected];
-        assert_eq!(asked(Question::parse(get(), service)), ("GET".into(), request.clone()));
-        let page = asked(Question::without_method(get(), "http://a.example:8080/"));
-        assert_eq!(page, ("GET".into(), request));
-        let bare = asked(Question::without_method(get(), service));
-        assert_eq!(bare, ("CONNECT".into(), vec![Way::Connect, Way::Redirected]));
-        let tunnel = asked(Question::parse(Method::parse("CONNECT").unwrap(), service));
-        assert_eq!(tunnel, ("CONNECT".into(), vec![Way::Connect]));
+    fn each_way_is_explained_as_its_plane_decides() {
+        let bound = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://a.example/v1/*\"]\nmethods = [\"GET\", \"TRACE\"]\n\
+             [[egress.allow]]\nhost = \"a.example\"\nports = [80, 443]\n";
+        let whole = "egress.allow = [{ url = \"https://a.example/*\" }]";
+        let placed = "egress.allow = [{ url = \"https://a.example/a/*\", addresses = [\"10.0.0.5\"] },\n\
+             { url = \"https://a.example/b/*\", addresses = [\"10.0.0.6\"] }]\negress.deny = [{ host = \"10.0.0.6\" }]";
+        let mixed = "egress.allow = [{ url = \"http://a.example:8080/x/*\" }, { host = \"a.example\", ports = [8080, 8443] },\n\
+             { url = \"https://a.example:8443/x/*\" }]";
+        let shut =
+            "egress.deny = [{ url = \"http://a.example:8080/x/*\" }, { url = \"http://a.example/x/*\" }]";
+        let open = "egress.default = \"open-internet\"";
+        let (first, second) = ("egress.allow[0]", "egress.allow[1]");
+        let all = |verdict: &str| [verdict; 3].map(str::to_owned);
+        let each = |verdicts: [&str; 3]| verdicts.map(str::to_owned);
+        for (rules, method, target, expected) in [
+            (bound, "GET", "https://a.example/v1/x", all("provider one")),
+            (bound, "TRACE", "https://a.example/v1/x", all("method_not_allowed by provider one")),
+            (bound, "TRACE", "https://a.example/x", all(first)),
+            (bound, "POST", "https://a.example/v1/x", all(first)),
+            (bound, "GET", "http://a.example/v1/x", all(first)),
+            (whole, "GET", "https://a.example/x", all(first)),
+            (
+                whole,
+                "GET",
+                "http://a.example:443/",
+                [
+                    format!("scheme_not_allowed by {first}"),
+                    format!("protocol_not_allowed by {first}"),
+                    format!("scheme_not_allowed by {first}"),
+                ],
+            ),
+            (placed, "GET", "https://a.example/a/x", all(first)),
+            (placed, "GET", "https://a.example/b/x", all("deny_rule by egress.deny[0]")),
+            (placed, "GET", "https://a.example/c", all(&format!("path_not_allowed by {first}"))),
+            (mixed, "GET", "http://a.example:8080/x/1", all(first)),
+            (mixed, "GET", "http://a.example:8080/y", all(second)),
+            // What is spliced is not seen.
+            (mixed, "GET", "https://a.example:8443/x/1", each([second; 3])),
+            (
+                shut,
+                "GET",
+                "http://a.example:8080/x/1",
+                each(["deny_rule by egress.deny[0]", "host_not_allowed by none", "host_not_allowed by none"]),
+            ),
+            (
+                shut,
+                "GET",
+                "http://a.example/x/1",
+                each([
+                    "deny_rule by egress.deny[1]",
+                    "host_not_allowed by none",
+                    "deny_rule by egress.deny[1]",
+                ]),
+            ),
+            (open, "GET", "http://a.example:8080/", all(open)),
+        ] {
+            let policy = compiled(rules);
+            let explained = explained(&policy, method, target);
+            let told = [Way::Proxy, Way::Connect, Way::Redirected].map(|way| on(&explained, way));
+            assert_eq!(told, expected, "{method} {target} with {rules}");
+            let gate = policy_check::gate(&policy, Some(vec!["93.184.216.34".parse().unwrap()])).unwrap();
+            let checked = egress::check(&gate, &Method::parse(method).unwrap(), target).unwrap().outcome;
+            let checked = match checked {
+                Ok((rule, _)) => rule,
+                Err(denial) => {
+                    format!("{} by {}", denial.guard, denial.rule.unwrap_or_else(|| "none".into()))
+                }
+            };
+            assert_eq!(told[0], checked.replace(" in p.toml", ""), "{method} {target} with {rules}");
+            let is_granted = expected.iter().any(|verdict| !verdict.contains(" by "));
+            assert_eq!(verdict(&explained) == Verdict::Allow, is_granted, "{method} {target} with {rules}");
+        }
+    }
+
+    #[test]
+    fn what_opens_tls_is_told_apart_from_what_allows_the_request() {
+        let policy = compiled(
+            "provider = [{ id = \"one\", authorized_uris = [\"https://a.example/v1/*\"] }]\n\
+             egress.allow = [{ host = \"a.example\" }]",
+        );
+        let told = |path: &str| lines(&explained(&policy, "GET", &format!("https://a.example/{path}")));
+        let own = "allowed by provider one; TLS is opened, because a credential is bound there\n";
+        let other = "allowed by egress.allow[0] in p.toml; TLS is opened, because a credential is bound there for other requests\n";
+        assert_eq!(told("v1/x").matches(own).count(), 2, "{}", told("v1/x"));
+        assert_eq!(told("x").matches(other).count(), 2, "{}", told("x"));
+    }
+
+    #[test]
+    fn a_name_of_the_sandbox_itself_is_told_as_it_is_answered() {
+        for (host, answer, redirected) in [
+            ("localhost", "the loopback of the sandbox itself", OWN_LOOPBACK),
+            ("sidecar", "the sidecar's own address", "reserved_name"),
+            ("x.localhost", "does not exist: reserved_name", "reserved_name"),
+        ] {
+            let explained = explained(&compiled(""), "GET", &format!("http://{host}:3000/"));
+            let line = |way: Way| explained.iter().find(|one| one.way == way).unwrap().line();
+            assert!(line(Way::Dns).contains(answer), "{}", line(Way::Dns));
+            assert!(line(Way::Redirected).contains(redirected), "{}", line(Way::Redirected));
+            assert_eq!(verdict(&explained), Verdict::Deny);
+        }
     }
 
     #[test]

@@ -7,6 +7,6 @@ mod answer;
 mod names;
 mod serve;
 
-pub use names::NameRange;
 pub(crate) use names::Names;
+pub use names::{NameRange, OwnName};
 pub(crate) use serve::{serve_tcp, serve_udp};

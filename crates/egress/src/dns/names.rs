@@ -47,6 +47,27 @@ impl Default for NameRange {
 /// How many names are known at once. A further name evicts the oldest.
 const MOST: u32 = 65_536;
 
+/// A name of the sandbox's own, which is answered whatever the policy says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnName {
+    /// The sidecar, whose ports are the explicit planes.
+    Sidecar,
+    /// The loopback inside.
+    Loopback,
+}
+
+impl OwnName {
+    /// Returns what a name stands for, if it is one of them.
+    #[must_use]
+    pub fn of(name: &Hostname) -> Option<Self> {
+        match name.as_str() {
+            SIDECAR_NAME => Some(Self::Sidecar),
+            "localhost" => Some(Self::Loopback),
+            _ => None,
+        }
+    }
+}
+
 /// The addresses that a name is answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameAddresses {
@@ -79,11 +100,10 @@ impl Names {
 
     /// The addresses of a name that is the sandbox's own.
     pub(super) fn own(&self, name: &Hostname) -> Option<NameAddresses> {
-        match name.as_str() {
-            SIDECAR_NAME => Some(NameAddresses { v4: self.range.first.into(), v6: None }),
-            "localhost" => Some(NameAddresses { v4: Ipv4Addr::LOCALHOST, v6: Some(Ipv6Addr::LOCALHOST) }),
-            _ => None,
-        }
+        Some(match OwnName::of(name)? {
+            OwnName::Sidecar => NameAddresses { v4: self.range.first.into(), v6: None },
+            OwnName::Loopback => NameAddresses { v4: Ipv4Addr::LOCALHOST, v6: Some(Ipv6Addr::LOCALHOST) },
+        })
     }
 
     /// Returns the addresses of an allowed name, and adds it to the table if it is new.

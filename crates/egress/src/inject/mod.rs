@@ -24,7 +24,9 @@ mod substitution;
 
 use std::rc::Rc;
 
-use policy::{Asked, Denial, Guard, Method, Placeholders, Plane, Provider, ProviderId, Target};
+use policy::{
+    Asked, Denial, Grant, Guard, Method, Placeholders, Plane, Policy, Provider, ProviderId, Target,
+};
 
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::fetched_credential::FetchedCredential;
@@ -70,16 +72,22 @@ pub(crate) fn judge_line(
     method: &Method,
     target: &Target,
 ) -> Result<Exchange<Pinned>, Denial> {
-    let sending = Sending::new(method.clone(), target, Fields::default());
-    match method_override::judge(
-        &sending,
-        gate.policy(),
-        exchange.grant().provider().map(|provider| &**provider),
-        target,
-    ) {
-        Ok(_) => Ok(exchange),
+    match refuse_line(gate.policy(), exchange.grant(), method, target) {
+        Ok(()) => Ok(exchange),
         Err(denial) => Err(exchange.refuse(denial)),
     }
+}
+
+/// Refuses what [`judge_line`] refuses, of a request that has no exchange.
+pub(crate) fn refuse_line(
+    policy: &Policy,
+    grant: &Grant,
+    method: &Method,
+    target: &Target,
+) -> Result<(), Denial> {
+    let sending = Sending::new(method.clone(), target, Fields::default());
+    let provider = grant.provider().map(|provider| &**provider);
+    method_override::judge(&sending, policy, provider, target).map(drop)
 }
 
 /// Makes a request again from its draft, with a new credential of the same provider.

@@ -25,7 +25,7 @@ pub(crate) use connect::{after_connect, terminate_after_connect};
 pub(crate) use inbound::serve_inbound;
 pub use port_forwarder::forward_ports;
 pub use source_header::FORWARDER_SECRET_LENGTH;
-pub(crate) use transparent::serve_transparent;
+pub(crate) use transparent::{must_look_first, serve_transparent};
 
 use policy::{Denial, Guard, Host, Plane, Port, View};
 
@@ -81,7 +81,7 @@ fn preface() -> Denial {
 }
 
 /// The denial of another protocol where the rule allows TLS alone.
-fn not_tls() -> Denial {
+pub(crate) fn not_tls() -> Denial {
     Denial::new(Guard::Protocol, "the rule is for TLS, and this is not")
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
-use policy::{Carriage, Host, Plane, Port, Scheme, View};
+use policy::{Carriage, Host, Plane, Policy, Port, Scheme, View};
 use rustix::io::Errno;
 use tokio::net::TcpStream;
 
@@ -48,7 +48,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let target = format!("{host}:{port}");
     let asked = policy::Asked::connection(Plane::Transparent, host.clone(), port, View::Opaque);
     let mut agent = Buffered::new(stream);
-    let must_look = must_look_first(&gate, &asked, port);
+    let must_look = must_look_first(gate.policy(), &asked);
     let exchange = Exchange::begin(&gate, "TCP", target, asked);
     if !must_look {
         return match exchange.pin(&gate).await {
@@ -85,9 +85,9 @@ async fn serve_sidecar_port(gate: Rc<Gate>, stream: TcpStream, port: u16) -> io:
 }
 
 /// Whether the agent's first octets must be judged before anything is dialled, by the answer to the question without them.
-fn must_look_first(gate: &Gate, asked: &policy::Asked, port: Port) -> bool {
-    let is_client_first = CLIENT_FIRST.contains(&port.number());
-    match gate.policy().decide(asked) {
+pub(crate) fn must_look_first(policy: &Policy, asked: &policy::Asked) -> bool {
+    let is_client_first = CLIENT_FIRST.contains(&asked.port.number());
+    match policy.decide(asked) {
         // The rule of a companion names ports alone, whatever protocol is spoken there.
         Ok(grant) if grant.is_companion() => false,
         Ok(grant) => is_client_first || grant.carriage() != Carriage::Any,
