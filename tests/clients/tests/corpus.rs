@@ -307,7 +307,7 @@ fn a_row_that_cannot_be_read_in_full_is_denied() {
         (&json!("octal"), "deny", "address_blocked"),
         (&json!("one of two"), "deny", "address_blocked"),
         (&json!(7), "allow", ""),
-        (&json!("words"), "deny", "target_syntax"),
+        (&json!("words"), "deny", "http_framing"),
     ];
     assert_eq!(said, expected);
 }

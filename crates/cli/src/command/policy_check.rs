@@ -203,7 +203,8 @@ fn verdict_of(policy: &Policy, method: &Method, row: Row) -> Result<VerdictRow, 
     };
     let of_row = row.method.map(|text| Method::parse(&text));
     let Some(method) = of_row.unwrap_or_else(|| Some(method.clone())) else {
-        return Ok(VerdictRow::deny(row.id, Guard::Syntax, None));
+        // A request line without a method is no request that can be read.
+        return Ok(VerdictRow::deny(row.id, Guard::Framing, None));
     };
     let verdict = egress::check(&gate(policy, resolves)?, &method, &row.target)?;
     Ok(match verdict.outcome {
@@ -243,6 +244,16 @@ mod tests {
                 Err(ErrorKind::BrokenPipe.into())
             });
             assert_eq!((printed, done.is_ok()), (1, is_readable), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_is_none_is_denied_as_the_sidecar_denies_it() {
+        for (method, guard) in [("", "http_framing"), ("a b", "http_framing"), ("GET", "host_not_allowed")] {
+            let row = format!(r#"{{"id": 1, "target": "https://a.example", "method": "{method}"}}"#);
+            let row = serde_json::from_str(&row).unwrap();
+            let verdict = verdict_of(&Policy::default(), &Method::parse("GET").unwrap(), row).unwrap();
+            assert_eq!(verdict.guard, Some(guard), "{method}");
         }
     }
 
