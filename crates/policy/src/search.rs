@@ -29,6 +29,16 @@ impl Layers {
         Ok(last == Some(true) && self.0.iter().all(|layer| named(&layer.config, &all).is_none()))
     }
 
+    /// Returns the search providers that a run leaves out, whichever layer names them: all of them if web search is forbidden. Of layers
+    /// that no run accepts nothing is left out.
+    #[must_use]
+    pub fn forbidden_searches(&self) -> Vec<String> {
+        let Ok(all) = web_searches() else { return Vec::new() };
+        let is_accepted = refuse_both(&self.0, &all).is_ok();
+        let forbids = forbidding_layer(&self.0, &all).is_ok_and(|layer| layer.is_some());
+        if is_accepted && forbids { all } else { Vec::new() }
+    }
+
     /// Adds a search provider to the layer that asks for web search: the first whose credential is stored. If none is stored it adds the
     /// first of all, so that the run reports its credential as missing.
     ///
@@ -217,6 +227,26 @@ mod tests {
         }
         assert_eq!(chosen(&["providers = [\"brave\"]", NOT], &[]), [""; 0], "the last one is heard");
         assert_eq!(chosen(&[NOT, "providers = [\"brave\"]"], &[]), ["brave"], "who names one asks");
+    }
+
+    #[test]
+    fn those_that_a_run_leaves_out_are_told() {
+        for (managed, file, own, is_told) in [
+            ("", "providers = [\"tavily\"]", NOT, true),
+            (NOT, "", "", true),
+            ("", NOT, "providers = [\"tavily\"]", false),
+            ("", "providers = [\"tavily\"]", "", false),
+            // No run accepts these.
+            (NOT, "providers = [\"tavily\"]", "", false),
+            ("", "", "web_search = false\nproviders = [\"tavily\"]", false),
+        ] {
+            let told = layers(managed, &[file, own]).forbidden_searches();
+            assert_eq!(
+                told.iter().any(|name| name == "tavily"),
+                is_told,
+                "{managed}, {file}, {own}: {told:?}"
+            );
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) fn config(command: Config) -> Done {
     let state = StateDirectory::to_read(&caller)?;
     super::tell_unknown_variables(&caller);
     let layers = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
-    let rows = layers.origins();
+    let rows = without_providers(layers.origins(), &layers.forbidden_searches());
     match Form::of(json) {
         Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {
             output::data(&serde_json::json!({"field": field, "value": value, "origin": origin}).to_string())
@@ -73,6 +73,17 @@ fn said_by_files(mut rows: Vec<Merged>) -> Vec<Merged> {
     rows
 }
 
+/// Leaves out providers that no run has. Beside `web_search = false` no file may name them either.
+fn without_providers(mut rows: Vec<Merged>, left_out: &[String]) -> Vec<Merged> {
+    let is_left_out = |name: Option<&str>| name.is_some_and(|name| left_out.iter().any(|one| one == name));
+    let of_providers = |row: &Merged| ["providers", "provider"].contains(&row.field.as_str());
+    for list in rows.iter_mut().filter(|row| of_providers(row)).filter_map(|row| row.value.as_array_mut()) {
+        list.retain(|one| !is_left_out(one.get("id").unwrap_or(one).as_str()));
+    }
+    rows.retain(|row| !(of_providers(row) && row.value.as_array().is_some_and(Vec::is_empty)));
+    rows
+}
+
 /// Merges the rows of a list to which several layers add into one.
 fn joined(rows: Vec<Merged>) -> Vec<Merged> {
     let mut joined: Vec<Merged> = Vec::new();
@@ -105,6 +116,22 @@ mod tests {
         let config: policy::RunConfig = toml::from_str(&text).unwrap();
         let credentials: Vec<_> = config.proxy.iter().map(|proxy| proxy.credential.as_deref()).collect();
         assert_eq!(credentials, [None, Some("corp")], "{text}");
+    }
+
+    #[test]
+    fn a_search_provider_that_is_forbidden_is_not_shown() {
+        let mut layers = policy::Layers::default();
+        let user = "providers = [\"tavily\", \"github\"]\n[[provider]]\nid = \"exa\"\nauthorized_uris = [\"https://exa.example/*\"]\n";
+        for text in [user, "web_search = false\n"] {
+            layers.push(policy::Origin::User("user".into()), toml::from_str(text).unwrap());
+        }
+        let rows = || joined(without_providers(layers.origins(), &layers.forbidden_searches()));
+        let text: String = rows().iter().map(|row| format!("{} = {}\n", row.field, row.value)).collect();
+        let config: policy::RunConfig = toml::from_str(&text).unwrap();
+        assert!(config.providers == ["github"] && config.provider.is_empty(), "{text}");
+        let mut shown = policy::Layers::default();
+        shown.push(policy::Origin::Named("shown".into()), config);
+        assert!(shown.compile().is_ok(), "{text}");
     }
 
     #[test]
