@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use policy::{HostPattern, Port};
+use policy::{HostPattern, Port, Scheme};
 use toml_edit::{Array, Item, Table, value};
 
 /// A list of rules.
@@ -33,7 +33,7 @@ pub(super) fn tables(rules: &Item) -> impl Iterator<Item = Table> + '_ {
 /// Whether a rule is for the target of the command line.
 pub(super) fn names(there: &Table, key: &str, target: &str) -> bool {
     let said = rule(RuleList::Deny, target, None);
-    let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(plain_host);
+    let text = |rule: &Table| rule.get(key).and_then(Item::as_str).map(plain);
     let ports = |rule: &Table| rule.get("ports").map(ToString::to_string);
     let is_as_wide = ports(there).is_none_or(|denied| Some(denied) == ports(&said));
     is_as_wide && text(there).is_some_and(|named| text(&said) == Some(named))
@@ -95,12 +95,36 @@ fn bare(rule: &Table) -> Table {
 fn is_same(one: &Table, other: &Table) -> bool {
     let read = |rule: &Table| {
         let mut rule: toml::Table = toml::from_str(&rule.to_string()).ok()?;
-        if let Some(toml::Value::String(host)) = rule.get_mut("host") {
-            *host = plain_host(host);
+        for key in ["host", "url"] {
+            if let Some(toml::Value::String(target)) = rule.get_mut(key) {
+                *target = plain(target);
+            }
         }
         Some(rule)
     };
     read(one).is_some_and(|read_one| read(other) == Some(read_one))
+}
+
+/// Normalises a host or a URL.
+fn plain(target: &str) -> String {
+    plain_url(target).unwrap_or_else(|| plain_host(target))
+}
+
+/// Normalises a URL: `HTTPS://API.example.com:443/*` becomes `https://api.example.com/*`. A path is as it is written.
+fn plain_url(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let path = if path.is_empty() { "/" } else { path };
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(Port::parse(port)?)),
+        _ => (authority, None),
+    };
+    let is_default = |port: &Port| {
+        [Scheme::Http, Scheme::Https].iter().any(|it| it.as_str() == scheme && it.default_port() == *port)
+    };
+    let port = port.filter(|port| !is_default(port)).map(|port| format!(":{port}")).unwrap_or_default();
+    Some(format!("{scheme}://{}{port}{path}", plain_host(host)))
 }
 
 /// Normalises a host: `API.example.com.` becomes `api.example.com`.
@@ -204,6 +228,15 @@ mod tests {
             ("api.example.com:443", "API.example.com:443", true),
             ("api.example.com:443", "api.example.com", false),
             ("*.example.com", "**.example.com", false),
+            ("https://api.example.com/*", "HTTPS://API.example.com./*", true),
+            ("https://api.example.com/*", "https://api.example.com:443/*", true),
+            ("http://*.example.com/a", "http://*.Example.com:80/a", true),
+            ("https://[2001:db8::1]/*", "https://[2001:db8::1]:443/*", true),
+            ("https://api.example.com", "https://api.example.com/", true),
+            ("https://api.example.com/*", "https://api.example.com:80/*", false),
+            ("https://api.example.com/*", "http://api.example.com/*", false),
+            ("https://api.example.com/a", "https://api.example.com/A", false),
+            ("https://api.example.com:x/*", "https://API.example.com:x/*", false), // no URL of a rule
             ("*.com", "*.COM", false), // no pattern at all, so nothing is known of it
         ] {
             assert_eq!(
