@@ -95,7 +95,7 @@ pub use key::{audit_key, audit_public_key};
 pub use line_start::ends_a_line_begun;
 pub use permission::{Permission, permissions};
 pub use plan_run::RunRequest;
-pub use policy_file::read_policy_if_there;
+pub use policy_file::{LARGEST_POLICY, read_policy_if_there};
 pub use project::project_file;
 pub use proxy_url::unheeded_no_proxy;
 pub use random_ids::new_run_id;

@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 
 use crate::error::Error;
 
-/// The largest policy file.
-const LARGEST: u64 = 1 << 20;
+/// The largest policy file, in octets.
+pub const LARGEST_POLICY: u64 = 1 << 20;
 
 /// Who says that there is a policy.
 #[derive(Clone, Copy)]
@@ -96,8 +96,8 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
     let file = opened.map_err(unreadable)?;
     refuse_irregular(file.metadata().map_err(unreadable)?)?;
     let mut octets = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut octets).map_err(unreadable)?;
-    if octets.len() as u64 > LARGEST {
+    file.take(LARGEST_POLICY + 1).read_to_end(&mut octets).map_err(unreadable)?;
+    if octets.len() as u64 > LARGEST_POLICY {
         return Err(not_a_policy("it is larger than 1 MiB, which no policy is"));
     }
     String::from_utf8(octets).map_err(|_| not_a_policy("it is not UTF-8"))

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use policy::{Hint, Policy, RunConfig};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
@@ -172,7 +172,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let name = &file.name;
     let approval = file.approval.as_ref().filter(|_| file.is_there);
     let Some(Approval { state, .. }) = approval else {
-        return Err(Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"));
+        return Err(nothing_to_approve(name, &file.path));
     };
     let config = file.parse(&file.text)?;
     file.compile(config.clone())?;
@@ -200,6 +200,17 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     runtime::approve(state, &file.path, &[&file.text])?;
     output::tell(&format!("approved {name} as it is now; a change needs a new approval"));
     Ok(0)
+}
+
+/// Makes the error for a file that is not there. Nothing is written through a link, so none that leads nowhere is filled.
+fn nothing_to_approve(name: &str, path: &Path) -> anyhow::Error {
+    match path.is_symlink() {
+        true => Usage::error(
+            format!("{name} is a symbolic link that leads nowhere"),
+            "put back what it leads to, or remove the link: `lockgate policy init` makes a file then",
+        ),
+        false => Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"),
+    }
 }
 
 fn is_yes(answer: &str) -> bool {
@@ -267,6 +278,17 @@ mod tests {
             [("y\n", true), ("Yes\n", true), (" YES ", true), ("\n", false), ("n\n", false), ("yep\n", false)]
         {
             assert_eq!(is_yes(answer), expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_not_to_be_filled() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink(at("none"), at("dangling")).unwrap();
+        for (name, told) in [("dangling", "leads nowhere"), ("none", "there is no none")] {
+            let error = nothing_to_approve(name, &at(name)).to_string();
+            assert!(error.contains(told), "{error}");
         }
     }
 }

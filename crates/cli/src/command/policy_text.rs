@@ -1,22 +1,17 @@
-//! The file of a policy that is edited: opens it, parses and compiles its content, and writes it in place, through no link. It knows
-//! nothing of single rules.
+//! The file of a policy that is edited: opens it, parses and compiles its content, and has it written. It knows nothing of single rules.
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use policy::{ConfigError, Layers, Origin, Policy, RunConfig};
 use runtime::{Settings, SettingsRequest, StateDirectory};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use sandbox::Caller;
 use toml_edit::Table;
 
 use super::held_place;
 use super::policy_rule::RuleList;
+use super::policy_write::{padded, put, refuse_too_large};
 use crate::arguments::PolicyFile;
-use crate::exit::Usage;
 use crate::output;
 
 const FILE: &str = "lockgate.toml";
@@ -124,6 +119,7 @@ impl PolicyText {
 
     /// Writes the new content if it compiles, and returns its policy.
     pub(super) fn write(&self, text: &str) -> Result<Policy, anyhow::Error> {
+        refuse_too_large(&self.name, text)?;
         let policy = self.compile(self.parse(text)?)?;
         match &self.approval {
             Some(Approval { state, given: true }) => {
@@ -152,59 +148,6 @@ impl PolicyText {
     }
 }
 
-/// Overwrites a file of this length in place and truncates it. Killed in between, it leaves the new content and empty lines, and nothing
-/// of the old.
-fn fill(file: &File, length: usize, content: &str) -> std::io::Result<()> {
-    file.write_all_at(padded(content, length).as_bytes(), 0)?;
-    file.set_len(content.len() as u64)?;
-    file.sync_data()
-}
-
-/// Returns a content that is at least this long, by empty lines at its end.
-fn padded(content: &str, length: usize) -> Cow<'_, str> {
-    match length.checked_sub(content.len()) {
-        None | Some(0) => Cow::Borrowed(content),
-        Some(missing) => Cow::Owned(content.to_owned() + &"\n".repeat(missing)),
-    }
-}
-
-/// Writes the file. Refuses a link, which could lead to another file that only its owner may
-/// write, and everything that is no regular file.
-fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
-    let refused =
-        |what: &str| Usage::error(format!("{} {what}", path.display()), "put a file of its own there");
-    let before = runtime::read_policy_if_there(path)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)) {
-        Ok(file) => File::from(file),
-        Err(Errno::LOOP) => return Err(refused("is a symbolic link, and no policy is written through one")),
-        Err(Errno::NXIO) => return Err(refused("is no regular file")),
-        Err(errno) => return Err(anyhow::anyhow!("failed to write {}: {errno}", path.display())),
-    };
-    if !file.metadata()?.is_file() {
-        return Err(refused("is no regular file"));
-    }
-    if let Err(error) = fill(&file, before.as_ref().map_or(0, String::len), text) {
-        // The disk may be full. The previous content fits where it was.
-        let now = match put_back(path, text, before.as_deref()) {
-            Ok(()) => "it is as it was".into(),
-            Err(error) => format!("nor could its content be put back: {error}"),
-        };
-        return Err(anyhow::anyhow!("failed to write {}: {error}; {now}", path.display()));
-    }
-    Ok(())
-}
-
-/// Restores the previous content of a file, or removes the file if there was none. Asks for no more room than the file may have by now.
-fn put_back(path: &Path, text: &str, before: Option<&str>) -> std::io::Result<()> {
-    let Some(before) = before else { return std::fs::remove_file(path) };
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let longest = text.len().max(before.len());
-    let length = usize::try_from(file.metadata()?.len()).map_or(longest, |length| length.min(longest));
-    fill(&file, length, before)
-}
-
 /// Waits for the lock on policy edits, which is held until the returned file is dropped. Without a state directory, a named file is
 /// edited without the lock.
 pub(super) fn turn(file: &PolicyFile) -> Result<Option<File>, anyhow::Error> {
@@ -217,32 +160,27 @@ pub(super) fn turn(file: &PolicyFile) -> Result<Option<File>, anyhow::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
 
     #[test]
-    fn a_policy_is_written_into_a_file_and_through_no_link() {
-        const SHORT: &str = "[egress]\ndefault = \"deny\"\n";
+    fn what_nothing_would_read_again_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("elsewhere"), "mine").unwrap();
-        symlink(at("elsewhere"), at("link")).unwrap();
-        symlink(at("none"), at("dangling")).unwrap();
-        for bad in ["link", "dangling"] {
-            let error = put(&at(bad), SHORT).unwrap_err().to_string();
-            assert!(error.contains(bad) && error.contains("symbolic link"), "{error}");
+        let path = folder.path().join("lockgate.toml");
+        for (length, is_written) in [(1 << 20, true), ((1 << 20) + 1, false)] {
+            let policy = PolicyText {
+                caller: crate::command::caller().unwrap(),
+                path: path.clone(),
+                name: "lockgate.toml".into(),
+                is_there: false,
+                text: String::new(),
+                approval: None,
+            };
+            let written = policy.write(&padded("timeout = \"1m\"\n", length));
+            assert_eq!(written.is_ok(), is_written, "{:?}", written.err());
+            let error = written.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(error.contains("larger than 1 MiB"), !is_written, "{error}");
+            let read = runtime::read_policy_if_there(&path).unwrap().unwrap();
+            assert_eq!(read.len(), 1 << 20, "what stood there still stands");
         }
-        assert_eq!(std::fs::read_to_string(at("elsewhere")).unwrap(), "mine");
-        assert!(!at("none").exists());
-        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
-        assert!(put(&at("pipe"), SHORT).unwrap_err().to_string().contains("no regular file"));
-        for text in ["a longer text than the next", SHORT, "x = 1\n"] {
-            put(&at("lockgate.toml"), text).unwrap();
-            assert_eq!(std::fs::read_to_string(at("lockgate.toml")).unwrap(), text);
-        }
-        // What a reader sees between the two steps, and what is left if the second is never made.
-        assert_eq!(padded("x = 1\n", 9), "x = 1\n\n\n\n");
-        assert_eq!(padded("x = 1\n", 3), "x = 1\n");
     }
 }
