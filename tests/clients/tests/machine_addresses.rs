@@ -16,6 +16,9 @@ check() {
         said=$("$PRODUCT" policy check --policy "$POLICY" "http://$it:8080/" 2>&1) && said=allow
         case $said in allow) ;; *"this machine"*) said=own ;; esac
         echo "$1$it=$said"
+        said=$("$PRODUCT" policy explain --policy "$POLICY" "http://$it:8080/" 2>&1) && said=allow
+        case $said in allow) ;; *"this machine"*) said=own ;; esac
+        echo "$1explained-$it=$said"
     done
 }
 "#;
@@ -34,8 +37,10 @@ fn every_address_of_the_machine_is_told_from_others() {
         for way in ["plain-", "bound-"] {
             for address in own {
                 assert_eq!(ended.said(&format!("{way}{address}")), "own", "{ended}");
+                assert_eq!(ended.said(&format!("{way}explained-{address}")), "own", "{ended}");
             }
             assert_eq!(ended.said(&format!("{way}93.184.219.1")), "allow", "{ended}");
+            assert_eq!(ended.said(&format!("{way}explained-93.184.219.1")), "allow", "{ended}");
         }
         // A whole network that is local has no interface that lists it.
         assert_eq!(ended.said("plain-93.184.218.9"), "own", "{ended}");
