@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egress::{Approach, Course, OwnName};
 use policy::agreed::DNS_PORT;
-use policy::{Asked, Carriage, Denial, Grant, Host, Policy, Provider, Scheme, Target};
+use policy::{Asked, Carriage, Denial, Grant, Host, Method, Policy, Provider, Scheme, Target};
 use serde::Serialize;
 
 use super::policy_question::{Question, Way};
@@ -151,14 +151,15 @@ fn explain_each(
     let mut explained: Vec<Explanation> = explain_dns(policy, &question.host, spec).into_iter().collect();
     let planes = question.approaches.iter();
     explained.extend(planes.map(|(way, approach)| explain_plane(policy, *way, *approach, question, spec)));
-    let Some(grant) = explained.iter().find_map(|one| one.grant.as_ref()) else { return Ok(explained) };
+    let granted = explained.iter().find_map(|one| Some((one.way, one.grant.as_ref()?)));
+    let Some((way, grant)) = granted else { return Ok(explained) };
     if grant.is_companion() {
         explained.push(Explanation::allowed(Way::Companion, None, BESIDE.into()));
         return Ok(explained);
     }
     let upstream = explain_upstream(policy, grant);
     if !leaves_open(question, grant) {
-        explained.push(match judge_address(policy, question)? {
+        explained.push(match judge_address(policy, question, way)? {
             Some(denial) => Explanation::denied(Way::Addresses, &denial, spec),
             None => Explanation::allowed(Way::Addresses, None, fit_addresses(&question.host).into()),
         });
@@ -314,20 +315,23 @@ fn others(policy: &Policy, put_in: &Provider, asked: &Asked) -> String {
     fitting.map(|other| format!(", or with the placeholder of `{0}` that of {0}", other.id())).collect()
 }
 
-/// Judges a host that is an address, for which no resolver is needed.
-fn judge_address(policy: &Policy, question: &Question) -> Result<Option<Denial>, anyhow::Error> {
+/// Judges a host that is an address, for which no resolver is needed, as it is granted on that way.
+fn judge_address(policy: &Policy, question: &Question, way: Way) -> Result<Option<Denial>, anyhow::Error> {
     if matches!(question.host, Host::Name(_)) {
         return Ok(None);
     }
     // No name is asked for, so nothing answers in the resolver's place: that would leave out this machine's own addresses.
     let gate = policy_check::gate(policy, None)?;
-    let verdict = egress::check(&gate, &question.method, &question.target)?;
+    let verdict = match Method::parse("CONNECT").filter(|_| way != Way::Proxy) {
+        Some(connect) => egress::check(&gate, &connect, &format!("{}:{}", question.host, question.port))?,
+        None => egress::check(&gate, &question.method, &question.target)?,
+    };
     Ok(verdict.outcome.err())
 }
 
 #[cfg(test)]
 mod tests {
-    use policy::{Layers, Method, Origin};
+    use policy::{Layers, Origin};
 
     use super::*;
 
@@ -481,6 +485,20 @@ mod tests {
             let is_granted = expected.iter().any(|verdict| !verdict.contains(" by "));
             assert_eq!(verdict(&explained) == Verdict::Allow, is_granted, "{method} {target} with {rules}");
         }
+    }
+
+    #[test]
+    fn an_address_is_judged_on_a_way_that_leads_there() {
+        let mut layers = Layers::default();
+        let open = toml::from_str("egress.default = \"open-internet\"").unwrap();
+        layers.push(Origin::Managed("managed".into()), open);
+        let part = toml::from_str("egress.allow = [{ url = \"https://10.0.0.5:8443/v1/*\" }]").unwrap();
+        layers.push(Origin::Named("p.toml".into()), part);
+        let explained = explained(&layers.compile().unwrap().policy, "GET", "https://10.0.0.5:8443/v1/x");
+        assert!(on(&explained, Way::Proxy).starts_with("managed_policy by "), "{}", lines(&explained));
+        assert!(!on(&explained, Way::Connect).contains(" by "), "{}", lines(&explained));
+        assert!(on(&explained, Way::Addresses).starts_with("address_blocked by "), "{}", lines(&explained));
+        assert_eq!(verdict(&explained), Verdict::Deny);
     }
 
     #[test]
