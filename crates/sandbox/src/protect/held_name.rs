@@ -6,12 +6,12 @@
 //! All operations use a bare name in a directory that was opened beneath the workspace through no link, so a process that can write in that
 //! directory cannot redirect them elsewhere.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::kind::Kind;
@@ -85,8 +85,15 @@ pub(super) fn hold(
         let opened = match made {
             Ok(opened) => opened,
             Err(Errno::EXIST) => match look(place) {
-                Ok(opened) if kind_of(&opened)? == Some(place.kind) => opened,
-                Ok(_) | Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Err(Errno::EXIST),
+                Ok(opened) => match kind_of(&opened)? {
+                    Some(kind) if kind == place.kind => opened,
+                    Some(Kind::Void) if place.kind == Kind::Dot => {
+                        remove_half_made(place, &opened)?;
+                        continue;
+                    }
+                    _ => return Err(Errno::EXIST),
+                },
+                Err(Errno::LOOP | Errno::NXIO | Errno::ACCESS) => return Err(Errno::EXIST),
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno),
             },
@@ -122,7 +129,7 @@ pub(crate) fn release(
         Some(HeldName { parent, opened, .. }) => (parent, opened),
         None => {
             let above = path.parent().unwrap_or(Path::new("/"));
-            let Some(parent) = open_directory(rustix::fs::CWD, above, ResolveFlags::empty())? else {
+            let Some(parent) = open_directory(CWD, above, ResolveFlags::empty())? else {
                 return Ok(());
             };
             match rustix::fs::openat(&parent, name, LOOK, Mode::empty()) {
@@ -182,12 +189,54 @@ fn make_unmasked(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
         rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
         return kept(place, look_at_made(place)?);
     };
+    let file = if content.is_empty() { make_named(place, content)? } else { make_file(place, content)? };
+    kept(place, file)
+}
+
+/// Makes a file whole or not at all: written without a name, then linked. Where a file system does not do that, it has its name first.
+fn make_file(place: &HeldPath<'_>, content: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(place.parent, ".", flags, Mode::from_raw_mode(FILE_MODE)) else {
+        return make_named(place, content);
+    };
+    write_whole(&file, content)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match rustix::fs::linkat(CWD, unnamed, place.parent, place.name, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(file),
+        Err(Errno::EXIST) => Err(Errno::EXIST),
+        Err(_) => make_named(place, content),
+    }
+}
+
+fn make_named(place: &HeldPath<'_>, content: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(place.parent, place.name, flags, Mode::from_raw_mode(FILE_MODE))?;
-    if !content.is_empty() {
-        rustix::io::write(&file, content)?;
+    if let Err(errno) = write_whole(&file, content) {
+        unmake(place, &file)?;
+        return Err(errno);
     }
-    kept(place, file)
+    Ok(file)
+}
+
+fn write_whole(file: &OwnedFd, content: &[u8]) -> rustix::io::Result<()> {
+    match rustix::io::retry_on_intr(|| rustix::io::write(file, content))? {
+        written if written == content.len() => Ok(()),
+        _ => Err(Errno::NOSPC),
+    }
+}
+
+/// Removes a file that a process made and did not write, because it was killed or found no room. One that its maker has locked meanwhile
+/// is written.
+fn remove_half_made(place: &HeldPath<'_>, opened: &OwnedFd) -> rustix::io::Result<()> {
+    match rustix::fs::flock(opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) if is_at(place.parent, place.name, opened)? => {}
+        Ok(()) | Err(Errno::WOULDBLOCK) => return Ok(()),
+        Err(errno) => return Err(errno),
+    }
+    match rustix::fs::unlinkat(place.parent, place.name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Opens a directory that was just made and has no lock yet.
@@ -264,8 +313,10 @@ fn lock(opened: &OwnedFd, patience: &mut Patience) -> rustix::io::Result<()> {
 mod tests {
     use std::ffi::OsStr;
     use std::fs;
+    use std::os::fd::AsFd;
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 
+    use super::super::placeholder::is_free;
     use super::*;
 
     #[test]
@@ -302,6 +353,41 @@ mod tests {
         // Taken away before it was opened: neither held nor impossible to make.
         fs::remove_file(&at).unwrap();
         assert_eq!(look_at_made(&place).map(drop), Err(Errno::EXIST));
+    }
+
+    // L01: killed, or out of room, between the two calls that make a file with a name.
+    #[test]
+    fn a_file_that_was_half_made_is_replaced_and_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join(".git/commondir");
+        fs::create_dir(folder.path().join(".git")).unwrap();
+        let parent: Arc<OwnedFd> = Arc::new(fs::File::open(folder.path().join(".git")).unwrap().into());
+        let place = HeldPath { parent: &parent, name: OsStr::new("commondir"), kind: Kind::Dot, owner: None };
+        let half_make = || make_named(&place, b"").map(drop).unwrap();
+        let hold = || hold(&place, &mut PlaceholderCache::default(), &mut Patience::new());
+        let release = || release(&at, None, &mut PlaceholderCache::default()).unwrap();
+        half_make();
+        let root = fs::File::open(folder.path()).unwrap();
+        assert_eq!(is_free(root.as_fd(), Path::new(".git/commondir")), Ok(true));
+        let held = hold().unwrap().unwrap();
+        assert_eq!(fs::read(&at).unwrap(), DOT);
+        drop(held);
+        release();
+        half_make();
+        release();
+        assert!(!at.exists());
+        // Whatever way the file system can make it.
+        for make in [make_file, make_named] {
+            drop(make(&place, DOT).unwrap());
+            assert_eq!((hold().unwrap().is_some(), fs::read(&at).unwrap()), (true, DOT.to_vec()));
+            assert_eq!(make(&place, DOT).map(drop), Err(Errno::EXIST));
+            release();
+        }
+        // Somebody's own.
+        fs::write(&at, "").unwrap();
+        assert_eq!(hold().map(drop), Err(Errno::EXIST));
+        release();
+        assert!(at.exists());
     }
 
     #[test]

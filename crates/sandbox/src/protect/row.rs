@@ -55,13 +55,14 @@ impl WhenAbsent {
 }
 
 /// Whether a path may be held by such a placeholder, wherever its workspace is. Whatever else is there is the user's own. In a bare
-/// repository the names of a `.git` are at the top.
+/// repository the names of a `.git` are at the top. A file that is to have a content was half made while it has none.
 pub(super) fn may_be_held_by(kind: Kind, path: &Path) -> bool {
     let is_at = |row: &Row| {
         let at_top = row.path.strip_prefix(".git").ok().filter(|rest| !rest.as_os_str().is_empty());
         path.ends_with(row.path) || at_top.is_some_and(|name| path.ends_with(name))
     };
-    rows().any(|row| row.when_absent.kind() == Some(kind) && is_at(&row))
+    let holds = |of_row: Kind| of_row == kind || (of_row, kind) == (Kind::Dot, Kind::Void);
+    rows().any(|row| row.when_absent.kind().is_some_and(holds) && is_at(&row))
 }
 
 pub(super) fn rows() -> impl Iterator<Item = Row> {
