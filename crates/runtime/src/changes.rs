@@ -26,14 +26,17 @@ pub(crate) fn prepare(directory: &StateDirectory, run: &RunId, workspace: &Path)
 pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
     let path = directory.changes(run);
     match Changes::is_empty(&path) {
-        Ok(true) => {
-            let _ = Changes::discard(&path);
-            false
-        }
-        Ok(false) => true,
+        Ok(true) => {}
+        Ok(false) => return true,
+        // There is none, or a process was killed while it made or removed it.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
         // A directory that cannot be read is there all the same.
-        Err(error) => error.kind() != ErrorKind::NotFound,
+        Err(_) => return true,
     }
+    if drop_changes(&path, run).is_err() {
+        let _ = Changes::discard(&path);
+    }
+    false
 }
 
 /// Returns what a run wrote in a workspace that was kept apart, as long as nobody has decided on it. The run may still be going on.
@@ -126,11 +129,22 @@ fn shown(path: &Path) -> String {
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
     refuse_running(Act::Discard, directory, run)?;
     let path = kept(directory, run)?;
-    // If this process is killed half-way, nobody sees a part of it: the next process removes the rest.
-    let _dropping = dropping(&path);
+    drop_changes(&path, run).map_err(|source| state_error(&path, source))
+}
+
+/// Removes a directory of changes, or what is left of one. If this process is killed half-way, nobody sees a part of it: the next process
+/// removes the rest.
+fn drop_changes(path: &Path, run: &RunId) -> std::io::Result<()> {
     let gone = path.with_file_name(format!("{GONE}{run}"));
-    std::fs::rename(&path, &gone).map_err(|source| state_error(&path, source))?;
-    Changes::discard(&gone).map_err(|source| state_error(&gone, source))
+    let _dropping = dropping(path);
+    match std::fs::rename(path, &gone) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    match Changes::discard(&gone) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        discarded => discarded,
+    }
 }
 
 /// The prefix of directories that are being removed.
@@ -276,6 +290,35 @@ mod tests {
         drop(dropping);
         remove_dropped_changes(&state);
         assert!(!gone[1].exists());
+    }
+
+    // L01
+    #[test]
+    fn a_directory_that_was_half_made_or_half_removed_is_settled() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state_in(folder.path());
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        RunRecord::for_test(run.as_str()).write(&state, &run).unwrap();
+        let path = state.changes(&run);
+        let gone = state.all_changes().join(format!("{GONE}{run}"));
+        let make = || prepare(&state, &run, folder.path()).unwrap();
+        let is_settled = || {
+            let kept = settle(&state, &run) || path.exists() || gone.exists();
+            !kept && !keeps_changes(&state, &run).unwrap() && all_with_changes(&state).unwrap().is_empty()
+        };
+        std::fs::create_dir_all(&path).unwrap();
+        assert!(is_settled());
+        make();
+        std::fs::remove_dir(path.join("written")).unwrap();
+        assert!(is_settled());
+        make();
+        std::fs::rename(&path, &gone).unwrap();
+        assert!(is_settled() && is_settled());
+        make();
+        assert!(is_settled());
+        make();
+        std::fs::write(path.join("written/file"), "theirs").unwrap();
+        assert!(settle(&state, &run) && keeps_changes(&state, &run).unwrap());
     }
 
     #[test]
