@@ -1,13 +1,15 @@
 //! The list of all runs on record, and which of their records cannot be read: a newest run that is left out in silence would make another
 //! one the latest.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use policy::RunId;
 
 use crate::error::Error;
-use crate::record::RunRecord;
+use crate::record::{RunRecord, now};
 use crate::state::{RECORD, StateDirectory, state_error};
 
 /// Every run on record.
@@ -63,7 +65,7 @@ impl RunList {
                 }
             }
         }
-        list.records.sort_by(|a, b| b.started.cmp(&a.started));
+        sort(&mut list.records);
         let latest = list.records.first().and_then(|record| record.id.parse().ok());
         list.latest_written = latest.and_then(|run| written(&directory.record(&run)));
         Ok(list)
@@ -80,6 +82,29 @@ impl RunList {
     }
 }
 
+/// Sorts records, the latest first. Those of one boot change places until they are in the order in which they were started, which a clock
+/// that was set back does not tell.
+fn sort(records: &mut Vec<RunRecord>) {
+    records.sort_by(|a, b| b.started.cmp(&a.started));
+    let mut boots: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
+    for (place, record) in records.iter().enumerate() {
+        if let Some((boot, ticks)) = record.process.and_then(|it| Some((it.boot()?, it.ticks()))) {
+            boots.entry(boot).or_default().push((ticks, place));
+        }
+    }
+    let mut places: Vec<usize> = (0..records.len()).collect();
+    for of_boot in boots.values() {
+        let mut in_order = of_boot.clone();
+        in_order.sort_by_key(|(ticks, _)| Reverse(*ticks));
+        for ((_, from), (_, to)) in in_order.iter().zip(of_boot) {
+            places[*from] = *to;
+        }
+    }
+    let mut placed: Vec<_> = places.into_iter().zip(std::mem::take(records)).collect();
+    placed.sort_by_key(|(place, _)| *place);
+    records.extend(placed.into_iter().map(|(_, record)| record));
+}
+
 fn written(path: &Path) -> Option<SystemTime> {
     std::fs::symlink_metadata(path).and_then(|about| about.modified()).ok()
 }
@@ -92,11 +117,50 @@ impl RunRecord {
     pub fn list(directory: &StateDirectory) -> Result<Vec<Self>, Error> {
         Ok(RunList::read(directory)?.records)
     }
+
+    /// Whether it is of a later moment than now: the clock was set back since.
+    #[must_use]
+    pub fn begins_in_the_future(&self) -> bool {
+        self.started > now()
+    }
+
+    /// Whether nothing tells which of two runs is the later one: the clock was set back between them, and they are not known to be of one
+    /// boot.
+    #[must_use]
+    pub fn may_be_on_either_side_of(&self, other: &Self) -> bool {
+        let [own, others] = [self, other].map(|it| it.process.and_then(sandbox::ProcessStamp::boot));
+        let are_of_one_boot = own.is_some() && own == others;
+        !are_of_one_boot && (self.begins_in_the_future() || other.begins_in_the_future())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_older_run_the_latest() {
+        let record = |id: &str, started: &str, process: Option<&str>| RunRecord {
+            started: started.into(),
+            process: process.map(|process| serde_json::from_str(process).unwrap()),
+            ..RunRecord::for_test(id)
+        };
+        let (one, two) = (Some(r#"{"pid":9,"at":100,"boot":1}"#), Some(r#"{"pid":8,"at":200,"boot":1}"#));
+        let before = record("before", "2999-01-01T19:00:00.000Z", one);
+        let after = record("after", "2026-01-01T15:00:00.000Z", two);
+        let other = record("other", "2026-01-01T17:00:00.000Z", Some(r#"{"pid":7,"at":9,"boot":2}"#));
+        let untold = record("untold", "2026-01-01T14:00:00.000Z", None);
+        let all = [&untold, &before, &other, &after];
+        for first in 0..all.len() {
+            let mut records: Vec<RunRecord> =
+                all.iter().cycle().skip(first).take(4).copied().cloned().collect();
+            sort(&mut records);
+            let ids: Vec<&str> = records.iter().map(|it| it.id.as_str()).collect();
+            assert_eq!(ids, ["after", "other", "before", "untold"]);
+        }
+        assert!(!after.may_be_on_either_side_of(&before) && !after.may_be_on_either_side_of(&other));
+        assert!(before.may_be_on_either_side_of(&other) && untold.may_be_on_either_side_of(&before));
+    }
 
     #[test]
     fn a_record_that_cannot_be_read_is_listed_as_such() {

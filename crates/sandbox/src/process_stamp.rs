@@ -58,6 +58,18 @@ impl ProcessStamp {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
+    /// Returns what tells the boot that it was started in, if that is known.
+    #[must_use]
+    pub fn boot(self) -> Option<u32> {
+        self.boot
+    }
+
+    /// Returns when it was started, in ticks since that boot. No clock that is set changes this.
+    #[must_use]
+    pub fn ticks(self) -> u64 {
+        self.at
+    }
+
     /// Asks the process to end, and continues it if it is stopped, because it would not react otherwise. Returns whether it is gone then.
     /// `/proc` may be mounted to hide it (`hidepid`, proc(5)): then `is_alive` tells whether it still has its pid.
     #[must_use]

@@ -204,6 +204,10 @@ fn latest(state: &StateDirectory, here: &Path) -> Result<RunId, anyhow::Error> {
     let all = runtime::all_with_changes(state)?;
     let is_here = |it: &&KeptRun| it.workspace.as_ref().is_ok_and(|workspace| workspace == here);
     if let Some(found) = all.iter().find(is_here) {
+        let here = all.iter().filter(is_here);
+        run_name::refuse_untold_order(
+            &here.filter_map(|it| RunRecord::read(state, &it.run).ok()).collect::<Vec<_>>(),
+        )?;
         return Ok(found.run.clone());
     }
     // Such a run may have worked in this folder.

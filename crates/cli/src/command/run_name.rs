@@ -22,6 +22,7 @@ pub(crate) fn find(state: &StateDirectory, name: &str) -> Result<RunId, anyhow::
     let found: Vec<&str> = match name {
         "latest" => {
             refuse_maybe_later(&all)?;
+            refuse_untold_order(&all.records)?;
             ids.take(1).collect()
         }
         prefix => ids.chain(unreadable).filter(|id| id.starts_with(prefix)).collect(),
@@ -48,6 +49,22 @@ fn refuse_maybe_later(all: &RunList) -> Result<(), anyhow::Error> {
     ))
 }
 
+/// Refuses to call the first of these runs the latest where the clock was set back, and nothing else tells their order.
+pub(crate) fn refuse_untold_order(records: &[RunRecord]) -> Result<(), anyhow::Error> {
+    let Some((first, others)) = records.split_first() else { return Ok(()) };
+    let Some(other) = others.iter().find(|other| other.may_be_on_either_side_of(first)) else {
+        return Ok(());
+    };
+    let ahead = if first.begins_in_the_future() { first } else { other };
+    Err(Usage::nothing(
+        format!(
+            "which run is the latest cannot be told: run {} began at {}, and it is not that late yet; the clock was set back",
+            ahead.id, ahead.started
+        ),
+        "name the run you mean, as lockgate runs ls does",
+    ))
+}
+
 /// Says what is wrong with a record that cannot be read, and what to do about it.
 pub(crate) fn unreadable(UnreadableRecord { run, path, error, .. }: &UnreadableRecord) -> String {
     let (path, remedy) = (output::path(path), error.remedy());
@@ -65,25 +82,40 @@ pub(crate) fn unreadable(UnreadableRecord { run, path, error, .. }: &UnreadableR
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::command::state_below;
 
-    #[test]
-    fn latest_is_no_older_run_because_the_newest_record_is_damaged() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = state_below(folder.path());
-        let runs = folder.path().join("lockgate/runs");
-        std::fs::create_dir_all(&runs).unwrap();
-        let path = |run: &str| runs.join(format!("{run}.jsonl"));
-        for (run, started) in
-            [("abcdefghjkmn", "2026-01-01T00:00:00Z"), ("bcdefghjkmna", "2026-01-02T00:00:00Z")]
-        {
+    /// Makes a state directory with the records of runs that have ended: their identifiers, and when they began.
+    fn state_with(folder: &Path, runs: &[(&str, &str)]) -> StateDirectory {
+        std::fs::create_dir_all(folder.join("lockgate/runs")).unwrap();
+        for (run, started) in runs {
             let record = serde_json::json!({
                 "id": run, "state": "ended", "started": started, "command": [], "workspace": "/",
                 "backend": "linux", "notices": [], "plan": [],
             });
-            std::fs::write(path(run), record.to_string()).unwrap();
+            std::fs::write(folder.join(format!("lockgate/runs/{run}.jsonl")), record.to_string()).unwrap();
         }
+        state_below(folder)
+    }
+
+    #[test]
+    fn none_is_the_latest_where_the_clock_was_set_back_and_nothing_else_tells() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = [("abcdefghjkmn", "2026-01-01T00:00:00Z"), ("bcdefghjkmna", "2999-01-02T00:00:00Z")];
+        let refused = find(&state_with(folder.path(), &runs), "latest").unwrap_err().to_string();
+        assert!(refused.contains("run bcdefghjkmna") && refused.contains("set back"), "{refused}");
+        let alone = tempfile::tempdir().unwrap();
+        assert!(find(&state_with(alone.path(), &runs[1..]), "latest").is_ok());
+    }
+
+    #[test]
+    fn latest_is_no_older_run_because_the_newest_record_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = [("abcdefghjkmn", "2026-01-01T00:00:00Z"), ("bcdefghjkmna", "2026-01-02T00:00:00Z")];
+        let state = state_with(folder.path(), &runs);
+        let path = |run: &str| folder.path().join(format!("lockgate/runs/{run}.jsonl"));
         assert_eq!(find(&state, "latest").unwrap().as_str(), "bcdefghjkmna");
         let octets = std::fs::metadata(path("bcdefghjkmna")).unwrap().len();
         std::fs::write(path("bcdefghjkmna"), vec![0; usize::try_from(octets).unwrap()]).unwrap();
