@@ -132,7 +132,7 @@ pub fn usage_of(directories: &[PathBuf]) -> Usage {
 /// When `write(2)` fails.
 pub fn enter<'a>(control_files: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<()> {
     for tasks in control_files {
-        rustix::io::write(tasks, b"0")?;
+        rustix::io::retry_on_intr(|| rustix::io::write(tasks, b"0"))?;
     }
     Ok(())
 }
@@ -167,7 +167,7 @@ fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     // A control file is neither a link nor a pipe: what is one lies in no group, and is not written to or waited for.
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(directory.join(file), flags, Mode::empty())?;
-    rustix::io::write(&fd, value.as_bytes())?;
+    rustix::io::retry_on_intr(|| rustix::io::write(&fd, value.as_bytes()))?;
     Ok(())
 }
 
