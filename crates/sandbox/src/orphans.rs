@@ -11,7 +11,7 @@ use sys::process::session_of;
 use crate::descent::{children, has_ended};
 
 /// The longest killing. Each round ends one generation, and a chain of processes may be as deep as there are process ids.
-const LONGEST: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 /// The pauses while killed processes end.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);

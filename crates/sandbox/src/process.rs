@@ -23,6 +23,7 @@ use crate::init_loop::Supervised;
 use crate::launch::{Launch, Stdio};
 use crate::orphans::{Orphans, end_descendants};
 use crate::plan::Plan;
+use crate::process_stamp::ProcessStamp;
 use crate::started::{InitChannels, SidecarStart, Started, Teardown};
 use crate::step::Step;
 use crate::supervise::{self, FurtherGroups, Ready};
@@ -77,6 +78,7 @@ pub(crate) fn start(
         status
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
+    undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Supervisor));
     Ok(Started { orphans: Some(orphans), ..Started::of(init, control, group, Teardown::HangUp) })
 }
 

@@ -131,6 +131,18 @@ impl ProcessStamp {
         is_gone(&opened, patience)
     }
 
+    /// Continues the process if it is stopped, and waits until it has seen by itself that it is to end. Returns whether it is gone then.
+    pub(crate) fn let_end(self, patience: Duration) -> bool {
+        match self.find() {
+            None => true,
+            Some((_, Found::Hidden)) => false,
+            Some((opened, Found::Itself)) => {
+                let _ = rustix::process::pidfd_send_signal(&opened, Signal::CONT);
+                is_gone(&opened, patience)
+            }
+        }
+    }
+
     /// Returns whether the process was of another boot: it is gone, whoever has its pid and its start time by now.
     fn is_of_another_boot(self) -> bool {
         self.boot.zip(this_boot()).is_some_and(|(own, this)| own != this)
@@ -229,6 +241,12 @@ mod tests {
         stopped.kill().unwrap();
         stopped.wait().unwrap();
         assert!(ended, "it was stopped, and never heard of it");
+        let mut stopped = Command::new("sleep").arg("0.05").spawn().unwrap();
+        let pid = Pid::from_child(&stopped);
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        let ended = ProcessStamp::of(pid).unwrap().let_end(Duration::from_secs(5));
+        stopped.kill().unwrap();
+        assert!(ended && stopped.wait().unwrap().success(), "it was not let end by itself");
         for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5", "1 5 x", "1 5 "] {
             assert_eq!(ProcessStamp::read(text), None, "{text}");
         }

@@ -19,6 +19,8 @@ use crate::protect::{HeldName, Layout, OpenRepository, PlaceholderCache, Reposit
 pub enum Undo {
     /// Make sure that the first process of a sandbox is gone, before the names are given back that it must not take.
     Process(ProcessStamp),
+    /// Let the supervisor of a plain command end it: no kernel does once that process is gone. The command may have stopped it.
+    Supervisor(ProcessStamp),
     /// Remove a control group's directory, once its last process is gone.
     Group(PathBuf),
     /// Tell which of the protected names that nothing held were made.
@@ -43,6 +45,7 @@ impl Undo {
     pub(crate) fn line(&self) -> String {
         match self {
             Self::Process(born) => format!("process {}\n", born.written()),
+            Self::Supervisor(born) => format!("supervisor {}\n", born.written()),
             Self::Group(path) => format!("group {}\n", written(path)),
             Self::Unheld(unheld) => format!("unheld {} {}\n", unheld.word(), written(&unheld.workspace)),
             Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
@@ -70,6 +73,7 @@ impl Undo {
         let (kind, rest) = line.split_once(' ')?;
         match kind {
             "process" => ProcessStamp::read(rest).map(Self::Process),
+            "supervisor" => ProcessStamp::read(rest).map(Self::Supervisor),
             "group" => read(rest).map(Self::Group),
             "unheld" => {
                 let (word, workspace) = rest.split_once(' ')?;
@@ -242,7 +246,7 @@ impl UndoLog {
     #[must_use]
     pub fn may_be_left(&self) -> Vec<String> {
         let may_be_there = |undo: &&Undo| match undo {
-            Undo::Process(_) | Undo::Unheld(_) => false,
+            Undo::Process(_) | Undo::Supervisor(_) | Undo::Unheld(_) => false,
             Undo::Group(path) | Undo::Placeholder(path) | Undo::Written(path) | Undo::Trusted(path) => {
                 path.symlink_metadata().is_ok()
             }
@@ -279,10 +283,12 @@ mod tests {
     }
 
     fn undos() -> impl Strategy<Value = Undo> {
-        (0..8, paths(), any::<[u8; 12]>()).prop_map(|(kind, path, random)| match kind {
-            7 => Undo::Process(
-                ProcessStamp::read(&format!("{} {}", 1 + u16::from(random[0]), random[1])).unwrap(),
-            ),
+        let stamp = |random: [u8; 12]| {
+            ProcessStamp::read(&format!("{} {}", 1 + u16::from(random[0]), random[1])).unwrap()
+        };
+        (0..9, paths(), any::<[u8; 12]>()).prop_map(move |(kind, path, random)| match kind {
+            8 => Undo::Supervisor(stamp(random)),
+            7 => Undo::Process(stamp(random)),
             0 => Undo::Group(path),
             1 => Undo::Placeholder(path),
             2 => Undo::Written(path),
@@ -343,11 +349,11 @@ mod tests {
 
         #[test]
         fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
-            text in "((process|group|placeholder|unheld .husky,.claude|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+            text in "((process|supervisor|group|placeholder|unheld .husky,.claude|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
-                    Undo::Firewall(_) | Undo::Link(_) | Undo::Process(_) => {}
+                    Undo::Firewall(_) | Undo::Link(_) | Undo::Process(_) | Undo::Supervisor(_) => {}
                     Undo::Engine(path, _)
                     | Undo::Group(path)
                     | Undo::Placeholder(path)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::changes::Changes;
+use crate::orphans::LONGEST;
 use crate::undo::{Undo, UndoLog, Whose};
 use crate::{docker, linux, process, protect};
 
@@ -34,9 +35,12 @@ impl UndoLog {
     /// Waits for the processes of a killed run, which may outlive it for a while: once its names are given back, they could take them.
     fn await_processes(&mut self) -> Result<(), String> {
         for undo in &self.entries {
-            if let Undo::Process(born) = undo
-                && !born.end(DYING)
-            {
+            let has_ended = match undo {
+                Undo::Process(born) => born.end(DYING),
+                Undo::Supervisor(born) => born.let_end(ENDING) || born.end(DYING),
+                _ => true,
+            };
+            if !has_ended {
                 return Err(format!("{}: it does not end", undo.line().trim_end()));
             }
         }
@@ -48,7 +52,7 @@ impl UndoLog {
             sys::cgroup::let_run(path);
             remove_group(path, DYING).map_err(|error| format!("{}: {error}", group.line().trim_end()))?;
         }
-        self.entries.retain(|undo| !matches!(undo, Undo::Group(_) | Undo::Process(_)));
+        self.entries.retain(|undo| !matches!(undo, Undo::Group(_) | Undo::Process(_) | Undo::Supervisor(_)));
         Ok(())
     }
 
@@ -75,7 +79,7 @@ impl UndoLog {
     fn perform(&mut self, undo: &Undo) -> io::Result<()> {
         match undo {
             // A run waits for its own processes by itself.
-            Undo::Process(_) => Ok(()),
+            Undo::Process(_) | Undo::Supervisor(_) => Ok(()),
             Undo::Group(path) => remove_group(path, PATIENCE),
             Undo::Unheld(unheld) => {
                 self.told.extend(unheld.made());
@@ -115,6 +119,8 @@ fn is_of_names(undo: &Undo) -> bool {
 
 /// The longest wait for the last processes of a group after they were killed.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest wait for a supervisor that ends what it has started: longer than that takes.
+const ENDING: Duration = LONGEST.saturating_add(Duration::from_secs(1));
 /// The longest wait for processes that have not been killed yet.
 const DYING: Duration = Duration::from_secs(5);
 

@@ -78,3 +78,30 @@ fn nothing_outlives_who_kills_its_supervisor() {
     assert!(ended.code == 125 && ended.stderr.contains("its first process was ended"), "{ended}");
     assert!(vanishes(mark.text(), Backend::patience(1)), "{:?}", processes_named(mark.text()));
 }
+
+#[test]
+fn a_stopped_supervisor_of_a_killed_run_is_ended() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let mark = Canary::draw();
+    let probe = bench.probe();
+    // The supervisor is the command's parent, and can no longer see that its own parent is gone. proc_pid_stat(5)
+    let line = format!(
+        "read -r _ _ _ above _ < /proc/$PPID/stat; echo $PPID > supervisor; kill -STOP $PPID; kill -9 $above; exec '{}' hold 60 {}",
+        probe.display(),
+        mark.text()
+    );
+    let killed = bench.run(Backend::Process).shell(&line);
+    assert!(killed.code == 137 && !processes_named(mark.text()).is_empty(), "{killed}");
+    let next = bench.run(Backend::Process).shell("echo next");
+    assert!(next.code == 0 && next.stdout == "next\n" && !next.stderr.contains("could not"), "{next}");
+    assert!(vanishes(mark.text(), Backend::patience(1)), "{:?}", processes_named(mark.text()));
+    // Where nobody reaps orphans it stays as a zombie.
+    let supervisor = std::fs::read_to_string(bench.workspace().join("supervisor")).unwrap();
+    let supervisor = format!("/proc/{}/stat", supervisor.trim());
+    let is_over = || std::fs::read_to_string(&supervisor).map_or(true, |stat| stat.contains(") Z "));
+    assert!(within(Backend::patience(1), is_over), "{killed}");
+    assert_eq!(std::fs::read_dir(bench.state().join("lockgate/live")).unwrap().count(), 0);
+}
