@@ -12,7 +12,7 @@ use std::path::Path;
 use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, plane_url};
 use sys::cgroup::Group;
 use sys::process::{self, Forked, Namespaces};
-use sys::{descriptor, listener};
+use sys::{descriptor, listener, privilege};
 
 use crate::environment::trusted;
 use crate::error::Error;
@@ -134,6 +134,8 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
 }
 
 fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result<Ready, Failure> {
+    // The caller's environment is in this copy's memory. What the command executes can be dumped and read again: execve(2).
+    privilege::undumpable().map_err(Failure::at("keep its memory from other processes"))?;
     let control_files = group.map(Group::control_files).unwrap_or_default();
     sys::cgroup::enter(control_files).map_err(Failure::at("enter the control group"))?;
     let mut keep = vec![it.control, it.sidecar];

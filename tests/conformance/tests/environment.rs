@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use lockgate_conformance::{Backend, Bench, Canary, Needs, Seen, ready, run};
+use lockgate_conformance::{Backend, Bench, Canary, Needs, Seen, is_root, ready, run};
 
 /// Variables of the caller's: those that hold a secret here, and others that lead somewhere.
 const SECRET: [&str; 3] = ["AWS_SECRET_ACCESS_KEY", "LD_PRELOAD_HINT", "RUN_TOKEN"];
@@ -60,4 +60,17 @@ fn the_callers_environment_stays_outside() {
             assert_eq!(seen.text(direct), own, "{}", backend.name());
         }
     }
+}
+
+#[test]
+fn who_watches_a_plain_command_cannot_be_read() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let line =
+        "cat /proc/$$/environ > /dev/null && echo own; cat /proc/$PPID/environ > /dev/null 2>&1 && echo its";
+    let seen = bench.run(Backend::Process).shell(line);
+    // Root may read every process.
+    assert_eq!(seen.stdout, if is_root() { "own\nits\n" } else { "own\n" }, "{seen}");
 }
