@@ -64,7 +64,7 @@ const NEEDS: &[Need] = &[
     need("npm", Sign::Program("npm"), "Node clients"),
     need("gh", Sign::Program("gh"), "GitHub's own client"),
     need("openjdk-17-jdk-headless", Sign::Program("javac"), "Java clients"),
-    need("strace", Sign::Program("strace"), "counting system calls"),
+    need("strace", Sign::Program("strace"), "counting system calls, and failing them"),
     need("fakeroot", Sign::Program("fakeroot"), "packages that are built inside"),
     need("qemu-system-x86", Sign::Program("qemu-system-x86_64"), "guests of other kernels"),
     need("xz-utils", Sign::Program("xz"), "the modules of their kernels"),
