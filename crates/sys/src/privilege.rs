@@ -158,6 +158,6 @@ pub fn write_foreign_id_maps(proc_dir: &str, uids: &[IdMap], gids: &[IdMap]) -> 
 /// Writes to an existing file by one `write(2)`: the kernel's files take a value whole or not at all.
 fn write(path: &str, value: &str) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, value.as_bytes())?;
+    rustix::io::retry_on_intr(|| rustix::io::write(&file, value.as_bytes()))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! A run that is killed, or finds no room, at any moment of its process: after the next run nothing of it is left, and git works in the
-//! workspace as before. L01, L10.
+//! workspace as before. One that a signal interrupts goes on. L01, L10.
 //!
 //! The calls by which one start changes something are listed, and each is the moment of a run of its own. Of those that have nothing to do
 //! with placeholders or kept changes, every third is tried, drawn anew each time; `LOCKGATE_TEST_SEED` repeats a draw.
@@ -35,7 +35,8 @@ lockgate run $FLAGS -- true || exit 8
 strace -o "$OUTSIDE/trace" -e trace=$CALLS "$PRODUCT" run $FLAGS -- true || exit 8
 "#;
 
-/// Reads calls with their numbers, and tries each. `$HOW` is what happens at the call.
+/// Reads calls with their numbers, and tries each. `$HOW` is what happens at the call, and `$ENDS` the status that the run then ends with,
+/// or `any`.
 const TRY: &str = r#"
 inventory() {
     find . -printf '%P %y %m %U\n' | sort
@@ -47,13 +48,13 @@ inventory() {
 inventory > "$OUTSIDE/before"; left=0
 while read -r call number; do
     strace -o /dev/null -e trace=$call -e inject=$call:$HOW:when=$number "$PRODUCT" run $FLAGS -- true \
-        > /dev/null 2> "$OUTSIDE/said" < /dev/null
+        > /dev/null 2> "$OUTSIDE/said" < /dev/null; ended=$?; [ "$ENDS" != any ] || ended=any
     await '! pgrep -x lockgate > /dev/null'
     lockgate run $FLAGS -- true > /dev/null 2> "$OUTSIDE/next" < /dev/null; next=$?
     await '! pgrep -x lockgate > /dev/null'
     inventory > "$OUTSIDE/after"; git status --porcelain > "$OUTSIDE/status" 2>&1
-    [ $next -eq 0 ] && [ ! -s "$OUTSIDE/status" ] && cmp -s "$OUTSIDE/before" "$OUTSIDE/after" && continue
-    echo "at $call $number the next run ended with $next:"
+    [ $ended = "$ENDS" ] && [ $next -eq 0 ] && [ ! -s "$OUTSIDE/status" ] && cmp -s "$OUTSIDE/before" "$OUTSIDE/after" && continue
+    echo "at $call $number the run ended with $ended, and the next with $next:"
     diff "$OUTSIDE/before" "$OUTSIDE/after"; cat "$OUTSIDE/status" "$OUTSIDE/said" "$OUTSIDE/next"
     left=$((left+1)); [ $left -lt 3 ] || break
 done < "$OUTSIDE/moments"
@@ -63,24 +64,28 @@ echo "left=$left"
 #[test]
 fn killed_at_any_moment_it_leaves_nothing() {
     let calls = [&OPENING[..], &FILLING, &CHANGING].concat();
-    nothing_is_left(&calls, "signal=KILL");
+    nothing_is_left(&calls, "signal=KILL", "any", &mut Draw::of(ONE_IN));
 }
 
 #[test]
 fn out_of_room_at_any_moment() {
-    nothing_is_left(&[&OPENING[..], &FILLING].concat(), "error=ENOSPC");
+    nothing_is_left(&[&OPENING[..], &FILLING].concat(), "error=ENOSPC", "any", &mut Draw::of(ONE_IN));
 }
 
-fn nothing_is_left(calls: &[&str], how: &str) {
-    let mut draw = Draw::of_environment();
+#[test]
+fn a_signal_while_it_writes_fails_nothing() {
+    nothing_is_left(&["write"], "error=EINTR", "0", &mut Draw::of(1));
+}
+
+fn nothing_is_left(calls: &[&str], how: &str, ends: &str, draw: &mut Draw) {
     for flags in ["", "--workspace-mode overlay"] {
         for site in Site::for_everyone(NEEDS) {
             let shell = site.shell().within(LIMIT).with("FLAGS", flags).with("HOW", how);
-            let shell = shell.with("CALLS", calls.join(","));
+            let shell = shell.with("CALLS", calls.join(",")).with("ENDS", ends);
             let begun = shell.run(BEGIN);
             assert!(begun.code == 0, "{begun}");
             let trace = fs::read_to_string(site.outside().join("trace")).expect("a trace");
-            let moments = moments(&trace, &mut draw);
+            let moments = moments(&trace, draw);
             assert!(moments.len() > 5, "too few moments: {trace}");
             let lines: String = moments.iter().map(|(call, number)| format!("{call} {number}\n")).collect();
             site.file("moments", lines);
@@ -110,22 +115,25 @@ fn moments(trace: &str, draw: &mut Draw) -> Vec<(String, usize)> {
     found
 }
 
-/// A draw of one in [`ONE_IN`], by the generator xorshift64 (Marsaglia, 2003).
-struct Draw(u64);
+/// A draw of one in so many, by the generator xorshift64 (Marsaglia, 2003).
+struct Draw {
+    state: u64,
+    one_in: u64,
+}
 
 impl Draw {
-    fn of_environment() -> Self {
+    fn of(one_in: u64) -> Self {
         let named = std::env::var("LOCKGATE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = named.unwrap_or_else(|| now().map_or(1, |since| u64::from(since.subsec_nanos())));
         println!("LOCKGATE_TEST_SEED={seed}");
-        Self(seed | 1 << 40)
+        Self { state: seed | 1 << 40, one_in }
     }
 
     fn is_drawn(&mut self) -> bool {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.is_multiple_of(ONE_IN)
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state.is_multiple_of(self.one_in)
     }
 }
