@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_directory_that_was_half_made_or_half_removed_is_settled() {
         let folder = tempfile::tempdir().unwrap();
-        let state = state_in(folder.path());
+        let state = StateDirectory::for_test(folder.path());
         let run: RunId = "abcdefghjkmn".parse().unwrap();
         RunRecord::for_test(run.as_str()).write(&state, &run).unwrap();
         let path = state.changes(&run);
