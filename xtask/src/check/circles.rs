@@ -103,7 +103,8 @@ fn imported(
 ) -> BTreeMap<Vec<String>, usize> {
     let mut found = BTreeMap::new();
     for Use { line, path, .. } in uses(file) {
-        let target = absolute(module, &path, files).and_then(|path| longest(&origin(path, reexports), files));
+        let target =
+            absolute(module, &path, files).and_then(|path| longest(&origin(path, reexports, files), files));
         if let Some(target) = target.filter(|target| !target.starts_with(module)) {
             found.entry(target).or_insert(line);
         }
@@ -121,13 +122,13 @@ fn reexports(files: &Files<'_>) -> Reexports {
     files.iter().flat_map(of_file).collect()
 }
 
-/// Returns the path that a path stands for when its names that are re-exported are replaced.
-fn origin(mut path: Vec<String>, reexports: &Reexports) -> Vec<String> {
+/// Returns the path that a path stands for when its names that are re-exported are replaced. A module may have the name of a function:
+/// where the path goes on, the module is meant.
+fn origin(mut path: Vec<String>, reexports: &Reexports, files: &Files<'_>) -> Vec<String> {
     for _ in 0..MOST_REEXPORTS {
-        let Some((end, of)) = (1..=path.len()).find_map(|end| Some((end, reexports.get(&path[..end])?)))
-        else {
-            break;
-        };
+        let is_module = |end| end < path.len() && files.contains_key(&path[..end]);
+        let replaced = |end| Some((end, reexports.get(&path[..end]).filter(|_| !is_module(end))?));
+        let Some((end, of)) = (1..=path.len()).find_map(replaced) else { break };
         path = [&of[..], &path[end..]].concat();
     }
     path
@@ -243,6 +244,10 @@ mod tests {
             ("crates/a/src/c.rs", "use crate::b::{E, Name};"),
         ];
         assert_eq!(found(&files), ["crates/a/src/b/d.rs:1 `b::d` imports itself in a circle: b::d -> c"]);
+        // A function of a module's name is not that module.
+        let function = ("crates/a/src/b/mod.rs", "mod d;\nmod e;\npub(crate) use d::e;");
+        let same = ("crates/a/src/c.rs", "use crate::b::e::E;");
+        assert_eq!(found(&[files[0], function, files[2], files[3], same]), Vec::<String>::new());
         // Each by itself is none.
         assert_eq!(found(&[files[0], files[1], files[2], files[3]]), Vec::<String>::new());
         let without = ("crates/a/src/c.rs", "use crate::b::E;");
