@@ -73,7 +73,8 @@ fn live() -> io::Result<()> {
         }
     };
     let shim = ShimStreams { input, output, frames };
-    let relay = Relay::new(shim, SupervisorLinks { control, sidecar, broker }, pipes);
+    let mut relay = Relay::new(shim, SupervisorLinks { control, sidecar, broker }, pipes);
+    relay.limits.clone_from(&brief.limits);
     let after_end = if brief.lingers { AfterEnd::Linger } else { AfterEnd::Leave };
     let relaying = std::thread::Builder::new().spawn(move || relay.run(after_end))?;
     let it = Supervised {

@@ -20,6 +20,7 @@ const OWN_GROUPS: &str = "/proc/self/cgroup";
 /// The notice for missing control-group namespaces; Podman does not report that itself.
 const NAMES_SHOW: &str = "the names of this machine's control groups can be seen inside: with those of version 1 Podman has no \
                           namespace for them";
+const MEMORY: &str = "memory";
 const PROCESSES: &str = "processes";
 /// By how many thousandths of a processor an engine may round a quota.
 const ROUNDING: u64 = 10;
@@ -87,7 +88,7 @@ fn is_apart(groups: &str) -> bool {
 fn missing(asked: &LimitRequest, seen: Seen) -> Vec<&'static str> {
     let within = |seen: Option<u64>, most: u64| seen.is_some_and(|seen| seen <= most);
     let all = [
-        ("memory", within(seen.memory, asked.memory)),
+        (MEMORY, within(seen.memory, asked.memory)),
         ("processors", within(seen.milli_cpus, asked.milli_cpus + ROUNDING)),
         (PROCESSES, within(seen.processes, asked.processes)),
     ];
@@ -116,8 +117,15 @@ fn seen(base: &Path) -> Seen {
 }
 
 /// Returns the resources this container has used, read where an engine mounts the container's own control group.
-pub(super) fn own_usage() -> cgroup::Usage {
-    let base = Path::new(BASE);
+pub(super) fn own_usage(asked: Option<&LimitRequest>) -> cgroup::Usage {
+    usage_at(Path::new(BASE), asked)
+}
+
+/// A group without the requested limit of memory is not the container's own: its figures are those of the engine, or of a whole session.
+fn usage_at(base: &Path, asked: Option<&LimitRequest>) -> cgroup::Usage {
+    if asked.is_none_or(|asked| missing(asked, seen(base)).contains(&MEMORY)) {
+        return cgroup::Usage::default();
+    }
     let directories: Vec<PathBuf> = if base.join("memory").is_dir() {
         ["memory", "cpu", "pids"].map(|controller| base.join(controller)).to_vec()
     } else {
@@ -181,6 +189,24 @@ mod tests {
         }
         let more = directory(&[("memory.max", "67108865"), ("cpu.max", "60000 100000"), ("pids.max", "11")]);
         assert_eq!(missing(&REQUEST, seen(more.path())), all);
+    }
+
+    #[test]
+    fn what_others_use_is_not_the_containers() {
+        let group = |limit: &'static str| {
+            directory(&[("memory.max", limit), ("memory.peak", "4096"), ("memory.events", "oom_kill 3\n")])
+        };
+        let own = usage_at(group("67108864").path(), Some(&REQUEST));
+        assert_eq!((own.memory_peak, own.out_of_memory), (Some(4096), 3));
+        // As a session of a user's has them, in either version.
+        let first = directory(&[
+            ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/memory.max_usage_in_bytes", "4096\n"),
+            ("memory/memory.oom_control", "oom_kill 3\n"),
+        ]);
+        for base in [first, group("max")] {
+            assert_eq!(usage_at(base.path(), Some(&REQUEST)), cgroup::Usage::default());
+        }
     }
 
     #[test]

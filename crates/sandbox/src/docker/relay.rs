@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::termios::Winsize;
 use sys::{descriptor, poll};
 
-use super::limit_check::own_usage;
+use super::limit_check::{LimitRequest, own_usage};
 use super::mux::{CHUNK, Channel, Frames, WINDOW, frame, size_of};
 use crate::event::Event;
 use crate::{handshake, socket_broker};
@@ -98,6 +98,8 @@ pub(super) struct Relay {
     size: Option<Winsize>,
     /// The message that says how the command ended; sent after all its output.
     ended: Option<Vec<u8>>,
+    /// The limits the engine was asked for; without them no usage is sent.
+    pub(super) limits: Option<LimitRequest>,
 }
 
 /// A descriptor that the relay polls.
@@ -138,6 +140,7 @@ impl Relay {
             input_ended: false,
             size: None,
             ended: None,
+            limits: None,
         }
     }
 
@@ -336,7 +339,7 @@ impl Relay {
 
     /// Sends the container's resource usage, and then how the command ended.
     fn report_end(&mut self, ended: &[u8]) {
-        let used = Event::Used(own_usage());
+        let used = Event::Used(own_usage(self.limits.as_ref()));
         self.to_shim.extend(frame(Channel::Event, &used.message().0));
         if !ended.is_empty() {
             self.to_shim.extend(frame(Channel::Event, ended));
