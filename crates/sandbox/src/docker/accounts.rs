@@ -336,7 +336,13 @@ mod tests {
             let mut asked = Vec::new();
             let read = runtime.block_on(async {
                 let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-                let at = EngineAt { socket, minor_version: 41, rootless: false, kind: EngineKind::Podman };
+                let at = EngineAt {
+                    socket,
+                    minor_version: 41,
+                    rootless: false,
+                    user: (0, 0),
+                    kind: EngineKind::Podman,
+                };
                 let engine = Engine::at(&at).unwrap();
                 tokio::select! {
                     read = engine.read_table("it", "/etc/passwd") => read,

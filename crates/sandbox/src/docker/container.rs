@@ -365,7 +365,7 @@ mod tests {
             (EngineKind::Podman, false, None, "uid=1000,gid=1001"),
             (EngineKind::Docker, true, None, "uid=1000,gid=1001"),
         ] {
-            let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless, kind };
+            let at = EngineAt { socket: "/s".into(), minor_version: 41, rootless, user: (1000, 1000), kind };
             let engine = EngineRun {
                 at,
                 image: "debian".into(),

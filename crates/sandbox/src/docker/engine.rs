@@ -1,5 +1,6 @@
 //! A client of an engine's API: makes a run's containers and volumes, finds them by their labels, and removes them.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
 use policy::RunId;
 use policy::agreed::SIDECAR_NAME;
+use tokio::net::UnixStream;
 
 use super::engine_error::{BAD_REQUEST, CONFLICT, INTERNAL, NOT_FOUND, error_text, status};
 use super::names::{ALL, LABEL_RUN, network_name, of_label};
@@ -78,13 +80,23 @@ impl Engine {
             return Err(unusable(socket, &error_text(error)));
         }
         let minor_version = engine.api.client_version().minor_version;
-        // The socket of an engine without root belongs to the user who started it. So may that of an engine with root.
-        let rootless =
-            about.uid() != 0 && (kind == EngineKind::Podman || engine.is_rootless().await.map_err(fail)?);
-        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, kind }, answer))
+        // The socket of an engine without root belongs to the user who started it. So may that of an engine with root, as systemd makes
+        // it. A Podman for which a user listens is that user's, and is not asked: its answer takes long.
+        let listener = listener_of(socket).await;
+        let is_users = listener.is_some_and(|(uid, _)| uid != 0);
+        let rootless = about.uid() != 0
+            && match kind {
+                EngineKind::Podman => {
+                    let fail = |error: io::Error| unusable(socket, &error.to_string());
+                    is_users || podman::is_rootless(socket).await.map_err(fail)?
+                }
+                EngineKind::Docker => engine.is_rootless().await.map_err(fail)?,
+            };
+        let user = listener.filter(|_| is_users).unwrap_or((about.uid(), about.gid()));
+        Ok((engine, EngineAt { socket: socket.into(), minor_version, rootless, user, kind }, answer))
     }
 
-    /// Whether a Docker engine says that it runs without root.
+    /// Whether a Docker engine says that it runs without root. Podman does not say it here.
     pub(super) async fn is_rootless(&self) -> Result<bool, bollard::errors::Error> {
         let options = self.api.info().await?.security_options.unwrap_or_default();
         Ok(options.iter().any(|option| option.split(',').any(|it| it == "name=rootless")))
@@ -256,6 +268,12 @@ impl RunObjects {
     }
 }
 
+/// Returns the user and group who listen at a socket, unix(7): the engine's, or those of who listens for it, as systemd does.
+async fn listener_of(socket: &Path) -> Option<(u32, u32)> {
+    let credentials = UnixStream::connect(socket).await.ok()?.peer_cred().ok()?;
+    Some((credentials.uid(), credentials.gid()))
+}
+
 pub(super) fn unusable(socket: &Path, why: &str) -> Error {
     let remedy = match rustix::fs::access(socket, rustix::fs::Access::WRITE_OK) {
         Err(rustix::io::Errno::ACCESS) => {
@@ -316,6 +334,48 @@ mod tests {
         asked
     }
 
+    /// Runs a Podman that says whether it is rootless.
+    async fn podman_that_says(listener: tokio::net::UnixListener, is_rootless: bool) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let info = serde_json::json!({ "host": { "security": { "rootless": is_rootless } } }).to_string();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).await.unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let body = if request.contains("/info") { info.as_str() } else { "OK" };
+            let head = "HTTP/1.1 200 OK\r\nLibpod-API-Version: 4.3.1\r\nConnection: close\r\n";
+            let length = body.len();
+            // Nobody may wait for an answer: who listens here can be seen without one.
+            let _ =
+                stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes()).await;
+        }
+    }
+
+    #[test]
+    fn a_podman_of_roots_whose_socket_is_a_users_is_not_taken_for_one_without_root() {
+        let is_root = rustix::process::geteuid().is_root();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Who is not root can listen for an engine without root alone.
+        for (says, rootless) in [(false, !is_root), (true, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("engine");
+            let at = runtime.block_on(async {
+                let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+                if is_root {
+                    std::os::unix::fs::chown(&socket, Some(1001), Some(5)).unwrap();
+                }
+                tokio::select! {
+                    found = Engine::find(&socket, |_| async { Ok(()) }) => found.map(|(_, at, _)| at).unwrap(),
+                    () = podman_that_says(listener, says) => unreachable!(),
+                }
+            });
+            assert_eq!((at.kind, at.rootless), (EngineKind::Podman, rootless));
+            let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            assert_eq!(at.user, if is_root { (1001, 5) } else { own });
+        }
+    }
+
     // L01. Docker 20.10 under load: a removal under way fails, and nobody else asks again.
     #[test]
     fn a_container_is_gone_when_the_engine_says_that_there_is_none() {
@@ -324,7 +384,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let asked = runtime.block_on(async {
             let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-            let at = EngineAt { socket, minor_version: 41, rootless: false, kind: EngineKind::Docker };
+            let at = EngineAt {
+                socket,
+                minor_version: 41,
+                rootless: false,
+                user: (0, 0),
+                kind: EngineKind::Docker,
+            };
             let failed = r#"{"StatusCode":0,"Error":{"Message":"unable to remove filesystem"}}"#;
             let answers = vec![
                 ("409 Conflict", r#"{"message":"removal of container it is already in progress"}"#),

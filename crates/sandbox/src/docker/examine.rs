@@ -99,7 +99,13 @@ mod tests {
 
     #[test]
     fn the_engine_is_told_with_its_version_and_its_rights() {
-        let at = |kind, rootless| EngineAt { socket: "/s".into(), minor_version: 41, rootless, kind };
+        let at = |kind, rootless| EngineAt {
+            socket: "/s".into(),
+            minor_version: 41,
+            rootless,
+            user: (1000, 1000),
+            kind,
+        };
         let found =
             |kind, rootless| Found { at: at(kind, rootless), version: Some("4.3.1".into()), waiting: 0 };
         let docker = describe(&found(EngineKind::Docker, false));

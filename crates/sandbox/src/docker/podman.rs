@@ -49,6 +49,12 @@ pub(super) async fn kind_of(socket: &Path) -> io::Result<EngineKind> {
     })
 }
 
+/// Whether Podman says that it runs without root.
+pub(super) async fn is_rootless(socket: &Path) -> io::Result<bool> {
+    let (_, about) = get(socket, "/v4.0.0/libpod/info").await?;
+    Ok(about["host"]["security"]["rootless"] == true)
+}
+
 /// Returns an engine's version.
 pub(super) async fn version(socket: &Path) -> Option<String> {
     let Answer { head, .. } = ask(socket, "GET", "/_ping", None).await.ok()?;

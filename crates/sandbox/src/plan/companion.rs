@@ -140,8 +140,13 @@ mod tests {
             volumes: volumes.iter().map(PathBuf::from).collect(),
             ..EngineImage::default()
         };
-        let at =
-            EngineAt { socket: "/s".into(), minor_version: 41, rootless: false, kind: EngineKind::Docker };
+        let at = EngineAt {
+            socket: "/s".into(),
+            minor_version: 41,
+            rootless: false,
+            user: (0, 0),
+            kind: EngineKind::Docker,
+        };
         EngineRun {
             at,
             image: "redis".into(),

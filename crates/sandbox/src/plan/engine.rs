@@ -53,6 +53,8 @@ pub struct EngineAt {
     pub minor_version: usize,
     /// Whether it is rootless: outside its containers, everything it runs has its user's id or one of their subordinate ids.
     pub rootless: bool,
+    /// The user and group of the engine itself, if it is rootless.
+    pub user: (u32, u32),
     /// Which engine it is.
     pub kind: EngineKind,
 }

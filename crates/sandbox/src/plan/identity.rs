@@ -28,12 +28,14 @@ impl Identity {
         let backend = spec.backend;
         if let (Backend::Docker, Some(engine)) = (backend, &additions.engine) {
             let (uid, gid) = of_engine(spec, caller, engine)?;
-            // At a rootless Docker, root inside is the engine's user outside. Other ids are not mapped.
-            let mapped = |inside, callers| {
-                let is_callers = engine.at.makes_user_root() && inside == 0;
-                MappedId { inside, outside: if is_callers { callers } else { inside } }
+            // A rootless engine maps its own user to the command's: Podman whatever the number is, and Docker to root. Other ids are not
+            // mapped.
+            let at = &engine.at;
+            let mapped = |inside, engines| {
+                let is_engines = at.keeps_user() || at.makes_user_root() && inside == 0;
+                MappedId { inside, outside: if is_engines { engines } else { inside } }
             };
-            return Ok(Self::callers(mapped(uid, caller.uid), mapped(gid, caller.gid)));
+            return Ok(Self::callers(mapped(uid, at.user.0), mapped(gid, at.user.1)));
         }
         let of_image = additions.image.as_ref().filter(|image| image.uid != 0);
         if caller.superuser && backend != Backend::Process {
@@ -150,6 +152,7 @@ fn private_id(run: &RunId) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::engine::{EngineAt, EngineImage, EngineKind};
     use crate::plan::ids::IdRange;
 
     #[test]
@@ -161,11 +164,10 @@ mod tests {
         assert_eq!(Identity::with_sidecar_id(65_534).sidecar_ids(), (65_534, 65_534));
     }
 
-    #[test]
-    fn nobody_is_in_roots_group_at_an_engine_with_root() {
-        use crate::plan::engine::{EngineAt, EngineImage, EngineKind};
-        let at = |rootless, owner| EngineRun {
-            at: EngineAt { socket: "/s".into(), minor_version: 41, rootless, kind: EngineKind::Docker },
+    /// An engine whose own user is 1001, with the group 5.
+    fn engine(kind: EngineKind, rootless: bool, owner: (u32, u32)) -> EngineRun {
+        EngineRun {
+            at: EngineAt { socket: "/s".into(), minor_version: 41, rootless, user: (1001, 5), kind },
             image: "debian".into(),
             config: EngineImage::default(),
             owner,
@@ -173,7 +175,12 @@ mod tests {
             ports: Vec::new(),
             published: Vec::new(),
             slots: std::path::PathBuf::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn nobody_is_in_roots_group_at_an_engine_with_root() {
+        let at = |rootless, owner| engine(EngineKind::Docker, rootless, owner);
         let spec = policy::Layers::default().compile().unwrap();
         let ids = |caller: (u32, u32), engine| {
             of_engine(&spec, &Caller::new(caller.0, caller.1, "/"), &engine).unwrap()
@@ -182,5 +189,23 @@ mod tests {
         assert_eq!(ids((0, 0), at(false, (1001, 7))), (1001, 7));
         assert_eq!(ids((1001, 0), at(false, (0, 0))), (1001, 1001));
         assert_eq!(ids((1001, 5), at(true, (1001, 5))), (0, 0), "root there is the engine's user");
+    }
+
+    #[test]
+    fn what_a_command_at_a_rootless_engine_makes_belongs_to_the_engines_user() {
+        let mut spec = policy::Layers::default().compile().unwrap();
+        spec.backend = Backend::Docker;
+        let run = "abcdefghjkmn".parse().unwrap();
+        let owners = |caller, engine| {
+            let additions = Additions { engine: Some(engine), ..Additions::default() };
+            let Identity { uid, gid, .. } =
+                Identity::of(&spec, &run, &Caller::new(caller, caller, "/"), &additions).unwrap();
+            [(uid.inside, uid.outside), (gid.inside, gid.outside)]
+        };
+        let at = |kind, rootless| engine(kind, rootless, (1001, 5));
+        assert_eq!(owners(0, at(EngineKind::Podman, true)), [(1000, 1001), (1000, 5)]);
+        assert_eq!(owners(0, at(EngineKind::Docker, true)), [(0, 1001), (0, 5)]);
+        assert_eq!(owners(1001, at(EngineKind::Podman, true)), [(1001, 1001), (1001, 5)]);
+        assert_eq!(owners(0, at(EngineKind::Podman, false)), [(1001, 1001), (5, 5)]);
     }
 }

@@ -52,7 +52,13 @@ fn machine() -> Host {
 }
 
 fn at_engine(kind: EngineKind, volumes: &[&str]) -> Additions {
-    let at = EngineAt { socket: "/nonesuch/engine".into(), minor_version: 41, rootless: false, kind };
+    let at = EngineAt {
+        socket: "/nonesuch/engine".into(),
+        minor_version: 41,
+        rootless: false,
+        user: (0, 0),
+        kind,
+    };
     let volumes = volumes.iter().map(PathBuf::from).collect();
     let engine = EngineRun {
         at,
