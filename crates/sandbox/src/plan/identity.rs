@@ -77,7 +77,8 @@ pub(super) fn further_groups(image: &RootImage, identity: &Identity) -> Vec<u32>
 
 /// Chooses the ids of a command in an engine's container, where ids are not mapped: those of `HOST_UID` and `HOST_GID`, else the caller,
 /// else (if the caller is root) the workspace's owner, else (if that is root too) the image's user; never root (S3.13). What a rootless
-/// engine runs has the engine user's id outside: Podman makes that user the command's id inside, and Docker makes it root.
+/// engine runs has the engine user's id outside: Podman makes that user the command's id inside, and Docker makes it root, so that its
+/// number stands for root there.
 fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32, u32), Error> {
     let named = |name: &str| match caller.variable(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -93,10 +94,12 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
         },
     };
     let (uid, gid) = (named("HOST_UID")?, named("HOST_GID")?);
+    if engine.at.makes_user_root() {
+        refuse_strangers([("HOST_UID", uid, engine.at.user.0), ("HOST_GID", gid, engine.at.user.1)])?;
+        return Ok((0, 0));
+    }
     let else_of = if engine.at.keeps_user() {
         if caller.uid == 0 { (AGENT_ID, AGENT_ID) } else { (caller.uid, caller.gid) }
-    } else if engine.at.makes_user_root() {
-        (0, 0)
     } else if caller.uid != 0 {
         (caller.uid, never_root(caller.gid, caller.uid))
     } else if engine.owner.0 != 0 {
@@ -115,6 +118,20 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
         });
     };
     Ok((uid.unwrap_or(else_of.0), gid.unwrap_or(else_of.1)))
+}
+
+/// Refuses a number that is not the engine's own, where all others inside are subordinate ids, which own nothing of a workspace.
+fn refuse_strangers(all: [(&str, Option<u32>, u32); 2]) -> Result<(), Error> {
+    match all.into_iter().find(|(_, named, engines)| named.is_some_and(|named| named != *engines)) {
+        None => Ok(()),
+        Some((name, named, engines)) => Err(Error::Refused {
+            what: format!(
+                "{name} is {}, and at Docker's engine without root the command has the engine's own number, {engines}",
+                named.unwrap_or_default()
+            ),
+            remedy: Some(format!("unset {name}, or {name}={engines}")),
+        }),
+    }
 }
 
 /// Whether the command runs as the user that the engine's image names: no other user was named, and no user's files are written.
@@ -189,6 +206,22 @@ mod tests {
         assert_eq!(ids((0, 0), at(false, (1001, 7))), (1001, 7));
         assert_eq!(ids((1001, 0), at(false, (0, 0))), (1001, 1001));
         assert_eq!(ids((1001, 5), at(true, (1001, 5))), (0, 0), "root there is the engine's user");
+    }
+
+    #[test]
+    fn the_number_of_the_engines_user_is_root_at_docker_without_root_and_no_other_is_taken() {
+        let spec = policy::Layers::default().compile().unwrap();
+        let ids = |variables: &[(&str, &str)]| {
+            let caller = Caller::new(1001, 5, "/").with_env(variables.iter().copied());
+            of_engine(&spec, &caller, &engine(EngineKind::Docker, true, (1001, 5)))
+        };
+        assert_eq!(ids(&[("HOST_UID", "1001"), ("HOST_GID", "5")]).unwrap(), (0, 0));
+        for (name, value, own) in [("HOST_UID", "1002", "1001"), ("HOST_GID", "1001", "5")] {
+            let refused = ids(&[(name, value)]).unwrap_err();
+            let Error::Refused { what, remedy } = refused else { panic!("{refused}") };
+            assert!(what.starts_with(&format!("{name} is {value}")) && what.contains(own), "{what}");
+            assert_eq!(remedy.unwrap(), format!("unset {name}, or {name}={own}"));
+        }
     }
 
     #[test]
