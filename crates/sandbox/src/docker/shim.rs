@@ -7,6 +7,7 @@
 //! sidecar ◄─ frames ────┴─ stdio ──► engine ─► sidecar's container┘ ─► outside
 //! ```
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
@@ -91,7 +92,14 @@ pub(super) fn live(mut given: ShimInputs<'_>) -> i32 {
 /// Makes the run's objects, watches them, and removes them, also when making them failed.
 async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Failure> {
     let engine = Engine::at(given.engine).map_err(|e| Failure::new("reach the engine", error_text(&e)))?;
-    let shim = Shim { plan: given.plan, engine, slots: given.slots.clone(), to_remove: ToRemove::default() };
+    let shim = Shim {
+        plan: given.plan,
+        engine,
+        slots: given.slots.clone(),
+        to_remove: ToRemove::default(),
+        patience: REMOVAL,
+        is_given_up: Cell::new(false),
+    };
     let mut mailbox = Mailbox::new();
     let (stand_in, control) = (given.stand_in.try_clone(), given.control.try_clone());
     let (Ok(stand_in), Ok(control)) = (stand_in, control) else {
@@ -130,6 +138,10 @@ struct Shim<'a> {
     engine: Engine,
     slots: Slots,
     to_remove: ToRemove,
+    /// How long the engine may take over a removal.
+    patience: Duration,
+    /// Whether one has taken longer: the engine is asked for nothing more, and the parent tries once.
+    is_given_up: Cell<bool>,
 }
 
 /// The objects of a run at the engine.
@@ -220,7 +232,7 @@ impl Shim<'_> {
         let ((), complaint) = tokio::join!(self.remove_agent(ended), async {
             let complaint = close.await;
             if ended == Ended::Command {
-                let _ = self.engine.remove_ended(&container).await;
+                let _ = self.in_time(self.engine.remove_ended(&container)).await;
             }
             complaint
         });
@@ -236,14 +248,22 @@ impl Shim<'_> {
         let agent = agent_name(self.plan);
         let _slot = self.slots.await_end().await;
         let _ = match ended {
-            Ended::Command => self.engine.remove_ended(&agent).await,
-            Ended::Parent | Ended::SidecarGone => self.engine.remove_container(&agent).await,
+            Ended::Command => self.in_time(self.engine.remove_ended(&agent)).await,
+            Ended::Parent | Ended::SidecarGone => self.in_time(self.engine.remove_container(&agent)).await,
         };
+    }
+
+    /// Waits for a removal, and gives the engine up if it takes too long.
+    async fn in_time(&self, removal: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+        tokio::time::timeout(self.patience, removal).await.unwrap_or_else(|late| {
+            self.is_given_up.set(true);
+            Err(late.to_string())
+        })
     }
 
     /// Looks whether a run failed because the engine has a part of our binary only, and if so adds that to the failure.
     async fn examine_failure(&self, failure: &mut Failure) -> BinaryVolume {
-        if !prepare::is_cut(&self.engine, &sidecar_name(&self.plan.run)).await {
+        if self.is_given_up.get() || !prepare::is_cut(&self.engine, &sidecar_name(&self.plan.run)).await {
             return BinaryVolume::Keep;
         }
         failure
@@ -255,7 +275,11 @@ impl Shim<'_> {
     /// Removes the run's containers, its network and its volumes. What is left is found by its label: by the parent, at once, and
     /// by the next start.
     async fn remove_all(&self, binary: BinaryVolume) -> Result<(), Failure> {
-        let Self { plan, engine, slots, to_remove } = self;
+        let Self { plan, engine, slots, to_remove, is_given_up, .. } = self;
+        let fail = |cause| Failure::new("take everything away", cause);
+        if is_given_up.get() {
+            return Err(fail("the engine does not answer".to_owned()));
+        }
         // An engine that made no volumes is not asked for them.
         let makes_volumes = engine.kind == EngineKind::Podman || overlay::overlays(plan).next().is_some();
         let (network, containers) = (network_name(&plan.run), to_remove.take());
@@ -274,9 +298,7 @@ impl Shim<'_> {
             }
             containers.into_iter().collect::<Result<(), String>>().and(network).and(volumes)
         };
-        let removed = tokio::time::timeout(REMOVAL, removed).await;
-        let removed = removed.unwrap_or_else(|late| Err(late.to_string()));
-        removed.map_err(|cause| Failure::new("take everything away", cause))
+        self.in_time(removed).await.map_err(fail)
     }
 }
 
@@ -372,4 +394,38 @@ fn lost_sidecar(step: &str, complaint: String) -> Failure {
 
 fn failed(step: &str, error: &io::Error) -> Failure {
     Failure::new(step, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docker::container::fixture;
+    use crate::plan::engine::EngineAt;
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_waited_for_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine");
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let slots = Slots::of(&folder.path().join("turns"), &socket);
+        let kind = EngineKind::Podman;
+        let at = EngineAt { socket, minor_version: 41, rootless: true, user: (1000, 1000), kind };
+        let plan = fixture::plan();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let removed = runtime.block_on(async {
+            let shim = Shim {
+                plan: &plan,
+                engine: Engine::at(&at).unwrap(),
+                slots,
+                to_remove: ToRemove::new(vec!["agent".into(), "sidecar".into()]),
+                patience: Duration::from_millis(50),
+                is_given_up: Cell::new(false),
+            };
+            shim.remove_agent(Ended::Parent).await;
+            shim.remove_all(BinaryVolume::Keep).await
+        });
+        assert!(removed.unwrap_err().cause.contains("does not answer"));
+        assert_eq!(listener.incoming().map_while(Result::ok).count(), 1);
+    }
 }
