@@ -127,6 +127,24 @@ fn a_name_is_looked_up_in_the_image_alone_and_is_never_root() {
 }
 
 #[test]
+fn an_image_whose_accounts_are_in_a_pipe_holds_up_nobody() {
+    // Docker waits for none but that container.
+    if !here() || Backend::isolated() != Backend::Podman {
+        return;
+    }
+    make_image("test-pipe", "mkfifo /srv/pipe; ln -sf ../srv/pipe /etc/passwd", &[]);
+    let bench = Bench::new();
+    let (run, _) = bench.run(Backend::Docker).without_image();
+    let alone = run.flags(["--image", "test-pipe"]).shell("echo ran");
+    let policy = "[[companion]]\nname = \"c\"\nimage = \"test-pipe\"\nports = [7000]\ncommand = [\"true\"]\n";
+    for ended in [alone, beside_companions(&bench, policy, "echo ran")] {
+        assert!(ended.code == 125 && ended.stdout.is_empty(), "{ended}");
+        assert!(ended.stderr.contains("/etc/passwd is no file"), "{ended}");
+    }
+    nothing_is_left();
+}
+
+#[test]
 fn a_command_is_whom_its_workspace_belongs_to_and_else_whom_its_image_names() {
     if !here() || !is_root() {
         return;

@@ -83,18 +83,25 @@ fn ask<T: Serialize + DeserializeOwned>(
     refuse_unfit_volumes(&run.config.volumes)?;
     apart(LONGEST, || async {
         let engine = Engine::at(&run.at).map_err(|error| refused(error_text(&error)))?;
-        engine.remove_left_accounts().await;
-        let name = uuid().map_err(|error| refused(error.to_string()))?;
-        let name = format!("{ACCOUNTS}{name}");
-        let read = async {
-            engine.make_container(&name, never_started(run)).await?;
-            question(&engine, &name).await
-        };
-        let read = read.await;
-        let removed = engine.remove_container(&name).await;
-        let read = read.and_then(|answer| removed.map(|()| answer));
-        read.map_err(refused)
+        ask_container(&engine, run, question).await.map_err(refused)
     })
+}
+
+/// Asks something about a container of an image: makes it, and removes it again.
+pub(super) async fn ask_container<T>(
+    engine: &Engine,
+    run: &EngineRun,
+    question: impl AsyncFnOnce(&Engine, &str) -> Result<T, String>,
+) -> Result<T, String> {
+    engine.remove_left_accounts().await;
+    let name = format!("{ACCOUNTS}{}", uuid().map_err(|error| error.to_string())?);
+    let read = async {
+        engine.make_container(&name, never_started(run)).await?;
+        question(engine, &name).await
+    };
+    let read = read.await;
+    let removed = engine.remove_container(&name).await;
+    read.and_then(|answer| removed.map(|()| answer))
 }
 
 /// Returns the request for a container of an image that never runs. The image's declared volumes become tmpfs, so that the engine
@@ -132,15 +139,18 @@ impl Engine {
     /// Returns the text of a table in a container, following links inside it; empty if there is no such file. Only a file is
     /// downloaded: Podman opens what it sends, and waits for the other end of a named pipe while all its other clients wait as well.
     async fn read_table(&self, container: &str, table: &str) -> Result<String, String> {
+        let (path, Found::File) = self.led_to(container, table).await? else { return Ok(String::new()) };
+        let archive = self.archive(container, &path).await?.unwrap_or_default();
+        first_of(&archive).map_err(|error| format!("{table}: {error}"))
+    }
+
+    /// Returns the path to which the links at a table lead, and what is there, which is no link.
+    pub(super) async fn led_to(&self, container: &str, table: &str) -> Result<(String, Found), String> {
         let mut path = table.to_owned();
         for _ in 0..=MOST_LINKS {
             match self.found_at(container, &path).await? {
-                Found::File => {
-                    let archive = self.archive(container, &path).await?.unwrap_or_default();
-                    return first_of(&archive).map_err(|error| format!("{table}: {error}"));
-                }
                 Found::Link(target) => path = beside(&path, &target),
-                Found::Other => return Ok(String::new()),
+                found => return Ok((path, found)),
             }
         }
         Err(format!("more than {MOST_LINKS} links lead to {table}"))
@@ -175,7 +185,7 @@ impl Engine {
         let options = ContainerArchiveInfoOptionsBuilder::default().path(path).build();
         match self.api.get_container_archive_info(container, Some(options)).await {
             Ok(about) => Ok(Found::of(about.file_mode, about.link_target)),
-            Err(error) if status(&error) == Some(NOT_FOUND) => Ok(Found::Other),
+            Err(error) if status(&error) == Some(NOT_FOUND) => Ok(Found::Nothing),
             Err(error) => Err(error_text(&error)),
         }
     }
@@ -201,10 +211,11 @@ impl Engine {
 
 /// What is at a path in a container.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+pub(super) enum Found {
     File,
     Link(String),
-    /// Nothing, a directory, a device, a named pipe or a socket.
+    Nothing,
+    /// A directory, a device, a named pipe or a socket.
     Other,
 }
 

@@ -7,7 +7,7 @@ use super::attached::Attached;
 use super::engine::Engine;
 use super::inputs::{ShimInputs, agent_name};
 use super::prepare::OwnImage;
-use super::{container, overlay};
+use super::{container, overlay, tables};
 use crate::failure::Failure;
 use crate::plan::engine::EngineKind;
 use crate::run_network::RunNetwork;
@@ -27,8 +27,15 @@ pub(super) async fn start(
         EngineKind::Docker => Some(make(given, engine, own, likely).await),
         EngineKind::Podman => None,
     };
-    let (network, filled) = tokio::join!(network, is_filled);
+    let look = async {
+        match &given.plan.engine {
+            Some(run) => tables::refuse_others_than_files(engine, run, &given.slots).await,
+            None => Ok(()),
+        }
+    };
+    let (network, filled, looked) = tokio::join!(network, is_filled, look);
     let network = network?;
+    looked.map_err(Failure::at("use the image's accounts"))?;
     filled.map_err(|_| Failure::new("make the agent's container", "there is no sidecar"))?;
     let attached = match early {
         Some(Ok(attached)) if network == likely => attached,

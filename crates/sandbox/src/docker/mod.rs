@@ -46,6 +46,7 @@ mod shim;
 mod slots;
 mod start;
 mod streams;
+mod tables;
 mod tool_files;
 mod way;
 mod wire;

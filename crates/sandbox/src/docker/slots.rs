@@ -6,7 +6,7 @@
 //! directory that no other user may enter: a user who could open one could hold up everybody's runs. A run that gets no slot for
 //! long enough, or finds no such directory, goes on without: slots make runs faster, and are not what makes them safe.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -80,18 +80,22 @@ impl Slots {
 
     /// Takes one of `count` slots of a kind, if one is free.
     fn take_free(&self, kind: &str, count: usize) -> io::Result<Option<OwnedFd>> {
-        let folder = self.open()?;
         for number in 0..count {
-            let name = format!("{}.{kind}-{number}", self.engine);
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&folder, name, flags, Mode::RUSR | Mode::WUSR)?;
+            let file = self.file(&format!("{kind}-{number}"))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(file)),
+                Ok(()) => return Ok(Some(file.into())),
                 Err(Errno::WOULDBLOCK) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
         Ok(None)
+    }
+
+    /// Opens a file of this engine's in the directory; makes it if it is not there.
+    pub(super) fn file(&self, name: &str) -> io::Result<File> {
+        let name = format!("{}.{name}", self.engine);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.open()?, name, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 
     /// Opens the directory, if it belongs to this user and no other may enter it.

@@ -1,0 +1,158 @@
+//! Looks whether the tables of accounts in an image are files, before Podman starts a container of it: Podman opens both, and waits for the
+//! other end of a named pipe while all its other clients wait as well. The ids of images that were looked at are kept in the directory of
+//! the slots: an image is looked at once. What the tables say is not read here.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+
+use super::accounts::{self, Found};
+use super::engine::Engine;
+use super::slots::Slots;
+use crate::plan::engine::{EngineKind, EngineRun};
+
+/// The files that Podman opens: passwd(5), group(5).
+const TABLES: [&str; 2] = ["/etc/passwd", "/etc/group"];
+/// The name of the list of images.
+const LOOKED_AT: &str = "looked-at";
+/// How many images the list has, and its longest length.
+const MOST_IMAGES: usize = 64;
+const LONGEST_LIST: u64 = 64 << 10;
+
+/// Refuses an image with a table that is there and no file, at Podman.
+pub(super) async fn refuse_others_than_files(
+    engine: &Engine,
+    run: &EngineRun,
+    slots: &Slots,
+) -> Result<(), String> {
+    if engine.kind == EngineKind::Docker {
+        return Ok(());
+    }
+    // Without the list, each run looks again.
+    let mut list = slots.file(LOOKED_AT).ok();
+    let mut known = list.as_mut().map(read).unwrap_or_default();
+    if known.contains(&run.config.id) {
+        return Ok(());
+    }
+    let odd = accounts::ask_container(engine, run, async |engine, container| {
+        for table in TABLES {
+            if let (_, Found::Other) = engine.led_to(container, table).await? {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
+    });
+    if let Some(table) = odd.await? {
+        return Err(format!(
+            "{table} is no file in it, and Podman would open it and wait, with all who use that Podman"
+        ));
+    }
+    known.push(run.config.id.clone());
+    list.iter_mut().for_each(|list| write(list, &known));
+    Ok(())
+}
+
+/// Returns the ids in a list; those of a list that another run writes meanwhile may be missing.
+fn read(list: &mut File) -> Vec<String> {
+    let mut text = String::new();
+    let _ = list.take(LONGEST_LIST).read_to_string(&mut text);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Writes the last ids to a list. What is lost is looked at again.
+fn write(list: &mut File, ids: &[String]) {
+    let last = &ids[ids.len().saturating_sub(MOST_IMAGES)..];
+    let _ = list
+        .set_len(0)
+        .and_then(|()| list.rewind())
+        .and_then(|()| list.write_all(last.join("\n").as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::plan::engine::{EngineAt, EngineImage};
+
+    /// A Podman with an image whose tables have this mode, and the number of requests that it has answered.
+    async fn podman_with_tables(listener: tokio::net::UnixListener, mode: u32, answered: &Cell<usize>) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let about = serde_json::json!({"name": "", "size": 1, "mode": mode, "linkTarget": ""}).to_string();
+        let about = data_encoding::BASE64.encode(about.as_bytes());
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 8192];
+            let length = stream.read(&mut request).await.unwrap();
+            let body = match String::from_utf8_lossy(&request[..length]).split(' ').next().unwrap() {
+                "GET" => "[]",
+                "POST" => r#"{"Id":"it","Warnings":[]}"#,
+                _ => "",
+            };
+            answered.set(answered.get() + 1);
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nX-Docker-Container-Path-Stat: {about}\r\nContent-Length: {length}\r\n\r\n"
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        }
+    }
+
+    #[test]
+    fn podman_starts_no_image_with_a_pipe_for_a_table_and_each_image_is_looked_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for (mode, is_taken) in [(0o644, true), (1 << 25 | 0o644, false), (1 << 31 | 0o755, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("engine");
+            let slots = Slots::of(&folder.path().join("turns"), &socket);
+            let kind = EngineKind::Podman;
+            let at = EngineAt { socket, minor_version: 41, rootless: true, user: (1000, 1000), kind };
+            let config = EngineImage { id: "sha256:a".into(), ..EngineImage::default() };
+            let run = EngineRun {
+                at,
+                image: "a".into(),
+                config,
+                owner: (1000, 1000),
+                pool: 0,
+                ports: Vec::new(),
+                published: Vec::new(),
+                slots: folder.path().join("turns"),
+            };
+            let answered = Cell::new(0);
+            let counts: Vec<(Result<(), String>, usize)> = runtime.block_on(async {
+                let listener = tokio::net::UnixListener::bind(&run.at.socket).unwrap();
+                let engine = Engine::at(&run.at).unwrap();
+                let twice = async {
+                    let first = refuse_others_than_files(&engine, &run, &slots).await;
+                    let asked = answered.replace(0);
+                    let second = refuse_others_than_files(&engine, &run, &slots).await;
+                    vec![(first, asked), (second, answered.get())]
+                };
+                tokio::select! {
+                    counts = twice => counts,
+                    () = podman_with_tables(listener, mode, &answered) => unreachable!(),
+                }
+            });
+            for (number, (looked, asked)) in counts.iter().enumerate() {
+                assert_eq!(looked.is_ok(), is_taken, "{looked:?}");
+                assert_eq!(*asked > 0, number == 0 || !is_taken, "{asked}");
+                assert!(looked.as_ref().err().is_none_or(|why| why.contains("/etc/passwd")), "{looked:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_has_the_last_images() {
+        let mut list = tempfile::tempfile().unwrap();
+        let mut known = Vec::new();
+        for number in 0..MOST_IMAGES + 2 {
+            known.push(format!("sha256:{number}"));
+            write(&mut list, &known);
+        }
+        list.rewind().unwrap();
+        let kept = read(&mut list);
+        assert_eq!((kept.len(), kept[0].as_str()), (MOST_IMAGES, "sha256:2"));
+        write(&mut list, &["sha256:a".into()]);
+        list.rewind().unwrap();
+        assert_eq!(read(&mut list), ["sha256:a"]);
+    }
+}
