@@ -346,7 +346,6 @@ pub(crate) async fn pin(
 
 #[cfg(test)]
 pub(crate) mod tests {
-
     use policy::{Method, Plane, Target};
 
     use super::{Exchange, Gate, Rc, Ready};

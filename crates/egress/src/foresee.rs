@@ -110,7 +110,10 @@ fn judge_request(policy: &Policy, plane: Plane, method: &Method, target: &Target
     Ok(grant)
 }
 
-/// Judges the addresses that the rule itself lists, if it does.
+/// Judges the address that the host is, or those that the rule lists, if it does.
 fn vet_listed(grant: &Grant) -> Result<(), Denial> {
-    grant.addresses().map_or(Ok(()), |listed| grant.vet(listed))
+    match grant.host() {
+        Host::Address(address) => grant.vet(&[*address]),
+        Host::Name(_) => grant.addresses().map_or(Ok(()), |listed| grant.vet(listed)),
+    }
 }

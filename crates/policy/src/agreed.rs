@@ -6,6 +6,8 @@ pub const GATEWAY_PORT: u16 = 8080;
 pub const FORWARD_PORT: u16 = 8081;
 /// The name of the sidecar inside (S0.15).
 pub const SIDECAR_NAME: &str = "sidecar";
+/// The host name of a sandbox, which inside leads to its own loopback.
+pub const SANDBOX_NAME: &str = "lockgate";
 
 /// Returns the URL of a plane inside, by its port. It is one of the first two above.
 #[must_use]

@@ -245,11 +245,11 @@ impl Policy {
             return self.decide_for(named, asked);
         }
         let mut nearest: Option<Denial> = None;
-        let placing = self.placing(&asked.host, asked.port);
         // A bound credential comes first: a wider rule for the same host must not lead around it (C22).
         if let Some((provider, rule)) = self.narrowest_for(asked) {
             return Ok(self.grant(asked, rule, Carriage::Request, Some(provider)));
         }
+        let placing = self.placing(&asked.host, asked.port);
         for provider in &self.providers {
             for rule in &provider.rules {
                 match rule.reach.fit(asked) {

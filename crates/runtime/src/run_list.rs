@@ -82,27 +82,28 @@ impl RunList {
     }
 }
 
-/// Sorts records, the latest first. Those of one boot change places until they are in the order in which they were started, which a clock
-/// that was set back does not tell.
-fn sort(records: &mut Vec<RunRecord>) {
-    records.sort_by(|a, b| b.started.cmp(&a.started));
-    let mut boots: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
-    for (place, record) in records.iter().enumerate() {
-        if let Some((boot, ticks)) = record.process.and_then(|it| Some((it.boot()?, it.ticks()))) {
-            boots.entry(boot).or_default().push((ticks, place));
-        }
+/// Sorts records, the latest first. One that is dated later than a later run of its boot counts as begun when that run did: the clock was
+/// set back between them.
+fn sort(records: &mut [RunRecord]) {
+    let begun = |record: &RunRecord| record.process.and_then(|it| Some((it.boot()?, it.ticks())));
+    let mut of_boots: Vec<_> =
+        records.iter().filter_map(|it| Some((begun(it)?, it.started.clone()))).collect();
+    of_boots.sort_by(|a, b| b.0.cmp(&a.0));
+    let mut counts: BTreeMap<(u32, u64), String> = BTreeMap::new();
+    let mut next: Option<(u32, String)> = None;
+    for ((boot, ticks), started) in of_boots {
+        let earlier = match next {
+            Some((of, later)) if of == boot => later.min(started),
+            _ => started,
+        };
+        counts.insert((boot, ticks), earlier.clone());
+        next = Some((boot, earlier));
     }
-    let mut places: Vec<usize> = (0..records.len()).collect();
-    for of_boot in boots.values() {
-        let mut in_order = of_boot.clone();
-        in_order.sort_by_key(|(ticks, _)| Reverse(*ticks));
-        for ((_, from), (_, to)) in in_order.iter().zip(of_boot) {
-            places[*from] = *to;
-        }
-    }
-    let mut placed: Vec<_> = places.into_iter().zip(std::mem::take(records)).collect();
-    placed.sort_by_key(|(place, _)| *place);
-    records.extend(placed.into_iter().map(|(_, record)| record));
+    records.sort_by_cached_key(|record| {
+        let begun = begun(record);
+        let counted = begun.and_then(|begun| counts.get(&begun)).unwrap_or(&record.started);
+        Reverse((counted.clone(), begun.map(|(_, ticks)| ticks)))
+    });
 }
 
 fn written(path: &Path) -> Option<SystemTime> {
@@ -156,7 +157,7 @@ mod tests {
                 all.iter().cycle().skip(first).take(4).copied().cloned().collect();
             sort(&mut records);
             let ids: Vec<&str> = records.iter().map(|it| it.id.as_str()).collect();
-            assert_eq!(ids, ["after", "other", "before", "untold"]);
+            assert_eq!(ids, ["other", "after", "before", "untold"]);
         }
         assert!(!after.may_be_on_either_side_of(&before) && !after.may_be_on_either_side_of(&other));
         assert!(before.may_be_on_either_side_of(&other) && untold.may_be_on_either_side_of(&before));

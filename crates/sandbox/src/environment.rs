@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, plane_url};
+use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, SANDBOX_NAME, SIDECAR_NAME, plane_url};
 use policy::{Backend, RunId, RunSpec};
 
 use crate::caller::Caller;
@@ -68,11 +68,6 @@ const WITHOUT_REFUSED_CALLS: &[(&str, &str)] = &[
     // Whatever was built with the address sanitizer looks for leaks at its end, by ptrace(2).
     ("LSAN_OPTIONS", "detect_leaks=0"),
 ];
-
-/// What the command reaches without the proxy: the sandbox's own loopback, by all its names, and the sidecar.
-const DIRECT: &str = "localhost,127.0.0.1,::1,0.0.0.0,lockgate,sidecar";
-/// The same where the command has this machine's network and host name.
-const DIRECT_ON_HOST: &str = "localhost,127.0.0.1,::1,sidecar";
 
 /// The addresses of the explicit planes, for the command. S0.16.
 #[derive(Clone, Debug)]
@@ -194,8 +189,11 @@ impl EnvironmentInputs<'_> {
             env.set(name, self.planes.forward.as_str());
             env.set(&name.to_ascii_lowercase(), self.planes.forward.as_str());
         }
-        let own = if self.spec.backend == Backend::Process { DIRECT_ON_HOST } else { DIRECT };
-        let mut direct = own.to_owned();
+        // The loopback by all its names. Under `process` it is this machine's, as is the host name.
+        let mut direct = match self.spec.backend {
+            Backend::Process => format!("localhost,127.0.0.1,::1,{SIDECAR_NAME}"),
+            _ => format!("localhost,127.0.0.1,::1,0.0.0.0,{SANDBOX_NAME},{SIDECAR_NAME}"),
+        };
         direct.extend(self.spec.companions.iter().map(|companion| format!(",{}", companion.name)));
         for name in ["NO_PROXY", "no_proxy"] {
             env.set(name, direct.as_str());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egress::{Approach, Course, OwnName};
-use policy::agreed::DNS_PORT;
+use policy::agreed::{DNS_PORT, SANDBOX_NAME};
 use policy::{Asked, Carriage, Denial, Grant, Host, Method, Policy, Provider, Scheme, Target};
 use serde::Serialize;
 
@@ -183,6 +183,10 @@ fn explain_dns(policy: &Policy, host: &Host, spec: &Spec) -> Option<Explanation>
         };
         return Some(Explanation::allowed(Way::Dns, None, answer.into()));
     }
+    if name.as_str() == SANDBOX_NAME {
+        let answer = "not asked: inside, it is the name of the sandbox itself, and leads to its loopback";
+        return Some(Explanation::allowed(Way::Dns, None, answer.into()));
+    }
     Some(match policy.decide_name(name) {
         Ok(rule) => {
             let reason = format!("answered with an address of the sandbox's own, by {rule}");
@@ -229,8 +233,8 @@ fn explain_plane(
 /// Whether a connection to a host stays on the loopback inside.
 fn is_own_loopback(host: &Host) -> bool {
     match host {
-        Host::Name(name) => OwnName::of(name) == Some(OwnName::Loopback),
-        Host::Address(_) => hint::is_loopback(host),
+        Host::Name(name) => name.as_str() == SANDBOX_NAME || OwnName::of(name) == Some(OwnName::Loopback),
+        Host::Address(address) => address.is_unspecified() || hint::is_loopback(host),
     }
 }
 
@@ -496,9 +500,17 @@ mod tests {
         layers.push(Origin::Named("p.toml".into()), part);
         let explained = explained(&layers.compile().unwrap().policy, "GET", "https://10.0.0.5:8443/v1/x");
         assert!(on(&explained, Way::Proxy).starts_with("managed_policy by "), "{}", lines(&explained));
-        assert!(!on(&explained, Way::Connect).contains(" by "), "{}", lines(&explained));
-        assert!(on(&explained, Way::Addresses).starts_with("address_blocked by "), "{}", lines(&explained));
+        assert!(on(&explained, Way::Connect).starts_with("address_blocked by "), "{}", lines(&explained));
         assert_eq!(verdict(&explained), Verdict::Deny);
+        // The open mode grants the connection, and knows no address.
+        let policy = compiled(
+            "egress.default = \"open-internet\"\negress.allow = [{ url = \"https://10.0.0.5/v1/*\" }]",
+        );
+        let explained = self::explained(&policy, "GET", "https://10.0.0.5/v1/x");
+        assert!(!on(&explained, Way::Proxy).contains("address_blocked"), "{}", lines(&explained));
+        for way in [Way::Connect, Way::Redirected] {
+            assert!(on(&explained, way).starts_with("address_blocked by "), "{}", lines(&explained));
+        }
     }
 
     #[test]
@@ -518,6 +530,7 @@ mod tests {
     fn a_name_of_the_sandbox_itself_is_told_as_it_is_answered() {
         for (host, answer, redirected) in [
             ("localhost", "the loopback of the sandbox itself", OWN_LOOPBACK),
+            ("lockgate", "the name of the sandbox itself", OWN_LOOPBACK),
             ("sidecar", "the sidecar's own address", "reserved_name"),
             ("x.localhost", "does not exist: reserved_name", "reserved_name"),
         ] {

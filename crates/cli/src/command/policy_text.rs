@@ -166,9 +166,11 @@ mod tests {
     fn what_nothing_would_read_again_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lockgate.toml");
+        let own = ["XDG_CONFIG_HOME", "XDG_STATE_HOME"].map(|name| (name, folder.path().to_str().unwrap()));
+        let caller = Caller::new(0, 0, folder.path()).with_env(own);
         for (length, is_written) in [(1 << 20, true), ((1 << 20) + 1, false)] {
             let policy = PolicyText {
-                caller: crate::command::caller().unwrap(),
+                caller: caller.clone(),
                 path: path.clone(),
                 name: "lockgate.toml".into(),
                 is_there: false,

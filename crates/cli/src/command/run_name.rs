@@ -61,7 +61,11 @@ pub(crate) fn refuse_untold_order(records: &[RunRecord]) -> Result<(), anyhow::E
             "which run is the latest cannot be told: run {} began at {}, and it is not that late yet; the clock was set back",
             ahead.id, ahead.started
         ),
-        "name the run you mean, as lockgate runs ls does",
+        format!(
+            "name the run you mean, as lockgate runs ls does. If that time will stay wrong, lockgate runs rm {0} takes the run away \
+             (before that lockgate discard {0}, if it keeps changes)",
+            ahead.id
+        ),
     ))
 }
 

@@ -236,7 +236,6 @@ pub(crate) async fn write_batches(audit: &RefCell<Audit>) {
 
 #[cfg(test)]
 mod tests {
-
     use policy::RunId;
 
     use super::*;

@@ -156,7 +156,6 @@ impl Drop for RecordWriter {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::fixture::records_in;
 

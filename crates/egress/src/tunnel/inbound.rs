@@ -108,7 +108,6 @@ impl DeclaredPort {
 
 #[cfg(test)]
 mod tests {
-
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 

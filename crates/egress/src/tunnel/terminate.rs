@@ -94,7 +94,6 @@ async fn terminate_tls(
 
 #[cfg(test)]
 mod tests {
-
     use super::super::sniff;
     use super::*;
     use crate::fixture::{gate_for, records_in};

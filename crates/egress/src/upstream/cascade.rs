@@ -30,14 +30,16 @@ pub(super) async fn through(gate: &Gate, proxy: &Proxy, host: &Host, port: Port)
     connector.connect(proxy, host, port).await
 }
 
-/// Names the proxy before what it did. Whatever is no error of the connection counts as a refusal.
+/// Names the proxy before what it did. One that was reached and opens no connection has refused it.
 fn told(proxy: &Proxy, error: ProxyError) -> io::Error {
-    let kind = match &error {
-        ProxyError::Unreachable { source, .. } => source.kind(),
-        _ => io::ErrorKind::PermissionDenied,
-    };
-    let separator = if matches!(error, ProxyError::Unreachable { .. }) { "" } else { ":" };
-    io::Error::new(kind, format!("proxy {}{separator} {error}", proxy.id))
+    let id = &proxy.id;
+    match error {
+        ProxyError::Own(error) => error,
+        ProxyError::Unreachable { what, source } => {
+            io::Error::new(source.kind(), format!("proxy {id} {what}: {source}"))
+        }
+        error => io::Error::new(io::ErrorKind::PermissionDenied, format!("proxy {id}: {error}")),
+    }
 }
 
 /// Connects through proxies: with a resolver for their names, the authorities to verify them, and a credential for them.
@@ -65,12 +67,12 @@ impl ProxyConnector<'_> {
             }
             ProxyScheme::Https => {
                 let name = match &proxy.host {
-                    Host::Name(name) => {
-                        ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?
-                    }
+                    Host::Name(name) => ServerName::try_from(name.as_str().to_owned())
+                        .map_err(|e| ProxyError::Own(io::Error::other(e)))?,
                     Host::Address(address) => ServerName::from(*address),
                 };
-                let connector = TlsConnector::from(self.trust.config(Offer::Version1)?);
+                let connector =
+                    TlsConnector::from(self.trust.config(Offer::Version1).map_err(ProxyError::Own)?);
                 let connected = connector.connect(name, stream).await;
                 let mut stream = connected.map_err(unreachable("cannot be spoken to over TLS"))?;
                 http_connect::connect(&mut stream, host, port, self.credential).await?;

@@ -29,8 +29,12 @@ pub(super) enum ProxyError {
     Unreadable,
     #[error("{what}: {source}")]
     Unreachable { what: &'static str, source: io::Error },
+    /// An error of the connection to the proxy.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// An error of this side's, which has nothing to do with the proxy.
+    #[error(transparent)]
+    Own(io::Error),
 }
 
 /// Says what became of a `CONNECT`. Plain `http://` is asked for by it too, and Squid as shipped, for one, allows port 443 alone.

@@ -10,7 +10,7 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountType, MountVolumeOptions, NetworkingConfig, ResourcesUlimits,
 };
-use policy::agreed::SIDECAR_NAME;
+use policy::agreed::{SANDBOX_NAME, SIDECAR_NAME};
 use policy::{ByteSize, Inbound, MountMode, WorkspaceMode};
 
 use super::engine::endpoint;
@@ -132,7 +132,7 @@ fn any_sidecar(image: &str, volume: &str, labels: HashMap<String, String>) -> Co
 /// Returns what all containers have: standard streams that only their maker is attached to.
 pub(super) fn body(labels: HashMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
-        hostname: Some("lockgate".into()),
+        hostname: Some(SANDBOX_NAME.into()),
         open_stdin: Some(true),
         stdin_once: Some(true),
         attach_stdin: Some(true),

@@ -30,7 +30,7 @@ const LOOKED_AT: Duration = Duration::from_secs(5);
 /// How many octets of the binary's beginning identify a build: they include the linker's build id.
 const BEGINNING: usize = 4096;
 /// The `/etc/hosts` of a run, for an engine that would give it those of its host.
-const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n";
+const HOSTS: &str = "127.0.0.1 localhost lockgate\n::1 localhost\n";
 
 /// The names of the image and the volume that hold our binary.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use policy::Wiring;
+use policy::agreed::SANDBOX_NAME;
 use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
@@ -64,7 +65,9 @@ fn is_no_place(name: &str, error: &io::Error) -> bool {
 }
 
 fn hosts() -> String {
-    format!("127.0.0.1 localhost lockgate\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n")
+    format!(
+        "127.0.0.1 localhost {SANDBOX_NAME}\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n"
+    )
 }
 
 /// Returns `resolv.conf`. The sidecar is the resolver at every address.

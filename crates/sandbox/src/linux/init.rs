@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use policy::agreed::SANDBOX_NAME;
 use policy::{MountMode, Wiring};
 use rustix::io::Errno;
 use rustix::process::Resource;
@@ -242,7 +243,9 @@ impl<'a> SandboxMaker<'a> {
             Step::Copy { target, .. } => self.root.copy(target)?,
             Step::Protect => self.protect()?,
             Step::EnterRoot => self.root.enter()?,
-            Step::SetHostname => rustix::system::sethostname(b"lockgate").map_err(io::Error::from)?,
+            Step::SetHostname => {
+                rustix::system::sethostname(SANDBOX_NAME.as_bytes()).map_err(io::Error::from)?
+            }
             Step::WireNetwork if self.is_wired => {}
             Step::WireNetwork => wire::wire()?,
             Step::HandOutListeners => listeners::hand_out(&self.root, self.inputs.sidecar.as_fd())?,
