@@ -88,7 +88,7 @@ fn sort(records: &mut [RunRecord]) {
     let begun = |record: &RunRecord| record.process.and_then(|it| Some((it.boot()?, it.ticks())));
     let mut of_boots: Vec<_> =
         records.iter().filter_map(|it| Some((begun(it)?, it.started.clone()))).collect();
-    of_boots.sort_by(|a, b| b.0.cmp(&a.0));
+    of_boots.sort_by_key(|(begun, _)| Reverse(*begun));
     let mut counts: BTreeMap<(u32, u64), String> = BTreeMap::new();
     let mut next: Option<(u32, String)> = None;
     for ((boot, ticks), started) in of_boots {

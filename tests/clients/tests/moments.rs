@@ -124,8 +124,11 @@ struct Draw {
 impl Draw {
     fn of(one_in: u64) -> Self {
         let named = std::env::var("LOCKGATE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        // One and the same for the second try of a test that failed: it would else pass at other moments.
+        let of_run = || u64::from_str_radix(std::env::var("NEXTEST_RUN_ID").ok()?.get(..8)?, 16).ok();
         let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seed = named.unwrap_or_else(|| now().map_or(1, |since| u64::from(since.subsec_nanos())));
+        let by_time = || now().map_or(1, |since| u64::from(since.subsec_nanos()));
+        let seed = named.or_else(of_run).unwrap_or_else(by_time);
         println!("LOCKGATE_TEST_SEED={seed}");
         Self { state: seed | 1 << 40, one_in }
     }
