@@ -260,7 +260,8 @@ mod tests {
     fn a_file_of_ones_own_that_looks_like_another_names_placeholder_stays() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(".git")).unwrap();
-        let own = [".envrc", "lockgate.toml", ".mcp.json", "refs"].map(|name| folder.path().join(name));
+        let own = [".envrc", "lockgate.toml", ".mcp.json", "refs", "commondir"];
+        let own = own.map(|name| folder.path().join(name));
         let make = |path: &PathBuf| {
             use std::os::unix::fs::OpenOptionsExt;
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o400).open(path).unwrap();

@@ -55,14 +55,18 @@ impl WhenAbsent {
 }
 
 /// Whether a path may be held by such a placeholder, wherever its workspace is. Whatever else is there is the user's own. In a bare
-/// repository the names of a `.git` are at the top. A file that is to have a content was half made while it has none.
+/// repository the names of a `.git` are at the top. A file that is to have a content was half made while it has none: only where its row
+/// says, because another row holds the same name at the top.
 pub(super) fn may_be_held_by(kind: Kind, path: &Path) -> bool {
-    let is_at = |row: &Row| {
+    let is_at_top = |row: &Row| {
         let at_top = row.path.strip_prefix(".git").ok().filter(|rest| !rest.as_os_str().is_empty());
-        path.ends_with(row.path) || at_top.is_some_and(|name| path.ends_with(name))
+        at_top.is_some_and(|name| path.ends_with(name))
     };
-    let holds = |of_row: Kind| of_row == kind || (of_row, kind) == (Kind::Dot, Kind::Void);
-    rows().any(|row| row.when_absent.kind().is_some_and(holds) && is_at(&row))
+    rows().any(|row| match row.when_absent.kind() {
+        Some(of_row) if of_row == kind => path.ends_with(row.path) || is_at_top(&row),
+        Some(Kind::Dot) => kind == Kind::Void && path.ends_with(row.path),
+        _ => false,
+    })
 }
 
 pub(super) fn rows() -> impl Iterator<Item = Row> {
