@@ -61,6 +61,11 @@ impl Patience {
     pub(super) fn new() -> Self {
         Self { tries: WAITS, gave_up: false }
     }
+
+    fn wait(&mut self) {
+        self.tries = self.tries.saturating_sub(1);
+        std::thread::sleep(BETWEEN);
+    }
 }
 
 /// The error of a file system that does not keep what tells a placeholder: its mode, or the number by which it is known again. It is also
@@ -88,7 +93,7 @@ pub(super) fn hold(
                 Ok(opened) => match kind_of(&opened)? {
                     Some(kind) if kind == place.kind => opened,
                     Some(Kind::Void) if place.kind == Kind::Dot => {
-                        remove_half_made(place, &opened)?;
+                        remove_half_made(place, &opened, patience)?;
                         continue;
                     }
                     _ => return Err(Errno::EXIST),
@@ -226,12 +231,22 @@ fn write_whole(file: &OwnedFd, content: &[u8]) -> rustix::io::Result<()> {
 }
 
 /// Removes a file that a process made and did not write, because it was killed or found no room. One that its maker has locked meanwhile
-/// is written.
-fn remove_half_made(place: &HeldPath<'_>, opened: &OwnedFd) -> rustix::io::Result<()> {
-    match rustix::fs::flock(opened, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) if is_at(place.parent, place.name, opened)? => {}
-        Ok(()) | Err(Errno::WOULDBLOCK) => return Ok(()),
-        Err(errno) => return Err(errno),
+/// is written. A foreign lock, which may never be released, is not waited for without end.
+fn remove_half_made(
+    place: &HeldPath<'_>,
+    opened: &OwnedFd,
+    patience: &mut Patience,
+) -> rustix::io::Result<()> {
+    while let Err(errno) = rustix::fs::flock(opened, FlockOperation::NonBlockingLockExclusive) {
+        match errno {
+            Errno::WOULDBLOCK if kind_of(opened)? != Some(Kind::Void) => return Ok(()),
+            Errno::WOULDBLOCK if patience.tries == 0 => break,
+            Errno::WOULDBLOCK => patience.wait(),
+            errno => return Err(errno),
+        }
+    }
+    if !is_at(place.parent, place.name, opened)? {
+        return Ok(());
     }
     match rustix::fs::unlinkat(place.parent, place.name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -300,10 +315,7 @@ fn lock(opened: &OwnedFd, patience: &mut Patience) -> rustix::io::Result<()> {
                 patience.gave_up = true;
                 return Ok(());
             }
-            Err(Errno::WOULDBLOCK) => {
-                patience.tries -= 1;
-                std::thread::sleep(BETWEEN);
-            }
+            Err(Errno::WOULDBLOCK) => patience.wait(),
             done => return done,
         }
     }
@@ -383,6 +395,12 @@ mod tests {
             assert_eq!(make(&place, DOT).map(drop), Err(Errno::EXIST));
             release();
         }
+        // Somebody's lock, which is never released.
+        half_make();
+        let theirs = fs::File::open(&at).unwrap();
+        rustix::fs::flock(&theirs, FlockOperation::LockShared).unwrap();
+        assert_eq!((hold().unwrap().is_some(), fs::read(&at).unwrap()), (true, DOT.to_vec()));
+        release();
         // Somebody's own.
         fs::write(&at, "").unwrap();
         assert_eq!(hold().map(drop), Err(Errno::EXIST));
