@@ -33,6 +33,13 @@ pub(crate) fn is_held_up(process: Pid) -> bool {
     state(&format!("/proc/{}", process.as_raw_pid())).is_some_and(|state| b"Tt".contains(&state))
 }
 
+/// Whether a process is a child of another's. Not if it is gone.
+pub(crate) fn is_child_of(process: Pid, parent: Pid) -> bool {
+    let Some(fields) = fields(&format!("/proc/{}", process.as_raw_pid())) else { return false };
+    let above = fields.split(|octet| *octet == b' ').nth(1);
+    above.is_some_and(|above| above == parent.as_raw_pid().to_string().as_bytes())
+}
+
 /// Returns the folders of a process's threads.
 fn threads(of: Pid) -> Vec<String> {
     let entries =
@@ -45,11 +52,17 @@ fn is_stopped(thread: &str) -> bool {
     state(thread).is_none_or(|state| b"TtZXx".contains(&state))
 }
 
-/// Returns the state of a thread or process: the third field of proc_pid_stat(5), behind the name, which can be any octets.
+/// Returns the state of a thread or process.
 fn state(folder: &str) -> Option<u8> {
-    let stat = std::fs::read(format!("{folder}/stat")).ok()?;
+    fields(folder)?.first().copied()
+}
+
+/// Returns the fields of proc_pid_stat(5) from the third on, which is the state. They are behind the name, which can be any octets.
+fn fields(folder: &str) -> Option<Vec<u8>> {
+    let mut stat = std::fs::read(format!("{folder}/stat")).ok()?;
     let name = stat.iter().rposition(|octet| *octet == b')')?;
-    stat.get(name + 2).copied()
+    stat.drain(..(name + 2).min(stat.len()));
+    Some(stat)
 }
 
 #[cfg(test)]
@@ -83,6 +96,7 @@ mod tests {
         assert!(soon(|| children(pid).first().is_some_and(|child| children(*child).len() == 1)));
         let child = children(pid)[0];
         let grandchild = children(child)[0];
+        assert!(is_child_of(grandchild, child) && !is_child_of(grandchild, pid));
         assert!(!is_stopped_below(pid));
         kill_process(child, Signal::STOP).unwrap();
         assert!(soon(|| is_stopped(&threads(child)[0])) && !is_stopped_below(pid));

@@ -1,17 +1,20 @@
 //! Ends the descendants of a process without a pid namespace: as a subreaper, prctl(2), it inherits orphans as children. It touches no
-//! process that is not a child of the caller.
+//! process that is not a child of the caller, or of the supervisor of a run that was killed.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid};
 use sys::process::session_of;
 
-use crate::descent::{children, has_ended};
+use crate::descent::{children, has_ended, is_child_of, is_held_up};
+use crate::process_stamp::ProcessStamp;
 
 /// The longest killing. Each round ends one generation, and a chain of processes may be as deep as there are process ids.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
+/// The problem with a process that is still there after it was ended.
+pub(crate) const DOES_NOT_END: &str = "it does not end";
 /// The pauses while killed processes end.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
@@ -60,6 +63,48 @@ impl Orphans {
 /// Kills every descendant of this process, generation by generation: the children of a killed process become its own.
 pub(crate) fn end_descendants() {
     end_children(|_| true);
+}
+
+/// Ends the supervisor of a killed run that does not end what is below it, because something there stops it again and again. It is kept
+/// stopped and ended last: as long as it is there, orphans become its children, and it reaps none of them.
+///
+/// # Errors
+/// What could not be ended.
+pub(crate) fn end_from_below(supervisor: ProcessStamp, patience: Duration) -> Result<(), String> {
+    let end = Instant::now() + LONGEST;
+    let (mut pause, mut known) = (SHORTEST_PAUSE, 0);
+    while let Some(pid) = supervisor.stop() {
+        let found = children(pid);
+        let mut left = found.clone();
+        left.retain(|child| !has_ended(*child));
+        // What those that ended left behind is among its children by now.
+        if left.is_empty() && is_held_up(pid) && children(pid) == found {
+            break;
+        }
+        let may_kill = left.iter().filter(|child| kill_below(pid, **child) != Err(Errno::PERM)).count() > 0;
+        if Instant::now() >= end || !may_kill && !left.is_empty() {
+            // The supervisor stays, so that who tries again finds them below it.
+            return Err(match left.is_empty() {
+                true => DOES_NOT_END.into(),
+                false => left.into_iter().map(told).collect::<Vec<_>>().join("; "),
+            });
+        }
+        std::thread::sleep(pause);
+        // Another generation has come up, and there may be many.
+        pause = if found.len() > known { SHORTEST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        known = found.len();
+    }
+    if supervisor.end(patience) { Ok(()) } else { Err(DOES_NOT_END.into()) }
+}
+
+/// Kills a child of another process.
+fn kill_below(parent: Pid, child: Pid) -> rustix::io::Result<()> {
+    let opened = rustix::process::pidfd_open(child, PidfdFlags::empty())?;
+    // Looked at after the pidfd is open, when the pid cannot be reused any more.
+    if !is_child_of(child, parent) {
+        return Err(Errno::SRCH);
+    }
+    rustix::process::pidfd_send_signal(&opened, Signal::KILL)
 }
 
 /// Reaps every child that has ended, except `other`.
@@ -135,5 +180,26 @@ mod tests {
         assert!(has_ended(pid) && bury(pid) && has_ended(pid));
         assert!(bury(pid), "it is gone");
         let _ = child.wait();
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any process will do")]
+    fn one_that_is_stopped_again_and_again_is_ended_with_what_is_below_it() {
+        let script = "sleep 60 & sleep 60 & (while :; do kill -s STOP $$; done) & wait";
+        let mut shell = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let pid = Pid::from_child(&shell);
+        let supervisor = ProcessStamp::of(pid).unwrap();
+        let end = Instant::now() + LONGEST;
+        while !(is_held_up(pid) && children(pid).len() == 3) && Instant::now() < end {
+            std::thread::sleep(SHORTEST_PAUSE);
+        }
+        let below = children(pid);
+        assert!(!supervisor.let_end(Duration::from_millis(50)));
+        let ended = end_from_below(supervisor, LONGEST);
+        assert!(!supervisor.is_alive());
+        shell.wait().unwrap();
+        assert_eq!((ended, below.len()), (Ok(()), 3));
+        assert!(below.into_iter().all(has_ended));
+        assert_eq!(end_from_below(supervisor, LONGEST), Ok(()), "it is gone");
     }
 }

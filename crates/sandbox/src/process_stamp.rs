@@ -131,6 +131,13 @@ impl ProcessStamp {
         is_gone(&opened, patience)
     }
 
+    /// Stops the process and returns its pid. `None` if it is gone, or hidden by `/proc`.
+    pub(crate) fn stop(self) -> Option<Pid> {
+        let (opened, found) = self.find()?;
+        let is_there = found == Found::Itself && !is_gone(&opened, Duration::ZERO);
+        (is_there && rustix::process::pidfd_send_signal(&opened, Signal::STOP).is_ok()).then_some(self.pid)
+    }
+
     /// Continues the process if it is stopped, and waits until it has seen by itself that it is to end. Returns whether it is gone then.
     pub(crate) fn let_end(self, patience: Duration) -> bool {
         match self.find() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::changes::Changes;
-use crate::orphans::LONGEST;
+use crate::orphans::{DOES_NOT_END, LONGEST, end_from_below};
 use crate::undo::{Undo, UndoLog, Whose};
 use crate::{docker, linux, process, protect};
 
@@ -35,14 +35,12 @@ impl UndoLog {
     /// Waits for the processes of a killed run, which may outlive it for a while: once its names are given back, they could take them.
     fn await_processes(&mut self) -> Result<(), String> {
         for undo in &self.entries {
-            let has_ended = match undo {
-                Undo::Process(born) => born.end(DYING),
-                Undo::Supervisor(born) => born.let_end(ENDING) || born.end(DYING),
-                _ => true,
+            let ended = match undo {
+                Undo::Process(born) if !born.end(DYING) => Err(DOES_NOT_END.into()),
+                Undo::Supervisor(born) if !born.let_end(ENDING) => end_from_below(*born, DYING),
+                _ => Ok(()),
             };
-            if !has_ended {
-                return Err(format!("{}: it does not end", undo.line().trim_end()));
-            }
+            ended.map_err(|why| format!("{}: {why}", undo.line().trim_end()))?;
         }
         // The inner one was noted last, and goes first.
         let groups = self.entries.iter().rev().filter(|undo| matches!(undo, Undo::Group(_)));
