@@ -32,6 +32,8 @@ use crate::{linux, spawn};
 
 /// The largest CA bundle of the host that is read.
 const LARGEST: u64 = 8 << 20;
+/// The parent's first message to the supervisor: the undo log has it.
+const NOTED: &[u8] = b"n";
 
 /// Starts the init of a plain child, which starts the command once the sidecar serves.
 ///
@@ -79,6 +81,8 @@ pub(crate) fn start(
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Supervisor));
+    // One that is gone has reported why.
+    let _ = descriptor::send(&control, NOTED, &[]);
     Ok(Started { orphans: Some(orphans), ..Started::of(init, control, group, Teardown::HangUp) })
 }
 
@@ -134,13 +138,16 @@ fn with_listener(plan: &Plan, sidecar: &OwnedFd) -> io::Result<Plan> {
 }
 
 fn prepare(it: &Supervised<'_>, group: Option<&Group>, forked: Forked) -> Result<Ready, Failure> {
-    // The caller's environment is in this copy's memory. What the command executes can be dumped and read again: execve(2).
-    privilege::undumpable().map_err(Failure::at("keep its memory from other processes"))?;
     let control_files = group.map(Group::control_files).unwrap_or_default();
     sys::cgroup::enter(control_files).map_err(Failure::at("enter the control group"))?;
     let mut keep = vec![it.control, it.sidecar];
     keep.extend(it.stdio.descriptors());
     forked.close_all_but(&keep).map_err(Failure::at("close inherited descriptors"))?;
+    // `/proc` may be mounted to hide what cannot be dumped (`hidepid`, proc(5)), and the parent notes what it shows. A parent that is gone
+    // is seen later.
+    let _ = descriptor::receive(it.control, &mut [0; NOTED.len()]);
+    // The caller's environment is in this copy's memory. What the command executes can be dumped and read again: execve(2).
+    privilege::undumpable().map_err(Failure::at("keep its memory from other processes"))?;
     // No parent-death signal: it would end this process before it could end the others. The control socket shows the
     // parent's end.
     let _ = rustix::process::setsid();

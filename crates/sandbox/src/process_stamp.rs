@@ -139,14 +139,12 @@ impl ProcessStamp {
     }
 
     /// Continues the process if it is stopped, and waits until it has seen by itself that it is to end. Returns whether it is gone then.
+    /// One that `/proc` hides may be another with its pid, which does not end by that.
     pub(crate) fn let_end(self, patience: Duration) -> bool {
-        match self.find() {
-            None => true,
-            Some((_, Found::Hidden)) => false,
-            Some((opened, Found::Itself)) => {
-                let _ = rustix::process::pidfd_send_signal(&opened, Signal::CONT);
-                is_gone(&opened, patience)
-            }
+        let Some((opened, found)) = self.find() else { return true };
+        match rustix::process::pidfd_send_signal(&opened, Signal::CONT) {
+            Err(Errno::PERM) if found == Found::Hidden => true,
+            _ => is_gone(&opened, patience),
         }
     }
 
