@@ -2,6 +2,7 @@
 //! and `group`, and where the paths of its volumes lead. The image is hostile: both files and all links are bounded, and the engine
 //! resolves links inside the image. Choosing the user among the accounts is not done here.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
@@ -83,20 +84,21 @@ fn ask<T: Serialize + DeserializeOwned>(
     refuse_unfit_volumes(&run.config.volumes)?;
     apart(LONGEST, || async {
         let engine = Engine::at(&run.at).map_err(|error| refused(error_text(&error)))?;
-        ask_container(&engine, run, question).await.map_err(refused)
+        ask_container(&engine, run, own_label(), question).await.map_err(refused)
     })
 }
 
-/// Asks something about a container of an image: makes it, and removes it again.
+/// Asks something about a container of an image: makes it with these labels, and removes it again.
 pub(super) async fn ask_container<T>(
     engine: &Engine,
     run: &EngineRun,
+    labels: HashMap<String, String>,
     question: impl AsyncFnOnce(&Engine, &str) -> Result<T, String>,
 ) -> Result<T, String> {
     engine.remove_left_accounts().await;
     let name = format!("{ACCOUNTS}{}", uuid().map_err(|error| error.to_string())?);
     let read = async {
-        engine.make_container(&name, never_started(run)).await?;
+        engine.make_container(&name, never_started(run, labels)).await?;
         question(engine, &name).await
     };
     let read = read.await;
@@ -106,9 +108,9 @@ pub(super) async fn ask_container<T>(
 
 /// Returns the request for a container of an image that never runs. The image's declared volumes become tmpfs, so that the engine
 /// fills none.
-fn never_started(run: &EngineRun) -> ContainerCreateBody {
+fn never_started(run: &EngineRun, labels: HashMap<String, String>) -> ContainerCreateBody {
     let volumes = run.config.volumes.iter().map(|path| (path.display().to_string(), String::new()));
-    let labels = own_label().into_iter().chain([(LABEL.into(), "1".into())]).collect();
+    let labels = labels.into_iter().chain([(LABEL.into(), "1".into())]).collect();
     ContainerCreateBody {
         image: Some(run.config.id.clone()),
         entrypoint: Some(vec![BINARY.into()]),

@@ -6,6 +6,7 @@ use tokio::sync::oneshot::Receiver;
 use super::attached::Attached;
 use super::engine::Engine;
 use super::inputs::{ShimInputs, agent_name};
+use super::names::labels;
 use super::prepare::OwnImage;
 use super::{container, overlay, tables};
 use crate::failure::Failure;
@@ -29,7 +30,10 @@ pub(super) async fn start(
     };
     let look = async {
         match &given.plan.engine {
-            Some(run) => tables::refuse_others_than_files(engine, run, &given.slots).await,
+            Some(run) => {
+                let labels = labels(given.plan);
+                tables::refuse_others_than_files(engine, run, &given.slots, labels).await
+            }
             None => Ok(()),
         }
     };

@@ -2,6 +2,7 @@
 //! other end of a named pipe while all its other clients wait as well. The ids of images that were looked at are kept in the directory of
 //! the slots: an image is looked at once. What the tables say is not read here.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 
@@ -18,11 +19,13 @@ const LOOKED_AT: &str = "looked-at";
 const MOST_IMAGES: usize = 64;
 const LONGEST_LIST: u64 = 64 << 10;
 
-/// Refuses an image with a table that is there and no file, at Podman.
+/// Refuses an image with a table that is there and no file, at Podman. With the `labels` of the run, what a killed shim made to look
+/// is removed as the run's.
 pub(super) async fn refuse_others_than_files(
     engine: &Engine,
     run: &EngineRun,
     slots: &Slots,
+    labels: HashMap<String, String>,
 ) -> Result<(), String> {
     if engine.kind == EngineKind::Docker {
         return Ok(());
@@ -33,7 +36,7 @@ pub(super) async fn refuse_others_than_files(
     if known.contains(&run.config.id) {
         return Ok(());
     }
-    let odd = accounts::ask_container(engine, run, async |engine, container| {
+    let odd = accounts::ask_container(engine, run, labels, async |engine, container| {
         for table in TABLES {
             if let (_, Found::Other) = engine.led_to(container, table).await? {
                 return Ok(Some(table));
@@ -69,13 +72,18 @@ fn write(list: &mut File, ids: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::RefCell;
 
     use super::*;
+    use crate::docker::names::LABEL_RUN;
     use crate::plan::engine::{EngineAt, EngineImage};
 
-    /// A Podman with an image whose tables have this mode, and the number of requests that it has answered.
-    async fn podman_with_tables(listener: tokio::net::UnixListener, mode: u32, answered: &Cell<usize>) {
+    /// A Podman with an image whose tables have this mode, and the requests that it has answered.
+    async fn podman_with_tables(
+        listener: tokio::net::UnixListener,
+        mode: u32,
+        answered: &RefCell<Vec<String>>,
+    ) {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let about = serde_json::json!({"name": "", "size": 1, "mode": mode, "linkTarget": ""}).to_string();
         let about = data_encoding::BASE64.encode(about.as_bytes());
@@ -83,12 +91,13 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 8192];
             let length = stream.read(&mut request).await.unwrap();
-            let body = match String::from_utf8_lossy(&request[..length]).split(' ').next().unwrap() {
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let body = match request.split(' ').next().unwrap() {
                 "GET" => "[]",
                 "POST" => r#"{"Id":"it","Warnings":[]}"#,
                 _ => "",
             };
-            answered.set(answered.get() + 1);
+            answered.borrow_mut().push(request);
             let length = body.len();
             let head = format!(
                 "HTTP/1.1 200 OK\r\nConnection: close\r\nX-Docker-Container-Path-Stat: {about}\r\nContent-Length: {length}\r\n\r\n"
@@ -117,24 +126,26 @@ mod tests {
                 published: Vec::new(),
                 slots: folder.path().join("turns"),
             };
-            let answered = Cell::new(0);
-            let counts: Vec<(Result<(), String>, usize)> = runtime.block_on(async {
+            let answered = RefCell::default();
+            let looks: [(Result<(), String>, Vec<String>); 2] = runtime.block_on(async {
                 let listener = tokio::net::UnixListener::bind(&run.at.socket).unwrap();
                 let engine = Engine::at(&run.at).unwrap();
-                let twice = async {
-                    let first = refuse_others_than_files(&engine, &run, &slots).await;
-                    let asked = answered.replace(0);
-                    let second = refuse_others_than_files(&engine, &run, &slots).await;
-                    vec![(first, asked), (second, answered.get())]
+                let label = || [(LABEL_RUN.into(), "abcdefghjkmn".into())].into();
+                let look = async || {
+                    (refuse_others_than_files(&engine, &run, &slots, label()).await, answered.take())
                 };
+                let twice = async { [look().await, look().await] };
                 tokio::select! {
-                    counts = twice => counts,
+                    looks = twice => looks,
                     () = podman_with_tables(listener, mode, &answered) => unreachable!(),
                 }
             });
-            for (number, (looked, asked)) in counts.iter().enumerate() {
+            for (number, (looked, asked)) in looks.iter().enumerate() {
                 assert_eq!(looked.is_ok(), is_taken, "{looked:?}");
-                assert_eq!(*asked > 0, number == 0 || !is_taken, "{asked}");
+                let label = r#""dev.lockgate.run":"abcdefghjkmn""#;
+                let has_made = asked.iter().any(|it| it.starts_with("POST ") && it.contains(label));
+                assert!(has_made || asked.is_empty(), "{asked:?}");
+                assert_eq!(has_made, number == 0 || !is_taken, "{asked:?}");
                 assert!(looked.as_ref().err().is_none_or(|why| why.contains("/etc/passwd")), "{looked:?}");
             }
         }
