@@ -110,6 +110,11 @@ impl Engine {
         Ok(Self { api, kind: at.kind, socket: at.socket.clone() })
     }
 
+    /// Whether the engine answers a ping in this time.
+    pub(super) async fn answers_within(&self, longest: Duration) -> bool {
+        tokio::time::timeout(longest, podman::kind_of(&self.socket)).await.is_ok_and(|word| word.is_ok())
+    }
+
     /// Connects a container to the network of a run.
     pub(super) async fn join(
         &self,

@@ -138,9 +138,9 @@ struct Shim<'a> {
     engine: Engine,
     slots: Slots,
     to_remove: ToRemove,
-    /// How long the engine may take over a removal.
+    /// How long the engine may take over a removal. A ping may take a quarter of that.
     patience: Duration,
-    /// Whether one has taken longer: the engine is asked for nothing more, and the parent tries once.
+    /// Whether both have taken longer: the engine is asked for nothing more, and the parent tries once.
     is_given_up: Cell<bool>,
 }
 
@@ -253,12 +253,13 @@ impl Shim<'_> {
         };
     }
 
-    /// Waits for a removal, and gives the engine up if it takes too long.
+    /// Waits for a removal. If it takes too long, gives the engine up, unless that is only busy and answers a ping.
     async fn in_time(&self, removal: impl Future<Output = Result<(), String>>) -> Result<(), String> {
-        tokio::time::timeout(self.patience, removal).await.unwrap_or_else(|late| {
+        let removed = tokio::time::timeout(self.patience, removal).await;
+        if removed.is_err() && !self.engine.answers_within(self.patience / 4).await {
             self.is_given_up.set(true);
-            Err(late.to_string())
-        })
+        }
+        removed.unwrap_or_else(|late| Err(late.to_string()))
     }
 
     /// Looks whether a run failed because the engine has a part of our binary only, and if so adds that to the failure.
@@ -398,34 +399,59 @@ fn failed(step: &str, error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
     use super::*;
     use crate::docker::container::fixture;
     use crate::plan::engine::EngineAt;
 
-    #[test]
-    fn an_engine_that_does_not_answer_is_waited_for_once() {
+    /// Does something with the shim of a run, and is its engine.
+    fn with_shim<T>(patience: Duration, work: impl AsyncFnOnce(Shim<'_>, UnixListener) -> T) -> T {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("engine");
-        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        listener.set_nonblocking(true).unwrap();
         let slots = Slots::of(&folder.path().join("turns"), &socket);
         let kind = EngineKind::Podman;
         let at = EngineAt { socket, minor_version: 41, rootless: true, user: (1000, 1000), kind };
         let plan = fixture::plan();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let removed = runtime.block_on(async {
+        runtime.block_on(async {
+            let listener = UnixListener::bind(&at.socket).unwrap();
             let shim = Shim {
                 plan: &plan,
                 engine: Engine::at(&at).unwrap(),
                 slots,
                 to_remove: ToRemove::new(vec!["agent".into(), "sidecar".into()]),
-                patience: Duration::from_millis(50),
+                patience,
                 is_given_up: Cell::new(false),
             };
+            work(shim, listener).await
+        })
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_waited_for_once() {
+        let (removed, asked) = with_shim(Duration::from_millis(50), async |shim, listener| {
             shim.remove_agent(Ended::Parent).await;
-            shim.remove_all(BinaryVolume::Keep).await
+            let removed = shim.remove_all(BinaryVolume::Keep).await;
+            (removed, listener.into_std().unwrap().incoming().map_while(Result::ok).count())
         });
         assert!(removed.unwrap_err().cause.contains("does not answer"));
-        assert_eq!(listener.incoming().map_while(Result::ok).count(), 1);
+        assert_eq!(asked, 2, "a removal and a ping");
+    }
+
+    #[test]
+    fn an_engine_that_is_slow_and_answers_a_ping_is_not_given_up() {
+        let is_given_up = with_shim(Duration::from_secs(2), async |shim, listener| {
+            let answer_ping = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+                stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nOK").await.unwrap();
+            };
+            let (removed, ()) = tokio::join!(shim.in_time(std::future::pending()), answer_ping);
+            assert!(removed.is_err());
+            shim.is_given_up.get()
+        });
+        assert!(!is_given_up);
     }
 }
