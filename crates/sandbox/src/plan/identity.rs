@@ -78,7 +78,7 @@ pub(super) fn further_groups(image: &RootImage, identity: &Identity) -> Vec<u32>
 /// Chooses the ids of a command in an engine's container, where ids are not mapped: those of `HOST_UID` and `HOST_GID`, else the caller,
 /// else (if the caller is root) the workspace's owner, else (if that is root too) the image's user; never root (S3.13). What a rootless
 /// engine runs has the engine user's id outside: Podman makes that user the command's id inside, and Docker makes it root, so that its
-/// number stands for root there.
+/// number stands for root there. So does any group's: an engine may have been started with another one than its user has elsewhere.
 fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32, u32), Error> {
     let named = |name: &str| match caller.variable(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
@@ -95,7 +95,7 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
     };
     let (uid, gid) = (named("HOST_UID")?, named("HOST_GID")?);
     if engine.at.makes_user_root() {
-        refuse_strangers([("HOST_UID", uid, engine.at.user.0), ("HOST_GID", gid, engine.at.user.1)])?;
+        refuse_stranger(uid, engine.at.user.0)?;
         return Ok((0, 0));
     }
     let else_of = if engine.at.keeps_user() {
@@ -120,16 +120,15 @@ fn of_engine(spec: &RunSpec, caller: &Caller, engine: &EngineRun) -> Result<(u32
     Ok((uid.unwrap_or(else_of.0), gid.unwrap_or(else_of.1)))
 }
 
-/// Refuses a number that is not the engine's own, where all others inside are subordinate ids, which own nothing of a workspace.
-fn refuse_strangers(all: [(&str, Option<u32>, u32); 2]) -> Result<(), Error> {
-    match all.into_iter().find(|(_, named, engines)| named.is_some_and(|named| named != *engines)) {
+/// Refuses a user who is not the engine's own, where all others inside are subordinate ids, which own nothing of a workspace.
+fn refuse_stranger(named: Option<u32>, engines: u32) -> Result<(), Error> {
+    match named.filter(|named| *named != engines) {
         None => Ok(()),
-        Some((name, named, engines)) => Err(Error::Refused {
+        Some(named) => Err(Error::Refused {
             what: format!(
-                "{name} is {}, and at Docker's engine without root the command has the engine's own number, {engines}",
-                named.unwrap_or_default()
+                "HOST_UID is {named}, and at Docker's engine without root the command has the engine's own number, {engines}"
             ),
-            remedy: Some(format!("unset {name}, or {name}={engines}")),
+            remedy: Some(format!("unset HOST_UID, or HOST_UID={engines}")),
         }),
     }
 }
@@ -215,12 +214,14 @@ mod tests {
             let caller = Caller::new(1001, 5, "/").with_env(variables.iter().copied());
             of_engine(&spec, &caller, &engine(EngineKind::Docker, true, (1001, 5)))
         };
-        assert_eq!(ids(&[("HOST_UID", "1001"), ("HOST_GID", "5")]).unwrap(), (0, 0));
-        for (name, value, own) in [("HOST_UID", "1002", "1001"), ("HOST_GID", "1001", "5")] {
-            let refused = ids(&[(name, value)]).unwrap_err();
+        // sg(1) and a unit's `Group=` give the engine another group than its user has.
+        for gid in ["5", "1001"] {
+            assert_eq!(ids(&[("HOST_UID", "1001"), ("HOST_GID", gid)]).unwrap(), (0, 0));
+            assert_eq!(ids(&[("HOST_GID", gid)]).unwrap(), (0, 0));
+            let refused = ids(&[("HOST_UID", "1002"), ("HOST_GID", gid)]).unwrap_err();
             let Error::Refused { what, remedy } = refused else { panic!("{refused}") };
-            assert!(what.starts_with(&format!("{name} is {value}")) && what.contains(own), "{what}");
-            assert_eq!(remedy.unwrap(), format!("unset {name}, or {name}={own}"));
+            assert!(what.starts_with("HOST_UID is 1002") && what.contains("1001"), "{what}");
+            assert_eq!(remedy.unwrap(), "unset HOST_UID, or HOST_UID=1001");
         }
     }
 
