@@ -1,6 +1,6 @@
 //! Looks whether the tables of accounts in an image are files, before Podman starts a container of it: Podman opens both, and waits for the
 //! other end of a named pipe while all its other clients wait as well. The ids of images that were looked at are kept in the directory of
-//! the slots: an image is looked at once. What the tables say is not read here.
+//! the slots: an image is looked at once, and again if too many others came after it. What the tables say is not read here.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(super) async fn refuse_others_than_files(
     });
     if let Some(table) = odd.await? {
         return Err(format!(
-            "{table} is no file in it, and Podman would open it and wait, with all who use that Podman"
+            "{table} is no file in it, and Podman would open it and wait, and so would everybody else who uses that Podman"
         ));
     }
     known.push(run.config.id.clone());
