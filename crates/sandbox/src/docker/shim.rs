@@ -77,8 +77,7 @@ pub(super) fn live(mut given: ShimInputs<'_>) -> i32 {
         // Without a remover the shim removes everything itself.
         remover: run_lock.and_then(|socket| Remover::start(given.engine, &given.plan.run, &socket).ok()),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return 1 };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return 1 };
     let kept = runtime.block_on(keep(given, &mut behind));
     // Does not wait for threads that block on the caller's streams.
     runtime.shutdown_background();
@@ -101,29 +100,31 @@ async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Fai
         is_given_up: Cell::new(false),
     };
     let mut mailbox = Mailbox::new();
-    let (stand_in, control) = (given.stand_in.try_clone(), given.control.try_clone());
-    let (Ok(stand_in), Ok(control)) = (stand_in, control) else {
+    let (Ok(stand_in), Ok(control)) = (given.stand_in.try_clone(), given.control.try_clone()) else {
         return Err(Failure::new("start the shim", "there are no descriptors left".to_owned()));
     };
     let parent = control.try_clone();
     streams::watch_parent(control, mailbox.sender.clone());
     // A run that is over by now has made nothing, and the parent knows why it is over.
     let Some(slot) = Slot::take(&shim.slots, &mut mailbox).await else { return Ok(Removal::Done) };
-    let kept = async {
-        let made = shim.make(&given).await?;
-        slot.end();
-        streams::watch_sidecar(stand_in, mailbox.sender.clone());
-        shim.watch(given, made, behind, mailbox).await
+    let made = shim.make(&given).await;
+    slot.end();
+    let (mut kept, held) = match made {
+        Ok(made) => {
+            streams::watch_sidecar(stand_in, mailbox.sender.clone());
+            (shim.watch(given, made, behind, mailbox).await, None)
+        }
+        // Until the failure is told: without its socket the sidecar ends, and at that end the parent kills this process.
+        Err(failure) => (Err(failure), Some((given, stand_in))),
     };
-    let mut kept = kept.await;
     let binary = match &mut kept {
         Err(failure) => shim.examine_failure(failure).await,
         Ok(_) => BinaryVolume::Keep,
     };
     if let (Err(failure), Ok(parent)) = (&kept, parent) {
-        // Before the sidecar is let go: the parent would otherwise see the sidecar's end first.
         let _ = Event::Failed(failure.clone()).send(parent.as_fd());
     }
+    drop(held);
     if let Ok(Removal::Behind) = kept {
         return kept;
     }
