@@ -26,7 +26,7 @@ const SLOTS: usize = 8;
 /// How long a run waits for a slot at an engine.
 pub const LONGEST_SLOT_WAIT: Duration = Duration::from_secs(600);
 /// How often a waiting run tries again.
-const POLL_INTERVAL: Duration = Duration::from_millis(40);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
 /// How many removers work behind their runs at the same time: an engine has done that within a second.
 const SLOTS_BEHIND: usize = 4;
@@ -79,7 +79,7 @@ impl Slots {
     }
 
     /// Takes one of `count` slots of a kind, if one is free.
-    fn take_free(&self, kind: &str, count: usize) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn take_free(&self, kind: &str, count: usize) -> io::Result<Option<OwnedFd>> {
         for number in 0..count {
             let file = self.file(&format!("{kind}-{number}"))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -5,16 +5,19 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::time::{Duration, Instant};
 
 use super::accounts::{self, Found};
 use super::engine::Engine;
-use super::slots::Slots;
+use super::slots::{POLL_INTERVAL, Slots};
 use crate::plan::engine::{EngineKind, EngineRun};
 
 /// The files that Podman opens: passwd(5), group(5).
 const TABLES: [&str; 2] = ["/etc/passwd", "/etc/group"];
 /// The name of the list of images.
 const LOOKED_AT: &str = "looked-at";
+/// How long a run waits for others that look, before it looks as well.
+const LONGEST_TURN: Duration = Duration::from_secs(30);
 /// How many images the list has, and its longest length.
 const MOST_IMAGES: usize = 64;
 const LONGEST_LIST: u64 = 64 << 10;
@@ -30,21 +33,36 @@ pub(super) async fn refuse_others_than_files(
     if engine.kind == EngineKind::Docker {
         return Ok(());
     }
-    // Without the list, each run looks again.
-    let mut list = slots.file(LOOKED_AT).ok();
-    let mut known = list.as_mut().map(read).unwrap_or_default();
-    if known.contains(&run.config.id) {
-        return Ok(());
-    }
-    let odd = accounts::ask_container(engine, run, labels, async |engine, container| {
-        for table in TABLES {
-            if let (_, Found::Other) = engine.led_to(container, table).await? {
-                return Ok(Some(table));
-            }
+    let until = Instant::now() + LONGEST_TURN;
+    let (mut list, mut known, _turn) = loop {
+        // Without the list, each run looks again.
+        let mut list = slots.file(LOOKED_AT).ok();
+        let known = list.as_mut().map(read).unwrap_or_default();
+        if known.contains(&run.config.id) {
+            return Ok(());
         }
-        Ok(None)
-    });
-    if let Some(table) = odd.await? {
+        // One after the other: of many runs that begin at once with an image, one looks.
+        match slots.take_free("looks", 1) {
+            Ok(None) if Instant::now() < until => tokio::time::sleep(POLL_INTERVAL).await,
+            turn => break (list, known, turn),
+        }
+    };
+    let look = || {
+        accounts::ask_container(engine, run, labels.clone(), async |engine, container| {
+            for table in TABLES {
+                if let (_, Found::Other) = engine.led_to(container, table).await? {
+                    return Ok(Some(table));
+                }
+            }
+            Ok(None)
+        })
+    };
+    // An engine that is asked for much at once now and then answers with an error of its own.
+    let odd = match look().await {
+        Err(_) => look().await?,
+        Ok(odd) => odd,
+    };
+    if let Some(table) = odd {
         return Err(format!(
             "{table} is no file in it, and Podman would open it and wait, and so would everybody else who uses that Podman"
         ));
