@@ -1,5 +1,5 @@
 //! Foresees what the planes decide on a request or a connection, by its method and target alone: as the planes that serve it ask, without
-//! an exchange. Nothing is resolved, so of addresses only those are judged that a rule lists.
+//! an exchange. Nothing is resolved, so of addresses only those are judged that a rule lists, or that the host is itself.
 
 use policy::{Asked, Carriage, Denial, Grant, Host, Method, Plane, Policy, Port, Scheme, Target, View};
 

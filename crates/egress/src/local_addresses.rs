@@ -28,7 +28,7 @@ pub(crate) struct LocalAddresses {
     at_start: Vec<IpAddr>,
 }
 
-/// The addresses that no rule leads to unless it names them: those of this machine, and where the sidecar listens itself.
+/// This machine's addresses, to which only a rule leads that names them, and where the sidecar listens, to which none does.
 #[derive(Debug)]
 pub(crate) struct ThisMachine {
     /// Those of the machine that the sidecar's kernel does not know.

@@ -1,6 +1,7 @@
 //! What the groups above a new one allow.
 
-/// What the groups between the caller and the place of a new group allow. A new group is not in them, so the kernel does not hold it to it.
+/// What the groups between the caller and the place of a new group allow. A new group is not below
+/// them, so the kernel does not apply their limits to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Octets of memory.
