@@ -77,6 +77,11 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
     Error::Source { path: path.into(), why }
 }
 
+/// Whether what was opened is a directory.
+pub(crate) fn is_directory(found: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    Ok(rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(found)?.st_mode).is_dir())
+}
+
 /// Returns the user and group that own an open file.
 pub(crate) fn owner(fd: BorrowedFd<'_>) -> Result<(u32, u32), rustix::io::Errno> {
     let stat = rustix::fs::fstat(fd)?;

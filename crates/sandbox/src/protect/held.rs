@@ -24,3 +24,11 @@ impl Held<'_> {
         }
     }
 }
+
+/// The error for a protected name that was made or removed while a run began.
+pub(super) fn meddled(path: &Path) -> Error {
+    Error::Refused {
+        what: format!("`{}` is protected, and was made or removed while the run began", path.display()),
+        remedy: Some("start it again".into()),
+    }
+}

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 
-use super::held::Held;
+use super::applying::rows_in;
+use super::elsewhere::refuse_repository_inside;
+use super::held::{Held, meddled};
 use super::held_name::{self, HeldName, Patience};
 use super::links::refuse_links;
 use super::placeholder::{self, HeldPath, is_free, stat};
+use super::planted::repositories_without_links;
+use super::row::{Row, WhenAbsent, rows};
 use super::spelling::refuse_ignored_case;
 use super::unheld::Unheld;
-use super::{Row, WhenAbsent, refuse_repository_inside, repositories_without_links, rows, rows_in};
 use crate::cover_watch::CoverWatch;
 use crate::error::Error;
 use crate::source;
@@ -99,14 +102,6 @@ fn refuse_changed(workspace: &Path, chosen: &[Row], now: &[Row]) -> Result<(), E
     match chosen.symmetric_difference(&now).next() {
         None => Ok(()),
         Some(path) => Err(meddled(&workspace.join(path))),
-    }
-}
-
-/// The error for a protected name that was made or removed while a run began.
-pub(super) fn meddled(path: &Path) -> Error {
-    Error::Refused {
-        what: format!("`{}` is protected, and was made or removed while the run began", path.display()),
-        remedy: Some("start it again".into()),
     }
 }
 

@@ -11,9 +11,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
+use super::applying::{open_left, rows_there};
 use super::held::Held;
+use super::row::{LEFT, Row, WhenAbsent};
 use super::tree::{Shut, Walk};
-use super::{LEFT, Row, WhenAbsent, open_left, rows_there};
 use crate::error::Error;
 use crate::source;
 
@@ -47,7 +48,7 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
         present.push(path);
         // A repository as a whole is not covered: its protected paths have rows of their own.
         let unread = |errno| source::refused(path, errno);
-        let whole = row.is_repository() && super::is_directory(found.as_fd()).map_err(unread)?;
+        let whole = row.is_repository() && source::is_directory(found.as_fd()).map_err(unread)?;
         if whole || Held::Any.is(root, path)? {
             continue;
         }

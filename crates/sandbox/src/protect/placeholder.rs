@@ -90,7 +90,7 @@ pub(super) const LOOK: OFlags =
 const LOOKS: usize = 8;
 
 /// Whether a placeholder is at a path. What its mode, a link or its kind keeps from being opened is none.
-pub(super) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result<bool> {
+pub(crate) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result<bool> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve) {
         Ok(opened) => is_one(&opened, path),

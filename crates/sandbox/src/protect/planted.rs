@@ -7,9 +7,10 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
@@ -32,8 +33,20 @@ const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
 /// nowhere, but it would wait at a pipe. Elsewhere in this folder a link does: git makes the lock of a commit graph where its name leads.
 const OBJECTS: &str = "objects";
 
+/// Opens the repositories of a workspace. Refuses one that contains a symbolic link.
+pub(super) fn repositories_without_links(
+    workspace: &Path,
+    root: &Arc<OwnedFd>,
+    open: &[PathBuf],
+) -> Result<Vec<OpenRepository>, Error> {
+    let all = OpenRepository::all(workspace, root, open)
+        .map_err(|error| refused(Layout::Whole, error.to_string()))?;
+    refuse_links_within(&all)?;
+    Ok(all)
+}
+
 /// Refuses a workspace whose repository has a symbolic link or a named pipe.
-pub(super) fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
+fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
     for OpenRepository { repository, opened } in repositories {
         let refused = |why| refused(repository.layout, why);
         let mut found = None;

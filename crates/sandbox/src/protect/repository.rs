@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
+use super::bare::is_bare;
 use super::held::Held;
 use super::placeholder::is_free;
-use super::{is_bare, is_directory};
 use crate::file_id::FileId;
 use crate::source;
 
@@ -80,7 +80,7 @@ impl Repository {
     /// Opens the repository by its path. Returns `None` if it is gone, or another one is there.
     pub(super) fn find(&self) -> io::Result<Option<OwnedFd>> {
         match source::open_if_there(&self.path).map_err(io::Error::other)? {
-            Some(opened) if is_directory(opened.as_fd())? => {
+            Some(opened) if source::is_directory(opened.as_fd())? => {
                 Ok(FileId::of(opened.as_fd())?.is_still(self.being).then_some(opened))
             }
             _ => Ok(None),

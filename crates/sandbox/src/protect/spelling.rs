@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn every_listed_name_has_other_letters_and_none_that_a_normal_form_makes() {
-        for row in super::super::rows() {
+        for row in super::super::row::rows() {
             let (path, other) = (row.path.to_str().unwrap(), otherwise(row.path));
             assert!(path.is_ascii() && !path.contains('K'), "{path}");
             assert!(row.path != other && path.eq_ignore_ascii_case(other.to_str().unwrap()), "{path}");

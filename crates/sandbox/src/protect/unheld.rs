@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::applying::rows_in;
 use super::held::Held;
 use super::placeholder::is_placeholder;
+use super::row::{Row, WhenAbsent, rows};
 use super::told::shown;
 use super::top_names::TopNames;
-use super::{Row, WhenAbsent, rows, rows_in};
 use crate::error::Error;
 use crate::source;
 
