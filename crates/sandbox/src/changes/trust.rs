@@ -11,11 +11,11 @@ use super::change::{Change, What};
 use super::side::{file_name, stat};
 use crate::protect;
 
-/// The role of a directory to git.
+/// The role of a directory to version control.
 #[derive(Clone, Copy)]
 struct Place {
-    /// It has a `.git`, so programs look here for the files that they look for at the top of a workspace.
-    has_git: bool,
+    /// It has a `.git`, or another program's repository, so programs look here for the files that they look for at the top of a workspace.
+    has_repository: bool,
     bare: Bare,
 }
 
@@ -33,10 +33,10 @@ struct Trust<'a> {
     below: BorrowedFd<'a>,
     /// The paths that are new, or of another kind than before.
     made: HashSet<PathBuf>,
-    /// The `.git`s that are new, replaced or gone, where a directory that is still one is no change; and what leads to a protected path.
+    /// The repositories (`.git`, `.hg`, …) that are new, replaced or gone, where a directory that is still one is no change; and what leads to a protected path.
     /// All below them counts.
     replaced: HashSet<PathBuf>,
-    /// The directories that contain such a `.git`.
+    /// The directories that contain such a repository.
     homes: HashSet<PathBuf>,
     places: HashMap<PathBuf, Place>,
     /// The directories that were judged.
@@ -55,7 +55,7 @@ enum Itself {
 /// Marks every change that is applied only if the user names it.
 pub(super) fn mark(list: &mut [Change], below: BorrowedFd<'_>) {
     let made = list.iter().filter(|change| matches!(change.what, What::Made { .. }));
-    let repositories = list.iter().filter(|change| protect::is_git(file_name(&change.path)));
+    let repositories = list.iter().filter(|change| protect::is_repository(file_name(&change.path)));
     let repositories: HashSet<_> = repositories.map(|change| change.path.clone()).collect();
     let mut trust = Trust {
         below,
@@ -136,8 +136,8 @@ impl Trust<'_> {
         path.ancestors().take(self.longest).skip(1).any(|directory| {
             let within = path.strip_prefix(directory).unwrap_or(path);
             let place = self.place(directory);
-            let in_git = within.iter().next().is_some_and(protect::is_git);
-            let looked_at = directory.as_os_str().is_empty() || place.has_git || in_git;
+            let in_one = within.iter().next().is_some_and(protect::is_repository);
+            let looked_at = directory.as_os_str().is_empty() || place.has_repository || in_one;
             let of_bare = || protect::leads_to_listed(&Path::new(".git").join(within));
             looked_at && protect::leads_to_listed(within) || place.bare != Bare::No && of_bare()
         })
@@ -160,7 +160,7 @@ impl Trust<'_> {
             // Of the workspace's own top only the names that make it a repository: the rest is the purpose of the run.
             Bare::Becomes => !top || of_git(),
         };
-        let looked_at = top || place.has_git || first.is_some_and(protect::is_git);
+        let looked_at = top || place.has_repository || first.is_some_and(protect::is_repository);
         for_bare || looked_at && protect::is_listed(within) && !self.is_left(directory, within)
     }
 
@@ -180,7 +180,9 @@ impl Trust<'_> {
             (false, true) => Bare::Becomes,
             (false, false) => Bare::No,
         };
-        let place = Place { has_git: is(".git") || self.homes.contains(directory), bare };
+        let has_repository =
+            protect::REPOSITORY_NAMES.iter().any(|name| is(name)) || self.homes.contains(directory);
+        let place = Place { has_repository, bare };
         self.places.insert(directory.into(), place);
         place
     }
@@ -257,11 +259,11 @@ mod tests {
             }
             taken
         };
-        assert_eq!(taken(&[]), [".hg", ".hg/x", "sub", "sub/y"]);
+        assert_eq!(taken(&[]), ["sub", "sub/y"]);
         assert_eq!(taken(&[".husky"]), [".husky", ".husky/_", ".husky/_/x", ".husky/pre-commit"]);
         assert_eq!(taken(&[".husky/_"]), [".husky/_", ".husky/_/x"]);
         // What is above it is not it; and git writes wherever a link leads.
-        assert_eq!(taken(&[".hg", "sub"]), [".hg", ".hg/x", "sub", "sub/y"]);
+        assert_eq!(taken(&[".hg", "sub"]), [".hg", ".hg/hgrc", ".hg/x", "sub", "sub/y"]);
         assert_eq!(taken(&["sub/.git"]), ["sub/.git", "sub/.git/config"]);
         assert_eq!(taken(&["sub/.git/link"]), ["sub/.git/link"]);
     }
@@ -280,6 +282,21 @@ mod tests {
         assert_eq!(protected(&checkout, &written), [vscode.to_owned(), format!("{vscode}/tasks.json")]);
         let deep = [".vscode/a/b/c/d/.claude/worktrees/"];
         assert_eq!(protected(&deep, &[&format!("{}x", deep[0])]), [format!("{}x", deep[0])]);
+    }
+
+    #[test]
+    fn what_other_version_control_runs_by_is_to_be_named_wherever_its_repository_is() {
+        let there = ["a/sub/.hg/store/", "_darcs/prefs/", "b/.jj/repo/store/"];
+        let written =
+            ["a/sub/.hg/hgrc", "a/sub/.hg/store/x", "a/sub/.envrc", "_darcs/prefs/defaults", "b/.vscode"];
+        let named = ["_darcs/prefs/defaults", "a/sub/.envrc", "a/sub/.hg/hgrc", "b/.vscode"];
+        assert_eq!(protected(&there, &written), named);
+        // A new one is withheld whole: half of one would be none.
+        let new = ["sub/.hg/requires", "sub/.hg/store/x", "sub/x"];
+        assert_eq!(
+            protected(&["sub/"], &new),
+            ["sub/.hg", "sub/.hg/requires", "sub/.hg/store", "sub/.hg/store/x"]
+        );
     }
 
     #[test]
@@ -322,9 +339,10 @@ mod tests {
         let changes = kept.changes();
         let marked = changes.list.iter().filter(|change| change.protected.is_some());
         let marked: Vec<_> = marked.map(|change| change.path.to_str().unwrap()).collect();
-        assert_eq!(marked, [".hg", ".hg", ".hg/store", ".hg/store/data", "sub/.jj", "sub/.jj"]);
+        let of_hg = [".hg", ".hg", ".hg/store", ".hg/store/data", "other/.hg"];
+        assert_eq!(marked, [&of_hg[..], &["plain/.jj", "sub/.jj", "sub/.jj"]].concat());
         let applied = changes.apply(&[], &|| false).unwrap();
-        assert!(applied.done.contains(&"plain/.jj".into()), "{applied:?}");
+        assert!(applied.done.contains(&"plain/link".into()), "{applied:?}");
         assert_eq!(std::fs::read_to_string(kept.workspace(".hg/store/data")).unwrap(), "mine");
         changes.apply(&[".hg/store/data".into(), ".hg/store".into(), ".hg".into()], &|| false).unwrap();
         assert!(kept.workspace(".hg").is_symlink());

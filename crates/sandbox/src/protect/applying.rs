@@ -57,11 +57,15 @@ pub(super) fn rows_there(root: BorrowedFd<'_>, open: &[PathBuf], held: Held<'_>)
         folders.push((folder, is_there));
         Ok(is_there)
     };
+    let is_there = |path: &Path| {
+        let found = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW);
+        !matches!(found, Err(Errno::NOENT | Errno::NOTDIR))
+    };
     let top = TopNames::of(root);
     let mut there = Vec::new();
     for row in rows_in(root, open, held)? {
-        // One that is held must be there.
-        if row.when_absent == WhenAbsent::Leave && !top.may_have(row.path) {
+        // One that is held must be there. What is not there needs no folder to stay in its place either.
+        if row.when_absent == WhenAbsent::Leave && !(top.may_have(row.path) && is_there(row.path)) {
             continue;
         }
         if (row.when_absent != WhenAbsent::HoldOne || held.is(root, row.path)?)

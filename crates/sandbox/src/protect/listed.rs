@@ -55,7 +55,15 @@ pub(crate) fn repositories(path: &Path) -> impl Iterator<Item = (PathBuf, PathBu
     found.into_iter().map(move |at| (parts[..=at].iter().collect(), parts[at..].iter().collect()))
 }
 
-/// Whether a name is that of a repository. Some file systems ignore case.
+/// The folders in which version control looks for its own settings. What is not git's is protected in them by the same list.
+pub(crate) const REPOSITORY_NAMES: [&str; 5] = [".git", ".hg", ".sl", ".jj", "_darcs"];
+
+/// Whether a name is that of a repository, whichever program's. Some file systems ignore case.
+pub(crate) fn is_repository(name: &OsStr) -> bool {
+    REPOSITORY_NAMES.iter().any(|repository| name.eq_ignore_ascii_case(repository))
+}
+
+/// Whether a name is that of a repository of git's. Some file systems ignore case.
 pub(crate) fn is_git(name: &OsStr) -> bool {
     name.eq_ignore_ascii_case(".git")
 }

@@ -31,7 +31,8 @@ pub(crate) use self::held_name::{HeldName, release};
 pub(crate) use self::hold::{Hold, hold_absent};
 pub use self::listed::is_protected;
 pub(crate) use self::listed::{
-    is_git, is_listed, leads_to_listed, listed_paths, longest_listed, refuse_unknown, shows_protected,
+    REPOSITORY_NAMES, is_git, is_listed, is_repository, leads_to_listed, listed_paths, longest_listed,
+    refuse_unknown, shows_protected,
 };
 pub(crate) use self::placeholder::is_placeholder as is_held;
 pub(crate) use self::placeholder_cache::PlaceholderCache;
