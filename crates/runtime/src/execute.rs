@@ -18,6 +18,7 @@ use crate::inbound;
 use crate::launch::{PlatformData, SidecarInputs, SidecarLaunch, StartedPair, allowed_peer};
 use crate::locality::Locality;
 use crate::plan_run::{PlannedRun, RunInputs};
+use crate::protection::AT_THE_END;
 use crate::report::{End, ExecutedRun, Report};
 use crate::run_journal::RunJournal;
 use crate::sidecar::{SidecarCredentials, SidecarEndpoints};
@@ -228,7 +229,7 @@ impl EndedRun<'_> {
 
     /// Returns a run that came to an end. Its sandbox and its sidecar are ended once that is on record.
     fn ended(mut self, end: End, patience: Duration) -> Result<ExecutedRun, Error> {
-        for path in self.sandbox.unprotected() {
+        for path in self.sandbox.unprotected(AT_THE_END) {
             let path = path.display();
             (self.report)(Report::Note(&format!(
                 "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"

@@ -9,6 +9,11 @@ use crate::error::Error;
 /// The least time between two checks. A command that makes and removes files without end makes every check due.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// How long a check waits for the server of a file system: whoever waits for the run waits as well.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The same for the last checks, behind which there is none.
+pub(crate) const AT_THE_END: Duration = Duration::from_secs(3);
+
 /// When the last check was.
 #[derive(Debug, Default)]
 pub(crate) struct ProtectionChecks {
@@ -26,8 +31,12 @@ impl ProtectionChecks {
     /// # Errors
     /// When one of them was replaced.
     pub(crate) fn check(&mut self, sandbox: &Started) -> Result<(), Error> {
+        self.check_within(PATIENCE, sandbox)
+    }
+
+    fn check_within(&mut self, patience: Duration, sandbox: &Started) -> Result<(), Error> {
         self.next = Some(Instant::now() + INTERVAL);
-        match sandbox.unprotected() {
+        match sandbox.unprotected(patience) {
             paths if paths.is_empty() => Ok(()),
             paths => Err(Error::Unprotected { paths: paths.into_iter().map(Into::into).collect() }),
         }
@@ -38,6 +47,6 @@ impl ProtectionChecks {
     /// # Errors
     /// When one of them was replaced.
     pub(crate) fn check_at_end(&mut self, sandbox: &Started) -> Result<(), Error> {
-        if self.next.is_some() { self.check(sandbox) } else { Ok(()) }
+        if self.next.is_some() { self.check_within(AT_THE_END, sandbox) } else { Ok(()) }
     }
 }

@@ -280,10 +280,11 @@ impl Started {
         self.cover_watch.as_ref().map(AsFd::as_fd)
     }
 
-    /// Returns the paths in the workspace that are not protected any more, because somebody on this machine replaced them.
+    /// Returns the paths in the workspace that are not protected any more, because somebody on this machine replaced them. Waits so long
+    /// for the server of a file system; where it takes longer, a later call returns what is found.
     #[must_use]
-    pub fn unprotected(&self) -> Vec<&Path> {
-        self.cover_watch.as_ref().map(CoverWatch::broken).unwrap_or_default()
+    pub fn unprotected(&self, patience: Duration) -> Vec<&Path> {
+        self.cover_watch.as_ref().map(|watch| watch.broken(patience)).unwrap_or_default()
     }
 
     /// Stops watching protected paths, before the placeholders are removed.

@@ -221,6 +221,8 @@ fn is_in_a_folder(
 #[cfg(test)]
 mod tests {
     use super::super::kind::Kind;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -456,9 +458,9 @@ mod tests {
         let hold = hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).unwrap();
         assert!(hold.names.contains(&"objects".into()) && !hold.names.contains(&"HEAD".into()));
         std::fs::remove_dir(&theirs).unwrap();
-        assert!(hold.cover_watch.broken().is_empty());
+        assert!(hold.cover_watch.broken(Duration::ZERO).is_empty());
         std::fs::remove_dir(folder.path().join("objects")).unwrap();
-        assert_eq!(hold.cover_watch.broken(), [Path::new("objects")]);
+        assert_eq!(hold.cover_watch.broken(Duration::ZERO), [Path::new("objects")]);
     }
 
     #[test]
@@ -484,7 +486,7 @@ mod tests {
         undo.held.iter().for_each(|held| held.lock_again().unwrap());
         let mut other = UndoLog::in_memory();
         hold_absent(folder.path(), &[], &mut other).unwrap();
-        assert!(other.unwind().is_empty() && hold.cover_watch.broken().is_empty());
+        assert!(other.unwind().is_empty() && hold.cover_watch.broken(Duration::ZERO).is_empty());
         assert!(undo.unwind().is_empty() && names.iter().all(|name| !name.exists()));
     }
 
@@ -496,7 +498,7 @@ mod tests {
         let other = hold_absent(folder.path(), &[".git".into()], &mut second).unwrap();
         let of_git = |hold: &Hold| hold.names.iter().filter(|name| name.starts_with(".git")).count();
         assert_eq!((of_git(&one), of_git(&other)), (1, 0));
-        assert!(first.unwind().is_empty() && other.cover_watch.broken().is_empty());
+        assert!(first.unwind().is_empty() && other.cover_watch.broken(Duration::ZERO).is_empty());
     }
 
     #[test]
@@ -527,10 +529,12 @@ mod tests {
                 theirs.join().unwrap();
                 match hold {
                     Ok(hold) if hold.names.contains(&".envrc".into()) => {
-                        assert!(name.is_dir() && !make() && hold.cover_watch.broken().is_empty());
+                        assert!(
+                            name.is_dir() && !make() && hold.cover_watch.broken(Duration::ZERO).is_empty()
+                        );
                     }
                     // It was theirs all the time, and has been removed since.
-                    Ok(hold) => assert_eq!(hold.cover_watch.broken(), [Path::new(".envrc")]),
+                    Ok(hold) => assert_eq!(hold.cover_watch.broken(Duration::ZERO), [Path::new(".envrc")]),
                     Err(error) => assert!(error.to_string().contains(".envrc"), "{error}"),
                 }
                 assert!(undo.unwind().is_empty());
@@ -550,7 +554,10 @@ mod tests {
         let held = || {
             let mut undo = UndoLog::in_memory();
             let hold = hold_absent(folder.path(), &[], &mut undo).unwrap();
-            assert!(undo.held.iter().any(|it| it.path == name) && hold.cover_watch.broken().is_empty());
+            assert!(
+                undo.held.iter().any(|it| it.path == name)
+                    && hold.cover_watch.broken(Duration::ZERO).is_empty()
+            );
             undo
         };
         // It stays while it is locked, and the next run takes it away.

@@ -6,34 +6,44 @@
 //! that init sends before it runs anything. At an engine nobody sends one.
 //!
 //! The kernel tells of changes that this machine makes. Where a file system's server, or another machine, may make some, the names are also
-//! looked at from time to time.
+//! looked at from time to time, by a thread of its own: such a server may be silent, and nobody who waits for a command to end, or for its
+//! time to be over, may wait for it.
 
-use std::cell::OnceCell;
+mod aside;
+
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use rustix::event::epoll;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
 use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use sys::notify;
 use sys::signal::Signals;
 
+use self::aside::Aside;
 use crate::file_system::is_of_this_machine;
 use crate::open_file::is_at;
 
 /// The covered names of one workspace, with the files that they led to at the start.
 #[derive(Debug)]
 pub(crate) struct CoverWatch {
+    /// Where a look may take long.
+    aside: Option<Aside>,
     changes: Signals,
-    rounds: Option<Rounds>,
+    names: Arc<Names>,
+}
+
+/// The names that are looked at.
+#[derive(Debug, Default)]
+struct Names {
     directories: Vec<OwnedFd>,
     names: Vec<Name>,
     /// The workspace as it is shown, once it is known.
-    shown: OnceCell<OwnedFd>,
+    shown: OnceLock<OwnedFd>,
 }
 
 /// One name on the path to something covered.
@@ -58,30 +68,51 @@ impl CoverWatch {
         paths: impl IntoIterator<Item = &'a Path>,
     ) -> io::Result<Self> {
         let changes = notify::changes()?;
-        let mut it = Self {
-            changes,
-            rounds: None,
-            directories: Vec::new(),
-            names: Vec::new(),
-            shown: OnceCell::new(),
-        };
+        let mut names = Names::default();
         let mut known: Vec<PathBuf> = Vec::new();
         let paths = paths.into_iter().collect::<BTreeSet<_>>();
         for path in &paths {
             let above = path.ancestors().collect::<Vec<_>>();
             for above in above.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
-                it.add(workspace, &mut known, above, paths.contains(above))?;
+                names.add(workspace, &changes, &mut known, above, paths.contains(above))?;
             }
         }
-        if it.directories.iter().any(|directory| !is_of_this_machine(directory)) {
-            it.rounds = Some(Rounds::beside(&it.changes)?);
-        }
-        Ok(it)
+        let names = Arc::new(names);
+        let is_far = names.directories.iter().any(|directory| !is_of_this_machine(directory));
+        let aside = if is_far { Some(Self::aside(&changes, &names)?) } else { None };
+        Ok(Self { aside, changes, names })
     }
 
+    /// Prepares looks by another thread, which keeps the names while it looks.
+    fn aside(changes: &Signals, names: &Arc<Names>) -> io::Result<Aside> {
+        let looked_at = Arc::clone(names);
+        Aside::beside(changes, &names.directories, move || looked_at.broken())
+    }
+
+    /// Whether a path led to something when the watch began.
+    pub(crate) fn knows(&self, path: &Path) -> bool {
+        self.names.names.iter().any(|known| known.path == path)
+    }
+
+    /// Looks at the covers as well from now on, in the workspace as it is shown with all of them.
+    pub(crate) fn look_at(&self, shown: OwnedFd) {
+        let _ = self.names.shown.set(shown); // init sends one
+    }
+
+    /// Returns the paths of all names that lead to another file, or to none, or that have lost their cover. Where a server has to be asked
+    /// and does not answer in time, what it answers is returned by a later look.
+    pub(crate) fn broken(&self, patience: Duration) -> Vec<&Path> {
+        while let Ok(Some(_)) = self.changes.next() {}
+        let broken = self.aside.as_ref().map_or_else(|| self.names.broken(), |aside| aside.look(patience));
+        broken.into_iter().filter_map(|at| self.names.names.get(at)).map(|it| it.path.as_path()).collect()
+    }
+}
+
+impl Names {
     fn add(
         &mut self,
         workspace: BorrowedFd<'_>,
+        changes: &Signals,
         known: &mut Vec<PathBuf>,
         path: &Path,
         is_covered: bool,
@@ -101,7 +132,7 @@ impl CoverWatch {
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
                     Err(errno) => return Err(errno.into()),
                 };
-                notify::watch(opened.as_fd(), &self.changes)?;
+                notify::watch(opened.as_fd(), changes)?;
                 self.directories.push(opened);
                 known.push(parent.into());
                 known.len() - 1
@@ -116,67 +147,27 @@ impl CoverWatch {
         Ok(())
     }
 
-    /// Whether a path led to something when the watch began.
-    pub(crate) fn knows(&self, path: &Path) -> bool {
-        self.names.iter().any(|known| known.path == path)
-    }
-
-    /// Looks at the covers as well from now on, in the workspace as it is shown with all of them.
-    pub(crate) fn look_at(&self, shown: OwnedFd) {
-        let _ = self.shown.set(shown); // init sends one
-    }
-
-    /// Returns the paths of all names that lead to another file, or to none, or that have lost their cover.
-    pub(crate) fn broken(&self) -> Vec<&Path> {
-        while let Ok(Some(_)) = self.changes.next() {}
-        self.rounds.iter().for_each(Rounds::begin_next);
-        let is_other = |it: &&Name| {
+    /// Looks at all names. Returns the places of those that are broken.
+    fn broken(&self) -> Vec<usize> {
+        let is_other = |it: &Name| {
             let directory = &self.directories[it.directory];
             let is_still = || through(directory, || is_at(directory, &it.name, &it.was)).unwrap_or(false);
             // Its identity may have changed between the two halves of the first comparison.
             !is_still() && !is_still()
         };
-        let is_bare = |it: &&Name| {
+        let is_bare = |it: &Name| {
             let bare = |shown| through(&self.directories[it.directory], || is_uncovered(shown, &it.path));
             it.may_be_bare && self.shown.get().is_some_and(|shown| bare(shown).unwrap_or(false))
         };
-        self.names.iter().filter(|it| is_other(it) || is_bare(it)).map(|it| it.path.as_path()).collect()
+        let is_broken = |(_, it): &(usize, &Name)| is_other(it) || is_bare(it);
+        self.names.iter().enumerate().filter(is_broken).map(|(at, _)| at).collect()
     }
 }
 
 impl AsFd for CoverWatch {
     /// Becomes readable when a watched directory has changed, or the names are to be looked at.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.rounds.as_ref().map_or(self.changes.as_fd(), |rounds| rounds.either.as_fd())
-    }
-}
-
-/// The time between two looks at names of which the kernel may not tell.
-const ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-
-/// A clock beside the kernel's own notice.
-#[derive(Debug)]
-struct Rounds {
-    clock: OwnedFd,
-    /// Becomes readable with either of the two.
-    either: OwnedFd,
-}
-
-impl Rounds {
-    fn beside(changes: &Signals) -> io::Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let clock = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let rounds = Itimerspec { it_interval: ROUND, it_value: ROUND };
-        rustix::time::timerfd_settime(&clock, TimerfdTimerFlags::empty(), &rounds)?;
-        let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (number, source) in [(0, clock.as_fd()), (1, changes.as_fd())] {
-            epoll::add(&either, source, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
-        }
-        Ok(Self { clock, either })
-    }
-
-    fn begin_next(&self) {
-        let _ = rustix::io::read(&self.clock, &mut [0; 8]);
+        self.aside.as_ref().map_or(self.changes.as_fd(), AsFd::as_fd)
     }
 }
 
@@ -235,6 +226,7 @@ mod tests {
     use std::fs;
 
     use rustix::event::{PollFd, PollFlags};
+    use rustix::time::Timespec;
 
     use super::*;
 
@@ -270,10 +262,10 @@ mod tests {
                 CoverWatch::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
             fs::write(at("other"), "x").unwrap();
             fs::write(at(".envrc"), "y").unwrap();
-            assert!(cover_watch.broken().is_empty() || !at(".envrc").exists(), "before {name}");
+            assert!(cover_watch.broken(Duration::ZERO).is_empty() || !at(".envrc").exists(), "before {name}");
             act();
             assert!(stirred(&cover_watch), "{name}");
-            assert_eq!(cover_watch.broken(), [Path::new(name)]);
+            assert_eq!(cover_watch.broken(Duration::ZERO), [Path::new(name)]);
         }
     }
 
@@ -284,28 +276,28 @@ mod tests {
         names.iter().for_each(|name| fs::write(folder.path().join(name), "").unwrap());
         let mut cover_watch =
             CoverWatch::begin(fs::File::open(folder.path()).unwrap().as_fd(), names).unwrap();
-        assert!(cover_watch.rounds.is_none(), "this test's own folder is on a local file system");
-        cover_watch.rounds = Some(Rounds::beside(&cover_watch.changes).unwrap());
+        assert!(cover_watch.aside.is_none(), "this test's own folder is on a local file system");
+        cover_watch.aside = Some(CoverWatch::aside(&cover_watch.changes, &cover_watch.names).unwrap());
         for round in 0..2 {
             assert!(stirred(&cover_watch), "{round}");
-            assert!(cover_watch.broken().is_empty());
+            assert!(cover_watch.broken(Duration::from_secs(10)).is_empty());
         }
         for name in &names[..2] {
             fs::remove_file(folder.path().join(name)).unwrap();
         }
         assert!(stirred(&cover_watch));
-        assert_eq!(cover_watch.broken(), names[..2]);
+        assert_eq!(cover_watch.broken(Duration::from_secs(10)), names[..2]);
     }
 
     #[test]
     fn a_file_above_a_covered_name_has_no_cover_to_lose() {
-        // A workspace is shown as a mount of its own, and so is this.
+        // A workspace is shown as a mount of its own, and so is this. A thread looks at it, as at what a server has.
         let shown = || fs::File::open("/proc").unwrap();
         let broken = |path: &str| {
             let cover_watch = CoverWatch::begin(shown().as_fd(), [Path::new(path)]).unwrap();
             assert!(cover_watch.knows(Path::new("version")), "{path}");
             cover_watch.look_at(shown().into());
-            cover_watch.broken().len()
+            cover_watch.broken(Duration::from_secs(10)).len()
         };
         assert_eq!((broken("version"), broken("version/config")), (1, 0));
     }
