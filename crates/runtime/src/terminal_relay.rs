@@ -14,7 +14,7 @@ use sandbox::Signals;
 use crate::alternate_screen::{self, Screen};
 use crate::end_signals::end_asked;
 use crate::line_start;
-use crate::streams::{PATIENCE, is_behind};
+use crate::streams::{PATIENCE, Unwritten, is_behind};
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -33,6 +33,8 @@ pub(crate) struct Relay {
     to_person: RefCell<Vec<u8>>,
     /// The person's side. It is never waited for: there is more to look after.
     out: OwnedFd,
+    /// Why that takes no more, if it does not.
+    closed: Cell<Option<Errno>>,
     /// Set while nobody inside has the terminal open: the master is not polled until then, and then tried again.
     shut_until: Cell<Option<Instant>>,
     /// The state of the person's screen.
@@ -51,7 +53,13 @@ impl Relay {
         if let Some(before) = &before {
             make_raw(before)?;
         }
-        let relay = Self {
+        let relay = Self::between(master, before, out);
+        relay.follow_size();
+        Ok(relay)
+    }
+
+    fn between(master: OwnedFd, before: Option<Termios>, out: OwnedFd) -> Self {
+        Self {
             master,
             before,
             input_open: true,
@@ -59,11 +67,10 @@ impl Relay {
             to_master: Vec::new(),
             to_person: RefCell::default(),
             out,
+            closed: Cell::default(),
             shut_until: Cell::default(),
             screen: RefCell::default(),
-        };
-        relay.follow_size();
-        Ok(relay)
+        }
     }
 
     /// Makes the person's terminal raw again after this process was stopped and continued: the shell has made it its own meanwhile.
@@ -94,6 +101,18 @@ impl Relay {
         !self.to_person.borrow().is_empty()
     }
 
+    /// Whether the person's side takes no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
+    /// Returns the output that could not be written. A reader that has gone misses none, and so does a terminal that was hung up.
+    pub(crate) fn unwritten(&self) -> Option<Unwritten> {
+        let gone = if is_device(&self.out) { Errno::IO } else { Errno::PIPE };
+        let errno = self.closed.get().filter(|errno| *errno != gone)?;
+        Some(Unwritten { name: "standard output", source: errno.into() })
+    }
+
     /// Returns until when the master is not polled, if that is still to come.
     pub(crate) fn shut_until(&self) -> Option<Instant> {
         self.shut_until.get().filter(|until| *until > Instant::now())
@@ -117,18 +136,23 @@ impl Relay {
     /// Reads what was typed, and passes it on.
     pub(crate) fn take_input(&mut self) {
         let mut buffer = [0; CHUNK];
-        match rustix::io::read(std::io::stdin(), &mut buffer) {
-            Ok(0) => {
+        let read = rustix::io::read(std::io::stdin(), &mut buffer);
+        self.pass_in(read.map(|length| &buffer[..length]));
+    }
+
+    fn pass_in(&mut self, read: Result<&[u8], Errno>) {
+        match read {
+            Ok(octets @ [.., last]) => {
+                self.ends_a_line = *last == b'\n';
+                self.to_master.extend(octets);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // Input that cannot be read has ended as well.
+            Ok(_) | Err(_) => {
                 self.input_open = false;
                 // As Ctrl-D, which ends a line that was begun, and the input where none was.
                 self.to_master.extend(if self.ends_a_line { &[4][..] } else { &[4, 4] });
             }
-            Ok(read) => {
-                self.ends_a_line = buffer[read - 1] == b'\n';
-                self.to_master.extend(&buffer[..read]);
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.input_open = false,
         }
         self.give_input();
     }
@@ -160,8 +184,11 @@ impl Relay {
         }
     }
 
-    /// Writes waiting output. Returns whether all of it was taken; output that nobody reads any more is dropped.
+    /// Writes waiting output. Returns whether all of it was taken; it is dropped where the person's side takes no more.
     fn give_output(&self) -> bool {
+        if self.is_closed() {
+            return false;
+        }
         let mut waiting = self.to_person.borrow_mut();
         while !waiting.is_empty() {
             let mut room = [PollFd::from_borrowed_fd(self.out(), PollFlags::OUT)];
@@ -178,7 +205,11 @@ impl Relay {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return false,
-                Err(_) => waiting.clear(),
+                Err(errno) => {
+                    waiting.clear();
+                    self.closed.set(Some(errno));
+                    return false;
+                }
             }
         }
         true
@@ -229,6 +260,11 @@ fn make_raw(before: &Termios) -> io::Result<()> {
     Ok(rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)?)
 }
 
+fn is_device(out: &OwnedFd) -> bool {
+    let stat = rustix::fs::fstat(out);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
+}
+
 /// Returns the standard output, reopened where possible, so that it becomes non-blocking for nobody who shares it.
 fn output() -> io::Result<OwnedFd> {
     let out = std::io::stdout();
@@ -240,4 +276,55 @@ fn output() -> io::Result<OwnedFd> {
         }
     }
     out.as_fd().try_clone_to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::pty::OpenptFlags;
+
+    use super::*;
+
+    /// Returns a relay to this output, and the command's terminal.
+    fn relay_to(out: impl Into<OwnedFd>) -> (Relay, OwnedFd) {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = rustix::pty::openpt(flags).unwrap();
+        rustix::pty::unlockpt(&master).unwrap();
+        let theirs = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+        rustix::io::ioctl_fionbio(&master, true).unwrap();
+        (Relay::between(master, None, out.into()), theirs)
+    }
+
+    #[test]
+    fn output_that_cannot_be_written_is_remembered_and_a_reader_that_has_gone_misses_none() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let read_only = File::open("/proc/self/exe").unwrap();
+        let (reader, unread) = std::io::pipe().unwrap();
+        drop(reader);
+        let outs: [(OwnedFd, _); 3] =
+            [(full.into(), Some(Errno::NOSPC)), (read_only.into(), Some(Errno::BADF)), (unread.into(), None)];
+        for (out, expected) in outs {
+            let (relay, theirs) = relay_to(out);
+            assert!(!relay.is_closed());
+            rustix::io::write(&theirs, b"x").unwrap();
+            assert!(!relay.show_output() && relay.is_closed() && !relay.has_output());
+            let lost = relay.unwritten().map(|lost| lost.source.raw_os_error());
+            assert_eq!(lost, expected.map(|errno| Some(errno.raw_os_error())));
+            assert!(relay.show_rest(None), "what nobody takes holds nothing up");
+        }
+    }
+
+    #[test]
+    fn input_that_cannot_be_read_has_ended() {
+        let (mut relay, theirs) = relay_to(File::open("/dev/null").unwrap());
+        relay.pass_in(Ok(b"line\nhalf"));
+        relay.pass_in(Err(Errno::AGAIN));
+        assert!(relay.input_open);
+        relay.pass_in(Err(Errno::CONNRESET));
+        assert!(!relay.wants_input());
+        let mut buffer = [0; 16];
+        let mut read = || rustix::io::read(&theirs, &mut buffer).map(|length| buffer[..length].to_vec());
+        assert_eq!([read(), read(), read()], [Ok(b"line\n".to_vec()), Ok(b"half".to_vec()), Ok(Vec::new())]);
+    }
 }

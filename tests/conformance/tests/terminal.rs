@@ -60,3 +60,24 @@ fn an_interactive_run_has_a_terminal_of_its_own() {
     let plain = bench.run(Backend::isolated()).probe(&["identity"]);
     assert!(plain.detail()["terminal"] == false, "a run without a terminal has one: {plain}");
 }
+
+#[test]
+fn what_a_terminal_carries_and_cannot_be_written_or_read_ends_as_through_a_pipe() {
+    if !ready(&[Needs::Linux, Needs::Terminal]) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = bench.run(Backend::isolated()).flags(["-t", "--timeout", "60s"]);
+    for (line, command, code) in [
+        ("\"$@\" >/dev/full", "echo lost", 125),
+        (": >in; \"$@\" 1<in", "echo lost", 125),
+        // Neither waits for the time limit.
+        ("\"$@\" 0>in", "cat", 0),
+        ("{ \"$@\"; echo $? >code; } | head -n 1 >/dev/null; exit $(cat code)", "yes", 129),
+    ] {
+        let ended = run.around(line, command);
+        assert_eq!(ended.code, code, "{line}: {ended}");
+    }
+    let refused = run.around("\"$@\" <.", "cat");
+    assert!(refused.code == 125 && refused.stderr.contains("directory"), "{refused}");
+}

@@ -36,24 +36,24 @@ pub(crate) fn stdio(wanted: Terminal, place: Locality) -> io::Result<(Stdio, Cop
     if !is_null(&rustix::fs::fstat(null(OFlags::RDWR)?)?) {
         return Err(io::Error::other(BrokenNull::Another));
     }
-    let both = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let own = match wanted {
-        Terminal::Always => true,
-        // In the background, this process would be stopped for changing how the terminal behaves.
-        Terminal::Auto => both && !is_behind(io::stdin()),
-        Terminal::Never => false,
-    };
-    let mut copiers = Copiers::default();
-    if own {
-        let errors = errors_apart(place, &mut copiers)?;
-        return Ok((Stdio::Terminal { size: size_of_terminal(), errors }, copiers));
-    }
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let all = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     for fd in all {
         if kind(&rustix::fs::fstat(fd)?).is_dir() {
             return Err(io::Error::other("one of them is a directory"));
         }
+    }
+    let both = stdin.is_terminal() && stdout.is_terminal();
+    let own = match wanted {
+        Terminal::Always => true,
+        // In the background, this process would be stopped for changing how the terminal behaves.
+        Terminal::Auto => both && !is_behind(&stdin),
+        Terminal::Never => false,
+    };
+    let mut copiers = Copiers::default();
+    if own {
+        let errors = errors_apart(place, &mut copiers)?;
+        return Ok((Stdio::Terminal { size: size_of_terminal(), errors }, copiers));
     }
     let input = match place {
         Locality::AtEngine => given_at_engine(all[0], &mut copiers)?,

@@ -3,6 +3,7 @@
 mod end_request;
 mod lost;
 mod suspend;
+mod terminal;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -78,6 +79,8 @@ enum Source {
 #[derive(Default)]
 struct State {
     relay: Option<Relay>,
+    /// What the command wrote to its terminal and could not be passed on.
+    unwritten: Option<Unwritten>,
     asked: Option<EndRequest>,
     /// Since when the run is suspended.
     suspended: Option<Instant>,
@@ -152,9 +155,7 @@ impl Watch<'_> {
             }
             // First, for it may bring the terminal. An end counts only after everything that arrived with it.
             let event = if ready.contains(&Source::Sandbox) { self.take_event(state) } else { Ok(None) };
-            if let Some(relay) = &mut state.relay {
-                pass_terminal(relay, &ready);
-            }
+            state.pass_terminal(&ready);
             if !state.is_full_screen() {
                 self.tell_held(state);
             }
@@ -185,12 +186,13 @@ impl Watch<'_> {
     }
 
     /// Passes on the last output of a command that has ended.
-    fn finish(&mut self, end: End, state: &State) -> Result<End, Error> {
+    fn finish(&mut self, end: End, state: &mut State) -> Result<End, Error> {
         let signals = state.is_by_itself(end).then_some(self.signals);
         let is_shown = state.relay.as_ref().is_none_or(|relay| relay.show_rest(signals));
+        state.hang_up_if_closed();
         self.streams.finish(signals);
         let left = || (!is_shown).then(|| Unwritten::given_up("its terminal"));
-        match self.streams.unwritten().or_else(left) {
+        match self.streams.unwritten().or(state.unwritten.take()).or_else(left) {
             None => Ok(end),
             // Its code says already that the run did not come to its end.
             Some(lost) if lost.is_given_up() && !matches!(end, End::Ended(Exit::Code(_))) => {
@@ -373,20 +375,5 @@ impl Watch<'_> {
             self.deadline = now + GRACE;
             state.asked.iter_mut().for_each(|asked| asked.kill_at = Some(now + GRACE));
         }
-    }
-}
-
-/// Moves what is ready between the terminals.
-fn pass_terminal(relay: &mut Relay, ready: &[Source]) {
-    if ready.contains(&Source::Output) || ready.contains(&Source::Room) {
-        relay.show_output();
-        relay.give_input();
-    }
-    if ready.contains(&Source::Input) {
-        relay.take_input();
-    }
-    // A denial is shown after what the command had written before it, even if the terminal is new or not polled for now.
-    if ready.contains(&Source::Notices) {
-        relay.show_output();
     }
 }
