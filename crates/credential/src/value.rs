@@ -19,11 +19,8 @@ pub enum ValueError {
     #[error("the value is empty")]
     Empty,
     /// It is longer than 64 KiB.
-    #[error("the value has {octets} octets, at most {MOST} are taken")]
-    TooLong {
-        /// Its length.
-        octets: usize,
-    },
+    #[error("the value has more than {MOST} octets")]
+    TooLong,
     /// It holds a carriage return.
     #[error(
         "the value holds a carriage return (CR) at octet {at}; give it on one line, without the line's end"
@@ -82,7 +79,7 @@ impl Value {
             return Err(ValueError::Empty);
         }
         if octets.len() > MOST {
-            return Err(ValueError::TooLong { octets: octets.len() });
+            return Err(ValueError::TooLong);
         }
         let refused = octets.iter().enumerate().find_map(|(at, octet)| match octet {
             b'\r' => Some(ValueError::CarriageReturn { at }),
@@ -141,7 +138,7 @@ mod tests {
         assert_eq!(refusal(b"key\n"), Some(ValueError::LineFeed { at: 3 }));
         assert_eq!(refusal(b"key\r\n"), Some(ValueError::CarriageReturn { at: 3 }));
         assert_eq!(refusal(b"\0"), Some(ValueError::Nul { at: 0 }));
-        assert_eq!(refusal(&vec![b'a'; MOST + 1]), Some(ValueError::TooLong { octets: MOST + 1 }));
+        assert_eq!(refusal(&vec![b'a'; MOST + 1]), Some(ValueError::TooLong));
     }
 
     #[test]

@@ -2,17 +2,18 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use credential::{Secret, Value};
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
 use crate::error::Error;
 use crate::own_secrets::OWN_SECRETS;
+use crate::patient::Patient;
+use crate::prompt::prompt;
 
-/// The largest value that is read; the vault refuses shorter ones already.
+/// How much is read at most; the vault refuses shorter ones already.
 const LARGEST: u64 = 1 << 20;
 
 /// A source of a value.
@@ -48,7 +49,7 @@ impl ValueSource {
         let fail = |source: io::Error| Error::ReadValue { from: self.to_string(), source };
         let mut value = match self {
             Self::Prompt(what) => prompt(what).map_err(fail)?,
-            Self::Stdin => limited(io::stdin().lock()).map_err(fail)?,
+            Self::Stdin => limited(Patient::of(io::stdin())).map_err(fail)?,
             Self::File(path) => limited(File::open(path).map_err(fail)?).map_err(fail)?,
             Self::Variable(name) => {
                 let value = std::env::var_os(name).ok_or_else(|| fail(io::Error::other("it is not set")))?;
@@ -82,77 +83,6 @@ fn limited(reader: impl Read) -> io::Result<Vec<u8>> {
     let mut value = Vec::new();
     reader.take(LARGEST).read_to_end(&mut value)?;
     Ok(value)
-}
-
-/// The longest line of a terminal in octets, its end included.
-const LONGEST_LINE: usize = 4096;
-
-/// Prompts on the terminal without echo, and restores the terminal in any case.
-fn prompt(what: &str) -> io::Result<Vec<u8>> {
-    let stdin = io::stdin();
-    if !stdin.is_terminal() {
-        return Err(io::Error::other(
-            "there is no terminal to ask on; give --stdin, --from-file, --from-env or --from-command",
-        ));
-    }
-    let before = tcgetattr(&stdin)?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    silent.local_modes.insert(LocalModes::ECHONL);
-    // No key may end or stop this program while the terminal is silent, for it would stay silent. The keys that would end it are read
-    // as line ends.
-    silent.local_modes.remove(LocalModes::ISIG);
-    let [interrupt, quit] =
-        [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT].map(|key| before.special_codes[key]);
-    silent.special_codes[SpecialCodeIndex::VEOL] = interrupt;
-    silent.special_codes[SpecialCodeIndex::VEOL2] = quit;
-    tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
-    let asked = write!(io::stderr(), "{what}: ").and_then(|()| io::stderr().flush());
-    let read = asked.and_then(|()| typed(stdin.lock(), &[interrupt, quit]));
-    tcsetattr(&stdin, OptionalActions::Flush, &before)?;
-    let line = read?;
-    if line.last() != Some(&b'\n') {
-        // Ctrl-D leaves the cursor behind the question.
-        let _ = writeln!(io::stderr());
-    }
-    if line.last().is_some_and(|last| is_end(*last, &[interrupt, quit])) {
-        // Raises the signal that the key would have raised: a shell that waits for this program must see it.
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT)?;
-        return Err(io::ErrorKind::Interrupted.into());
-    }
-    // A terminal drops without a word what of a line it has no room for, termios(3).
-    if line.len() >= LONGEST_LINE {
-        return Err(io::Error::other(format!(
-            "a terminal takes no more of one line than {LONGEST_LINE} octets, and may have dropped the rest: give it with --stdin or --from-file"
-        )));
-    }
-    match line.iter().any(|octet| octet.is_ascii_control() && !matches!(octet, b'\n' | b'\r' | b'\t')) {
-        true => Err(io::Error::other("a control key was typed with it; type it again, without")),
-        false => Ok(line),
-    }
-}
-
-/// Reads a line, with its end or the key that ends the program.
-fn typed(mut from: impl BufRead, ends: &[u8]) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    loop {
-        let piece = match from.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            piece => piece?,
-        };
-        let end = piece.iter().position(|octet| *octet == b'\n' || is_end(*octet, ends));
-        let length = end.map_or(piece.len(), |at| at + 1);
-        line.extend_from_slice(&piece[..length]);
-        from.consume(length);
-        if length == 0 || end.is_some() || line.len() as u64 >= LARGEST {
-            return Ok(line);
-        }
-    }
-}
-
-/// Whether an octet is a key that ends the program; 0 means a disabled key (termios(3)).
-fn is_end(octet: u8, ends: &[u8]) -> bool {
-    octet != 0 && ends.contains(&octet)
 }
 
 #[expect(

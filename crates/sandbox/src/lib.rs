@@ -107,6 +107,6 @@ pub use sys::peer::Peers;
 pub use sys::poll::wait as wait_for;
 pub use sys::privilege::{dumpable, undumpable};
 pub use sys::process::{Exit, own_group};
-pub use sys::signal::{Signals, TerminalStop, ignore_sigxfsz, reset_sigchld};
+pub use sys::signal::{Signals, TerminalStop, ignore_sigxfsz, let_through, reset_sigchld};
 pub use tool::{tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

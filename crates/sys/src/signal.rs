@@ -26,20 +26,12 @@ impl Signals {
     /// Blocks the given signals for this process and opens a descriptor for them.
     ///
     /// # Errors
-    /// When `sigprocmask(2)` or `signalfd(2)` fails.
+    /// When `pthread_sigmask(3)` or `signalfd(2)` fails.
     pub fn block(signals: &[i32]) -> io::Result<Self> {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: `sigemptyset` initialises the set before it is read; the numbers are checked by `sigaddset`.
-        let fd = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            for signal in signals {
-                libc::sigaddset(set.as_mut_ptr(), *signal);
-            }
-            if libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
+        let set = set_of(signals);
+        change_mask(libc::SIG_BLOCK, &set)?;
+        // SAFETY: the set is initialised.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -47,15 +39,22 @@ impl Signals {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Blocks the signals of [`FORWARDED`] and `more`. A signal that was ignored when this program began, as under `nohup`, stays ignored.
+    /// Blocks the signals of [`FORWARDED`] and `more`, but those that are ignored.
     ///
     /// # Errors
-    /// When `sigprocmask(2)` or `signalfd(2)` fails.
+    /// When `pthread_sigmask(3)` or `signalfd(2)` fails.
     pub fn block_forwarded(more: &[i32]) -> io::Result<Self> {
         ignore_sigpipe();
-        let heard: Vec<i32> =
-            FORWARDED.iter().chain(more).copied().filter(|signal| !is_ignored(*signal)).collect();
-        Self::block(&heard)
+        Self::block_heeded(&[FORWARDED, more].concat())
+    }
+
+    /// Blocks the given signals. One that was ignored when this program began, as under `nohup`, stays ignored.
+    ///
+    /// # Errors
+    /// When `pthread_sigmask(3)` or `signalfd(2)` fails.
+    pub fn block_heeded(signals: &[i32]) -> io::Result<Self> {
+        let heeded: Vec<i32> = signals.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
+        Self::block(&heeded)
     }
 
     /// Returns the number of the next pending signal, if there is one.
@@ -126,17 +125,37 @@ impl TerminalStop {
     /// # Errors
     /// When the signal cannot be let through.
     pub fn carry_out(self) -> io::Result<()> {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: `sigemptyset` initialises the set before it is read. The signal has no handler that could run.
-        let errno = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGTSTP);
-            match libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut()) {
-                0 => libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()),
-                errno => errno,
-            }
-        };
-        if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+        let_through(&[libc::SIGTSTP])?;
+        change_mask(libc::SIG_BLOCK, &set_of(&[libc::SIGTSTP]))
+    }
+}
+
+/// Lets signals through to this thread: one that came while it was blocked takes effect now.
+///
+/// # Errors
+/// When `pthread_sigmask(3)` fails.
+pub fn let_through(signals: &[i32]) -> io::Result<()> {
+    change_mask(libc::SIG_UNBLOCK, &set_of(signals))
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` initialises the set before it is read; the numbers are checked by `sigaddset`.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Changes which signals this thread, and those that it starts from now on, have blocked.
+fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set is only read. No handler of ours could run.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 
@@ -154,11 +173,11 @@ fn is_pending(signal: i32) -> bool {
 pub fn block_all() -> io::Result<()> {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigfillset` initialises the set before it is read.
-    let errno = unsafe {
+    let all = unsafe {
         libc::sigfillset(set.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut())
+        set.assume_init()
     };
-    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+    change_mask(libc::SIG_BLOCK, &all)
 }
 
 /// Restores the default disposition of `SIGCHLD`. If the program was started with it ignored, the kernel would discard the exit status
@@ -208,5 +227,21 @@ pub fn send_to_group(leader: Pid, signal: i32) -> io::Result<()> {
     match unsafe { libc::kill(-leader.as_raw_nonzero().get(), signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_came_while_it_was_blocked_takes_effect_once_it_is_let_through() {
+        // The default action is to ignore it, so that this program goes on.
+        let signals = Signals::block_heeded(&[libc::SIGWINCH]).unwrap();
+        // SAFETY: the call touches no memory of ours.
+        assert_eq!(unsafe { libc::raise(libc::SIGWINCH) }, 0);
+        assert!(is_pending(libc::SIGWINCH));
+        let_through(&[libc::SIGWINCH]).unwrap();
+        assert!(!is_pending(libc::SIGWINCH) && signals.next().unwrap().is_none());
     }
 }
