@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use runtime::Patient;
+
 use crate::stderr;
 
 /// Prints a message on stderr, prefixed with the product's name. Further lines are indented, so that no text from elsewhere begins a
@@ -164,7 +166,7 @@ fn is_hidden(c: char) -> bool {
 
 /// Prints a line of data on stdout.
 pub(crate) fn data(line: &str) -> std::io::Result<()> {
-    writeln!(std::io::stdout(), "{}", escaped(line)).map_err(unwritten)
+    text(format!("{}\n", escaped(line)).as_bytes())
 }
 
 /// Prints a line like [`data`], of what the exit code tells as well or of what was done: where its reader has gone, the command goes
@@ -178,7 +180,26 @@ pub(crate) fn answer(line: &str) -> std::io::Result<()> {
 
 /// Writes octets to stdout unchanged, for a program.
 pub(crate) fn text(octets: &[u8]) -> std::io::Result<()> {
-    std::io::stdout().write_all(octets).map_err(unwritten)
+    Stdout::default().write_all(octets)
+}
+
+/// Standard output, unbuffered. It is waited for, and its errors say what could not be done.
+pub(crate) struct Stdout(Patient<std::io::Stdout>);
+
+impl Default for Stdout {
+    fn default() -> Self {
+        Self(Patient::of(std::io::stdout()))
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.write(octets).map_err(unwritten)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Says what could not be done with an error of stdout.

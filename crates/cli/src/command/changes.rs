@@ -10,7 +10,7 @@ use sandbox::{Change, LeftOut, What};
 
 use super::run_name;
 use crate::exit::{Done, Usage};
-use crate::output;
+use crate::output::{self, Stdout};
 
 pub(crate) fn diff(run: Option<&str>, stat: bool, paths: &[PathBuf]) -> Done {
     let state = state()?;
@@ -22,11 +22,11 @@ pub(crate) fn diff(run: Option<&str>, stat: bool, paths: &[PathBuf]) -> Done {
             output::data(&line(change))?;
         }
     } else if std::io::stdout().is_terminal() {
-        let mut out = Shown { out: BufWriter::new(std::io::stdout().lock()), line: Vec::new() };
+        let mut out = Shown { out: BufWriter::new(Stdout::default()), line: Vec::new() };
         changes.write_patch(paths, &mut out)?;
         out.end()?;
     } else {
-        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut out = BufWriter::new(Stdout::default());
         changes.write_patch(paths, &mut out)?;
         out.flush()?;
     }

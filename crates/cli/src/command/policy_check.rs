@@ -1,12 +1,13 @@
 //! `lockgate policy check`: verdicts by the code that enforces. A row may carry the resolver's answer in place of the real one.
 //! Not checked are the sender's own keys, placeholders, the credential itself, budgets and rates. Nothing is dialled.
 
-use std::io::{BufRead, ErrorKind};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::IpAddr;
 
 use egress::{Answers, Files, Gate, GateOptions};
 use policy::{Denial, Guard, Method, Policy, Target};
-use serde::{Deserialize, Serialize};
+use runtime::Patient;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::hint;
@@ -20,6 +21,7 @@ use crate::output;
 #[derive(Deserialize)]
 struct Row {
     /// Repeated in the verdict octet for octet.
+    #[serde(deserialize_with = "on_one_line")]
     id: Box<RawValue>,
     target: String,
     /// In place of `--method`.
@@ -30,7 +32,18 @@ struct Row {
 /// The id of a row that is otherwise invalid.
 #[derive(Deserialize)]
 struct Named {
+    #[serde(deserialize_with = "on_one_line")]
     id: Box<RawValue>,
+}
+
+/// Reads a value as it is written, but for a carriage return: it can only be a blank between tokens (RFC 8259 section 2), and would not
+/// be printed as it is.
+fn on_one_line<'de, D: Deserializer<'de>>(from: D) -> Result<Box<RawValue>, D::Error> {
+    let value = Box::<RawValue>::deserialize(from)?;
+    match value.get().contains('\r') {
+        false => Ok(value),
+        true => RawValue::from_string(value.get().replace('\r', " ")).map_err(serde::de::Error::custom),
+    }
 }
 
 #[derive(Serialize)]
@@ -74,7 +87,7 @@ pub(crate) fn check(arguments: &PolicyCheck) -> Done {
     let method = method_of(&arguments.method)?;
     match &arguments.target {
         Some(target) => one(&policy, &method, target, arguments),
-        None => rows(&policy, &method, std::io::stdin().lock(), output::data),
+        None => rows(&policy, &method, BufReader::new(Patient::of(std::io::stdin())), output::data),
     }
 }
 
@@ -259,10 +272,11 @@ mod tests {
 
     #[test]
     fn an_id_is_told_again_as_it_was_written() {
-        for id in ["12345678901234567890123", "1e2", "\"\\u0041\"", "[1, null]"] {
+        let same = ["12345678901234567890123", "1e2", "\"\\u0041\"", "[1, null]"].map(|id| (id, id));
+        for (id, expected) in same.into_iter().chain([("[1,\r2, \"\\r\"]", "[1, 2, \"\\r\"]")]) {
             let row: Row = serde_json::from_str(&format!("{{\"id\": {id}, \"target\": \"x\"}}")).unwrap();
             let told = serde_json::to_string(&VerdictRow::deny(row.id, Guard::Syntax, None)).unwrap();
-            assert!(told.starts_with(&format!("{{\"id\":{id},")), "{told}");
+            assert!(told.starts_with(&format!("{{\"id\":{expected},")), "{told}");
         }
     }
 }
