@@ -60,7 +60,8 @@ impl FromStr for Label {
 
     /// Parses `NAME=VALUE`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}` gives no value"))?;
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| format!("`{}` gives no value", text.escape_debug()))?;
         Self::parse(name, value)
     }
 }
@@ -104,6 +105,6 @@ mod tests {
         assert!(fits(LONGEST_NAME, LONGEST_VALUE));
         assert!(!fits(LONGEST_NAME + 1, 0) && !fits(1, LONGEST_VALUE + 1) && !fits(0, 1));
         assert_eq!("task=a=b".parse::<Label>().unwrap().value(), "a=b");
-        assert!("task".parse::<Label>().is_err());
+        assert_eq!("a\u{1b}[2Jb".parse::<Label>().unwrap_err(), "`a\\u{1b}[2Jb` gives no value");
     }
 }

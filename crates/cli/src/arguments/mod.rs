@@ -55,14 +55,31 @@ impl Arguments {
 /// Formats a usage error, with advice for words that other programs know.
 fn refused(mut error: clap::Error, described: &mut clap::Command) -> clap::Error {
     let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        std::env::args_os().skip(1).map(|word| output::plain(&word.to_string_lossy())).collect();
     if error.kind() == ErrorKind::InvalidUtf8
         && let Some(named) = elsewhere::point_to_octets(std::env::args_os().skip(1))
     {
         error = named;
     }
+    make_plain(&mut error);
     elsewhere::point_to(&mut error, described, &words);
     error.format(described)
+}
+
+/// Replaces the control characters of what was typed, which may be the name of somebody else's file.
+fn make_plain(error: &mut clap::Error) {
+    let plain = |value: &ContextValue| match value {
+        ContextValue::String(word) => Some(ContextValue::String(output::plain(word))),
+        ContextValue::Strings(words) => {
+            Some(ContextValue::Strings(words.iter().map(|word| output::plain(word)).collect()))
+        }
+        _ => None,
+    };
+    let typed: Vec<_> =
+        error.context().filter_map(|(kind, value)| plain(value).map(|value| (kind, value))).collect();
+    for (kind, value) in typed {
+        error.insert(kind, value);
+    }
 }
 
 /// The command line of `lockgate run` alone. To describe every other command as well would cost each start a third of a
@@ -306,4 +323,30 @@ pub(crate) enum Config {
         #[command(flatten, next_help_heading = spec::OF_A_RUN)]
         spec: Spec,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_typed_is_told_without_control_characters() {
+        let hostile = "a\u{1b}]0;t\u{7}\u{1b}[2J\nb";
+        for words in [
+            &["audit", "verify", "a.jsonl", hostile][..],
+            &["runs", "ls", "--label", hostile],
+            &["runs", hostile],
+            &["run", hostile],
+        ] {
+            let mut described = Arguments::command();
+            let typed = std::iter::once("lockgate").chain(words.iter().copied());
+            let mut error = Arguments::command().try_get_matches_from(typed).unwrap_err();
+            make_plain(&mut error);
+            let words: Vec<String> = words.iter().map(|word| output::plain(word)).collect();
+            elsewhere::point_to(&mut error, &described, &words);
+            let told = error.format(&mut described).render().ansi().to_string();
+            assert!(told.contains("a\u{fffd}]0;t\u{fffd}\u{fffd}[2J\u{fffd}b"), "{told:?}");
+            assert!(!["\u{1b}]", "\u{7}", "[2J\n"].iter().any(|control| told.contains(control)), "{told:?}");
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! Values of flags whose own errors are a programmer's words, and what is told of them instead.
 
 use std::net::SocketAddr;
+use std::num::{IntErrorKind, ParseIntError};
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Parses where something listens. No name is resolved.
@@ -9,8 +11,11 @@ pub(super) fn place(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 /// Parses a number of things.
-pub(super) fn count<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "write a whole number, as 20")
+pub(super) fn count<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => format!("the largest is {}", u64::MAX >> (64 - 8 * size_of::<T>())),
+        _ => "write a whole number, as 20".to_owned(),
+    })
 }
 
 /// Parses a duration; `0` is none.
@@ -20,6 +25,20 @@ pub(super) fn grace(text: &str) -> Result<Duration, String> {
         text => {
             let span = text.parse::<::policy::Span>();
             span.map(::policy::Span::duration).map_err(|error| error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_too_large_is_told_the_largest() {
+        assert_eq!(count::<u32>("4294967295"), Ok(u32::MAX));
+        assert_eq!(count::<u32>("99999999999"), Err("the largest is 4294967295".into()));
+        for text in ["", "-1", "1.5", "many"] {
+            assert_eq!(count::<u32>(text), Err("write a whole number, as 20".into()), "{text}");
         }
     }
 }

@@ -2,10 +2,11 @@
 //! file if the content before it was.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use policy::{Hint, Policy, RunConfig};
+use runtime::Patient;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use super::policy_rule::{RuleList, give_reason, is_there, meant, names, names_the_root, push, rule, tables};
@@ -167,6 +168,11 @@ fn as_before(before: &str, text: String) -> String {
     if before.starts_with(MARK) && !text.starts_with(MARK) { format!("{MARK}{text}") } else { text }
 }
 
+fn question(file: &Path) -> String {
+    let folder = output::path(file.parent().unwrap_or(file));
+    format!("Approve this file for runs in {folder}? [y/N] ")
+}
+
 pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let file = PolicyText::open(&PolicyFile { policy: None, workspace })?;
     let name = &file.name;
@@ -180,10 +186,9 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     if std::io::stdin().is_terminal() {
         // Somebody else may have written it to be shown here.
         file.text.lines().try_for_each(|line| output::data(&output::plain(&line.replace('\t', "    "))))?;
-        let folder = file.path.parent().unwrap_or(&file.path).display();
-        write!(std::io::stderr(), "Approve this file for runs in {folder}? [y/N] ")?;
+        std::io::stderr().write_all(question(&file.path).as_bytes())?;
         let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
+        BufReader::new(Patient::of(std::io::stdin())).read_line(&mut answer)?;
         if !is_yes(&answer) {
             output::tell("not approved");
             return Ok(1);
@@ -243,6 +248,12 @@ fn tell_bindings(config: &RunConfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_says_no_more_than_its_name_where_its_file_is_to_be_approved() {
+        let asked = question(Path::new("/srv/a\u{1b}]0;t\u{7}\nb/lockgate.toml"));
+        assert_eq!(asked, "Approve this file for runs in /srv/a\\u{1b}]0;t\\u{7}\\nb? [y/N] ");
+    }
 
     #[test]
     fn a_text_keeps_the_ends_of_its_lines() {
