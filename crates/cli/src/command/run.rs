@@ -80,18 +80,21 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     let request =
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
-    let value = outcome(&finished)?;
+    let mut value = outcome(&finished)?;
     // The file first: standard error may have to be waited for.
     let written = file.map_or(Ok(()), |file| file.write(&value));
+    if let Err(error) = &written {
+        value = unwritten(value, error);
+    }
     let is_reported = if arguments.json {
         output::report(&value.to_string())
     } else {
         sum_up(&finished, &telling.denied);
+        if let Err(error) = &written {
+            output::error(error, None);
+        }
         true
     };
-    if let Err(error) = &written {
-        output::error(error, None);
-    }
     // An error of standard error cannot be reported there.
     if written.is_err() || !is_reported {
         return Ok(exit::FAILED);
@@ -210,6 +213,13 @@ fn outcome(finished: &Finished) -> Result<serde_json::Value, anyhow::Error> {
     Ok(value)
 }
 
+/// Returns the outcome of a run whose file could not be written: the exit code is of that.
+fn unwritten(mut outcome: serde_json::Value, error: &anyhow::Error) -> serde_json::Value {
+    outcome["exit_code"] = exit::FAILED.into();
+    outcome["error"] = output::said(error).into();
+    outcome
+}
+
 #[cfg(test)]
 mod tests {
     use runtime::Shortage;
@@ -221,6 +231,14 @@ mod tests {
         let flags = Spec { env: ["SET", "UNSET", "GIVEN=1"].map(String::from).into(), ..Spec::default() };
         let caller = Caller::new(1000, 1000, "/").with_env([("SET", "")]);
         assert_eq!(unset(&flags, &caller).collect::<Vec<_>>(), ["UNSET"]);
+    }
+
+    #[test]
+    fn an_outcome_whose_file_could_not_be_written_has_the_exit_code_of_that() {
+        let ended = serde_json::json!({"run": "run-1", "exit_code": 0, "summary": "it exited with 0"});
+        let told = unwritten(ended, &anyhow::anyhow!("failed to write out: it is a link"));
+        assert_eq!((&told["exit_code"], &told["run"]), (&125.into(), &"run-1".into()));
+        assert_eq!(told["error"], "failed to write out: it is a link");
     }
 
     #[test]
