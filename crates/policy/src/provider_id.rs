@@ -50,7 +50,7 @@ impl FromStr for ProviderId {
                 Ok(Self(text.into()))
             }
             _ => Err(
-                "a provider is named in lower-case letters, digits and hyphens, as `gmail` or `@vendor/gmail`",
+                "a provider is named in lower-case letters, digits and inner hyphens, 128 at most, as `gmail` or `@vendor/gmail`",
             ),
         }
     }
@@ -59,5 +59,16 @@ impl FromStr for ProviderId {
 impl fmt::Display for ProviderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_is_too_long_is_told_how_long_one_may_be() {
+        assert!("a".repeat(128).parse::<ProviderId>().is_ok());
+        assert!("a".repeat(129).parse::<ProviderId>().unwrap_err().contains("128 at most"));
     }
 }

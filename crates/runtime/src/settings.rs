@@ -1,6 +1,7 @@
 //! Finds, reads and merges the settings of a run: files, environment and flags. The policy crate knows what a layer means; where a
 //! layer is found, and whether it must be approved, is decided here.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::{Path, PathBuf};
 
 use credential::Vault;
@@ -270,11 +271,14 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
         config.limits.cpus = Some(policy::Number::Text(cpus));
     }
     if let Some(pids) = text("LOCKGATE_PIDS") {
-        let bad = || Error::ParseSettings {
+        let bad = |error: ParseIntError| Error::ParseSettings {
             path: "LOCKGATE_PIDS".into(),
-            why: format!("`{pids}` is not a number"),
+            why: match error.kind() {
+                IntErrorKind::PosOverflow => format!("`{pids}` is too large: the largest is {}", u32::MAX),
+                _ => format!("`{pids}` is not a whole number"),
+            },
         };
-        config.limits.pids = Some(pids.parse().map_err(|_| bad())?);
+        config.limits.pids = Some(pids.parse().map_err(bad)?);
     }
     if let Some(presets) = text("LOCKGATE_PRESETS") {
         config.presets = presets.split(',').map(|p| p.trim().to_owned()).collect();
@@ -319,6 +323,17 @@ mod tests {
         assert!(
             of(folder.path(), None).is_err() && of(Path::new("/dev/null"), Some(&file.join("x"))).is_err()
         );
+    }
+
+    #[test]
+    fn a_number_of_processes_that_is_too_large_is_told_the_largest() {
+        let read = |pids: &str| {
+            let read = from_environment(&Caller::new(1, 1, "/").with_env([("LOCKGATE_PIDS", pids)]));
+            read.map(|config| config.limits.pids).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("4294967295"), Ok(Some(u32::MAX)));
+        assert!(read("4294967296").unwrap_err().contains("the largest is 4294967295"));
+        assert!(read("many").unwrap_err().contains("not a whole number"));
     }
 
     #[test]
