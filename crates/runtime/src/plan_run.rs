@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use credential::Vault;
 use policy::agreed::{GATEWAY_PORT, plane_url};
 use policy::{Backend, Inbound, RunId, RunSpec, WorkspaceMode};
-use sandbox::{Additions, Ahead, Caller, EngineRun, Host, Plan};
+use sandbox::{Additions, Ahead, Caller, EngineRun, Host, MountsOnceRead, Plan};
 
 use crate::companion::{self, PreparedCompanions, RunContext};
 use crate::error::Error;
@@ -84,8 +84,9 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     let RunRequest { mut spec, command, mut caller, state, policy, ahead } = request;
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;
+    let mounts = MountsOnceRead::default();
     if let Some(file) = &policy {
-        named_policy::keep(&mut spec, file, &caller)?;
+        named_policy::keep(&mut spec, file, &caller, &mounts)?;
     }
     let host = Host::detect(&caller);
     host.narrow(&mut spec);
@@ -100,8 +101,8 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
         image.add_to(&mut additions);
     }
     add_directories(&mut additions, image.as_ref(), &spec, &state, &run)?;
-    let plan = sandbox::plan(&spec, &run, &caller, &host, &additions)?;
-    refuse_own_state(&plan, &state, &caller)?;
+    let plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts)?;
+    refuse_own_state(&plan, &state, &caller, &mounts)?;
     refuse_home(&plan, &caller)?;
     let context =
         RunContext { run: &run, caller: &caller, state: &state, host: &host, proxy: proxy.as_ref() };
@@ -122,8 +123,9 @@ pub(crate) fn refuse_unfit(spec: RunSpec, caller: &Caller, state: &StateDirector
     let (run, host) = (new_run_id()?, Host::detect(caller));
     let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
     add_directories(&mut additions, None, &spec, state, &run)?;
-    let plan = sandbox::plan(&spec, &run, caller, &host, &additions)?;
-    refuse_own_state(&plan, state, caller)?;
+    let mounts = MountsOnceRead::default();
+    let plan = sandbox::plan(&spec, &run, caller, &host, &additions, &mounts)?;
+    refuse_own_state(&plan, state, caller, &mounts)?;
     refuse_home(&plan, caller)?;
     if spec.workspace_mode != WorkspaceMode::ReadOnly {
         sandbox::refuse_unmappable(&plan.workspace, caller)?;

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
-use crate::mounted::{Mount, Mounts, Place, mount_of};
+use crate::mounted::{Mounts, Place};
 use crate::path_identity::{PathIdentity, identity};
 use crate::protect;
 
@@ -35,9 +35,8 @@ impl<'a> Aliases<'a> {
 
     /// Returns the first writable mount below a folder by which something protected could be written.
     pub(crate) fn first_below(&self, folder: &Path) -> Option<&Path> {
-        let below = self.mounts.below(folder).filter(|mount| !mount.is_read_only);
-        let seen = below.filter(|mount| !is_hidden(mount));
-        seen.map(|mount| mount.at.as_path()).find(|at| self.shows_protected(at))
+        let writable = self.mounts.seen_below(folder).filter(|mount| !mount.is_read_only);
+        writable.map(|mount| mount.at.as_path()).find(|at| self.shows_protected(at))
     }
 
     /// Whether a path shows what is protected in the workspace, by another name than its own there.
@@ -81,11 +80,6 @@ impl<'a> Aliases<'a> {
     fn is_another(&self, within: &Path, path: &Path) -> bool {
         joined(self.workspace, within) != path && protect::shows_protected(within, self.open)
     }
-}
-
-/// Whether another mount lies over one.
-fn is_hidden(mount: &Mount) -> bool {
-    mount_of(&mount.at).is_some_and(|found| found != mount.id)
 }
 
 /// Joins two paths, of which either may be empty.
@@ -132,9 +126,9 @@ mod tests {
     #[test]
     fn a_mount_under_another_shows_nothing() {
         let real = Mounts::read().unwrap();
-        assert!(real.below(Path::new("/")).any(|mount| !is_hidden(mount)));
+        assert!(real.seen_below(Path::new("/")).next().is_some());
         let under = Mounts::parse(b"1 1 0:1 / /proc rw - proc proc rw\n");
-        assert_eq!(under.below(Path::new("/")).filter(|mount| is_hidden(mount)).count(), 1);
+        assert_eq!((under.below(Path::new("/")).count(), under.seen_below(Path::new("/")).count()), (1, 0));
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub use host::{Host, LimitsHere};
 pub use image::RootImage;
 pub use launch::{Stdio, TerminalSize};
 pub use linux::{Ahead, refuse_unmappable, within_subordinate_ids};
-pub use mounted::first_by_another_name;
+pub use mounted::{Mount, Mounts, MountsOnceRead, Place, first_by_another_name};
 pub use need::{DOCTOR_TELLS, MORE_PROCESSES, Need, SEE_DOCTOR};
 pub use path_identity::PathIdentity;
 pub use plan::additions::Additions;

@@ -1,11 +1,12 @@
 //! The kernel's list of mounts, proc_pid_mountinfo(5).
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
@@ -19,64 +20,90 @@ pub(crate) fn first_below(folder: &Path) -> io::Result<Option<PathBuf>> {
 ///
 /// # Errors
 /// When the kernel's list of mounts cannot be read.
-pub fn first_by_another_name(others: &[PathBuf], shown: &[PathBuf]) -> io::Result<Option<usize>> {
+pub fn first_by_another_name(
+    mounts: &MountsOnceRead,
+    others: &[PathBuf],
+    shown: &[PathBuf],
+) -> io::Result<Option<usize>> {
+    let read = mounts.get()?;
     // What is not there yet will be made where its folder is.
-    let mount_of_any = |other: &PathBuf| other.ancestors().find_map(mount_of);
+    let mount_of_any = |other: &PathBuf| other.ancestors().find_map(|above| read.mount_at(above));
     let others: Vec<_> = others.iter().filter_map(|other| Some((mount_of_any(other)?, other))).collect();
-    let mut read = None;
-    for (at, path) in shown.iter().enumerate() {
-        let Some(mount) = mount_of(path) else { continue };
-        // Within one mount their paths tell.
-        for (its_mount, other) in others.iter().filter(|(its_mount, _)| *its_mount != mount) {
-            let mounts = match &read {
-                Some(mounts) => mounts,
-                None => read.insert(Mounts::read()?),
-            };
-            if let (Some(shown), Some(other)) = (mounts.place(mount, path), mounts.place(*its_mount, other))
-                && (shown.is_in(&other) || other.is_in(&shown))
-            {
-                return Ok(Some(at));
-            }
-        }
-    }
-    Ok(None)
+    let shown: Vec<_> = shown.iter().map(|path| read.mount_at(path).map(|mount| (mount, path))).collect();
+    let known = others.iter().chain(shown.iter().flatten()).map(|(mount, _)| *mount);
+    let read = mounts.with(known)?;
+    Ok(shown.iter().position(|path| {
+        path.is_some_and(|(mount, path)| {
+            // Within one mount their paths tell.
+            others.iter().filter(|(its_mount, _)| *its_mount != mount).any(|(its_mount, other)| {
+                match (read.place(mount, path), read.place(*its_mount, other)) {
+                    (Some(shown), Some(other)) => shown.is_in(&other) || other.is_in(&shown),
+                    _ => false,
+                }
+            })
+        })
+    }))
 }
 
 /// The size of most lists, in octets.
 const USUAL_SIZE: usize = 16 * 1024;
 
 /// The mounts of this mount namespace.
-pub(crate) struct Mounts(Vec<Mount>);
+#[derive(Debug)]
+pub struct Mounts(Vec<Mount>);
 
 /// The mounts of this mount namespace, read once something is asked of them.
-#[derive(Default)]
-pub(crate) struct MountsOnceRead(OnceCell<Mounts>);
+#[derive(Debug, Default)]
+pub struct MountsOnceRead(RefCell<Option<Rc<Mounts>>>);
 
 impl MountsOnceRead {
-    pub(crate) fn get(&self) -> io::Result<&Mounts> {
-        match self.0.get() {
-            Some(mounts) => Ok(mounts),
-            None => Mounts::read().map(|mounts| self.0.get_or_init(|| mounts)),
-        }
+    /// Returns the mounts.
+    ///
+    /// # Errors
+    /// When the kernel's list cannot be read.
+    pub fn get(&self) -> io::Result<Rc<Mounts>> {
+        let known = self.0.borrow().clone();
+        known.map_or_else(|| self.read(), Ok)
+    }
+
+    /// The same, read anew if one of some mounts is not known: what is mounted as it is looked at is in no older list.
+    pub(crate) fn with(&self, mut mounts: impl Iterator<Item = u64>) -> io::Result<Rc<Mounts>> {
+        let known = self.get()?;
+        if mounts.all(|mount| known.0.iter().any(|it| it.id == mount)) { Ok(known) } else { self.read() }
+    }
+
+    fn read(&self) -> io::Result<Rc<Mounts>> {
+        let read = Rc::new(Mounts::read()?);
+        *self.0.borrow_mut() = Some(Rc::clone(&read));
+        Ok(read)
+    }
+
+    /// Returns the mounts of a list as the kernel writes it.
+    #[must_use]
+    pub fn of(list: &str) -> Self {
+        Self(RefCell::new(Some(Rc::new(Mounts::parse(list.as_bytes())))))
     }
 }
 
 /// One mount of the list.
-pub(crate) struct Mount {
+#[derive(Debug)]
+pub struct Mount {
     pub(crate) id: u64,
     /// Its mount point.
-    pub(crate) at: PathBuf,
-    pub(crate) is_read_only: bool,
+    pub at: PathBuf,
+    /// Whether nothing can be written by way of it.
+    pub is_read_only: bool,
     /// What of its file system is mounted, if the file system tells.
-    root: Option<Place>,
+    pub root: Option<Place>,
 }
 
 /// A place in a file system, wherever that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// The file system, as the list writes its device.
-    pub(crate) device: String,
-    pub(crate) path: PathBuf,
+    pub device: String,
+    /// The path in it.
+    pub path: PathBuf,
 }
 
 impl Mounts {
@@ -91,17 +118,17 @@ impl Mounts {
         Self(list.split(|octet| *octet == b'\n').filter_map(Mount::parse).collect())
     }
 
-    /// Whether a path leads into one of them: what is mounted as it is looked at is in no older list.
-    pub(crate) fn know(&self, path: &Path) -> bool {
-        mount_of(path).is_none_or(|mount| self.0.iter().any(|it| it.id == mount))
-    }
-
     /// Returns the mounts below a folder, but none at the folder itself.
     pub(crate) fn below(&self, folder: &Path) -> impl Iterator<Item = &Mount> {
         self.0.iter().filter(move |mount| mount.at.starts_with(folder) && mount.at != folder)
     }
 
-    /// Returns the first of them, whatever the folder is called.
+    /// Returns those of them that no other mount lies over.
+    pub fn seen_below(&self, folder: &Path) -> impl Iterator<Item = &Mount> {
+        self.below(folder).filter(|mount| !mount.is_hidden())
+    }
+
+    /// Returns the first of all of them, whatever the folder is called.
     pub(crate) fn first_below(&self, folder: &Path) -> Option<PathBuf> {
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
         self.below(&folder).next().map(|mount| mount.at.clone())
@@ -119,8 +146,15 @@ impl Mounts {
     }
 
     /// Returns the place of what a path leads to.
-    pub(crate) fn place_of(&self, path: &Path) -> Option<Place> {
+    #[must_use]
+    pub fn place_of(&self, path: &Path) -> Option<Place> {
         self.place(mount_of(path)?, path)
+    }
+
+    /// Returns the mount that a path leads into. Of a mount point that cannot be looked at, the list tells.
+    fn mount_at(&self, path: &Path) -> Option<u64> {
+        let listed = || self.0.iter().rev().find(|mount| mount.at == path).map(|mount| mount.id);
+        mount_of(path).or_else(listed)
     }
 
     /// Returns the place of a path that leads into a mount.
@@ -135,7 +169,8 @@ impl Mounts {
 
 impl Place {
     /// Whether it is another place, or in it.
-    pub(crate) fn is_in(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn is_in(&self, other: &Self) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
     }
 }
@@ -147,6 +182,11 @@ pub(crate) fn mount_of(path: &Path) -> Option<u64> {
 }
 
 impl Mount {
+    /// Whether another mount lies over it.
+    fn is_hidden(&self) -> bool {
+        mount_of(&self.at).is_some_and(|found| found != self.id)
+    }
+
     fn parse(line: &[u8]) -> Option<Self> {
         let text = |field: &[u8]| std::str::from_utf8(field).ok().map(str::to_owned);
         let mut fields = line.split(|octet| *octet == b' ');

@@ -91,3 +91,41 @@ fn a_state_directory_that_is_another_name_of_a_folder_in_the_workspace_is_not_sh
     assert_eq!(ended.stdout, "inner=125\nbeside=0\nro=125\n", "{ended}");
     assert!(ended.stderr.contains("this program's records, keys and images are there"), "{ended}");
 }
+
+#[test]
+fn what_every_run_obeys_is_not_shown_where_it_is_mounted_below_a_folder() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = r#"
+        mkdir -p w/st keys settings/lockgate other state/lockgate/keys; : >w/key
+        export XDG_STATE_HOME=$PWD/state XDG_CONFIG_HOME=$PWD/settings; chmod -R go-w state
+        exec unshare --mount sh -uc '
+            try() { what=$1; shift; (cd w && "$PRODUCT" run "$@" -- true); echo "$what=$?"; }
+            try nothing
+            mount --bind other w/st; try other; umount w/st
+            mount --bind state/lockgate w/st; for mode in rw ro; do try $mode --workspace-mode $mode; done
+            try shown --workspace "$PWD/other" --mount "$PWD/w:/x"; try copied --workspace "$PWD/other" --copy "$PWD/w:/tmp/x"
+            umount w/st; mount --bind . w/st; try around; umount w/st
+            : >state/lockgate/keys/one; mount --bind state/lockgate/keys/one w/key; try key; umount w/key
+            mount --bind settings w/st; try settings; try read --workspace-mode ro; umount w/st
+            mount --bind keys state/lockgate/keys; try part --workspace "$PWD/keys"'"#;
+    let ended = site.shell().run(script);
+    let expected = "nothing=0\nother=0\nrw=125\nro=125\nshown=125\ncopied=125\naround=125\nkey=125\nsettings=125\nread=0\npart=125\n";
+    assert_eq!(ended.stdout, expected, "{ended}");
+}
+
+#[test]
+fn a_policy_with_another_name_in_the_workspace_is_refused() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = r#"
+        mkdir -p w/sub w/held alias out; for file in w/p.toml w/held/p.toml out/p.toml linked.toml; do : >$file; done
+        ln linked.toml w/linked
+        exec unshare --mount sh -uc '
+            try() { "$PRODUCT" run --workspace "$PWD/w" --policy "$@" -- true; echo "$1=$?"; }
+            try out/p.toml; try w/held/p.toml; try linked.toml; try linked.toml --workspace-mode ro
+            mount --bind w alias; try alias/p.toml; try alias/held/p.toml; try w/p.toml
+            mount --bind out w/sub; try out/p.toml; try w/sub/p.toml'"#;
+    let ended = site.shell().run(script);
+    let expected = "out/p.toml=0\nw/held/p.toml=0\nlinked.toml=125\nlinked.toml=0\nalias/p.toml=125\nalias/held/p.toml=125\nw/p.toml=0\n\
+                    out/p.toml=125\nw/sub/p.toml=0\n";
+    assert_eq!(ended.stdout, expected, "{ended}");
+}

@@ -91,9 +91,9 @@ pub fn plan(
     caller: &Caller,
     host: &Host,
     additions: &Additions,
+    mounts: &MountsOnceRead,
 ) -> Result<Plan, Error> {
-    let mounts = MountsOnceRead::default();
-    let workspace = workspace(spec, caller, &mounts)?;
+    let workspace = workspace(spec, caller, mounts)?;
     refuse_half_root(spec, caller, host)?;
     refuse_link(spec, caller, host)?;
     protect::refuse_unknown(&spec.open)?;
@@ -138,11 +138,11 @@ pub fn plan(
         notices,
     };
     if plan.backend != Backend::Process {
-        refused::refuse_engines(&plan, caller, &mounts)?;
+        refused::refuse_engines(&plan, caller, mounts)?;
         options::refuse_options_in_paths(&plan)?;
         refused::refuse_below_held(spec, &plan)?;
-        refused::refuse_second_names(&plan, &mounts)?;
-        refused::refuse_mounts_below(&plan, &mounts)?;
+        refused::refuse_second_names(&plan, mounts)?;
+        refused::refuse_mounts_below(&plan, mounts)?;
         refused::refuse_hidden(&plan)?;
         refused::refuse_in_place_of_the_gateway(&plan)?;
     }

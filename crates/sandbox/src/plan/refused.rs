@@ -14,7 +14,7 @@ use super::session;
 use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::mounted::{Mounts, MountsOnceRead, Place};
+use crate::mounted::{Mounts, MountsOnceRead, Place, mount_of};
 use crate::path_identity::PathIdentity;
 use crate::protect;
 use crate::step::{Step, Visible};
@@ -84,7 +84,8 @@ pub(super) fn refuse_engines(plan: &Plan, caller: &Caller, mounts: &MountsOnceRe
         };
         refuse(plan, &socket, presence)?;
         if let Ok(socket) = socket.canonicalize() {
-            refuse_mounted(plan, &socket, mounts.get().map_err(|error| untold(&plan.workspace, &error))?)?;
+            let mounts = mounts.get().map_err(|error| untold(&plan.workspace, &error))?;
+            refuse_mounted(plan, &socket, &mounts)?;
         }
     }
     Ok(())
@@ -166,7 +167,10 @@ pub(super) fn refuse_workspace(
     }
     let is_obeyed = || match is_obeyed_by_the_system(path) {
         true => Ok(true),
-        false => Ok(is_obeyed_by_another_name(path, mounts.get().map_err(|error| untold(path, &error))?)),
+        false => {
+            let mounts = mounts.get().map_err(|error| untold(path, &error))?;
+            Ok(is_obeyed_by_another_name(path, &mounts))
+        }
     };
     if spec.workspace_mode == WorkspaceMode::ReadWrite && is_obeyed()? {
         return refuse(
@@ -251,13 +255,9 @@ pub(super) fn refuse_second_names(plan: &Plan, mounts: &MountsOnceRead) -> Resul
     if writable.is_empty() {
         return Ok(());
     }
-    let mut mounts = mounts.get().map_err(|error| untold(workspace, &error))?;
-    let anew;
-    if !writable.iter().all(|(path, _)| mounts.know(path)) {
-        anew = Mounts::read().map_err(|error| untold(workspace, &error))?;
-        mounts = &anew;
-    }
-    let aliases = Aliases::of(workspace, &plan.open, mounts);
+    let into = writable.iter().filter_map(|(path, _)| mount_of(path));
+    let mounts = mounts.with(into).map_err(|error| untold(workspace, &error))?;
+    let aliases = Aliases::of(workspace, &plan.open, &mounts);
     for (path, is_mount) in writable {
         let within = path.strip_prefix(workspace).ok();
         let by_name = within.is_some_and(|within| protect::shows_protected(within, &plan.open));

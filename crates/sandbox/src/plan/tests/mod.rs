@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::host::{Host, LimitsUnavailable};
 use crate::host_path::SystemPath;
+use crate::mounted::MountsOnceRead;
 
 fn planned(config: &str) -> Result<Plan, Error> {
     planned_with(config, &Additions::default())
@@ -24,7 +25,7 @@ fn planned_with(config: &str, additions: &Additions) -> Result<Plan, Error> {
     let caller = Caller::new(1000, 1000, "/home/me/project")
         .with_home("/home/me")
         .with_env([("PATH", "/home/me/bin:/usr/bin:/opt/x/bin"), ("TOKEN", "t")]);
-    plan(&compile(config), &run(), &caller, &machine(), additions)
+    plan(&compile(config), &run(), &caller, &machine(), additions, &MountsOnceRead::default())
 }
 
 fn compile(config: &str) -> RunSpec {

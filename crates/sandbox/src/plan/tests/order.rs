@@ -11,6 +11,7 @@ use super::{compile, machine, planned_with, run};
 use crate::caller::Caller;
 use crate::host::Host;
 use crate::image::RootImage;
+use crate::mounted::MountsOnceRead;
 use crate::plan::additions::Additions;
 use crate::plan::plan;
 use crate::step::{Cache, PrivateFile, Step};
@@ -106,7 +107,7 @@ proptest! {
     fn every_plan_has_its_steps_in_order(valid in valid()) {
         let spec = compile(&valid.config());
         let caller = Caller::new(0, 0, "/srv/project").with_home("/root");
-        let plan = plan(&spec, &run(), &caller, &valid.host(), &valid.additions()).unwrap();
+        let plan = plan(&spec, &run(), &caller, &valid.host(), &valid.additions(), &MountsOnceRead::default()).unwrap();
         let all = |found: &dyn Fn(&Step) -> bool| {
             (0..plan.steps.len()).filter(|at| found(&plan.steps[*at])).collect::<Vec<_>>()
         };

@@ -6,6 +6,7 @@ use super::{compile, machine, planned, planned_with, run};
 use crate::caller::Caller;
 use crate::host::Host;
 use crate::image::RootImage;
+use crate::mounted::MountsOnceRead;
 use crate::plan::additions::Additions;
 use crate::plan::plan;
 use crate::step::{Cache, PrivateFile, Step};
@@ -155,7 +156,8 @@ fn what_nobody_asked_a_size_for_takes_no_more_memory_than_the_machine_can_spare(
         let cache = Cache { source: "/home/me/.npm".into(), target: ".npm".into() };
         let additions = Additions { caches: vec![cache], ..Additions::default() };
         let caller = Caller::new(1000, 1000, "/home/me/project");
-        let plan = plan(&compile(config), &run(), &caller, &host, &additions).unwrap();
+        let plan =
+            plan(&compile(config), &run(), &caller, &host, &additions, &MountsOnceRead::default()).unwrap();
         let sizes = plan.steps.iter().filter_map(|step| match step {
             Step::MountRoot { size, .. } | Step::ShowUnder { size, .. } => Some(size.to_string()),
             _ => None,

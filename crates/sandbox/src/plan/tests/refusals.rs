@@ -78,7 +78,7 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
     let caller = Caller::new(0, 0, "/srv/project");
     let host = Host { system: Vec::new(), landlock: None, bundle: None, ..machine() };
     let planned = |config: &str, caller: &Caller, host: &Host| {
-        plan(&compile(config), &run(), caller, host, &Additions::default())
+        plan(&compile(config), &run(), caller, host, &Additions::default(), &MountsOnceRead::default())
     };
     let text = planned("wiring = \"veth\"", &caller, &host).unwrap().to_string();
     assert!(text.contains("lead the network over a link") && !text.contains("redirect"), "{text}");
