@@ -81,6 +81,7 @@ pub(crate) struct RunInputs {
 /// # Errors
 /// When this host cannot carry it out, or it must not be: no sandbox or sidecar has been started then.
 pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), Error> {
+    sandbox::refuse_foreign_process_files()?;
     let RunRequest { mut spec, command, mut caller, state, policy, ahead } = request;
     let run = new_run_id()?;
     refuse_missing(&spec, &state)?;

@@ -9,6 +9,7 @@ use crate::caller::Caller;
 use crate::host::{Authorities, Host};
 use crate::linux::within_subordinate_ids;
 use crate::need::Need;
+use crate::process_files;
 use crate::subordinate::SubordinateIds;
 
 /// The result of a check.
@@ -96,6 +97,11 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
             Verdict::Missing => kernel = Kernel::Lacking,
         }
         checks.push(check);
+    }
+    if !process_files::are_of_this_namespace() {
+        kernel = Kernel::Lacking;
+        let (detail, remedy) = (process_files::FOREIGN.to_owned(), Need::ProcessFiles.means().into_owned());
+        checks.push(Check::lacks("kernel", "process files", Verdict::Missing, detail, Some(remedy)));
     }
     if let Some((detail, remedy)) = host.half_root().filter(|_| caller.superuser) {
         kernel = Kernel::Lacking;

@@ -201,7 +201,10 @@ impl Need {
                 "in a container, start it with `--security-opt apparmor=unconfined`; elsewhere, see what forbids mounts in a user \
                  namespace: AppArmor, SELinux"
             }
-            Self::ProcessFiles => "a run needs the process file system: `mount -t proc proc /proc`",
+            Self::ProcessFiles => {
+                "a run needs the process file system, of its own pid namespace: `mount -t proc proc /proc`, `unshare --mount-proc`, \
+                 `bwrap --proc /proc`"
+            }
             Self::OverlayModule => "this kernel has no overlayfs loaded: `modprobe overlay`",
             Self::Overlay => {
                 "images need overlayfs in user namespaces, and attributes on the files that are written over them: in memory these \

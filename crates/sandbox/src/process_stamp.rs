@@ -1,5 +1,5 @@
-//! Identifies a process by its pid, its start time and the boot that both are of, so that it can be found again although pids are
-//! reused.
+//! Identifies a process by its pid, its start time, and the boot and the pid namespace that these are of, so that it can be found again
+//! although pids are reused. No process of another pid namespace is ever taken for it.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -10,15 +10,19 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
+use crate::process_files;
+
 /// A process that may be gone by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Numbers", try_from = "Numbers")]
 pub struct ProcessStamp {
     pid: Pid,
-    /// The start time, in ticks since boot.
+    /// The start time, in ticks since boot by the machine's own clock, whatever a time namespace adds.
     at: u64,
     /// The boot. `None` in a stamp that was recorded without it, or where `/proc` does not tell it.
     boot: Option<u32>,
+    /// The inode of the pid namespace. `None` in a stamp that was recorded without it, or where `/proc` does not tell it.
+    namespace: Option<u32>,
 }
 
 /// The recorded form.
@@ -28,11 +32,13 @@ struct Numbers {
     at: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<u32>,
 }
 
 impl From<ProcessStamp> for Numbers {
     fn from(born: ProcessStamp) -> Self {
-        Self { pid: born.number(), at: born.at, boot: born.boot }
+        Self { pid: born.number(), at: born.at, boot: born.boot, namespace: born.namespace }
     }
 }
 
@@ -41,7 +47,7 @@ impl TryFrom<Numbers> for ProcessStamp {
 
     fn try_from(numbers: Numbers) -> Result<Self, Self::Error> {
         let pid = numbers.pid.try_into().ok().and_then(Pid::from_raw).ok_or("that is no process")?;
-        Ok(Self { pid, at: numbers.at, boot: numbers.boot })
+        Ok(Self { pid, at: numbers.at, boot: numbers.boot, namespace: numbers.namespace })
     }
 }
 
@@ -101,21 +107,23 @@ impl ProcessStamp {
 
     /// Returns the stamp of a running process. `None` if `/proc` does not show it.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
-        Some(Self { pid, at: started_at(pid)?, boot: this_boot() })
+        let (at, boot) = (started_at(pid)?, this_boot());
+        Some(Self { pid, at, boot, namespace: process_files::pid_namespace() })
     }
 
     pub(crate) fn written(self) -> String {
-        let boot = self.boot.map(|boot| format!(" {boot}")).unwrap_or_default();
-        format!("{} {}{boot}", self.pid.as_raw_pid(), self.at)
+        let of_boot = self.boot.into_iter().chain(self.boot.and(self.namespace));
+        let of_boot: String = of_boot.map(|number| format!(" {number}")).collect();
+        format!("{} {}{of_boot}", self.pid.as_raw_pid(), self.at)
     }
 
     pub(crate) fn read(text: &str) -> Option<Self> {
-        let (pid, rest) = text.split_once(' ')?;
-        let (at, boot) = match rest.split_once(' ') {
-            Some((at, boot)) => (at, Some(boot.parse().ok()?)),
-            None => (rest, None),
-        };
-        Numbers { pid: pid.parse().ok()?, at: at.parse().ok()?, boot }.try_into().ok()
+        let mut numbers = text.split(' ');
+        let (pid, at) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+        let mut further = || numbers.next().map(str::parse).transpose().ok();
+        let (boot, namespace) = (further()?, further()?);
+        let is_whole = numbers.next().is_none();
+        is_whole.then_some(Numbers { pid, at, boot, namespace })?.try_into().ok()
     }
 
     /// Kills the process if it still exists, and with it every other of its pid namespace if it is the first there. Returns whether it is
@@ -153,9 +161,14 @@ impl ProcessStamp {
         self.boot.zip(this_boot()).is_some_and(|(own, this)| own != this)
     }
 
-    /// Opens the process. Returns `None` if it is gone.
+    /// Returns whether the process is of another pid namespace: it cannot be seen from here, and its number is another's here.
+    fn is_of_another_namespace(self) -> bool {
+        self.namespace.zip(process_files::pid_namespace()).is_some_and(|(own, this)| own != this)
+    }
+
+    /// Opens the process. Returns `None` if it is gone, or is of another pid namespace.
     fn find(self) -> Option<(OwnedFd, Found)> {
-        if self.is_of_another_boot() {
+        if self.is_of_another_boot() || self.is_of_another_namespace() {
             return None;
         }
         let opened = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
@@ -189,10 +202,15 @@ fn is_gone(opened: &OwnedFd, patience: Duration) -> bool {
     }
 }
 
-/// Reads the start time: the twenty-second field of proc_pid_stat(5), counted from after the name, which can contain anything.
+/// Reads the start time: the twenty-second field of proc_pid_stat(5), counted from after the name, which can contain anything. It is moved
+/// as the reader's clock since boot is, and returned without that.
 fn started_at(pid: Pid) -> Option<u64> {
+    if !process_files::are_of_this_namespace() {
+        return None;
+    }
     let stat = sys::kernel_file::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let read: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    Some(read.saturating_add_signed(-process_files::shift()))
 }
 
 /// Returns the first 32 bits of this boot's random id, which is read once. random(4)
@@ -225,9 +243,17 @@ mod tests {
         let before = ProcessStamp { boot: Some(!this_boot().unwrap()), ..born };
         assert!(before.end(Duration::from_secs(5)) && before.ask_to_end(Duration::from_secs(5), || false));
         assert_eq!(ProcessStamp::read(&before.written()), Some(before));
+        // In another pid namespace the same number is another process's, whenever that was started.
+        let elsewhere = ProcessStamp { namespace: Some(!process_files::pid_namespace().unwrap()), ..born };
+        assert!(elsewhere.end(Duration::from_secs(5)) && elsewhere.stop().is_none() && !elsewhere.is_alive());
+        assert!(elsewhere.ask_to_end(Duration::from_secs(5), || true) && elsewhere.let_end(Duration::ZERO));
+        assert_eq!(ProcessStamp::read(&elsewhere.written()), Some(elsewhere));
         assert_eq!(sleeps.try_wait().unwrap(), None);
-        // Stamps that were recorded before boots were.
-        let old = ProcessStamp { boot: None, ..born };
+        // Stamps that were recorded before boots were, and before namespaces were.
+        let (old, newer) =
+            (ProcessStamp { boot: None, namespace: None, ..born }, ProcessStamp { namespace: None, ..born });
+        let written = format!("{} {} {}", born.number(), born.at, born.boot.unwrap());
+        assert_eq!(ProcessStamp::read(&written), Some(newer));
         assert_eq!(ProcessStamp::read(&format!("{} {}", born.number(), born.at)), Some(old));
         let recorded = format!(r#"{{"pid":{},"at":{}}}"#, born.number(), born.at);
         assert_eq!(serde_json::from_str::<ProcessStamp>(&recorded).unwrap(), old);
@@ -252,7 +278,7 @@ mod tests {
         let ended = ProcessStamp::of(pid).unwrap().let_end(Duration::from_secs(5));
         stopped.kill().unwrap();
         assert!(ended && stopped.wait().unwrap().success(), "it was not let end by itself");
-        for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5", "1 5 x", "1 5 "] {
+        for text in ["", "1", "0 5", "-1 5", "1 -5", "x 5", "1 5 x", "1 5 ", "1 5 2 x", "1 5 2 3 4"] {
             assert_eq!(ProcessStamp::read(text), None, "{text}");
         }
     }

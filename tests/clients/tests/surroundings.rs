@@ -298,6 +298,37 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
+fn a_proc_of_another_pid_namespace_is_named_and_nothing_is_asked_of_it() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let ended = |words: &str| site.shell().run(&format!(r#"exec unshare --pid --fork "$PRODUCT" {words}"#));
+    for backend in ["linux", "process"] {
+        let refused = ended(&format!("run --backend {backend} -- true"));
+        assert!(refused.code == 125 && refused.stderr.contains("another pid namespace's"), "{refused}");
+        assert!(refused.stderr.contains("mount -t proc"), "{refused}");
+    }
+    let doctor = ended("doctor");
+    assert!(doctor.code == 1 && doctor.stdout.contains("another pid namespace's"), "{doctor}");
+    let own = site.shell().run(r#"exec unshare --pid --fork --mount-proc "$PRODUCT" run -- true"#);
+    assert_eq!(own.code, 0, "{own}");
+}
+
+#[test]
+fn a_run_of_a_time_namespace_is_in_its_place_and_can_be_stopped() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = format!(
+        r#"{AWAIT}
+        moved="unshare --time --fork --boottime 100000"
+        $moved "$PRODUCT" run --workspace-mode overlay -- sh -c "echo first >file"
+        "$PRODUCT" run --workspace-mode overlay -- sh -c "echo second >file"; "$PRODUCT" apply; cat file
+        $moved "$PRODUCT" run -- sh -c "touch begun; exec sleep 300" & run=$!
+        await "[ -e begun ]" 20; timeout 20 "$PRODUCT" runs stop "$("$PRODUCT" runs ls -q | head -n 1)"
+        echo "stop=$?"; wait $run; echo "code=$?""#
+    );
+    let ended = site.shell().run(&script);
+    assert_eq!(ended.stdout, "second\nstop=0\ncode=143\n", "{ended}");
+}
+
+#[test]
 fn a_limit_of_the_callers_that_is_too_low_is_named() {
     for site in Site::for_everyone(&[]) {
         for (limit, named) in [("-s 64", "ulimit -s 8192"), ("-n 12", "ulimit -n 1024")] {
