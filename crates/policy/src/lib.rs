@@ -100,5 +100,5 @@ pub use written::{
     EgressDefault, EnvConfig, HealthConfig, InboundConfig, InjectConfig, LimitsConfig, LlmConfig, LlmFormat,
     MountConfig, Number, OneOrMany, Placeholders, PriceConfig, ProviderConfig, ProxyConfig, RateConfig,
     ResourcesConfig, RunConfig, Scrub, SetupConfig, TerminalConfig, VariableConfig, WorkspaceConfig,
-    WorkspaceTable,
+    WorkspaceTable, from_json,
 };

@@ -25,7 +25,7 @@ fn should_be(message: &str, key: &str) -> Option<String> {
     if message.contains("expected a sequence") && TABLES.contains(&key) {
         return Some(format!("each stands under double brackets of its own: [[{key}]]"));
     }
-    if message.contains("expected a map") && key == "env" {
+    if message.contains("expected a table, as in { set") {
         return Some("variables stand in `env.set`, as in env.set = { NAME = \"value\" }".into());
     }
     // The first of which all words are in the message.
@@ -42,6 +42,10 @@ fn should_be(message: &str, key: &str) -> Option<String> {
         ),
         (&["expected a sequence"], list),
         (&["expected a map"], "a table of names and values stands in braces, as in { NAME = \"value\" }"),
+        (
+            &["invalid type: sequence", "expected a table"],
+            "it is one table: under single brackets, as in [limits], or in braces",
+        ),
         (&["invalid type: sequence", "string"], "it is one word in quotes, without brackets"),
         (&["expected a string"], "it stands in quotes, as in \"90s\" or \"2GiB\""),
         (&["invalid value", "expected u16"], "it is a whole number, from 1 to 65535"),
@@ -79,6 +83,10 @@ mod tests {
             ("labels = [\"x\"]", "as in { NAME = \"value\" }"),
             ("web_search = \"yes\"", "it is true or false"),
             ("env = [\"A=1\"]", "env.set = { NAME = \"value\" }"),
+            ("[[env]]\nA = \"1\"", "env.set = { NAME = \"value\" }"),
+            ("[[companion]]\nname = \"db\"\nenv = [\"A=1\"]", "as in { NAME = \"value\" }"),
+            ("env.set = 07:32:00", "as in { NAME = \"value\" }"),
+            ("[[limits]]\npids = 5", "under single brackets"),
             ("egress.denied_status = \"451\"", "without quotes, as in 443"),
             ("egress.allow = [{ host = \"a.example.com\", ports = [70000] }]", "from 1 to 65535"),
             ("limits.pids = -1", "from 1 to 4294967295"),

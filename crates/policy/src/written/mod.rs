@@ -9,6 +9,7 @@ mod llm;
 mod provider;
 mod proxy;
 mod setup;
+mod tables;
 mod value;
 mod variable;
 
@@ -18,7 +19,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::companion::{CompanionConfig, CompanionEgress, HealthConfig, ResourcesConfig};
 pub use self::egress::{AllowConfig, DenyConfig, EgressConfig, EgressDefault, Scrub};
@@ -28,13 +29,17 @@ pub use self::llm::{BudgetConfig, LlmConfig, PriceConfig};
 pub use self::provider::{InjectConfig, LlmFormat, Placeholders, ProviderConfig, RateConfig};
 pub use self::proxy::ProxyConfig;
 pub use self::setup::SetupConfig;
+use self::tables::Tables;
+pub use self::tables::from_json;
 use self::value::word;
 pub use self::value::{Number, OneOrMany};
 pub use self::variable::VariableConfig;
 
 /// One policy file: what a run is, and what it may do.
+// With `remote`, what is derived are functions of the type itself, which the traits below call.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "a table of a policy's fields")]
+#[schemars(!remote)]
 pub struct RunConfig {
     /// The kind of sandbox: `linux` (the default), `container` (the default with an image), `docker` or `process`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +119,18 @@ pub struct RunConfig {
     /// Ports of the command that may be reached from outside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inbound: Vec<InboundConfig>,
+}
+
+impl<'de> Deserialize<'de> for RunConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::deserialize(Tables(deserializer))
+    }
+}
+
+impl Serialize for RunConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
 }
 
 /// `workspace = "DIR"`, or a table with `path` and `mode`.
