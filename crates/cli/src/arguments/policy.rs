@@ -48,7 +48,7 @@ pub(crate) enum Policy {
         #[command(flatten, next_help_heading = OF_A_RUN)]
         spec: Spec,
     },
-    /// Decide a target as a run would, without sending anything
+    /// Decide a target as a run would: its name is resolved, and nothing is sent to it
     Check(PolicyCheck),
     /// Say what a target would meet on each way out, and the rule or guard that decides
     Explain {
