@@ -93,6 +93,12 @@ impl Layers {
         named.map(|(origin, name)| parse(origin, "org", name)).transpose()
     }
 
+    /// Returns the workspace that the last layer to name one names, whatever the other fields say.
+    #[must_use]
+    pub fn workspace(&self) -> Option<&str> {
+        self.0.iter().rev().find_map(|layer| layer.config.workspace.as_ref()?.path())
+    }
+
     /// Returns every field that a layer sets, with its value and that layer, and each default that no layer overrides.
     #[must_use]
     pub fn origins(&self) -> Vec<Merged> {

@@ -120,7 +120,7 @@ impl Settings {
             let text = read_policy(&path)?;
             layers.push(Origin::Named(path.display().to_string()), parse(&path, &text)?);
         } else if !request.no_project {
-            looked_for = Some(ProjectFile::of(request.workspace.as_deref(), caller));
+            looked_for = Some(ProjectFile::of(workspace_in(request, &layers).as_deref(), caller));
         }
         if let Some(path) = looked_for.as_ref().map(ProjectFile::path)
             && let Some(text) = read_policy_if_there(&path)?
@@ -184,15 +184,33 @@ impl Settings {
     }
 }
 
+/// Returns the workspace whose file is a run's project's; `None` is the current folder. A project's file cannot name it: which one that
+/// is would depend on itself.
+///
+/// # Errors
+/// The first file that is wrong, of those that may name it.
+pub fn workspace(request: &SettingsRequest, caller: &Caller) -> Result<Option<PathBuf>, Error> {
+    match &request.workspace {
+        Some(named) => Ok(Some(named.clone())),
+        None => Ok(workspace_in(request, &below_projects(caller)?)),
+    }
+}
+
+/// Returns the workspace that the flags name, or else the layers below every project's.
+fn workspace_in(request: &SettingsRequest, below: &Layers) -> Option<PathBuf> {
+    request.workspace.clone().or_else(|| below.workspace().map(PathBuf::from))
+}
+
 /// Returns the nearest project file above the workspace, if the workspace has none and no file was named. It is not read.
 #[must_use]
 pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
     if request.policy.is_some() || request.no_project {
         return None;
     }
+    let workspace = workspace(request, caller).ok()?;
     // A home cannot be a workspace.
     let home = caller.home.as_ref().map(|home| home.join(PROJECT));
-    let own = ProjectFile::of(request.workspace.as_deref(), caller).path();
+    let own = ProjectFile::of(workspace.as_deref(), caller).path();
     let mut found =
         own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
     found.next().filter(|path| *path != own && Some(path) != home.as_ref())
@@ -378,6 +396,41 @@ mod tests {
         {
             assert_eq!(exposed(org, variable), [(search.into(), vec![variable.into()])]);
         }
+    }
+
+    #[test]
+    fn the_file_of_a_project_is_in_the_workspace_wherever_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for (name, text) in [
+            ("l/lockgate.toml", "egress.deny = [{ host = \"l.example\" }]"),
+            ("here/lockgate.toml", "egress.deny = [{ host = \"here.example\" }]"),
+            ("lockgate/config.toml", "workspace = \"~/l\""),
+        ] {
+            std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            std::fs::write(root.join(name), text).unwrap();
+        }
+        std::fs::create_dir_all(root.join("here/below")).unwrap();
+        let caller = |config: &str| {
+            let caller = Caller::new(0, 0, root.join("here")).with_home(&root);
+            caller.with_env([("XDG_CONFIG_HOME", config)])
+        };
+        let named = |workspace: Option<&str>| SettingsRequest {
+            workspace: workspace.map(|name| root.join(name)),
+            ..SettingsRequest::default()
+        };
+        let of_file = caller(root.to_str().unwrap());
+        for (caller, workspace, place) in
+            [(&of_file, None, "l"), (&of_file, Some("here"), "here"), (&caller("/dev/null"), None, "here")]
+        {
+            let loaded = Settings::load(&named(workspace), caller, None).unwrap();
+            assert_eq!(loaded.project, Some(root.join(place).join(PROJECT)));
+            let denied: Vec<_> = loaded.spec.policy.rules().map(|(_, _, reach)| reach).collect();
+            assert!(denied.len() == 1 && denied[0].starts_with(&format!("{place}.example")), "{denied:?}");
+        }
+        let above = |workspace: Option<&str>| project_above(&named(workspace), &of_file);
+        assert_eq!(above(Some("here/below")), Some(root.join("here").join(PROJECT)));
+        assert_eq!(above(None), None, "what is above the current folder is not above the workspace");
     }
 
     #[test]

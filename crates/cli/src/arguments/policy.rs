@@ -36,7 +36,7 @@ pub(crate) enum Policy {
     },
     /// Approve the workspace's lockgate.toml as it is now. A terminal shows it first, and is asked
     Approve {
-        /// The folder whose lockgate.toml it is [default: the current one]
+        /// The folder whose lockgate.toml it is [default: the workspace of a run]
         #[arg(long, value_name = "DIR")]
         workspace: Option<PathBuf>,
     },
@@ -74,7 +74,7 @@ pub(crate) struct PolicyFile {
     /// A policy file, in place of the workspace's lockgate.toml
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// The folder whose lockgate.toml it is [default: the current one]
+    /// The folder whose lockgate.toml it is [default: the workspace of a run]
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
 }

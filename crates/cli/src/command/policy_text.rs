@@ -50,7 +50,13 @@ impl PolicyText {
             (None, Some(folder)) => {
                 (runtime::project_file(Some(folder), &caller)?, folder.join(FILE).display().to_string())
             }
-            (None, None) => (runtime::project_file(None, &caller)?, FILE.to_owned()),
+            (None, None) => {
+                let workspace = runtime::workspace(&request, &caller)?;
+                let path = runtime::project_file(workspace.as_deref(), &caller)?;
+                let is_here = path.parent() == Some(caller.directory.as_path());
+                let name = if is_here { FILE.to_owned() } else { path.display().to_string() };
+                (path, name)
+            }
         };
         if path.is_dir() {
             let state = StateDirectory::of(&caller)?;

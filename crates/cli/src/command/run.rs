@@ -75,7 +75,7 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
             "note: --env {name}: it is not set here, so the command does not have it; --env {name}=VALUE sets it"
         ));
     }
-    let project = runtime::project_file(flags.workspace.as_deref(), &caller).ok();
+    let project = runtime::project_file(spec.workspace.as_deref(), &caller).ok();
     let mut telling = Telling { flags: &flags, project, denied: Vec::new(), told: 0 };
     let request =
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };

@@ -143,6 +143,16 @@ pub enum WorkspaceConfig {
     Table(WorkspaceTable),
 }
 
+impl WorkspaceConfig {
+    /// Returns the folder, if it names one.
+    pub(crate) fn path(&self) -> Option<&str> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Table(table) => table.path.as_deref(),
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for WorkspaceConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Written;
