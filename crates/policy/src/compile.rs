@@ -21,34 +21,7 @@ impl Layers {
     /// # Errors
     /// Returns the first invalid value, with its layer and field.
     pub fn compile(&self) -> Result<RunSpec, ConfigError> {
-        let mut spec = RunSpec {
-            backend: Backend::Linux,
-            wiring: Wiring::default(),
-            image: None,
-            directory: None,
-            workspace: None,
-            workspace_mode: WorkspaceMode::ReadWrite,
-            open: Vec::new(),
-            timeout: TIMEOUT_CEILING,
-            terminal: Terminal::Auto,
-            limits: Limits::default(),
-            limits_asked: LimitsAsked::default(),
-            disk_asked: false,
-            env: EnvSpec::default(),
-            mounts: Vec::new(),
-            copies: Vec::new(),
-            tools: Vec::new(),
-            builtin_tools: Vec::new(),
-            organisation: None,
-            labels: Vec::new(),
-            spending: Spending::default(),
-            policy: Policy::default(),
-            setup: Vec::new(),
-            companions: Vec::new(),
-            inbound: Vec::new(),
-            notices: Vec::new(),
-            layers: self.clone(),
-        };
+        let mut spec = RunSpec { layers: self.clone(), ..RunSpec::of_no_layer() };
         for layer in &self.0 {
             refuse_unapproved(layer, &spec)?;
             apply(layer, &mut spec)?;
@@ -105,6 +78,40 @@ impl Layers {
         match managed.or_else(|| timeout(|origin| matches!(origin, Origin::Bound(_)))) {
             Some((layer, text)) => Ok((parse(&layer.origin, "timeout", text)?, Some(&layer.origin))),
             None => Ok((TIMEOUT_CEILING, None)),
+        }
+    }
+}
+
+impl RunSpec {
+    /// Returns what a run is before any layer says something.
+    pub(crate) fn of_no_layer() -> Self {
+        Self {
+            backend: Backend::Linux,
+            wiring: Wiring::default(),
+            image: None,
+            directory: None,
+            workspace: None,
+            workspace_mode: WorkspaceMode::ReadWrite,
+            open: Vec::new(),
+            timeout: TIMEOUT_CEILING,
+            terminal: Terminal::Auto,
+            limits: Limits::default(),
+            limits_asked: LimitsAsked::default(),
+            disk_asked: false,
+            env: EnvSpec::default(),
+            mounts: Vec::new(),
+            copies: Vec::new(),
+            tools: Vec::new(),
+            builtin_tools: Vec::new(),
+            organisation: None,
+            labels: Vec::new(),
+            spending: Spending::default(),
+            policy: Policy::default(),
+            setup: Vec::new(),
+            companions: Vec::new(),
+            inbound: Vec::new(),
+            notices: Vec::new(),
+            layers: Layers::default(),
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Merged {
 }
 
 /// The origin of what no layer sets.
-const DEFAULT: &str = "default";
+pub(crate) const DEFAULT: &str = "default";
 
 impl Merged {
     /// Whether no layer sets it.
@@ -140,7 +140,7 @@ fn list(config: &RunConfig, origin: &str, rows: &mut Vec<Merged>) {
 }
 
 /// Calls `row` for each leaf and each list below `value`.
-fn flatten(path: &str, value: &toml::Value, row: &mut impl FnMut(&str, &toml::Value)) {
+pub(crate) fn flatten(path: &str, value: &toml::Value, row: &mut impl FnMut(&str, &toml::Value)) {
     match value {
         toml::Value::Table(table) => {
             for (key, inner) in table {

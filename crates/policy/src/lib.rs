@@ -23,6 +23,7 @@ mod expose;
 mod good_for;
 mod hint;
 mod hostname;
+mod in_force;
 mod inbound;
 mod ip_family;
 mod label;

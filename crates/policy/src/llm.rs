@@ -22,6 +22,11 @@ impl MicroUsd {
         Self(micros)
     }
 
+    /// Returns the amount as a file says it.
+    pub(crate) fn written(self) -> String {
+        format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+
     /// Returns the amount in millionths of a dollar.
     #[must_use]
     pub fn micros(self) -> u64 {

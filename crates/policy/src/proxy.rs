@@ -155,6 +155,12 @@ impl Proxies {
         }
     }
 
+    /// Returns whether a policy chose one, or none, so that the environment has no say.
+    #[must_use]
+    pub fn is_chosen(&self) -> bool {
+        !matches!(self.chosen, ProxyChoice::Unset)
+    }
+
     /// Returns a declared proxy, by its id or its URL.
     #[must_use]
     pub fn named(&self, text: &str) -> Option<&Arc<Proxy>> {

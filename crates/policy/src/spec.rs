@@ -9,14 +9,15 @@ use crate::inbound::Inbound;
 use crate::label::Label;
 use crate::layer::Layers;
 use crate::limits::{Limits, LimitsAsked};
-use crate::llm::Spending;
+use crate::llm::{Budget, Spending};
 use crate::mounts::{CopyIn, MountPoint, WorkspaceMode};
 use crate::organisation::OrganisationName;
 use crate::quantity::Span;
 use crate::rules::Policy;
 use crate::setup::Setup;
 use crate::written::{
-    EgressConfig, LimitsConfig, RunConfig, TerminalConfig, WorkspaceConfig, WorkspaceTable,
+    BudgetConfig, EgressConfig, LimitsConfig, LlmConfig, Number, RunConfig, TerminalConfig, WorkspaceConfig,
+    WorkspaceTable,
 };
 
 /// The longest timeout of a run, unless a managed policy sets another. S1.34.
@@ -100,10 +101,12 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
-    /// Returns the fields that have a value in every run, as a file would say them.
+    /// Returns the fields that have a value in every run, and the budget that a managed layer may hold, as a file would say them.
     pub(crate) fn written(&self) -> RunConfig {
         let Limits { memory, cpus, pids, disk, enforcement } = &self.limits;
         let mode = Some(self.workspace_mode.as_str().to_owned());
+        let Budget { requests, tokens, usd } = &self.spending.budget;
+        let usd = usd.map(|usd| Number::Text(usd.written()));
         RunConfig {
             backend: Some(self.backend.to_string()),
             wiring: Some(self.wiring.to_string()),
@@ -121,6 +124,10 @@ impl RunSpec {
                 // It has no private directories, and refuses the field.
                 disk: (self.backend != Backend::Process).then(|| disk.to_string()),
                 enforce: Some(enforcement.as_str().to_owned()),
+            },
+            llm: LlmConfig {
+                budget: BudgetConfig { requests: *requests, tokens: *tokens, usd },
+                price: Vec::new(),
             },
             egress: EgressConfig {
                 default: Some(self.policy.default),

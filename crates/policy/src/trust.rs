@@ -246,7 +246,7 @@ fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), Conf
         spec.limits.enforcement = Enforcement::Required;
     }
     if spec.limits != wish {
-        spec.notices.push(format!("limits are held to those of {path}"));
+        spec.notices.push(format!("limits are held to those of {path}: {}", lowered(&wish, &spec.limits)));
     }
     for companion in &mut spec.companions {
         let limits = held(&companion.limits, layer)?;
@@ -254,10 +254,25 @@ fn hold_limits(path: &str, layer: &Layer, spec: &mut RunSpec) -> Result<(), Conf
         companion.limits_asked.add(&layer.config.limits);
         if companion.limits != wish {
             let name = &companion.name;
-            spec.notices.push(format!("limits of companion `{name}` are held to those of {path}"));
+            let lowered = lowered(&wish, &companion.limits);
+            spec.notices.push(format!("limits of companion `{name}` are held to those of {path}: {lowered}"));
         }
     }
     Ok(())
+}
+
+/// Tells which limits are lower than they were asked for.
+fn lowered(wish: &Limits, held: &Limits) -> String {
+    let enforced = |limits: &Limits| limits.enforcement.as_str().to_owned();
+    let rows = [
+        ("memory", held.memory.to_string(), wish.memory.to_string()),
+        ("cpus", held.cpus.to_string(), wish.cpus.to_string()),
+        ("pids", held.pids.to_string(), wish.pids.to_string()),
+        ("disk", held.disk.to_string(), wish.disk.to_string()),
+        ("enforce", enforced(held), enforced(wish)),
+    ];
+    let rows = rows.iter().filter(|(_, held, wish)| held != wish);
+    rows.map(|(name, held, wish)| format!("{name} {held}, not {wish}")).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns limits, each no more than the layer sets.
@@ -324,7 +339,10 @@ mod tests {
         let wanted = [("256MiB", "4", 512, "4GiB"), ("64MiB", "2", 512, "4GiB")];
         let wanted = wanted.map(|(memory, cpus, pids, disk)| (memory.into(), cpus.into(), pids, disk.into()));
         assert_eq!(limits.collect::<Vec<_>>(), wanted);
-        assert_eq!(spec.notices, ["limits of companion `db` are held to those of /etc/policy"]);
+        assert_eq!(
+            spec.notices,
+            ["limits of companion `db` are held to those of /etc/policy: memory 256MiB, not 8GiB"]
+        );
         assert!(
             spec.companions.iter().all(|it| it.limits_asked.pids),
             "what a managed policy sets is asked for"

@@ -107,7 +107,7 @@ pub use report::{Finished, Report};
 pub use run::run;
 pub use run_list::{RunList, UnreadableRecord};
 pub use run_lock::{Reaped, reap_dead};
-pub use settings::{Settings, SettingsRequest, project_above, workspace};
+pub use settings::{Settings, SettingsRequest, Verdict, project_above, workspace};
 pub use standalone::{AuditFile, BoundAddresses, SidecarEvent, Standalone, serve_standalone};
 pub use state::StateDirectory;
 pub use still_there::{Act, StillThere};

@@ -139,7 +139,7 @@ mod tests {
             let flags = RunConfig { backend: backend.map(str::to_owned), ..RunConfig::default() };
             let workspace = Some(projects.path("link"));
             let request = SettingsRequest { workspace, flags, ..SettingsRequest::default() };
-            Settings::layers(&request, &projects.caller, Some(&projects.state))
+            Settings::judge(&request, &projects.caller, Some(&projects.state))
         };
         assert!(
             layers(None).is_err() && layers(Some("process")).is_ok(),

@@ -5,7 +5,7 @@
 use credential::{Credential, Secret, Value};
 use egress::Detour;
 use image::Transport;
-use policy::{Host, HostPattern, Proxy, RunSpec};
+use policy::{EgressConfig, Host, HostPattern, Origin, Proxy, ProxyConfig, RunConfig, RunSpec};
 use sandbox::Caller;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,29 @@ pub(crate) fn fall_back(spec: &mut RunSpec, caller: &Caller) -> Result<(), Error
     match caller.variable(NAME).filter(|url| !url.is_empty()) {
         Some(url) => fall_back_to(spec, url, unproxied(caller)),
         None => Ok(()),
+    }
+}
+
+/// Returns what [`fall_back`] gives a run as a layer would say it, if it gives this one something. The user and password stay out.
+pub(crate) fn as_layer(spec: &RunSpec, caller: &Caller) -> Option<(Origin, RunConfig)> {
+    let url = caller.variable(NAME).filter(|url| !url.is_empty())?;
+    let no_proxy = unproxied(caller);
+    if is_past_all(no_proxy) || spec.policy.proxies().is_chosen() {
+        return None;
+    }
+    let (url, user) = split(url);
+    let proxy = ProxyConfig { id: NAME.into(), url, credential: user.map(|_| CREDENTIAL.to_owned()) };
+    let no_proxy = direct(no_proxy).iter().flat_map(as_written).collect();
+    let egress = EgressConfig { proxy: Some(NAME.into()), no_proxy, ..EgressConfig::default() };
+    let config = RunConfig { proxy: vec![proxy], egress, ..RunConfig::default() };
+    Some((Origin::Variable(NAME.into()), config))
+}
+
+/// Returns a host with all below it as a policy names it.
+fn as_written(host: &HostPattern) -> Vec<String> {
+    match host {
+        HostPattern::ApexAndBelow(name) => vec![name.to_string(), format!("**.{name}")],
+        other => vec![other.to_string()],
     }
 }
 

@@ -57,6 +57,15 @@ pub struct Settings {
     pub project: Option<PathBuf>,
 }
 
+/// What a run would have, for showing it also where no run would begin.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The layers, and the proxy of the environment as the last of them if the run has it.
+    pub layers: Layers,
+    /// What they compile to, or why a run would be refused.
+    pub spec: Result<RunSpec, Error>,
+}
+
 /// Every layer, before they are compiled.
 struct Found {
     layers: Layers,
@@ -76,36 +85,34 @@ impl Settings {
         caller: &Caller,
         state: Option<&StateDirectory>,
     ) -> Result<Self, Error> {
-        let Found { mut layers, looked_for, project } = Self::find(request, caller, state)?;
-        if layers.want_a_search()? {
-            // What exposes the credential of a search compiles only once that search is chosen.
-            let organisation = layers.organisation()?;
-            let stored = state.map(|state| Vault::ids(&state.vault(organisation.as_ref()))).transpose()?;
-            layers.choose_search(&stored.unwrap_or_default())?;
-        }
-        let mut spec = layers.compile()?;
-        // Backend `process` guards no files, so a link is as good as the folder.
-        if let Some(looked_for) = looked_for.filter(|_| spec.backend != Backend::Process) {
-            looked_for.refuse_link()?;
-        }
+        let mut found = Self::find(request, caller, state)?;
+        let mut spec = found.compile(state)?;
+        found.refuse_link(&spec)?;
         proxy_url::fall_back(&mut spec, caller)?;
-        Ok(Self { layers, spec, project })
+        Ok(Self { layers: found.layers, spec, project: found.project })
     }
 
-    /// Finds and reads every layer.
+    /// Finds and reads every layer, and compiles them as [`load`](Self::load) does.
     ///
     /// # Errors
     /// The first file that is wrong.
-    pub fn layers(
+    pub fn judge(
         request: &SettingsRequest,
         caller: &Caller,
         state: Option<&StateDirectory>,
-    ) -> Result<Layers, Error> {
-        let Found { layers, looked_for, .. } = Self::find(request, caller, state)?;
-        // What cannot be compiled is told of by whoever compiles it.
-        let is_guarded = layers.compile().is_ok_and(|spec| spec.backend != Backend::Process);
-        looked_for.filter(|_| is_guarded).map_or(Ok(()), |looked_for| looked_for.refuse_link())?;
-        Ok(layers)
+    ) -> Result<Verdict, Error> {
+        let mut found = Self::find(request, caller, state)?;
+        let compiled = found.compile(state);
+        // What cannot be compiled is shown with the reason.
+        compiled.as_ref().map_or(Ok(()), |spec| found.refuse_link(spec))?;
+        let Found { mut layers, .. } = found;
+        let spec = compiled.and_then(|mut spec| {
+            let of_environment = proxy_url::as_layer(&spec, caller);
+            proxy_url::fall_back(&mut spec, caller)?;
+            of_environment.into_iter().for_each(|(origin, config)| layers.push(origin, config));
+            Ok(spec)
+        });
+        Ok(Verdict { layers, spec })
     }
 
     fn find(
@@ -181,6 +188,24 @@ impl Settings {
         let mut layers = below_projects(caller)?;
         layers.push(origin, config);
         Ok(layers.compile()?)
+    }
+}
+
+impl Found {
+    /// Compiles the layers, once a search is chosen: what exposes its credential would not compile without.
+    fn compile(&mut self, state: Option<&StateDirectory>) -> Result<RunSpec, Error> {
+        if self.layers.want_a_search()? {
+            let organisation = self.layers.organisation()?;
+            let stored = state.map(|state| Vault::ids(&state.vault(organisation.as_ref()))).transpose()?;
+            self.layers.choose_search(&stored.unwrap_or_default())?;
+        }
+        Ok(self.layers.compile()?)
+    }
+
+    /// Refuses a workspace behind a link. Backend `process` guards no files, so there a link is as good as the folder.
+    fn refuse_link(&self, spec: &RunSpec) -> Result<(), Error> {
+        let looked_for = self.looked_for.as_ref().filter(|_| spec.backend != Backend::Process);
+        looked_for.map_or(Ok(()), ProjectFile::refuse_link)
     }
 }
 
@@ -431,6 +456,54 @@ mod tests {
         let above = |workspace: Option<&str>| project_above(&named(workspace), &of_file);
         assert_eq!(above(Some("here/below")), Some(root.join("here").join(PROJECT)));
         assert_eq!(above(None), None, "what is above the current folder is not above the workspace");
+    }
+
+    #[test]
+    fn what_is_judged_is_what_a_run_would_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::for_test(folder.path());
+        std::fs::create_dir_all(state.vault(None)).unwrap();
+        std::fs::write(state.vault(None).join("exa.json"), "{}").unwrap();
+        let judge = |text: &str, url: &str| {
+            let caller = Caller::new(0, 0, folder.path());
+            let caller = caller.with_env([
+                ("XDG_CONFIG_HOME", "/dev/null"),
+                ("PROXY_URL", url),
+                ("NO_PROXY", "near.example, ::1"),
+            ]);
+            let flags = toml::from_str(text).unwrap();
+            let request = SettingsRequest { flags, no_project: true, ..SettingsRequest::default() };
+            let Verdict { layers, spec } = Settings::judge(&request, &caller, Some(&state)).unwrap();
+            let loaded = Settings::load(&request, &caller, Some(&state));
+            assert_eq!(
+                spec.as_ref().map(|_| ()).map_err(ToString::to_string),
+                loaded.as_ref().map(|_| ()).map_err(ToString::to_string)
+            );
+            let rows = spec.map(|spec| layers.in_force(&spec)).map_err(|error| error.to_string());
+            rows.map(|rows| {
+                let rows = rows.iter().filter(|row| !row.is_default());
+                rows.map(|row| format!("{} = {} # {}", row.field, row.value, row.origin)).collect::<Vec<_>>()
+            })
+        };
+        let exposing = "web_search = true\nenv.variable.EXA_API_KEY = { expose = true }";
+        let shown = judge(exposing, "").unwrap();
+        assert!(shown.contains(&"providers = [\"exa\"] # command line".into()), "{shown:?}");
+        let shown = judge("", "http://proxy.example:3128").unwrap().join("\n");
+        for row in [
+            "egress.proxy = \"PROXY_URL\" # PROXY_URL",
+            "egress.no_proxy = [\"near.example\", \"**.near.example\", \"[::1]\"] # PROXY_URL",
+            "url = \"http://proxy.example:3128\"",
+        ] {
+            assert!(shown.contains(row), "{row}: {shown}");
+        }
+        let shown = judge("", "http://bob:word@proxy.example:3128").unwrap().join("\n");
+        assert!(
+            shown.contains("egress.proxy") && !shown.contains("bob") && !shown.contains("word"),
+            "{shown}"
+        );
+        let chosen = judge("egress.proxy = \"direct\"", "http://proxy.example:3128").unwrap();
+        assert_eq!(chosen, ["egress.proxy = \"direct\" # command line"]);
+        assert!(judge("", "ftp://proxy.example").unwrap_err().contains("PROXY_URL"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `lockgate config`: the merged configuration, and where each value came from.
 
 use policy::{Merged, ProviderId};
-use runtime::{Settings, StateDirectory};
+use runtime::{Settings, StateDirectory, Verdict};
 
 use super::spec;
 use crate::arguments::Config;
@@ -13,8 +13,9 @@ pub(crate) fn config(command: Config) -> Done {
     let caller = super::caller()?;
     let state = StateDirectory::to_read(&caller)?;
     super::tell_unknown_variables(&caller);
-    let layers = Settings::layers(&spec::request(&spec)?, &caller, Some(&state))?;
-    let rows = without_providers(layers.origins(), &layers.forbidden_searches());
+    let Verdict { layers, spec } = Settings::judge(&spec::request(&spec)?, &caller, Some(&state))?;
+    let rows = spec.as_ref().map_or_else(|_| layers.origins(), |spec| layers.in_force(spec));
+    let rows = without_providers(rows, &layers.forbidden_searches());
     match Form::of(json) {
         Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {
             output::data(&serde_json::json!({"field": field, "value": value, "origin": origin}).to_string())
@@ -24,10 +25,9 @@ pub(crate) fn config(command: Config) -> Done {
         }
         Form::Text => joined(said_by_files(rows)).iter().try_for_each(|row| tell(row, "")),
     }?;
-    match layers.compile() {
+    match spec {
         Ok(spec) => spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}"))),
         Err(error) => {
-            let error = runtime::Error::from(error);
             let remedy = error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
             output::tell(&format!("a run would be refused: {}{remedy}", error.sentence()));
         }
