@@ -1,7 +1,8 @@
 //! Takes the image of a run or of a companion, out of this program's own store or at an engine, and settles the command that runs in it.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use image::{Account, HealthCheck, Held, LentIds};
 use policy::RunSpec;
@@ -182,19 +183,30 @@ fn whole_command(
     // One empty word is how an entry point of a base image is taken away.
     let is_none = matches!(entrypoint, [only] if only.is_empty());
     let mut whole = if is_none { Vec::new() } else { words(entrypoint) };
-    if command.is_empty() {
-        whole.extend(words(own));
-        if !directory.is_empty() && spec.directory.is_none() {
-            spec.directory = Some(directory.into());
-        }
-    } else {
-        whole.extend(command);
+    let is_given = !command.is_empty();
+    whole.extend(if is_given { command } else { words(own) });
+    if !is_given && !directory.is_empty() && spec.directory.is_none() {
+        spec.directory = Some(directory.into());
+    } else if (!is_given || !is_none && !entrypoint.is_empty())
+        && let Some(program) = whole.first_mut()
+    {
+        // It starts elsewhere, as in the workspace, where another program may have that name.
+        *program = program_of(program, directory);
     }
     if whole.is_empty() {
         let name = spec.image.as_deref().unwrap_or_default();
         return Err(Error::NoCommand { image: name.into(), remedy: origin.remedy() });
     }
     Ok(whole)
+}
+
+/// Returns the program of an image. A relative path of it begins in the directory that the image names.
+fn program_of(program: &OsStr, directory: &str) -> OsString {
+    let is_relative = program.as_bytes().contains(&b'/') && !program.as_bytes().starts_with(b"/");
+    if !is_relative {
+        return program.into();
+    }
+    Path::new("/").join(directory).join(program).components().collect::<PathBuf>().into()
 }
 
 /// Returns what a sandbox needs of an engine's image.
@@ -235,5 +247,24 @@ mod tests {
         assert_eq!(whole(&[""], &["/start", "x"]).unwrap(), ["/start", "x"]);
         assert_eq!(whole(&["/e", ""], &[]).unwrap(), ["/e", ""]);
         assert!(whole(&[""], &[]).is_err());
+    }
+    #[test]
+    fn a_relative_program_of_an_image_is_looked_up_in_the_image() {
+        let whole = |entrypoint: &[&str], own: &[&str], given: &[&str], directory: &str| {
+            let mut spec = policy::Layers::default().compile().unwrap();
+            let [entrypoint, own] =
+                [entrypoint, own].map(|words| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+            let given = given.iter().map(OsString::from).collect();
+            let whole = whole_command(&mut spec, given, CommandOrigin::Line, (&entrypoint, &own, directory));
+            whole.unwrap().join(OsStr::new(" "))
+        };
+        assert_eq!(whole(&["./start"], &[], &["x"], "/app"), "/app/start x");
+        assert_eq!(whole(&["bin/start"], &[], &["x"], ""), "/bin/start x");
+        assert_eq!(whole(&[], &["./start"], &[], ""), "/start");
+        assert_eq!(whole(&["./start"], &["x"], &[], "/app"), "./start x", "it starts there");
+        assert_eq!(whole(&["start"], &[], &["x"], "/app"), "start x", "PATH tells");
+        for none in [&[] as &[&str], &[""]] {
+            assert_eq!(whole(none, &["./own"], &["./x"], "/app"), "./x", "it is the caller's");
+        }
     }
 }
