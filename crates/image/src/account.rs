@@ -79,10 +79,12 @@ impl Account {
     }
 }
 
-/// Returns the rows of a table that have exactly this many fields.
+/// Returns the rows of a table that have no more than this many fields. Those that are not there at the end of a row are empty, as
+/// engines read them.
 fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
     table.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
+        let mut fields: Vec<&str> = line.split(':').take(N + 1).collect();
+        fields.resize(fields.len().max(N), "");
         <[&str; N]>::try_from(fields).ok()
     })
 }
@@ -125,6 +127,15 @@ mod tests {
         assert_eq!(find("app:"), find("app"));
         assert_eq!(find("7:"), find("7"));
         assert_eq!(find(""), Ok((0, 0, Some("/root".to_owned()))));
+    }
+
+    #[test]
+    fn a_row_may_end_before_its_last_field() {
+        let find = |user| Account::find(user, "app:x:7:8:App:/srv\nshort:x:9\n", "staff:x:50\n");
+        let account = find("app").unwrap();
+        assert_eq!((account.uid, account.gid, account.home.as_deref()), (7, 8, Some("/srv")));
+        assert_eq!(find("7:staff").map(|account| account.gid), Ok(50));
+        assert!(find("short").unwrap_err().contains("no usable group"));
     }
 
     #[test]
