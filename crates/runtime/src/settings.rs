@@ -245,7 +245,7 @@ pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathB
 fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     let mut layers = Layers::default();
     if let Some(text) = caller.variable(RUN_LIMITS).filter(|text| !text.is_empty()) {
-        let limits: RunLimits = serde_json::from_str(text).map_err(|e| {
+        let limits: RunLimits = policy::from_json(text.as_bytes()).map_err(|e| {
             let why = format!("it is not as in {{\"timeout_ceiling_seconds\": 7200}}: {e}");
             Error::ParseSettings { path: RUN_LIMITS.into(), why }
         })?;
@@ -337,6 +337,23 @@ mod tests {
     fn caller(folder: &Path, variable: &str) -> Caller {
         let (directory, environment) = (folder.into(), vec![(variable.into(), folder.into())]);
         Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment }
+    }
+
+    #[test]
+    fn run_limits_are_an_object() {
+        let bound = |text: &str| {
+            let environment = vec![(RUN_LIMITS.into(), text.into())];
+            let directory = "/".into();
+            below_projects(&Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment })
+        };
+        assert!(bound("{\"timeout_ceiling_seconds\": 5}").is_ok());
+        for text in ["[5]", "[]", "{\"timeout_ceiling_seconds\": 5} 6"] {
+            let error = bound(text).unwrap_err();
+            assert!(
+                matches!(&error, Error::ParseSettings { path, .. } if path == Path::new(RUN_LIMITS)),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn parse(text: &str) -> Result<Vec<Entry>, String> {
     if text.len() > LARGEST {
         return Err(format!("it has {} octets, and at most {LARGEST} are read", text.len()));
     }
-    let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| {
+    let entries: Vec<Entry> = policy::from_json(text.as_bytes()).map_err(|error| {
         format!("it is not understood at line {}, column {}: {FORM}", error.line(), error.column())
     })?;
     if entries.len() > MOST {
@@ -139,6 +139,7 @@ mod tests {
             ("{", "line 1"),
             (r#"[{"id": "a", "url": 5}]"#, "line 1"),
             (r#"[{"id": "a", "url": "http://u:hunter2@a:1", "enabled": "hunter2"}]"#, "not understood"),
+            (r#"[["a", "http://u:hunter2@a:1", "label"]]"#, "not understood"),
             (r#"[{"id": "a", "url": "http://hunter2@a:1"}]"#, "entry 1: write its user"),
             (r#"[{"id": "a", "url": "http://a:1"}, {"id": "a", "url": "http://b:1"}]"#, "entry 2: another"),
             (&long, "at most 64"),

@@ -19,6 +19,7 @@ use crate::output;
 
 /// One row of input; other fields are ignored.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Row {
     /// Repeated in the verdict octet for octet.
     #[serde(deserialize_with = "on_one_line")]
@@ -180,14 +181,14 @@ fn rows(
             continue;
         }
         // Each row that has an id is answered; the first invalid row also becomes the error at the end.
-        let answer = match serde_json::from_slice(&line) {
+        let answer = match policy::from_json(&line) {
             Ok(row) => verdict_of(policy, method, row)?,
             Err(error) => {
                 match unreadable {
                     None => unreadable = Some((number, error)),
                     Some(_) => others += 1,
                 }
-                let Ok(Named { id }) = serde_json::from_slice(&line) else { continue };
+                let Ok(Named { id }) = policy::from_json(&line) else { continue };
                 VerdictRow::deny(id, Guard::Syntax, None)
             }
         };
@@ -271,10 +272,20 @@ mod tests {
     }
 
     #[test]
+    fn a_row_is_an_object() {
+        let method = Method::parse("GET").unwrap();
+        let list = "[1, \"https://a.example\", \"GET\", null]\n[1]\n".as_bytes();
+        let error = rows(&Policy::default(), &method, list, |row| panic!("answered: {row}")).unwrap_err();
+        let told = "stdin, line 1, and 1 more: invalid type: sequence, expected an object";
+        assert!(error.to_string().starts_with(told), "{error}");
+    }
+
+    #[test]
     fn an_id_is_told_again_as_it_was_written() {
         let same = ["12345678901234567890123", "1e2", "\"\\u0041\"", "[1, null]"].map(|id| (id, id));
         for (id, expected) in same.into_iter().chain([("[1,\r2, \"\\r\"]", "[1, 2, \"\\r\"]")]) {
-            let row: Row = serde_json::from_str(&format!("{{\"id\": {id}, \"target\": \"x\"}}")).unwrap();
+            let row: Row =
+                policy::from_json(format!("{{\"id\": {id}, \"target\": \"x\"}}").as_bytes()).unwrap();
             let told = serde_json::to_string(&VerdictRow::deny(row.id, Guard::Syntax, None)).unwrap();
             assert!(told.starts_with(&format!("{{\"id\":{expected},")), "{told}");
         }
