@@ -23,6 +23,8 @@ pub enum Backend {
 impl Choice for Backend {
     const ALL: &'static [Self] = &[Self::Linux, Self::Container, Self::Docker, Self::Process];
     const NOUN: Option<&'static str> = Some("backend");
+    // `LOCKGATE_SANDBOX` also accepts `none`. S4.15
+    const ALIASES: &'static [(&'static str, Self)] = &[("none", Self::Process)];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -31,11 +33,6 @@ impl Choice for Backend {
             Self::Docker => "docker",
             Self::Process => "process",
         }
-    }
-
-    fn read(word: &str) -> Option<Self> {
-        // `LOCKGATE_SANDBOX` also accepts `none`. S4.15
-        if word == "none" { Some(Self::Process) } else { choice::find(word) }
     }
 }
 

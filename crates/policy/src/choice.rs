@@ -13,15 +13,22 @@ pub(crate) trait Choice: Copy + 'static {
     /// Returns the variant's word in a policy.
     fn as_str(self) -> &'static str;
 
+    /// Words beside a variant's own, which messages leave out.
+    const ALIASES: &'static [(&'static str, Self)] = &[];
+
     /// Parses a word.
     fn read(word: &str) -> Option<Self> {
-        find(word)
+        known::<Self>().find_map(|(known, choice)| (known == word).then_some(choice))
     }
 }
 
-/// Returns the variant whose own word this is.
-pub(crate) fn find<T: Choice>(word: &str) -> Option<T> {
-    T::ALL.iter().copied().find(|choice| choice.as_str() == word)
+fn known<T: Choice>() -> impl Iterator<Item = (&'static str, T)> {
+    T::ALL.iter().map(|choice| (choice.as_str(), *choice)).chain(T::ALIASES.iter().copied())
+}
+
+/// Returns the words of a field that may be left out, for the schema: there its absence is `null`.
+pub(crate) fn words_or_null<T: Choice>() -> Vec<Option<&'static str>> {
+    known::<T>().map(|(word, _)| Some(word)).chain([None]).collect()
 }
 
 /// Parses the word of a field.

@@ -51,6 +51,7 @@ pub struct ResourcesConfig {
     pub cpus: Option<Number>,
     /// Processes and threads at once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = u32::MAX))]
     pub pids: Option<u32>,
     /// What may be written over its image, as in `1GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]

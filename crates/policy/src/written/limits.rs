@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::value::Number;
+use crate::choice::words_or_null;
+use crate::limits::Enforcement;
 
 /// `[limits]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -17,12 +19,14 @@ pub struct LimitsConfig {
     pub cpus: Option<Number>,
     /// Concurrent processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = u32::MAX))]
     pub pids: Option<u32>,
     /// What may be written to the private directories, as in `4GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// `required` (the default) refuses a run whose limits this host cannot enforce; `best-effort` says so and goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = words_or_null::<Enforcement>()))]
     pub enforce: Option<String>,
 }
 

@@ -34,6 +34,9 @@ pub use self::tables::from_json;
 use self::value::word;
 pub use self::value::{Number, OneOrMany};
 pub use self::variable::VariableConfig;
+use crate::backend::{Backend, Wiring};
+use crate::choice::words_or_null;
+use crate::mounts::{MountMode, WorkspaceMode};
 
 /// One policy file: what a run is, and what it may do.
 // With `remote`, what is derived are functions of the type itself, which the traits below call.
@@ -43,9 +46,11 @@ pub use self::variable::VariableConfig;
 pub struct RunConfig {
     /// The kind of sandbox: `linux` (the default), `container` (the default with an image), `docker` or `process`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = words_or_null::<Backend>()))]
     pub backend: Option<String>,
     /// How the sandbox's network reaches the sidecar: `redirect` (the default) or `veth`, which takes root.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = words_or_null::<Wiring>()))]
     pub wiring: Option<String>,
     /// The image whose files are the root, by its name in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +189,7 @@ pub struct WorkspaceTable {
     /// The folder; the current one by default.
     pub path: Option<String>,
     /// `rw` (the default), `ro`, or `overlay`: writes are kept apart, for `lockgate diff`, `apply` and `discard`.
+    #[schemars(extend("enum" = words_or_null::<WorkspaceMode>()))]
     pub mode: Option<String>,
     /// Protected paths that may be written in this run, by their names in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -232,6 +238,7 @@ pub struct MountConfig {
     /// An absolute path inside; the source's own by default.
     pub target: Option<String>,
     /// `ro` (the default) or `rw`.
+    #[schemars(extend("enum" = words_or_null::<MountMode>()))]
     pub mode: Option<String>,
 }
 
@@ -259,6 +266,8 @@ impl CompanionEgress {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -293,6 +302,29 @@ mod tests {
             let error = refused(text);
             assert!(error.contains(why) && !error.contains("untagged"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn the_schema_knows_the_words_the_bounds_and_what_must_be_given() {
+        let schema = serde_json::to_value(schemars::schema_for!(RunConfig)).unwrap();
+        let most = json!(u32::MAX);
+        for (at, known) in [
+            ("/title", json!("RunConfig")),
+            ("/properties/backend/enum", json!(["linux", "container", "docker", "process", "none", null])),
+            ("/properties/wiring/enum", json!(["redirect", "veth", null])),
+            ("/$defs/WorkspaceTable/properties/mode/enum", json!(["rw", "ro", "overlay", null])),
+            ("/$defs/MountConfig/properties/mode/enum", json!(["ro", "rw", null])),
+            ("/$defs/LimitsConfig/properties/enforce/enum", json!(["required", "best-effort", null])),
+            ("/$defs/LimitsConfig/properties/pids/maximum", most.clone()),
+            ("/$defs/ResourcesConfig/properties/pids/maximum", most.clone()),
+            ("/$defs/RateConfig/properties/requests_per_minute/maximum", most.clone()),
+            ("/$defs/RateConfig/properties/burst/maximum", most),
+            ("/$defs/ProviderConfig/required", json!(["id", "authorized_uris"])),
+        ] {
+            assert_eq!(schema.pointer(at), Some(&known), "{at}");
+        }
+        let text = serde_json::to_string_pretty(&schema).unwrap();
+        assert_eq!(text.matches("\"uint32\"").count(), text.matches(&u32::MAX.to_string()).count());
     }
 
     #[test]

@@ -13,7 +13,9 @@ use super::value::{OneOrMany, is_false, word};
 )]
 pub struct ProviderConfig {
     /// Its name, as in `creds set NAME`.
+    // Those that ship with the program have it as their key.
     #[serde(default)]
+    #[schemars(!default)]
     pub id: String,
     /// What it is, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,9 +88,11 @@ pub struct InjectConfig {
 #[serde(deny_unknown_fields, expecting = "a rate, as in { requests_per_minute = 60 }")]
 pub struct RateConfig {
     /// Requests per minute, on average.
+    #[schemars(range(max = u32::MAX))]
     pub requests_per_minute: u32,
     /// Requests at once; as many as per minute by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = u32::MAX))]
     pub burst: Option<u32>,
 }
 

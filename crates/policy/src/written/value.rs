@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[serde(untagged)]
 pub enum Number {
     /// `2`
-    Whole(u32),
+    Whole(#[schemars(range(max = u32::MAX))] u32),
     /// `0.5`
     Part(f64),
     /// `"0.5"`
