@@ -7,10 +7,10 @@ use std::marker::PhantomData;
 use schemars::JsonSchema;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A number that may be written bare or as text.
-#[derive(Clone, Debug, Serialize, JsonSchema, PartialEq)]
+#[derive(Clone, Debug, JsonSchema, PartialEq)]
 #[serde(untagged)]
 pub enum Number {
     /// `2`
@@ -27,6 +27,26 @@ impl Number {
             Self::Whole(n) => n.to_string(),
             Self::Part(n) => n.to_string(),
             Self::Text(t) => t.clone(),
+        }
+    }
+}
+
+/// A text that says a number is written as one, so that a limit is of one type whether a file, a flag or a variable gives it.
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // So many decimal digits an `f64` gives back as they were.
+        const DIGITS: usize = 15;
+        let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|octet| octet.is_ascii_digit());
+        let is_plain = |text: &str| text.len() <= DIGITS && text.split('.').all(is_digits);
+        match self {
+            Self::Whole(number) => number.serialize(serializer),
+            Self::Part(number) => number.serialize(serializer),
+            Self::Text(text) if is_plain(text) => match (text.parse::<u64>(), text.parse::<f64>()) {
+                (Ok(number), _) => number.serialize(serializer),
+                (_, Ok(number)) => number.serialize(serializer),
+                _ => text.serialize(serializer),
+            },
+            Self::Text(text) => text.serialize(serializer),
         }
     }
 }
@@ -145,5 +165,37 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
         }
 
         deserializer.deserialize_any(Written(PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_shown_as_one_however_it_is_written() {
+        for (text, shown) in [
+            ("1", "1"),
+            ("0.5", "0.5"),
+            ("2.50", "2.5"),
+            ("5000000000", "5000000000"),
+            ("0.0000001", "1e-7"),
+            ("", "\"\""),
+            ("-1", "\"-1\""),
+            ("1e3", "\"1e3\""),
+            (".5", "\".5\""),
+            ("1.", "\"1.\""),
+            ("1.2.3", "\"1.2.3\""),
+            ("1234567890.123456", "\"1234567890.123456\""),
+        ] {
+            let number = Number::Text(text.into());
+            assert_eq!(serde_json::to_string(&number).unwrap(), shown, "{text}");
+            // Written in a file and read from it, it is the same number.
+            let table = std::collections::BTreeMap::from([("n", &number)]);
+            let again: std::collections::BTreeMap<String, Number> =
+                toml::from_str(&toml::to_string(&table).unwrap()).unwrap();
+            let same = again["n"].text() == text || again["n"].text().parse::<f64>() == text.parse::<f64>();
+            assert!(same, "{text}: {again:?}");
+        }
     }
 }
