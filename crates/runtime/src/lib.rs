@@ -96,7 +96,7 @@ pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
 pub use line_start::ends_a_line_begun;
 pub use patient::Patient;
-pub use permission::{Permission, permissions};
+pub use permission::{Permission, REST, permissions};
 pub use plan_run::RunRequest;
 pub use policy_file::{LARGEST_POLICY, read_policy_if_there};
 pub use project::project_file;

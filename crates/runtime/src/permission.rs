@@ -4,7 +4,7 @@ use policy::{Policy, RunSpec};
 use serde::{Deserialize, Serialize};
 
 /// The name of the rule for everything that no rule covers.
-const REST: &str = "egress.default";
+pub const REST: &str = "egress.default";
 
 /// One rule. S4.69
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! `lockgate policy`: shows and checks policies without running anything.
 
-use policy::{Policy as Rules, RunSpec};
+use policy::RunSpec;
+use runtime::Permission;
 
 use super::spec::settings;
 use super::{policy_check, policy_edit, policy_explain};
@@ -30,14 +31,15 @@ pub(crate) fn policy(command: Policy) -> Done {
 const EFFECT: usize = 9;
 
 fn ls(spec: &Spec, form: Form) -> Done {
-    let spec = settings(spec)?.spec;
+    let listed = listed(&settings(spec)?.spec);
     if form == Form::Json {
-        for permission in runtime::permissions(&spec) {
+        for permission in listed {
             output::data(&serde_json::to_string(&permission)?)?;
         }
         return Ok(0);
     }
-    lines(&rows(&spec)).iter().try_for_each(|line| output::data(&output::plain(line)))?;
+    let rows: Vec<_> = listed.into_iter().map(Row::of).collect();
+    lines(&rows).iter().try_for_each(|line| output::data(&output::plain(line)))?;
     Ok(0)
 }
 
@@ -49,16 +51,29 @@ struct Row {
 }
 
 impl Row {
-    fn new(effect: impl Into<String>, reach: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { effect: effect.into(), reach: reach.into(), name: Some(name.into()) }
+    /// A companion's rules are indented below it.
+    fn of(Permission { companion, effect, rule, reach }: Permission) -> Self {
+        let indent = if companion.is_some() { "  " } else { "" };
+        let name = Some(rule).filter(|rule| rule != runtime::REST);
+        Self { effect: format!("{indent}{effect}"), reach, name }
     }
 }
 
-fn rows(spec: &RunSpec) -> Vec<Row> {
-    let mut rows = rows_of(&spec.policy, "");
+/// Returns the rules in the order in which they are evaluated, the credentials that are exposed, who may come in, and the companions,
+/// each with its rules.
+fn listed(spec: &RunSpec) -> Vec<Permission> {
+    let rules_of = |name: Option<&str>| {
+        runtime::permissions(spec).filter(move |it| it.companion.as_deref() == name).collect::<Vec<_>>()
+    };
+    let more = |effect: &str, reach: String, rule: String| Permission {
+        companion: None,
+        effect: effect.into(),
+        rule,
+        reach,
+    };
+    let mut all = rules_of(None);
     for provider in spec.policy.providers().filter(|provider| !provider.exposed().is_empty()) {
-        let name = format!("provider {}", provider.id());
-        rows.push(Row::new("expose", provider.exposed().join(", "), name));
+        all.push(more("expose", provider.exposed().join(", "), format!("provider {}", provider.id())));
     }
     for inbound in &spec.inbound {
         let from = if inbound.is_local() {
@@ -66,28 +81,16 @@ fn rows(spec: &RunSpec) -> Vec<Row> {
         } else {
             inbound.sources().collect::<Vec<_>>().join(", ")
         };
-        let reach = format!("{from} to port {}", inbound.host_port);
-        rows.push(Row::new("admit", reach, inbound.to_string()));
+        all.push(more("admit", format!("{from} to port {}", inbound.host_port), inbound.to_string()));
     }
     for companion in &spec.companions {
         let ports: Vec<_> = companion.ports.iter().map(ToString::to_string).collect();
         let rules = if companion.has_own_rules() { "rules of its own" } else { "the rules above" };
         let named = format!("companion, image {}, {rules}", output::plain(&companion.image));
-        rows.push(Row::new("reach", format!("{}:{}", companion.name, ports.join(",")), named));
-        if companion.has_own_rules() {
-            rows.extend(rows_of(&companion.policy, "  "));
-        }
+        all.push(more("reach", format!("{}:{}", companion.name, ports.join(",")), named));
+        all.extend(rules_of(Some(&companion.name.to_string())));
     }
-    rows
-}
-
-/// Returns the rules of a policy in the order in which they are evaluated, then the default.
-fn rows_of(policy: &Rules, indent: &str) -> Vec<Row> {
-    let rules = policy.rules();
-    let rows = rules.map(|(effect, name, reach)| Row::new(format!("{indent}{effect}"), reach, name.as_str()));
-    let (effect, reach) = policy.rest();
-    let rest = Row { effect: format!("{indent}{effect}"), reach: reach.into(), name: None };
-    rows.chain([rest]).collect()
+    all
 }
 
 /// Lays the rows out in columns as wide as what is in them.
@@ -107,12 +110,15 @@ mod tests {
 
     #[test]
     fn a_column_is_as_wide_as_its_longest_entry() {
-        let rest = Row { effect: "deny".into(), reach: "all that no rule allows".into(), name: None };
         let rows = [
-            Row::new("allow", "a.example:443", "one"),
-            Row::new("deny", "b.example, every port", "two"),
-            rest,
+            ("allow", "a.example:443", "one"),
+            ("deny", "b.example, every port", "two"),
+            ("deny", "all that no rule allows", runtime::REST),
         ];
+        let rows = rows.map(|(effect, reach, rule)| {
+            let (effect, reach, rule) = (effect.into(), reach.into(), rule.into());
+            Row::of(Permission { companion: None, effect, reach, rule })
+        });
         assert_eq!(
             lines(&rows),
             [
@@ -121,5 +127,29 @@ mod tests {
                 "deny      all that no rule allows",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_listed_has_more_than_rules() {
+        let text = "egress.allow = [{ host = \"a.example.com:443\" }]\nproviders = [\"github\"]\n\
+            env.variable.GITHUB_TOKEN = { expose = true }\n\
+            [[inbound]]\ncontainer_port = 8000\nallowed_sources = [\"10.0.0.0/8\"]\n\
+            [[companion]]\nname = \"db\"\nimage = \"one\"\nports = [8080]\n\
+            [[companion]]\nname = \"own\"\nimage = \"two\"\nports = [9090]\negress = { default = \"open-internet\" }\n";
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("file".into()), toml::from_str(text).unwrap());
+        let listed = listed(&layers.compile().unwrap());
+        let of = |effect: &str| {
+            let found = listed.iter().filter(|it| it.effect == effect && it.companion.is_none());
+            found.map(|it| it.reach.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("expose"), ["GITHUB_TOKEN"]);
+        assert_eq!(of("admit"), ["10.0.0.0/8 to port 8000"]);
+        assert_eq!(of("reach"), ["db:8080", "own:9090"]);
+        assert_eq!(of("allow"), ["a.example.com:443"]);
+        let last = listed.last().unwrap();
+        assert!(last.companion.as_deref() == Some("own") && last.effect == "allow", "{last:?}");
+        let text = lines(&listed.into_iter().map(Row::of).collect::<Vec<_>>());
+        assert!(text.last().unwrap().starts_with("  allow   everything else"), "{text:?}");
     }
 }
