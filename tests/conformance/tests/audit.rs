@@ -73,11 +73,20 @@ fn the_chains_of_companions_belong_to_that_of_their_run() {
     let begins: Vec<&Value> =
         records.iter().filter(|it| it["action"] == "open").map(|it| &it["hash"]).collect();
     assert_eq!(named.iter().map(|it| &it["chain"]).collect::<Vec<_>>(), begins[1..], "{records:?}");
+    let whose = |name: Option<&str>| records.iter().any(|it| it["companion"].as_str() == name);
+    assert!([None, Some("first"), Some("second")].into_iter().all(whose), "{records:?}");
     let shown = bench.lockgate(&["audit", "show"]).stdout;
     assert!(shown.contains("companion second  of image sha256:"), "{shown}");
 
     let verify = || bench.lockgate(&["audit", "verify"]);
     assert!(verify().code == 0, "{}", verify());
+    let object =
+        || -> Value { serde_json::from_str(&bench.lockgate(&["audit", "verify", "--json"]).stdout).unwrap() };
+    let companions = |found: &Value| found["companions"].as_array().unwrap().clone();
+    let whole = object();
+    assert!(whole["holds"] == true && whole["closed"] == true, "{whole}");
+    let names: Vec<_> = companions(&whole).iter().map(|it| it["name"].clone()).collect();
+    assert_eq!(names, ["first", "second"], "{whole}");
     let run = records[0]["run"].as_str().unwrap();
     let path = |name: &str| bench.state().join(format!("lockgate/audit/{run}.{name}.jsonl"));
     let fails = |what: &str| {
@@ -93,6 +102,9 @@ fn the_chains_of_companions_belong_to_that_of_their_run() {
     fs::remove_file(path("third")).unwrap();
     fs::remove_file(path("second")).unwrap();
     fails("companion second: the audit does not hold: the run's audit names it, and it is not there");
+    let removed = object();
+    assert!(removed["holds"] == false && removed["why"].as_str().unwrap().contains("not there"), "{removed}");
+    assert!(companions(&removed).iter().all(|it| it["holds"] == (it["name"] == "first")), "{removed}");
     fs::write(path("second"), &texts[1]).unwrap();
     assert!(verify().code == 0, "{}", verify());
 }

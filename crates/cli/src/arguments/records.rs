@@ -71,7 +71,7 @@ pub(crate) enum Audit {
         /// The run
         #[arg(default_value = "latest")]
         run: String,
-        /// The records as they are written, JSON Lines
+        /// The records as they are written, JSON Lines; a companion's with its name
         #[arg(long)]
         json: bool,
     },
@@ -92,7 +92,7 @@ pub(crate) enum Audit {
         /// The public key, in hexadecimal [default: your own]
         #[arg(long)]
         key: Option<String>,
-        /// One JSON object
+        /// One JSON object, of all the chains
         #[arg(long)]
         json: bool,
     },

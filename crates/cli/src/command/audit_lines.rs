@@ -44,10 +44,33 @@ pub(super) fn read_line(reader: &mut impl BufRead, octets: &mut Vec<u8>) -> Resu
     Ok(read)
 }
 
-/// Prints the lines of an audit as they are.
-pub(super) fn copy_lines(path: &Path) -> Result<(), anyhow::Error> {
+/// Prints the lines of an audit: a run's as they are, a companion's with its name.
+pub(super) fn copy_lines(path: &Path, companion: Option<&str>) -> Result<(), anyhow::Error> {
     for line in lines(path)? {
-        output::data(&line?)?;
+        let line = line?;
+        output::data(&companion.map_or_else(|| line.clone(), |name| named(&line, name)))?;
     }
     Ok(())
+}
+
+/// Returns a companion's record with the companion in a field of its own, before the others, which stay as they were written. What is
+/// no record has none.
+fn named(line: &str, companion: &str) -> String {
+    let fields = line.strip_prefix('{').filter(|fields| fields.starts_with('"'));
+    let name = serde_json::Value::from(companion);
+    fields.map_or_else(|| line.to_owned(), |fields| format!("{{\"companion\":{name},{fields}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_companions_record_is_told_with_its_name_and_else_as_it_was_written() {
+        let record = r#"{"seq":0,"hash":"0a","us":1.0}"#;
+        assert_eq!(named(record, "d\"b"), r#"{"companion":"d\"b","seq":0,"hash":"0a","us":1.0}"#);
+        for damaged in ["", "{}", "\u{fffd}{\"seq\":1}", "half a rec"] {
+            assert_eq!(named(damaged, "db"), damaged);
+        }
+    }
 }

@@ -4,6 +4,8 @@ pub(crate) mod audit;
 mod audit_file;
 mod audit_lines;
 mod audit_missing;
+mod audit_verdict;
+mod audit_verify;
 mod audit_words;
 pub(crate) mod changes;
 pub(crate) mod completion;

@@ -1,0 +1,297 @@
+//! `lockgate audit verify`: which chains are looked at, and whether each is what it should be.
+
+use std::path::Path;
+
+use egress::{Entry, VerifyError, VerifyReport};
+use policy::RunId;
+use runtime::{RunRecord, RunState, StateDirectory};
+
+use super::audit_lines::{lines, open};
+use super::audit_missing::{REMOVED, never_asked, recorded_companions};
+use super::audit_verdict::{Chain, Verdict};
+use super::run_name::find;
+use crate::exit::{Done, Usage};
+use crate::output::{self, Form};
+
+/// Whose chains are verified.
+enum Subject {
+    /// A run of this machine's: all that its companions recorded is here.
+    Run(RunId),
+    /// A file that may have been taken anywhere, alone or with those of its companions.
+    File,
+}
+
+/// Verifies the chain of a run or of a file, and those of its companions.
+pub(super) fn verify(state: &StateDirectory, run: &str, key: Option<String>, form: Form) -> Done {
+    let mut verdict = Verdict::new(form);
+    let done = examine(state, run, key, &mut verdict);
+    verdict.answer(done.is_ok())?;
+    done.map(|()| 0)
+}
+
+/// Looks at each chain in turn, up to the first that does not hold.
+fn examine(
+    state: &StateDirectory,
+    run: &str,
+    key: Option<String>,
+    verdict: &mut Verdict,
+) -> Result<(), anyhow::Error> {
+    key.as_deref().map_or(Ok(()), refuse_malformed)?;
+    // A word alone is a run's: what a command has left under such a name in the current folder is not asked.
+    let (own, subject) = if !run.contains('/') && Path::new(run).extension().is_none() {
+        let run = find(state, run)?;
+        if let Some(why) = never_asked(state, &run) {
+            verify_companions(state, &run, key, verdict)?;
+            return Err(verdict.no(format!("there is no audit of its command to verify: run {run} {why}")));
+        }
+        let chain = Chain::of_run(state.audit(&run));
+        if !chain.path.exists() {
+            return Err(verdict.broken(&chain, REMOVED));
+        }
+        (chain, Subject::Run(run))
+    } else if Path::new(run).is_file() {
+        (Chain::of_run(run.into()), Subject::File)
+    } else {
+        let how = if Path::new(run).exists() { "is no file" } else { "is not there" };
+        return Err(Usage::error(
+            format!("`{}` {how}", output::plain(run)),
+            "name a run, or the path of an audit file",
+        ));
+    };
+    let beside = runtime::companion_audits_beside(&own.path).into_iter();
+    let mut companions: Vec<_> = beside.map(|(name, path)| Chain { companion: Some(name), path }).collect();
+    if let Subject::Run(run) = &subject {
+        for chain in std::iter::once(&own).chain(&companions) {
+            refuse_others(chain, run, verdict)?;
+        }
+    }
+    let key = key_or_own(state, key)?;
+    let ended = run_of(state, run).is_some_and(|record| record.state == RunState::Ended);
+    let report = check_chain(&own, key.trim(), ended, verdict)?;
+    let unchecked = match subject {
+        Subject::Run(_) => Vec::new(),
+        Subject::File => leave_unnamed(&own, &mut companions)?,
+    };
+    verdict.holds(&own, &report, &unchecked)?;
+    for chain in &companions {
+        let report = check_chain(chain, key.trim(), ended, verdict)?;
+        verdict.holds(chain, &report, &[])?;
+    }
+    refuse_unnamed(&own, &companions, &unchecked, verdict)
+}
+
+/// Verifies what there is of a run whose command never began: the chains of its companions, none of which any other chain names.
+fn verify_companions(
+    state: &StateDirectory,
+    run: &RunId,
+    key: Option<String>,
+    verdict: &mut Verdict,
+) -> Result<(), anyhow::Error> {
+    let recorded = recorded_companions(state, run);
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    let key = key_or_own(state, key)?;
+    for (name, path) in recorded {
+        let chain = &Chain { companion: Some(name), path };
+        refuse_others(chain, run, verdict)?;
+        let report = check_chain(chain, key.trim(), false, verdict)?;
+        verdict.holds(chain, &report, &[])?;
+    }
+    Ok(())
+}
+
+fn key_or_own(state: &StateDirectory, key: Option<String>) -> Result<String, anyhow::Error> {
+    Ok(key.map_or_else(|| runtime::audit_public_key(state), Ok)?)
+}
+
+/// Leaves out what lies beside a file and is no chain that it names, such as an older file of the same name. Returns the companions
+/// whose chains do not lie there.
+fn leave_unnamed(own: &Chain, companions: &mut Vec<Chain>) -> Result<Vec<String>, anyhow::Error> {
+    let mut named: Vec<_> =
+        egress::named_companions(open(&own.path)?)?.into_iter().map(|named| named.name).collect();
+    companions.retain(|chain| chain.companion.as_ref().is_some_and(|name| named.contains(name)));
+    named.retain(|name| companions.iter().all(|chain| chain.companion.as_ref() != Some(name)));
+    Ok(named)
+}
+
+/// Parses the public key; an invalid key is a usage error and says nothing about the audit.
+fn refuse_malformed(key: &str) -> Result<(), anyhow::Error> {
+    match egress::verify(std::io::empty(), key.trim()) {
+        Err(VerifyError::Key) => Err(Usage::error(
+            format!("--key `{}` is not a public key", output::plain(key)),
+            "write its 64 hexadecimal digits in lower case, or leave it out for this machine's own",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Compares the companions that a run's chain names, but those that are left unchecked, with the files that are there.
+fn refuse_unnamed(
+    own: &Chain,
+    companions: &[Chain],
+    unchecked: &[String],
+    verdict: &mut Verdict,
+) -> Result<(), anyhow::Error> {
+    let mut named = egress::named_companions(open(&own.path)?)?;
+    named.retain(|companion| !unchecked.contains(&companion.name));
+    for chain in companions {
+        let at = named.iter().position(|it| Some(&it.name) == chain.companion.as_ref());
+        let first = egress::first_hash(open(&chain.path)?)?;
+        if at.map(|at| named.swap_remove(at).first) != first {
+            return Err(verdict.broken(chain, "it is not the one that the run's audit names"));
+        }
+    }
+    match named.into_iter().next() {
+        Some(missing) => {
+            // What names it is all there is of it.
+            let missing = Chain { companion: Some(missing.name), path: own.path.clone() };
+            Err(verdict.broken(&missing, "the run's audit names it, and it is not there"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a valid chain that belongs to another run.
+fn refuse_others(chain: &Chain, run: &RunId, verdict: &mut Verdict) -> Result<(), anyhow::Error> {
+    let path = &chain.path;
+    let first = match lines(path)?.next() {
+        Some(Ok(first)) => first,
+        Some(Err(error)) if error.is::<Usage>() => return Err(verdict.broken(chain, &error.to_string())),
+        Some(Err(error)) => return Err(error),
+        None => return Err(verdict.broken(chain, "it is empty")),
+    };
+    let why = match serde_json::from_str::<Entry>(&first) {
+        Ok(entry) if entry.run == run.as_str() => return Ok(()),
+        Ok(entry) => format!("{} is of run {}", path.display(), output::plain(&entry.run)),
+        Err(error) => format!("the first record of {} is damaged: {error}", path.display()),
+    };
+    Err(verdict.broken(chain, &why))
+}
+
+/// Finds the record of the named run, if there is one.
+fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
+    RunRecord::read(state, &find(state, run).ok()?).ok()
+}
+
+fn check_chain(
+    chain: &Chain,
+    key: &str,
+    ended: bool,
+    verdict: &mut Verdict,
+) -> Result<VerifyReport, anyhow::Error> {
+    let report = match egress::verify(open(&chain.path)?, key) {
+        Ok(report) => report,
+        Err(VerifyError::Empty) => return Err(verdict.broken(chain, "it is empty")),
+        Err(error) => return Err(verdict.broken(chain, &error.to_string())),
+    };
+    if ended && !report.closed {
+        return Err(verdict.broken(chain, "its run ended, and it does not: records were cut off at its end"));
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::state_below;
+
+    const RUN: &str = "abcdefghjkmn";
+
+    #[test]
+    fn a_companion_is_compared_by_its_name_and_told_without_control_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Chain::of_run(folder.path().join("own.jsonl"));
+        let hash = "a".repeat(64);
+        let opened = serde_json::json!({
+            "seq": 0, "ts": "T", "run": RUN, "plane": "gate", "action": "companion", "target": "d\u{1b}b",
+            "outcome": "allowed", "sent": 0, "received": 0, "us": 0, "prev": "0", "image": "sha256:1", "chain": hash,
+        });
+        std::fs::write(&own.path, format!("{opened}\n")).unwrap();
+        let path = folder.path().join("companion.jsonl");
+        let mut first = opened.clone();
+        first["hash"] = hash.as_str().into();
+        std::fs::write(&path, format!("{first}\n")).unwrap();
+        let why = |companions: &[Chain]| {
+            let verdict = &mut Verdict::new(Form::Text);
+            refuse_unnamed(&own, companions, &[], verdict).map_err(|error| error.to_string())
+        };
+        let named = |name: &str| Chain { companion: Some(name.into()), path: path.clone() };
+        let shown = named("d\u{1b}b").whose();
+        assert!(shown.starts_with("companion d") && !shown.contains('\u{1b}'), "{shown:?}");
+        assert_eq!(why(&[named("d\u{1b}b")]), Ok(()));
+        let other = why(&[named(shown.trim_start_matches("companion ").trim_end_matches(": "))]).unwrap_err();
+        assert!(other.ends_with("it is not the one that the run's audit names"), "{other}");
+        assert_eq!(
+            why(&[]).unwrap_err(),
+            format!("{shown}the audit does not hold: the run's audit names it, and it is not there")
+        );
+    }
+
+    #[test]
+    fn a_file_is_verified_with_the_companions_that_lie_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Chain::of_run(folder.path().join("kept.jsonl"));
+        let naming = |name: &str| {
+            let entry = serde_json::json!({
+                "seq": 0, "ts": "T", "run": RUN, "plane": "gate", "action": "companion", "target": name,
+                "outcome": "allowed", "sent": 0, "received": 0, "us": 0, "prev": "0", "image": "sha256:1",
+                "chain": "a".repeat(64),
+            });
+            format!("{entry}\n")
+        };
+        std::fs::write(&own.path, naming("db") + &naming("cache")).unwrap();
+        // An older file of the same name is no companion's.
+        for name in ["kept.db.jsonl", "kept.1.jsonl", "other.cache.jsonl"] {
+            std::fs::write(folder.path().join(name), "{}\n").unwrap();
+        }
+        let beside = runtime::companion_audits_beside(&own.path);
+        assert_eq!(beside.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["1", "db"]);
+        let mut companions: Vec<_> =
+            beside.into_iter().map(|(name, path)| Chain { companion: Some(name), path }).collect();
+        let unchecked = leave_unnamed(&own, &mut companions).unwrap();
+        assert_eq!(unchecked, ["cache"]);
+        assert!(matches!(&companions[..], [Chain { companion: Some(name), .. }] if name == "db"));
+        let verdict = &mut Verdict::new(Form::Text);
+        assert_eq!(refuse_unnamed(&own, &[], &["db".into(), "cache".into()], verdict).ok(), Some(()));
+        assert!(refuse_unnamed(&own, &[], &unchecked, verdict).is_err(), "the one that is there is compared");
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_told_as_such() {
+        for key in ["zz", "", &"A".repeat(64), &"a".repeat(63)] {
+            assert!(refuse_malformed(key).unwrap_err().downcast_ref::<Usage>().is_some(), "{key}");
+        }
+        assert!(refuse_malformed(&"a".repeat(64)).is_ok());
+    }
+
+    #[test]
+    fn whatever_is_found_is_one_object_that_holds_only_where_all_of_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
+        std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
+        std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
+        let found = |became: &str| {
+            let record = serde_json::json!({
+                "id": RUN, "state": became, "started": "", "command": [], "workspace": "/", "backend": "linux",
+                "notices": [], "plan": [],
+            });
+            std::fs::write(folder.path().join(format!("lockgate/runs/{RUN}.jsonl")), record.to_string())
+                .unwrap();
+            let mut verdict = Verdict::new(Form::Json);
+            let error = examine(&state, RUN, Some("a".repeat(64)), &mut verdict).unwrap_err().to_string();
+            let json: serde_json::Value = serde_json::from_str(&verdict.json(false).unwrap()).unwrap();
+            assert_eq!(json["holds"], false, "{json}");
+            let why = json["why"].as_str().unwrap();
+            assert!(error.ends_with(why.trim_start_matches("companion db: ")), "{error}: {json}");
+            json
+        };
+        let json = found("failed");
+        assert!(json["why"].as_str().unwrap().contains("made no requests"), "{json}");
+        assert_eq!(found("ended")["why"], REMOVED);
+        std::fs::write(state.audit(&run).with_file_name(format!("{RUN}.db.jsonl")), "{}\n").unwrap();
+        let json = found("failed");
+        assert!(json["companions"][0]["name"] == "db" && json["companions"][0]["holds"] == false, "{json}");
+        assert_eq!(json["companions"].as_array().unwrap().len(), 1, "{json}");
+    }
+}
