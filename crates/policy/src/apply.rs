@@ -343,7 +343,14 @@ fn apply_proxies(origin: &Origin, config: &RunConfig, proxies: &mut Proxies) -> 
             ProviderId::given(name).map_err(|why| at.error("credential", why))?;
         }
         proxies.declared.retain(|known| known.id != proxy.id);
-        proxies.declared.push(Arc::new(proxy));
+        let proxy = Arc::new(proxy);
+        // It was chosen by its name, and what that names is replaced.
+        if let ProxyChoice::Through(chosen) = &mut proxies.chosen
+            && chosen.id == proxy.id
+        {
+            *chosen = Arc::clone(&proxy);
+        }
+        proxies.declared.push(proxy);
     }
     for (index, host) in config.egress.no_proxy.iter().enumerate() {
         let bad = |why| ConfigError::new(&named, format!("egress.no_proxy[{index}]"), why);

@@ -170,7 +170,8 @@ mod tests {
             let providers = policy.providers().map(|it| format!("{} {:?}", it.id(), it.exposed()));
             let mut all: Vec<_> = rules.chain(providers).collect();
             all.sort_unstable();
-            all.push(format!("{:?}", policy.rest()));
+            let host = crate::Host::parse("far.example").unwrap();
+            all.push(format!("{:?} {:?}", policy.rest(), policy.proxies().on_the_way_to(&host)));
             all
         };
         let mut all = of(&spec.policy);
@@ -191,6 +192,9 @@ mod tests {
         let github = mine.replace("\"mine\"", "\"github\"");
         let db = "[[companion]]\nname = \"db\"\nimage = \"one\"\nports = [5432]\n";
         let bigger = format!("{}resources = {{ memory = \"1GiB\" }}\n", db.replace("one", "two"));
+        let proxy =
+            |host: &str| format!("proxy = [{{ id = \"p\", url = \"http://{host}.example.com:3128\" }}]");
+        let chosen = format!("egress.proxy = \"p\"\n{}", proxy("a"));
         let price = |usd: &str| format!("llm.price = [{{ model = \"m\", input = {usd}, output = {usd} }}]");
         let (deny, open) = ("egress.default = \"deny\"", "presets = [\"open-internet\"]");
         let held = "limits.memory = \"200MiB\"\nlimits.enforce = \"required\"\ntimeout = \"5m\"\negress.scrub = \"strict\"\n\
@@ -207,6 +211,7 @@ mod tests {
             &[(user(), "providers = [\"github\"]"), (Origin::Flags, &github)],
             &[(user(), &github), (Origin::Flags, "providers = [\"github\", \"openai\"]")],
             &[(user(), db), (Origin::Flags, &bigger)],
+            &[(user(), &chosen), (Origin::Flags, &proxy("b"))],
             &[(user(), &price("1.0")), (Origin::Flags, &price("2.0"))],
             &[(user(), "web_search = false"), (Origin::Flags, "providers = [\"exa\"]")],
             &[(user(), "image = \"i\""), (Origin::Flags, "workspace = { mode = \"ro\" }\nlimits.cpus = 1")],
