@@ -2,6 +2,7 @@
 
 use policy::{Merged, ProviderId};
 use runtime::{Settings, StateDirectory, Verdict};
+use sandbox::Caller;
 
 use super::spec;
 use crate::arguments::Config;
@@ -15,7 +16,7 @@ pub(crate) fn config(command: Config) -> Done {
     super::tell_unknown_variables(&caller);
     let Verdict { layers, spec } = Settings::judge(&spec::request(&spec)?, &caller, Some(&state))?;
     let rows = spec.as_ref().map_or_else(|_| layers.origins(), |spec| layers.in_force(spec));
-    let rows = without_providers(rows, &layers.forbidden_searches());
+    let rows = from_here(without_providers(rows, &layers.forbidden_searches()), &caller);
     match Form::of(json) {
         Form::Json => rows.iter().try_for_each(|Merged { field, value, origin }| {
             output::data(&serde_json::json!({"field": field, "value": value, "origin": origin}).to_string())
@@ -73,6 +74,19 @@ fn said_by_files(mut rows: Vec<Merged>) -> Vec<Merged> {
     rows
 }
 
+/// Makes the paths of flags absolute: those of a file are below the folder of that file.
+fn from_here(mut rows: Vec<Merged>, caller: &Caller) -> Vec<Merged> {
+    let shown = rows.iter_mut().filter(|row| ["mount", "copy"].contains(&row.field.as_str()));
+    let shown = shown.filter_map(|row| row.value.as_array_mut()).flatten();
+    for source in shown.filter_map(|entry| entry.get_mut("source")) {
+        let path = source.as_str().filter(|path| !path.starts_with(['/', '~']));
+        if let Some(path) = path.and_then(|path| caller.directory.join(path).to_str().map(str::to_owned)) {
+            *source = path.into();
+        }
+    }
+    rows
+}
+
 /// Leaves out providers that no run has. Beside `web_search = false` no file may name them either.
 fn without_providers(mut rows: Vec<Merged>, left_out: &[String]) -> Vec<Merged> {
     let is_left_out = |name: Option<&str>| name.is_some_and(|name| left_out.iter().any(|one| one == name));
@@ -116,6 +130,16 @@ mod tests {
         let config: policy::RunConfig = toml::from_str(&text).unwrap();
         let credentials: Vec<_> = config.proxy.iter().map(|proxy| proxy.credential.as_deref()).collect();
         assert_eq!(credentials, [None, Some("corp")], "{text}");
+    }
+
+    #[test]
+    fn a_path_of_a_flag_is_the_same_in_a_file_that_lies_elsewhere() {
+        let written = r#"mount = [{ source = "x" }, { source = "~/x" }, { source = "/x" }]"#;
+        let value = toml::from_str::<toml::Table>(written).unwrap()["mount"].clone();
+        let row = Merged { field: "mount".into(), value, origin: String::new() };
+        let rows = from_here(vec![row], &Caller::new(0, 0, "/here"));
+        let sources = rows[0].value.as_array().unwrap().iter().map(|mount| mount["source"].as_str().unwrap());
+        assert_eq!(sources.collect::<Vec<_>>(), ["/here/x", "~/x", "/x"]);
     }
 
     #[test]
