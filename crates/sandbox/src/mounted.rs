@@ -93,6 +93,8 @@ pub struct Mount {
     pub at: PathBuf,
     /// Whether nothing can be written by way of it.
     pub is_read_only: bool,
+    /// Whether the kernel leaves it out of a tree that is cloned.
+    is_unbindable: bool,
     /// What of its file system is mounted, if the file system tells.
     pub root: Option<Place>,
 }
@@ -145,6 +147,18 @@ impl Mounts {
         self.below(folder).find(shows).map(|mount| mount.at.as_path())
     }
 
+    /// Whether one of them, wherever it is, is unbindable.
+    pub(crate) fn have_unbindable(&self) -> bool {
+        self.0.iter().any(|mount| mount.is_unbindable)
+    }
+
+    /// Returns the mount point of the unbindable mount that a path leads into, or of the first below it.
+    pub(crate) fn first_unbindable(&self, path: &Path) -> Option<&Path> {
+        let own = self.mount_at(path).and_then(|id| self.0.iter().find(|mount| mount.id == id));
+        let all = own.into_iter().chain(self.seen_below(path));
+        all.filter(|mount| mount.is_unbindable).map(|mount| mount.at.as_path()).next()
+    }
+
     /// Returns the place of what a path leads to.
     #[must_use]
     pub fn place_of(&self, path: &Path) -> Option<Place> {
@@ -195,10 +209,15 @@ impl Mount {
         let path = unescaped(fields.next()?);
         let at = unescaped(fields.next()?);
         let is_read_only = fields.next()?.split(|octet| *octet == b',').any(|option| option == b"ro");
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        let mut is_unbindable = false;
+        let optional = |field: &&[u8]| {
+            is_unbindable |= *field == b"unbindable";
+            *field != b"-"
+        };
+        let kind = fields.skip_while(optional).nth(1)?;
         // NFS writes `/` for whatever is mounted.
         let root = (!kind.starts_with(b"nfs")).then_some(Place { device, path });
-        Some(Self { id, at, is_read_only, root })
+        Some(Self { id, at, is_read_only, is_unbindable, root })
     }
 }
 

@@ -61,6 +61,21 @@ fn a_mount_below_a_workspace_that_is_kept_apart_is_refused_by_name() {
 }
 
 #[test]
+fn an_unbindable_mount_is_refused_by_name_and_its_remedy_is_one() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let script = r#"
+        mkdir sub; echo under >sub/file
+        exec unshare --mount sh -uc '
+            mount -t tmpfs none sub; echo over >sub/file; mount --make-unbindable sub
+            "$PRODUCT" run -- cat sub/file; echo "code=$?"
+            mount --make-private "$PWD/sub"; "$PRODUCT" run -- cat sub/file'"#;
+    let ended = site.shell().run(script);
+    assert_eq!(ended.stdout, "code=125\nover\n", "{ended}");
+    assert!(ended.stderr.contains("/work/sub` is unbindable"), "{ended}");
+    assert!(ended.stderr.contains("mount --make-private /"), "{ended}");
+}
+
+#[test]
 fn mounts_stay_apart_where_the_machine_shares_its_own() {
     // As systemd makes them, and a namespace for tests usually does not.
     let Some(site) = Site::for_test(&[Need::Root, Need::Program("git")]) else { return };

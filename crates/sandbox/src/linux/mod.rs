@@ -33,7 +33,7 @@ mod volume;
 mod wire;
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use policy::{CpuCount, MountMode, Wiring};
@@ -59,8 +59,8 @@ use crate::step::{Step, TreeSource};
 use crate::undo::{Undo, UndoLog};
 use crate::{mounted, protect, source};
 
-/// A file system cannot do that, mount_setattr(2).
-const EINVAL: i32 = Errno::INVAL.raw_os_error();
+/// A file system cannot do that, or the mount is id-mapped already, mount_setattr(2).
+const UNMAPPABLE: [Errno; 2] = [Errno::INVAL, Errno::PERM];
 
 /// An id that no user has, for a map that nobody uses.
 const TRIED: u32 = 0x7000_0000;
@@ -145,13 +145,20 @@ fn meanwhile(
     if started.group.is_none() {
         started.group = make_group(plan, host, undo)?;
     }
+    let mut owners = Owners::new(plan.identity);
     let mut held = None;
     if plan.steps.contains(&Step::Protect) {
-        let Hold { cover_watch, workspace, names } = protect::hold_absent(&plan.workspace, &plan.open, undo)?;
+        let hold = protect::hold_absent(&plan.workspace, &plan.open, undo);
+        let Hold { cover_watch, workspace, names } = hold.or_else(|error| {
+            // Where owners cannot be mapped, that may be why a name could not be held.
+            if plan.identity.is_private() {
+                mapped_tree(&plan.workspace, MountMode::ReadWrite, &mut owners)?;
+            }
+            Err(error)
+        })?;
         started.cover_watch = Some(cover_watch);
         held = Some((workspace, names));
     }
-    let mut owners = Owners::new(plan.identity);
     let trees = if plan.identity.is_private() { mapped_trees(plan, &mut owners)? } else { Vec::new() };
     let laid = match plan.wiring {
         Wiring::Redirect => None,
@@ -234,16 +241,27 @@ fn mapped_tree(path: &Path, mode: MountMode, owners: &mut Owners) -> Result<Owne
     // With the mounts below it: otherwise what they cover would be shown.
     let tree = sys::mount::clone_private_tree(opened.as_fd(), c"", Depth::Recursive)
         .map_err(|source| Error::Mount { path: path.into(), source })?;
-    match owners.map(tree.as_fd(), opened.as_fd()) {
+    map_tree(tree, opened.as_fd(), path, mode, owners)
+}
+
+/// Maps the owner of what was opened on a detached tree of it.
+fn map_tree(
+    tree: OwnedFd,
+    opened: BorrowedFd<'_>,
+    path: &Path,
+    mode: MountMode,
+    owners: &mut Owners,
+) -> Result<OwnedFd, Error> {
+    match owners.map(tree.as_fd(), opened) {
         Ok(()) => Ok(tree),
-        // A file system without id-mapped mounts can still be read.
-        Err(error) if mode == MountMode::ReadOnly && error.raw_os_error() == Some(EINVAL) => Ok(tree),
-        Err(error) if error.raw_os_error() == Some(EINVAL) => {
-            Err(Error::Unmappable { path: path.into(), below: mounted::first_below(path).ok().flatten() })
-        }
-        Err(error) => {
+        Err(error) if !Errno::from_io_error(&error).is_some_and(|errno| UNMAPPABLE.contains(&errno)) => {
             let why = format!("its owners cannot be mapped: {error}");
             Err(Error::Source { path: path.into(), why })
+        }
+        // It can still be read.
+        Err(_) if mode == MountMode::ReadOnly => Ok(tree),
+        Err(_) => {
+            Err(Error::Unmappable { path: path.into(), below: mounted::first_below(path).ok().flatten() })
         }
     }
 }
@@ -257,4 +275,27 @@ fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
         None => (uid.map(), gid.map()),
     };
     privilege::write_foreign_id_maps(&directory, &[uid], &[gid])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mapped_already_can_be_read_and_not_written() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        let opened = source::open(&path).unwrap();
+        let mut owners = Owners::new(Identity::with_sidecar_id(TRIED));
+        let tree = match mapped_tree(&path, MountMode::ReadWrite, &mut owners) {
+            Err(Error::Unmappable { .. }) => return, // as in a container
+            tree => tree.unwrap(),
+        };
+        let mut again = |mode| map_tree(tree.try_clone().unwrap(), opened.as_fd(), &path, mode, &mut owners);
+        assert!(again(MountMode::ReadOnly).is_ok());
+        assert!(matches!(again(MountMode::ReadWrite), Err(Error::Unmappable { .. })));
+    }
 }

@@ -20,6 +20,7 @@ mod options;
 mod process;
 mod refused;
 mod session;
+mod unbindable;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -141,6 +142,7 @@ pub fn plan(
         refused::refuse_engines(&plan, caller, mounts)?;
         options::refuse_options_in_paths(&plan)?;
         refused::refuse_below_held(spec, &plan)?;
+        unbindable::refuse(&plan, mounts)?;
         refused::refuse_second_names(&plan, mounts)?;
         refused::refuse_mounts_below(&plan, mounts)?;
         refused::refuse_hidden(&plan)?;

@@ -298,7 +298,7 @@ fn shown_for_writing(step: &Step) -> Option<(&Path, bool)> {
     }
 }
 
-fn untold(folder: &Path, error: &io::Error) -> Error {
+pub(super) fn untold(folder: &Path, error: &io::Error) -> Error {
     let why = format!("what is mounted below it cannot be told: /proc/self/mountinfo: {error}");
     Error::Source { path: folder.into(), why }
 }

@@ -17,7 +17,7 @@ use crate::host::{Host, LimitsUnavailable};
 use crate::host_path::SystemPath;
 use crate::mounted::MountsOnceRead;
 
-fn planned(config: &str) -> Result<Plan, Error> {
+pub(super) fn planned(config: &str) -> Result<Plan, Error> {
     planned_with(config, &Additions::default())
 }
 
