@@ -17,7 +17,7 @@ use super::links::refuse_links;
 use super::placeholder::{self, HeldPath, is_free, stat};
 use super::planted::repositories_without_links;
 use super::row::{Row, WhenAbsent, rows};
-use super::spelling::refuse_ignored_case;
+use super::spelling::refuse_other_spellings;
 use super::unheld::Unheld;
 use crate::cover_watch::CoverWatch;
 use crate::error::Error;
@@ -54,18 +54,25 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     let owner = placeholder::owner_to_be(&root).map_err(|errno| source::refused(workspace, errno))?;
     undo.placeholders.of(&root);
     let mut names = Vec::new();
+    let mut not_held = Vec::new();
     let mut patience = Patience::new();
     for row in &free {
         let path = workspace.join(row.path);
-        if let Some((parent, opened)) =
-            hold(&root, row, owner, undo, &mut patience).map_err(|errno| unheld(&path, errno))?
-        {
-            undo.held.push(HeldName { path, parent, opened });
-            names.push(row.path.to_path_buf());
+        match hold(&root, row, owner, undo, &mut patience).map_err(|errno| unheld(&path, errno))? {
+            Some((parent, opened)) => {
+                undo.held.push(HeldName { path, parent, opened });
+                names.push(row.path.to_path_buf());
+            }
+            None if row.when_absent.counts_alone() => not_held.push(row.path),
+            None => {}
         }
         covered.push(row.path);
     }
-    refuse_ignored_case(workspace, root.as_fd(), &covered)?;
+    // Nobody can make them now. Somebody may change that while the run goes on, as by `chattr -i`.
+    if !not_held.is_empty() {
+        undo.push_all([Undo::Unheld(Unheld { workspace: workspace.into(), names: not_held })]);
+    }
+    refuse_other_spellings(workspace, root.as_fd(), &covered)?;
     let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied()).map_err(|error| {
         let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
             true => "raise the limit of open files: `ulimit -n`",

@@ -52,6 +52,11 @@ impl WhenAbsent {
             Self::Leave => None,
         }
     }
+
+    /// Whether such a name means something without others: one part of a bare repository does not.
+    pub(super) fn counts_alone(self) -> bool {
+        !matches!(self, Self::HoldOne | Self::HoldWithOne)
+    }
 }
 
 /// Whether a path may be held by such a placeholder, wherever its workspace is. Whatever else is there is the user's own. In a bare

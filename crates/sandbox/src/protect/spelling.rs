@@ -1,7 +1,7 @@
-//! Refuses a workspace whose file system ignores case. A cover is a mount on one name: by another spelling of the name the command would
-//! reach the file beside it.
+//! Refuses a workspace whose file system takes another spelling for a name. A cover is a mount on one name: by the other spelling the
+//! command would reach the file beside it. Some ignore case, some take what Windows puts after a name.
 //!
-//! Other spellings need no look. Protected names are ASCII and have no `K`, the only ASCII letter to which another character (U+212A) is
+//! Others need no look. Protected names are ASCII and have no `K`, the only ASCII letter to which another character (U+212A) is
 //! normalised. So they have one spelling where a file system tells cases apart, even if it takes all normal forms of a text for one name.
 
 use std::ffi::OsString;
@@ -10,45 +10,82 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::source;
 
-/// Refuses a workspace in which a protected name can be reached in other letters. Each folder with such names is looked at, because a
+/// What Windows takes for nothing at the end of a file's name: the unnamed stream, a dot, a blank.
+const ENDS: [&str; 4] = [":", "::$DATA", ".", " "];
+
+/// Refuses a workspace in which a protected name can be reached in another spelling. Each folder with such names is looked at, because a
 /// folder may ignore case where the one above does not: `chattr +F`.
-pub(super) fn refuse_ignored_case(
+pub(super) fn refuse_other_spellings(
     workspace: &Path,
     root: BorrowedFd<'_>,
     covered: &[&Path],
 ) -> Result<(), Error> {
+    let refused = |path: &Path, other: &Path, why: &str| Error::Refused {
+        what: format!(
+            "{} cannot be a writable workspace: its file system {why}, so `{}` is `{}` as well, which is protected",
+            workspace.display(),
+            other.display(),
+            path.display()
+        ),
+        remedy: Some("use --workspace-mode overlay or ro, or a folder on another file system".into()),
+    };
     let mut known: Vec<&Path> = Vec::new();
     for path in covered.iter().flat_map(|path| path.ancestors()) {
         let Some(folder) = path.parent().filter(|folder| !known.contains(folder)) else { continue };
         known.push(folder);
-        if is_reached_otherwise(root, path).map_err(|errno| source::refused(path, errno))? {
-            return Err(Error::Refused {
-                what: format!(
-                    "{} cannot be a writable workspace: its file system ignores case, so `{}` is `{}` as well, which is protected",
-                    workspace.display(),
-                    otherwise(path).display(),
-                    path.display()
-                ),
-                remedy: Some("use --workspace-mode overlay or ro, or a folder on another file system".into()),
-            });
+        let other = otherwise(path);
+        if is_reached_as(root, path, &other).map_err(|errno| source::refused(path, errno))? {
+            return Err(refused(path, &other, "ignores case"));
+        }
+    }
+    // One file of each folder: folders have no such stream.
+    known.clear();
+    for path in covered {
+        let Some(folder) = path.parent().filter(|folder| !known.contains(folder)) else { continue };
+        if !is_file(root, path) {
+            continue;
+        }
+        known.push(folder);
+        if let Some(other) = other_end(root, path).map_err(|errno| source::refused(path, errno))? {
+            return Err(refused(path, &other, "ignores the end of a name"));
         }
     }
     Ok(())
 }
 
-/// Whether an existing name of a folder is reached in other letters as well. A folder that tells cases apart may have both names: then both
+fn is_file(root: BorrowedFd<'_>, path: &Path) -> bool {
+    rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|about| FileType::from_raw_mode(about.st_mode).is_file())
+}
+
+/// Returns the first name with something at its end by which an existing file is reached as well.
+fn other_end(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<PathBuf>> {
+    for end in ENDS {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(end);
+        let other = path.with_file_name(name);
+        if is_reached_as(root, path, &other)? {
+            return Ok(Some(other));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an existing name of a folder is reached by another as well. A folder that tells them apart may have both names: then both
 /// are in its list. Inode numbers do not tell, because some file systems give each spelling its own.
-fn is_reached_otherwise(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<bool> {
-    let other = otherwise(path);
-    match rustix::fs::statat(root, &other, AtFlags::SYMLINK_NOFOLLOW) {
+fn is_reached_as(root: BorrowedFd<'_>, path: &Path, other: &Path) -> rustix::io::Result<bool> {
+    match rustix::fs::statat(root, other, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(_) => {}
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        // Some refuse such names.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::ILSEQ | Errno::NAMETOOLONG) => {
+            return Ok(false);
+        }
         Err(errno) => return Err(errno),
     }
     let folder = match path.parent() {
@@ -101,7 +138,7 @@ mod tests {
         let root = std::fs::File::open(folder.path()).unwrap();
         let refused = || {
             let covered = [".envrc", ".git/config"].map(Path::new);
-            refuse_ignored_case(folder.path(), root.as_fd(), &covered).map_err(|error| error.to_string())
+            refuse_other_spellings(folder.path(), root.as_fd(), &covered).map_err(|error| error.to_string())
         };
         std::fs::create_dir(at(".git")).unwrap();
         std::fs::write(at(".envrc"), "").unwrap();
@@ -115,5 +152,24 @@ mod tests {
         assert!(why.contains("ignores case") && why.contains("`.git/confiG`"), "{why}");
         std::fs::remove_file(at(".git/confiG")).unwrap();
         assert_eq!(refused(), Ok(()));
+    }
+
+    #[test]
+    fn a_name_with_another_end_is_another_only_if_both_are_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::File::open(folder.path()).unwrap();
+        let path = Path::new(".envrc");
+        for end in ENDS {
+            let other = format!(".envrc{end}");
+            std::fs::write(folder.path().join(path), "").unwrap();
+            std::fs::write(folder.path().join(&other), "").unwrap();
+            let told =
+                || refuse_other_spellings(folder.path(), root.as_fd(), &[path]).map_err(|it| it.to_string());
+            assert_eq!((told(), other_end(root.as_fd(), path)), (Ok(()), Ok(None)), "{end}");
+            // Reached, and not in the list beside the other: here somebody took the one of them away.
+            std::fs::remove_file(folder.path().join(path)).unwrap();
+            assert_eq!(other_end(root.as_fd(), path), Ok(Some(PathBuf::from(&other))), "{end}");
+            std::fs::remove_file(folder.path().join(&other)).unwrap();
+        }
     }
 }

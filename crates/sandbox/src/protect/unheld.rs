@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::applying::rows_in;
 use super::held::Held;
 use super::placeholder::is_placeholder;
-use super::row::{Row, WhenAbsent, rows};
+use super::row::{Row, rows};
 use super::told::shown;
 use super::top_names::TopNames;
 use crate::error::Error;
@@ -39,9 +39,11 @@ impl Unheld {
         let is_absent = |path: &Path| !top.may_have(path) || look(root, path) == Look::Absent;
         let mut names = Vec::new();
         for row in rows_in(root, open, Held::Any)? {
-            // These count for nothing one by one.
-            let is_of_bare = matches!(row.when_absent, WhenAbsent::HoldOne | WhenAbsent::HoldWithOne);
-            if !is_of_bare && !is_open(row.path) && !is_held(row.path) && is_absent(row.path) {
+            if row.when_absent.counts_alone()
+                && !is_open(row.path)
+                && !is_held(row.path)
+                && is_absent(row.path)
+            {
                 names.push(row.path);
             }
         }
@@ -198,5 +200,38 @@ mod tests {
         };
         shut(0o700);
         assert!(told.iter().any(|told| told.contains("cannot be seen: `.hg/sharedpath`")), "{told:?}");
+    }
+
+    #[test]
+    fn what_could_not_be_made_at_first_is_told_if_it_was_made() {
+        use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at(".git")).unwrap();
+        let folders =
+            [folder.path().to_path_buf(), at(".git")].map(|path| std::fs::File::open(path).unwrap());
+        let flags = ioctl_getflags(&folders[0]).unwrap_or(IFlags::empty());
+        // Only root may, and not on every file system.
+        if folders.iter().any(|folder| ioctl_setflags(folder, flags | IFlags::IMMUTABLE).is_err()) {
+            folders.iter().for_each(|folder| _ = ioctl_setflags(folder, flags));
+            return;
+        }
+        let mut log = UndoLog::in_memory();
+        let held = hold_absent(folder.path(), &[], &mut log);
+        folders.iter().for_each(|folder| ioctl_setflags(folder, flags).unwrap());
+        let held = held.unwrap();
+        assert!(held.names.is_empty(), "{:?}", held.names);
+        for name in [".envrc", ".git/commondir", "refs"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        drop(held);
+        assert_eq!(log.unwind(), Vec::<String>::new());
+        let told = log.told().concat();
+        for (name, is_told) in
+            [("`.envrc`", true), ("`.git/commondir`", true), ("refs", false), (".vscode", false)]
+        {
+            assert_eq!(told.contains(name), is_told, "{name}: {told}");
+        }
     }
 }
