@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 
 use super::begin::{Begin, Time};
-use crate::file_id::FileId;
+use crate::file_id::Likeness;
 use crate::file_system::is_of_this_machine;
 
 /// The log of our own changes to files with several names, and to directories, and of staged files.
@@ -26,6 +26,9 @@ const MOST: u64 = 64 << 20;
 pub(super) type Number = (u64, u64);
 /// Why a change in another folder than the run's is a conflict.
 const ANOTHER: &str = "the workspace is another folder than that of the run";
+/// Why one on overlayfs is, where the folder has another number.
+const PERHAPS_ANOTHER: &str =
+    "the workspace may be another folder than that of the run: overlayfs gave it another number";
 /// Why a change on a file system with a clock of its own is a conflict.
 const OTHER_CLOCK: &str =
     "its file system may go by another machine's clock, so this may have changed meanwhile";
@@ -86,11 +89,14 @@ impl Since {
     /// Returns why nothing in a folder can be told from what it was when the run began: it is another one, or has times of another clock, or
     /// the begin is not known. A share that is mounted anew has another device.
     pub(super) fn doubt(&self, folder: BorrowedFd<'_>) -> io::Result<Option<&'static str>> {
-        let is_still = |begin: &Begin| Ok::<_, io::Error>(FileId::of(folder)?.may_still_be(begin.workspace));
-        Ok(match &self.begin {
-            Err(why) => Some(why),
-            Ok(begin) if !is_still(begin)? => Some(ANOTHER),
-            Ok(_) => (!is_of_this_machine(folder)).then_some(OTHER_CLOCK),
+        let begin = match &self.begin {
+            Err(why) => return Ok(Some(why)),
+            Ok(begin) => begin,
+        };
+        Ok(match begin.workspace.likeness(folder)? {
+            Likeness::Another => Some(ANOTHER),
+            Likeness::Perhaps => Some(PERHAPS_ANOTHER),
+            Likeness::Same => (!is_of_this_machine(folder)).then_some(OTHER_CLOCK),
         })
     }
 
@@ -279,6 +285,7 @@ fn is_directory(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_id::FileId;
 
     #[test]
     fn where_seconds_are_whole_the_one_of_the_begin_counts() {

@@ -81,7 +81,7 @@ impl Repository {
     pub(super) fn find(&self) -> io::Result<Option<OwnedFd>> {
         match source::open_if_there(&self.path).map_err(io::Error::other)? {
             Some(opened) if source::is_directory(opened.as_fd())? => {
-                Ok(FileId::of(opened.as_fd())?.is_still(self.being).then_some(opened))
+                Ok(self.being.is_still(opened.as_fd())?.then_some(opened))
             }
             _ => Ok(None),
         }
