@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use policy::agreed::CA_BUNDLES;
-use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::UnixTime;
 
 use crate::file_opener::FileOpener;
 use crate::local_addresses::LocalAddresses;
 use crate::read_file::ReadFile;
 use crate::resolve::{Answers, HOSTS, RESOLV_CONF};
+use crate::trusted::{Trusted, certificates_in};
 
 /// The largest bundle of authorities that is read, in octets.
 pub(crate) const LARGEST_BUNDLE: u64 = 8 << 20;
@@ -118,31 +118,23 @@ impl Files {
     }
 }
 
-/// Opens a named bundle, and checks that it holds an authority.
+/// Opens a named bundle, and checks that it holds an authority, or a server's certificate.
 fn named(path: &str) -> io::Result<File> {
     let mut file = File::open(path)?;
     let mut pem = Vec::with_capacity(BEGINNING as usize);
     // One authority is enough, and most bundles begin with one. To parse them all would cost a start a millisecond.
     let mut has_one = |most: u64| -> io::Result<bool> {
         (&file).take(most - pem.len() as u64).read_to_end(&mut pem)?;
-        Ok(certificates_in(&pem).any(|it| RootCertStore::empty().add(it).is_ok()))
+        let now = UnixTime::now();
+        Ok(certificates_in(&pem).any(|it| !Trusted::among(std::iter::once(it), now).is_empty()))
     };
     if !has_one(BEGINNING)? && !has_one(LARGEST_BUNDLE)? {
-        return Err(io::Error::other("there is no certificate in it"));
+        return Err(io::Error::other(
+            "there is no certificate in it of an authority that is valid, or of a server",
+        ));
     }
     file.rewind()?;
     Ok(file)
-}
-
-/// Parses the authorities in a PEM text, and skips anything else.
-pub(crate) fn roots_in(pem: &[u8]) -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates_in(pem));
-    roots
-}
-
-fn certificates_in(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem).flatten()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 mod acceptor;
 mod audit;
 mod cause;
+mod certificate;
 mod check;
 mod connection_slots;
 mod credential_config;
@@ -53,6 +54,7 @@ mod resolve;
 mod serve;
 mod socket_name;
 mod tls;
+mod trusted;
 mod tunnel;
 mod undelivered;
 mod upstream;

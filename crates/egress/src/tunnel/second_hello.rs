@@ -423,7 +423,7 @@ mod tests {
     #[tokio::test]
     async fn real_ends_agree_whether_or_not_another_is_asked_for() {
         let authority = RunAuthority::make().unwrap();
-        let roots = crate::files::roots_in(authority.certificate_pem().as_bytes());
+        let roots = crate::trusted::Trusted::in_pem(authority.certificate_pem().as_bytes()).authorities;
         let leaf = Leaves::of(authority).config(&granted()).unwrap();
         let all = aws_lc_rs::default_provider();
         for (groups, kind) in [

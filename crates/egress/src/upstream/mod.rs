@@ -12,6 +12,7 @@ mod route;
 mod socks5;
 mod stream;
 mod trust;
+mod verify;
 
 pub(crate) use dial::{Dialled, dial_platform};
 pub use inside::{Companions, Entrance};

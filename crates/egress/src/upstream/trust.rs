@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 
-use crate::files::{Bundle, LARGEST_BUNDLE, roots_in};
+use super::verify::Verifier;
+use crate::files::{Bundle, LARGEST_BUNDLE};
 use crate::tls;
+use crate::trusted::Trusted;
 
 /// The protocols that ALPN offers to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,26 +44,27 @@ impl Trust {
     fn build(&self) -> Result<[Arc<ClientConfig>; 2], String> {
         let bundle = self.bundle.take();
         let is_named = matches!(bundle, Bundle::Named(_));
-        let mut roots = match bundle {
+        let mut trusted = match bundle {
             Bundle::Named(file) | Bundle::Usual(file) => {
                 let mut pem = Vec::new();
                 file.take(LARGEST_BUNDLE)
                     .read_to_end(&mut pem)
                     .map_err(|e| format!("read the authorities: {e}"))?;
-                roots_in(&pem)
+                Trusted::in_pem(&pem)
             }
-            Bundle::BuiltIn => RootCertStore::empty(),
+            Bundle::BuiltIn => Trusted::nothing(),
         };
-        if roots.is_empty() && is_named {
+        if trusted.is_empty() && is_named {
             return Err("read the authorities: the file that SSL_CERT_FILE names holds none any more".into());
         }
-        if roots.is_empty() {
-            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        if trusted.is_empty() {
+            trusted.authorities.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }
         let mut config = ClientConfig::builder_with_provider(tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|e| e.to_string())?
-            .with_root_certificates(roots)
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier::by(trusted)))
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut both = config.clone();

@@ -1,0 +1,139 @@
+//! The certificates of a bundle, by what each is trusted for.
+
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject};
+
+use crate::certificate::Certificate;
+
+/// What a bundle is trusted for.
+#[derive(Debug)]
+pub(crate) struct Trusted {
+    /// The authorities: certificates that may issue others, and were valid when they were read.
+    pub(crate) authorities: RootCertStore,
+    /// The certificates that name a server. It may present them, whoever issued them.
+    pub(crate) servers: Vec<CertificateDer<'static>>,
+}
+
+impl Trusted {
+    /// Trusts nothing.
+    pub(crate) fn nothing() -> Self {
+        Self { authorities: RootCertStore::empty(), servers: Vec::new() }
+    }
+
+    /// Sorts certificates, and leaves out those that are neither.
+    pub(crate) fn among(certificates: impl Iterator<Item = CertificateDer<'static>>, now: UnixTime) -> Self {
+        let mut trusted = Self::nothing();
+        for certificate in certificates {
+            let Some(fields) = Certificate::parse(&certificate) else { continue };
+            if fields.is_authority() && fields.check_dates(now).is_ok() {
+                // What the library cannot read is no authority.
+                let _ = trusted.authorities.add(CertificateDer::from(&certificate[..]));
+            }
+            if fields.names_server() {
+                trusted.servers.push(certificate);
+            }
+        }
+        trusted
+    }
+
+    /// Sorts the certificates in a PEM text, and skips anything else.
+    pub(crate) fn in_pem(pem: &[u8]) -> Self {
+        Self::among(certificates_in(pem), UnixTime::now())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.authorities.is_empty() && self.servers.is_empty()
+    }
+}
+
+/// Returns the certificates in a PEM text.
+pub(crate) fn certificates_in(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+    use super::*;
+
+    /// A root of version 1, valid from the end of 2026 on, and a certificate of that version which it issued.
+    const VERSION_1: &str = "-----BEGIN CERTIFICATE-----
+MIIBFjCBvQIUYoMY6onmr2A8i+a25sFl879KOVkwCgYIKoZIzj0EAwIwDTELMAkG
+A1UEAwwCdjEwIBcNMjYxMTI5MTk0ODAyWhgPMjEyNjExMDUxOTQ4MDJaMA0xCzAJ
+BgNVBAMMAnYxMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEqy4mzOS3NaoXN6gL
+9ozz8a1cH2/EB/ALbLNYRM1SplU38kxrGHiA4IFW1xSwmXFPwxhhBOT8fX7PenuD
+9mXPtjAKBggqhkjOPQQDAgNIADBFAiB7nky++Bvb9SlzgB59tk0Xq423WSF/kYXP
+1iVq/HoXqAIhAMK4PIMBeG7ltlhvgPjmeSERbViAMnThOnTuhC+gFiaf
+-----END CERTIFICATE-----
+-----BEGIN CERTIFICATE-----
+MIIBCDCBrwIBBzAKBggqhkjOPQQDAjANMQswCQYDVQQDDAJ2MTAgFw0yNjExMjkx
+OTQ4MDJaGA8yMTI2MTEwNTE5NDgwMlowEjEQMA4GA1UEAwwHdjFvdGhlcjBZMBMG
+ByqGSM49AgEGCCqGSM49AwEHA0IABKsuJszktzWqFzeoC/aM8/GtXB9vxAfwC2yz
+WETNUqZVN/JMaxh4gOCBVtcUsJlxT8MYYQTk/H1+z3p7g/Zlz7YwCgYIKoZIzj0E
+AwIDSAAwRQIhALqRV6J3EVfqewcSMiLwjbjeLsG7js1s4bA21INtq4yAAiBJbCDE
+JYP9NwMBNUikCacxC98NdaBlyHjdYY0W+sJztQ==
+-----END CERTIFICATE-----
+";
+    const YEAR: u64 = 365 * 24 * 3600;
+
+    fn after_1970(years: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(years * YEAR))
+    }
+
+    /// How many authorities and servers a certificate with these fields is.
+    fn counted(change: impl FnOnce(&mut CertificateParams)) -> (usize, usize) {
+        let mut params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2080, 1, 1));
+        change(&mut params);
+        let issuer = CertificateParams::default();
+        let issuer = Issuer::new(issuer, KeyPair::generate().unwrap());
+        let key = KeyPair::generate().unwrap();
+        let alone = params.self_signed(&key).unwrap();
+        let issued = params.signed_by(&key, &issuer).unwrap();
+        let found = [alone, issued].map(|it| {
+            let trusted = Trusted::among([it.der().clone()].into_iter(), after_1970(60));
+            (trusted.authorities.len(), trusted.servers.len())
+        });
+        assert_eq!(found[0], found[1], "whoever issued it");
+        found[0]
+    }
+
+    #[test]
+    fn an_authority_is_what_says_so_and_may_sign_now() {
+        let root = |params: &mut CertificateParams| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        assert_eq!(counted(root), (1, 1));
+        assert_eq!(counted(|_| {}), (0, 1), "it says nothing of it");
+        assert_eq!(counted(|it| it.is_ca = IsCa::ExplicitNoCa), (0, 1), "a server's, as people name one");
+        for (usage, count) in [(KeyUsagePurpose::KeyCertSign, 1), (KeyUsagePurpose::DigitalSignature, 0)] {
+            let with_usage = |params: &mut CertificateParams| {
+                root(params);
+                params.key_usages = vec![usage];
+            };
+            assert_eq!(counted(with_usage), (count, 1));
+        }
+        for (from, to) in [(2020, 2025), (2040, 2050)] {
+            let dated = |params: &mut CertificateParams| {
+                root(params);
+                (params.not_before, params.not_after) =
+                    (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
+                params.subject_alt_names.clear();
+            };
+            assert_eq!(counted(dated), (0, 0), "from {from} to {to}");
+        }
+    }
+
+    #[test]
+    fn a_root_of_version_1_is_one_by_its_own_name() {
+        let mut certificates = certificates_in(VERSION_1.as_bytes());
+        let mut count = || {
+            let next = certificates.next().unwrap();
+            let trusted = Trusted::among(std::iter::once(next), after_1970(60));
+            (trusted.authorities.len(), trusted.servers.len())
+        };
+        assert_eq!((count(), count()), ((1, 0), (0, 0)));
+    }
+}
