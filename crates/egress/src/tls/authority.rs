@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use policy::Host;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType,
+    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -35,6 +35,9 @@ pub enum AuthorityError {
     /// A key or certificate could not be made.
     #[error("make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// There is no randomness for a serial number.
+    #[error("choose a serial number: the system gives no randomness")]
+    Randomness(#[from] aws_lc_rs::error::Unspecified),
     /// The server's side of TLS could not be set up.
     #[error("set up TLS: {0}")]
     Tls(#[from] rustls::Error),
@@ -86,9 +89,18 @@ impl RunAuthority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(serial_number()?);
         valid_for(&mut params, LEAF_LIFE);
         Ok(params.signed_by(&self.leaf_key, &self.issuer)?.der().clone())
     }
+}
+
+/// Chooses a serial number: positive, of 16 octets, and not that of another certificate of this authority (RFC 5280 §4.1.2.2).
+fn serial_number() -> Result<SerialNumber, AuthorityError> {
+    let mut octets = [0; 16];
+    aws_lc_rs::rand::fill(&mut octets)?;
+    octets[0] = octets[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&octets))
 }
 
 fn named(name: &str) -> DistinguishedName {
@@ -150,7 +162,7 @@ impl Leaves {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = [&b"h2"[..], b"http/1.1", b"http/1.0"].map(<[u8]>::to_vec).to_vec();
         config.ignore_client_order = true;
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         config.send_tls13_tickets = 1;
@@ -173,5 +185,20 @@ mod tests {
             leaves.configs.borrow_mut().get_mut(&host).unwrap().made = made;
             assert!(!Arc::ptr_eq(&before, &leaves.config(&host).unwrap()), "{made:?}");
         }
+    }
+
+    #[test]
+    fn no_two_certificates_of_a_run_have_one_serial_number() {
+        let authority = RunAuthority::make().unwrap();
+        let serial = |host: &str| {
+            let leaf = authority.leaf(&Host::parse(host).unwrap()).unwrap();
+            // SEQUENCE, SEQUENCE, version 3, INTEGER of 16 octets: each length but the last takes two octets.
+            let at = leaf.windows(2).position(|it| it == [2, 16]).unwrap();
+            assert_eq!(leaf[at - 5..at], [0xa0, 3, 2, 1, 2], "{leaf:x?}");
+            leaf[at + 2..at + 18].to_vec()
+        };
+        let serials = ["a.example", "b.example", "a.example"].map(serial);
+        assert!(serials.iter().all(|it| (0x40..0x80).contains(&it[0])), "{serials:x?}");
+        assert!(serials[0] != serials[1] && serials[0] != serials[2], "{serials:x?}");
     }
 }
