@@ -88,6 +88,12 @@ impl<S> Exchange<S> {
     pub(crate) fn into_requests(self) {
         self.record.discard();
     }
+
+    /// Lets it hold up no end of the sidecar, because it may be idle for long.
+    pub(crate) fn rest(mut self) -> Self {
+        self.record.rest();
+        self
+    }
 }
 
 impl Exchange<Asked> {

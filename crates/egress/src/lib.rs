@@ -45,6 +45,7 @@ mod live_needles;
 mod llm;
 mod local_addresses;
 mod notice;
+mod opened;
 mod patience;
 mod platform;
 mod rate;

@@ -32,6 +32,8 @@ pub(crate) struct Record {
     /// Whether it awaits an answer.
     is_request: bool,
     discarded: bool,
+    /// Whether it counts as under way.
+    is_counted: bool,
     /// What it says besides how the exchange ended.
     remarks: Vec<String>,
 }
@@ -49,9 +51,9 @@ impl Record {
         let action = gate.credentials().veiled(action.to_owned());
         let draft = Box::new(gate.audit().borrow_mut().of_exchange(plane, &action, target));
         gate.ending().enter();
-        let (is_request, discarded) = (false, false);
+        let (is_request, discarded, is_counted) = (false, false, true);
         let (gate, began) = (Rc::clone(gate), Instant::now());
-        Self { gate, plane, began, draft, is_request, discarded, remarks: Vec::new() }
+        Self { gate, plane, began, draft, is_request, discarded, is_counted, remarks: Vec::new() }
     }
 
     /// Replaces the action, once the exchange turned out to be of another kind.
@@ -62,6 +64,13 @@ impl Record {
     /// Drops it unwritten, because its requests have records of their own.
     pub(crate) fn discard(mut self) {
         self.discarded = true;
+    }
+
+    /// Counts it as under way no longer, so that it holds up no end.
+    pub(crate) fn rest(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            self.gate.ending().leave();
+        }
     }
 
     /// Makes it the record of a request, which has failed if it is not answered.
@@ -172,7 +181,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.gate.ending().leave();
+        self.rest();
         if self.discarded {
             return;
         }

@@ -57,7 +57,7 @@ pub(crate) use media_type::MediaType;
 pub(crate) use outgoing::{write_last_within_limit, write_within_limit};
 pub(crate) use problem::{After, TOO_SLOW, unreachable};
 pub(crate) use request::Via;
-pub(crate) use serve1::serve_requests;
+pub(crate) use serve1::serve_opened;
 pub(crate) use serve2::serve_streams;
 pub(crate) use session::{OpenStream, RequestSender, begin as begin_version_2};
 pub(crate) use severable::{Severable, severed};

@@ -22,6 +22,7 @@ use super::stream::{AgentReader, AgentStream, AgentWriter};
 use crate::audit;
 use crate::ending::UnderWay;
 use crate::gate::Gate;
+use crate::opened::Opened;
 use crate::tunnel;
 
 /// REQUIREMENTS: a connection may be idle for 120 s, and a head may take 10 s.
@@ -29,8 +30,19 @@ const IDLE: Duration = Duration::from_secs(120);
 const WHOLE_HEAD: Duration = Duration::from_secs(10);
 
 /// Serves the requests of one connection, of which `ahead` was read already.
-pub(crate) async fn serve_requests(
+pub(crate) fn serve_requests(
     gate: Rc<Gate>,
+    via: Via,
+    stream: AgentStream,
+    ahead: BytesMut,
+) -> impl Future<Output = io::Result<()>> {
+    serve_opened(gate, Opened::unrecorded(), via, stream, ahead)
+}
+
+/// Serves the requests of one connection that is recorded itself if none comes.
+pub(crate) async fn serve_opened(
+    gate: Rc<Gate>,
+    mut opened: Opened,
     via: Via,
     stream: AgentStream,
     ahead: BytesMut,
@@ -47,6 +59,7 @@ pub(crate) async fn serve_requests(
             return Ok(());
         }
         let under_way = gate.ending().begin();
+        opened.has_request();
         let head = match parse_request_head(&bytes) {
             Ok(head) => head,
             Err(why) => {

@@ -20,12 +20,20 @@ use super::stream::AgentStream;
 use super::{http2_limits, version2};
 use crate::audit;
 use crate::gate::Gate;
+use crate::opened::Opened;
 
 /// How long a connection may be without a stream, and then take to end.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// Serves the streams of one connection until either side ends it.
-pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream) -> io::Result<()> {
+///
+/// It is recorded itself if no request comes.
+pub(crate) async fn serve_streams(
+    gate: Rc<Gate>,
+    mut opened: Opened,
+    via: Via,
+    stream: AgentStream,
+) -> io::Result<()> {
     let (mut connection, _window) = version2::serve(stream).await?;
     let via = Rc::new(via);
     let going = Rc::new(());
@@ -33,9 +41,13 @@ pub(crate) async fn serve_streams(gate: Rc<Gate>, via: Via, stream: AgentStream)
     loop {
         let next = tokio::time::timeout(IDLE, connection.accept()).await;
         let (request, respond) = match next {
-            Ok(Some(Ok(stream))) => stream,
+            Ok(Some(Ok(stream))) => {
+                opened.has_request();
+                stream
+            }
             Ok(Some(Err(error))) => {
                 if error.is_library() {
+                    opened.has_request();
                     let denial = Denial::new(Guard::Framing, version2::misdeed(&error));
                     let shown = via.shown(None);
                     audit::record_unreadable(
@@ -154,7 +166,12 @@ mod tests {
         let (ours, mut agent) = UnixStream::pair().unwrap();
         // The preface and an empty SETTINGS (RFC 9113 §3.4).
         agent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
-        let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
+        let served = serve_streams(
+            gate_for("", Vec::new(), None),
+            Opened::unrecorded(),
+            Via::Proxy,
+            AgentStream::Unix(ours),
+        );
         let served = LocalSet::new().run_until(tokio::time::timeout(3 * IDLE, served)).await;
         assert_eq!(served.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
@@ -164,7 +181,12 @@ mod tests {
         let (ours, mut agent) = UnixStream::pair().unwrap();
         // The preface and an empty SETTINGS (RFC 9113 §3.4).
         agent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
-        let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
+        let served = serve_streams(
+            gate_for("", Vec::new(), None),
+            Opened::unrecorded(),
+            Via::Proxy,
+            AgentStream::Unix(ours),
+        );
         let crosses = async {
             let (mut reads, mut writes) = agent.split();
             let mut until = async |wanted| {
@@ -204,7 +226,12 @@ mod tests {
             asked.extend(b"\x82\x87\x84\x01\x06a.test");
         }
         agent.write_all(&asked).await.unwrap();
-        let served = serve_streams(gate_for("", Vec::new(), None), Via::Proxy, AgentStream::Unix(ours));
+        let served = serve_streams(
+            gate_for("", Vec::new(), None),
+            Opened::unrecorded(),
+            Via::Proxy,
+            AgentStream::Unix(ours),
+        );
         let counted = async {
             tokio::task::spawn_local(served);
             let (mut answered, mut refused) = (0, 0);
@@ -236,7 +263,8 @@ mod tests {
             agent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
             agent.write_all(frame).await.unwrap();
             agent.shutdown().await.unwrap();
-            let served = serve_streams(Rc::clone(&gate), Via::Proxy, AgentStream::Unix(ours));
+            let served =
+                serve_streams(Rc::clone(&gate), Opened::unrecorded(), Via::Proxy, AgentStream::Unix(ours));
             let ended = LocalSet::new().run_until(served).await;
             assert!(recorded == 0 || ended.is_err());
             gate.close().unwrap();
@@ -257,7 +285,12 @@ mod tests {
         let via = Via::Bound { plane: policy::Plane::Transparent, scheme: policy::Scheme::Https, host, port };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let served = async {
-            tokio::task::spawn_local(serve_streams(Rc::clone(&gate), via, AgentStream::Unix(ours)));
+            tokio::task::spawn_local(serve_streams(
+                Rc::clone(&gate),
+                Opened::unrecorded(),
+                via,
+                AgentStream::Unix(ours),
+            ));
             let (mut agent, connection) = h2::client::handshake(theirs).await.unwrap();
             tokio::task::spawn_local(connection);
             let request = http::Request::get(format!("https://{at}/")).body(()).unwrap();

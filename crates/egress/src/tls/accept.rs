@@ -8,6 +8,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::cause::{cause, tls_error};
 use crate::http::{AgentStream, Ahead, Buffered};
 
 /// How long a handshake may take.
@@ -28,4 +29,81 @@ pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>
     let version_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = AgentStream::Tls(Box::new(stream));
     Ok(if version_2 { Accepted::Version2(stream) } else { Accepted::Version1(stream) })
+}
+
+/// Says why a handshake failed. An alert or an end is the program's doing, anything else the sidecar's own.
+pub(crate) fn why_not_accepted(error: &io::Error) -> String {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
+    let cause = cause(error);
+    let is_alert = matches!(tls_error(error), Some(rustls::Error::AlertReceived(_)));
+    match error.kind() {
+        _ if is_alert => {
+            format!("the program inside broke off TLS, it may not trust the run's authority: {cause}")
+        }
+        UnexpectedEof | ConnectionReset | BrokenPipe => {
+            format!("the program inside broke off TLS, it may not trust the run's authority: {cause}")
+        }
+        TimedOut => {
+            format!("the program inside did not finish the TLS handshake in {} s", HANDSHAKE.as_secs())
+        }
+        _ => format!("the sidecar and the program inside agree on no TLS: {cause}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Host, Port};
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::AsyncWriteExt;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::tls::{Leaves, RunAuthority, provider};
+    use crate::trusted::Trusted;
+    use crate::upstream::Entrance;
+
+    /// What becomes of a handshake with a program that offers this protocol, and trusts the authority or nobody.
+    async fn outcome(protocol: &str, trusts: bool) -> Result<(), String> {
+        let authority = RunAuthority::make().unwrap();
+        let mut roots = RootCertStore::empty();
+        if trusts {
+            roots = Trusted::in_pem(authority.certificate_pem().as_bytes()).authorities;
+        }
+        let config = Leaves::of(authority).config(&Host::parse("a.example").unwrap()).unwrap();
+        let client = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let mut client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+        client.alpn_protocols = vec![protocol.into()];
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = Port::new(listener.local_addr().unwrap().port()).unwrap();
+        let theirs = Entrance::at([127, 0, 0, 1].into()).connect(port).await.unwrap();
+        let ours = Buffered::new(listener.accept().await.unwrap().0);
+        let speaks = async {
+            let connector = TlsConnector::from(Arc::new(client));
+            if let Ok(mut stream) = connector.connect("a.example".try_into().unwrap(), theirs).await {
+                stream.shutdown().await.unwrap();
+            }
+        };
+        let (accepted, ()) = tokio::join!(accept(config, ours), speaks);
+        match accepted {
+            Ok(Accepted::Version1(_)) => Ok(()),
+            Ok(Accepted::Version2(_)) => Err("version 2".into()),
+            Err(error) => Err(why_not_accepted(&error)),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_broke_a_handshake_off_is_told() {
+        for version_1 in ["http/1.1", "http/1.0"] {
+            assert_eq!(outcome(version_1, true).await, Ok(()), "{version_1}");
+        }
+        let told = outcome("spdy/1", true).await.unwrap_err();
+        assert!(told.starts_with("the sidecar and the program inside agree on no TLS: "), "{told}");
+        let told = outcome("http/1.1", false).await.unwrap_err();
+        assert!(
+            told.starts_with("the program inside broke off TLS") && told.contains("may not trust"),
+            "{told}"
+        );
+        let told = why_not_accepted(&io::ErrorKind::TimedOut.into());
+        assert!(told.contains("in 10 s") && !told.contains("trust"), "{told}");
+    }
 }

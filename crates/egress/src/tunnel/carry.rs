@@ -16,13 +16,11 @@ use super::{agree, copy, not_tls, preface};
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
+use crate::opened::Opened;
 use crate::upstream::{self, Dialled};
 
 /// How long a tunnel may be idle. Interactive sessions pause for long.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
-
-/// The end of a request's head.
-const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Carries a redirected connection of any protocol, on a port where either side may speak first.
 pub(super) async fn carry_any(
@@ -151,12 +149,7 @@ async fn serve_clear_requests(
     let grant = exchange.grant();
     let (host, port) = (grant.host().clone(), grant.port());
     let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
-    // Whose head is not whole may never have a request. An upstream was connected to, so it has a record of its own.
-    match agent.ahead.windows(HEAD_END.len()).any(|octets| octets == HEAD_END) {
-        true => exchange.into_requests(),
-        false => drop(exchange),
-    }
-    serve_clear(gate, via, agent).await
+    serve_clear(gate, Opened::reached(exchange), via, agent).await
 }
 
 #[cfg(test)]

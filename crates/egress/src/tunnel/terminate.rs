@@ -15,8 +15,13 @@ use super::sniff::Carried;
 use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
-use crate::http::{Buffered, Via, serve_requests, serve_streams};
-use crate::tls::{Accepted, accept};
+use crate::http::{Buffered, Via, serve_opened, serve_streams};
+use crate::opened::{NO_HEAD, Opened};
+use crate::tls::{Accepted, accept, why_not_accepted};
+
+/// Why a connection failed whose TLS was terminated and that asked for nothing.
+const NOTHING_ASKED: &str =
+    "the connection was opened and nothing was asked; the program may not trust the run's authority";
 
 /// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
 pub(super) async fn terminate(
@@ -33,9 +38,9 @@ pub(super) async fn terminate(
             Ok(())
         }
         Carried::Http => {
-            exchange.into_requests();
+            let opened = Opened::granted(gate, exchange, NO_HEAD);
             let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
-            serve_clear(gate, via, agent).await
+            serve_clear(gate, opened, via, agent).await
         }
         Carried::Other => {
             let why = "only requests of HTTP may go there, because a credential is bound or a rule names paths or methods";
@@ -76,19 +81,17 @@ async fn terminate_tls(
     let accepted = match accept(config, agent).await {
         Ok(accepted) => accepted,
         Err(error) => {
-            exchange.fail(&format!(
-                "the program inside broke off TLS, it may not trust the run's authority: {error}"
-            ));
+            exchange.fail(&why_not_accepted(&error));
             return Ok(());
         }
     };
-    exchange.into_requests();
+    let opened = Opened::granted(gate, exchange, NOTHING_ASKED);
     let via = Via::Bound { plane, scheme: Scheme::Https, host, port };
     match accepted {
         Accepted::Version1(stream) => {
-            Box::pin(serve_requests(Rc::clone(gate), via, stream, bytes::BytesMut::new())).await
+            Box::pin(serve_opened(Rc::clone(gate), opened, via, stream, bytes::BytesMut::new())).await
         }
-        Accepted::Version2(stream) => Box::pin(serve_streams(Rc::clone(gate), via, stream)).await,
+        Accepted::Version2(stream) => Box::pin(serve_streams(Rc::clone(gate), opened, via, stream)).await,
     }
 }
 
@@ -122,6 +125,44 @@ mod tests {
             let records = records_in(&mut audit);
             let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
             assert!(record.contains("\"failed\"") && record.contains(reason), "{record}");
+        }
+    }
+    #[tokio::test]
+    async fn a_connection_whose_tls_is_terminated_and_that_asks_for_nothing_is_recorded() {
+        for protocol in ["http/1.1", "h2"] {
+            let authority = crate::tls::RunAuthority::make().unwrap();
+            let roots = crate::trusted::Trusted::in_pem(authority.certificate_pem().as_bytes()).authorities;
+            let client = rustls::ClientConfig::builder_with_provider(crate::tls::provider());
+            let client = client.with_safe_default_protocol_versions().unwrap();
+            let mut client = client.with_root_certificates(roots).with_no_client_auth();
+            client.alpn_protocols = vec![protocol.into()];
+            let mut audit = tempfile::tempfile().unwrap();
+            let rule = "[egress]\nallow = [{ url = \"https://a.example/*\" }]\n";
+            let signed =
+                (std::sync::Arc::new(audit.try_clone().unwrap()), crate::SigningKey::generate().unwrap().0);
+            let options = crate::fixture::options_for(rule);
+            let options = crate::GateOptions { authority: Some(authority), audit: Some(signed), ..options };
+            let gate = Gate::open(options).unwrap();
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = policy::Port::new(listener.local_addr().unwrap().port()).unwrap();
+            let theirs = Entrance::at([127, 0, 0, 1].into()).connect(port).await.unwrap();
+            let mut agent = Buffered::new(listener.accept().await.unwrap().0);
+            let host = policy::Host::parse("a.example").unwrap();
+            let port = policy::Port::new(443).unwrap();
+            let exchange = super::super::ask(&gate, "CONNECT", "a.example:443".into(), host, port).unwrap();
+            let served = async {
+                let carried = sniff::sniff(&mut agent, sniff::PATIENCE).await;
+                let _ = terminate(&gate, Plane::Forward, exchange, agent, carried).await;
+            };
+            let breaks_off = async {
+                let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
+                drop(connector.connect("a.example".try_into().unwrap(), theirs).await.unwrap());
+            };
+            tokio::join!(served, breaks_off);
+            gate.close().unwrap();
+            let records = records_in(&mut audit);
+            let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
+            assert!(record.contains("\"failed\"") && record.contains(NOTHING_ASKED), "{protocol}: {record}");
         }
     }
 }

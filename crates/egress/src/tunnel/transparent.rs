@@ -19,6 +19,7 @@ use crate::audit;
 use crate::exchange::{Asked, Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
+use crate::opened::Opened;
 
 /// Ports whose clients speak first, so nothing is dialled before their first octets are judged.
 const CLIENT_FIRST: [u16; 2] = [80, 443];
@@ -59,9 +60,9 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     let carried = sniff::sniff(&mut agent, sniff::PATIENCE).await;
     let (exchange, by) = match &carried {
         Carried::Http => {
-            exchange.into_requests();
+            let opened = Opened::asked(&gate, exchange);
             let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
-            return serve_clear(&gate, via, agent).await;
+            return serve_clear(&gate, opened, via, agent).await;
         }
         Carried::End | Carried::Nothing | Carried::Late(_) => {
             return nothing_said(&gate, exchange, agent, &carried).await;
@@ -81,7 +82,7 @@ async fn serve_sidecar_port(gate: Rc<Gate>, stream: TcpStream, port: u16) -> io:
         audit::record_own_port(&gate, port);
         return stream.set_zero_linger();
     };
-    serve_clear(&gate, via, Buffered::new(stream)).await
+    serve_clear(&gate, Opened::unrecorded(), via, Buffered::new(stream)).await
 }
 
 /// Whether the agent's first octets must be judged before anything is dialled, by the answer to the question without them.
@@ -172,7 +173,12 @@ fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
+    use crate::fixture::{gate_for, records_in};
+    use crate::opened::NO_HEAD;
+    use crate::upstream::Entrance;
 
     #[test]
     fn the_gateway_is_served_where_there_is_one() {
@@ -181,6 +187,37 @@ mod tests {
         for has_gateway in [true, false] {
             assert!(matches!(plane_at(FORWARD_PORT, has_gateway), Some(Via::Proxy)));
             assert!(plane_at(443, has_gateway).is_none());
+        }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_first_head_never_ends_is_recorded() {
+        let whole = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        for (octets, ends, counts) in [
+            (&b"GET / HTTP/1.1\r\nHost: x\r\n"[..], true, true),
+            (b"GET / HTTP/1.1\r\nHost: x\r\n", false, true),
+            (&[b'A'; 9000], true, true),
+            (&[b' '; 9000], true, true),
+            (whole, true, false),
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let mut audit = tempfile::tempfile().unwrap();
+            let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+            let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+            let here = Entrance::at([127, 0, 0, 1].into());
+            let mut agent = here.connect(Port::new(at.port()).unwrap()).await.unwrap();
+            let ours = listener.accept().await.unwrap().0;
+            agent.write_all(octets).await.unwrap();
+            if ends {
+                agent.shutdown().await.unwrap();
+            }
+            let _ = serve_one(Rc::clone(&gate), ours).await;
+            gate.close().unwrap();
+            let records = records_in(&mut audit);
+            let own = records.lines().find(|line| line.contains("\"TCP\""));
+            assert_eq!(own.is_some(), counts, "{}: {records}", octets.escape_ascii());
+            let is_told = |it: &str| it.contains("\"failed\"") && it.contains(NO_HEAD);
+            assert!(own.is_none_or(is_told), "{}: {records}", octets.escape_ascii());
         }
     }
 }

@@ -13,6 +13,7 @@ use super::dial::{Dialled, dial_proxy};
 use super::proxy_error::ProxyError;
 use super::trust::{Offer, Trust};
 use super::{http_connect, socks5};
+use crate::cause::cause;
 use crate::gate::Gate;
 use crate::resolve::Answers;
 
@@ -36,7 +37,7 @@ fn told(proxy: &Proxy, error: ProxyError) -> io::Error {
     match error {
         ProxyError::Own(error) => error,
         ProxyError::Unreachable { what, source } => {
-            io::Error::new(source.kind(), format!("proxy {id} {what}: {source}"))
+            io::Error::new(source.kind(), format!("proxy {id} {what}: {}", cause(&source)))
         }
         error => io::Error::new(io::ErrorKind::PermissionDenied, format!("proxy {id}: {error}")),
     }

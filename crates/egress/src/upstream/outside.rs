@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::cascade::ProxyConnector;
 use super::dial::{Dialled, dial_proxy};
 use super::trust::{Offer, Trust};
+use crate::cause::cause;
 use crate::files::Files;
 use crate::resolve::Answers;
 
@@ -77,7 +78,10 @@ impl Outside {
     ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>> {
         let stream = self.reach(host, port, detour).await?;
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        TlsConnector::from(self.trust.config(Offer::Version1)?).connect(name, stream).await
+        TlsConnector::from(self.trust.config(Offer::Version1)?)
+            .connect(name, stream)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), cause(&error)))
     }
 
     async fn reach(&self, host: &str, port: u16, detour: Option<&Detour>) -> io::Result<Dialled> {
