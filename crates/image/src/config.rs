@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{HERE, LARGEST, MOST_LAYERS, malformed, or_default, parse};
+use crate::manifest::{HERE, LARGEST, MOST_LAYERS, Manifest, malformed, or_default, parse};
 use crate::service::{RawService, Service};
 
 /// The keys of the `config` object that are read.
@@ -109,6 +109,25 @@ pub struct Command {
     pub service: Service,
 }
 
+/// A manifest with its configuration: an image for this machine.
+pub(crate) struct Configured {
+    pub(crate) manifest: Manifest,
+    /// The configuration's octets.
+    pub(crate) octets: Vec<u8>,
+    pub(crate) config: ImageConfig,
+}
+
+impl Configured {
+    /// Parses the configuration of a manifest.
+    pub(crate) fn parse(manifest: Manifest, octets: Vec<u8>) -> Result<Self, Error> {
+        let config = ImageConfig::parse(&octets)?;
+        if config.layers.len() != manifest.layers.len() {
+            return Err(malformed("manifest", "it has not the layers that its configuration names"));
+        }
+        Ok(Self { manifest, octets, config })
+    }
+}
+
 impl ImageConfig {
     /// Parses an image's configuration.
     ///
@@ -123,9 +142,7 @@ impl ImageConfig {
         if !fits(&raw.os, HERE.0) || !fits(&raw.architecture, HERE.1) {
             let named: Vec<_> =
                 [raw.os, raw.architecture].into_iter().filter(|part| !part.is_empty()).collect();
-            let (platform, here) = (named.join("/"), format!("{}/{}", HERE.0, HERE.1));
-            let why = format!("it is for {}, and this machine is {here}", platform.escape_default());
-            return Err(malformed("configuration", why));
+            return Err(Error::OtherMachine { platform: named.join("/").escape_default().to_string() });
         }
         if raw.rootfs.diff_ids.len() > MOST_LAYERS {
             return Err(malformed("configuration", format!("it has more than {MOST_LAYERS} layers")));
@@ -155,7 +172,7 @@ impl Command {
         }
         let command = Self::compile(raw)?;
         if command.service.health_is_malformed {
-            return Err(malformed("configuration", "its health check is no command"));
+            return Err(malformed("configuration", "its health check is no command of at most 256 words"));
         }
         Ok(command)
     }

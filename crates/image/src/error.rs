@@ -72,6 +72,16 @@ pub enum Error {
         /// The file or directory.
         path: PathBuf,
     },
+    /// An import has no use for an option.
+    #[error("import {path}: {why}")]
+    Superfluous {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why it has none.
+        why: &'static str,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// A document of the image is malformed.
     #[error("understand the image's {what}: {why}")]
     Document {
@@ -79,6 +89,12 @@ pub enum Error {
         what: &'static str,
         /// What is wrong with it.
         why: String,
+    },
+    /// The image is for another machine.
+    #[error("understand the image's configuration: it is for {platform}, and this machine is {here}", here = crate::manifest::here())]
+    OtherMachine {
+        /// The system and the architecture, escaped.
+        platform: String,
     },
     /// A part does not match its digest.
     #[error("verify {what}: its digest is {found}, and {expected} was promised")]
@@ -116,6 +132,7 @@ impl Error {
             Self::Reference { .. } => {
                 Some("write it as in registry.example.com/team/app:1.2".into())
             }
+            Self::Superfluous { remedy, .. } => Some((*remedy).into()),
             Self::NoName { .. } => Some("give it one with --name".into()),
             Self::NoImage { advice, .. } => Some(advice.clone()),
             Self::NothingToRemove { .. } => Some("lockgate image ls names those that are here".into()),
@@ -143,10 +160,13 @@ impl Error {
 }
 
 /// Whether an operation failed for lack of space.
-fn is_about_room(error: &io::Error) -> bool {
+pub(crate) fn is_about_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
+
+/// The unit of the bound on octets. Headers and padding count, so it is not what the files hold.
+pub(crate) const OCTETS: &str = "octets, counted as an archive";
 
 /// Why a layer cannot be unpacked.
 #[derive(Debug, thiserror::Error)]

@@ -13,6 +13,8 @@ pub(crate) const LARGEST: u64 = 4 << 20;
 pub(crate) const MOST_LAYERS: usize = 256;
 /// The most manifests an index may name.
 const MOST_MANIFESTS: usize = 1024;
+/// How many other platforms are named.
+const MOST_NAMED: usize = 16;
 /// How deep indexes may be nested, and how many documents are looked at below the first.
 const DEEPEST: u32 = 4;
 const MOST_DOCUMENTS: u32 = 16;
@@ -83,6 +85,11 @@ pub(crate) struct SavedImage {
 
 /// The platform that this program runs on.
 pub(crate) const HERE: (&str, &str) = ("linux", "amd64");
+
+/// Returns that platform as people write it.
+pub(crate) fn here() -> String {
+    format!("{}/{}", HERE.0, HERE.1)
+}
 
 /// The media types of the configuration of what is no image: of an artifact, and of a Helm chart.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
@@ -190,18 +197,18 @@ impl Index {
     }
 
     fn nothing_here(&self) -> Error {
-        let known: Vec<String> = self
-            .manifests
-            .iter()
-            .take(16)
-            .filter_map(|d| d.platform.as_ref())
-            .map(|p| format!("{}/{}", p.os, p.architecture).escape_default().to_string())
-            .collect();
+        let mut known: Vec<String> = Vec::new();
+        for platform in self.manifests.iter().take(MOST_MANIFESTS).filter_map(|d| d.platform.as_ref()) {
+            let platform = format!("{}/{}", platform.os, platform.architecture).escape_default().to_string();
+            if known.len() < MOST_NAMED && !known.contains(&platform) {
+                known.push(platform);
+            }
+        }
         let what_else = match known[..] {
             [] => "and names no other platform".into(),
             _ => format!("only for {}", known.join(", ")),
         };
-        malformed("index", format!("it has nothing for linux/amd64, {what_else}"))
+        malformed("index", format!("it has nothing for {}, {what_else}", here()))
     }
 }
 
@@ -253,6 +260,18 @@ impl Search {
         Ok(None)
     }
 
+    /// Goes on if an image is for another machine: only its configuration tells where an index names no platform. Any other failure ends
+    /// the search.
+    pub(crate) fn unless_elsewhere<T>(&mut self, image: Result<T, Error>) -> Result<Option<T>, Error> {
+        match image {
+            Err(error @ Error::OtherMachine { .. }) => {
+                self.nothing.get_or_insert(error);
+                Ok(None)
+            }
+            image => image.map(Some),
+        }
+    }
+
     fn enter(&mut self, index: &Index, depth: u32) -> Result<(), Error> {
         let found = index.here()?;
         self.left.extend(found.into_iter().rev().map(|descriptor| (descriptor.clone(), depth)));
@@ -299,6 +318,9 @@ mod tests {
         let text = format!(r#"{{"manifests":[{arm}]}}"#);
         let Document::Index(index) = Document::parse(text.as_bytes()).unwrap() else { panic!("no index") };
         assert!(index.here().unwrap_err().to_string().contains("linux/arm64"));
+        let text = format!(r#"{{"manifests":[{arm},{arm}]}}"#);
+        let Document::Index(index) = Document::parse(text.as_bytes()).unwrap() else { panic!("no index") };
+        assert!(index.here().unwrap_err().to_string().ends_with("only for linux/arm64"), "each once");
         let Document::Index(index) = Document::parse(br#"{"manifests":[]}"#).unwrap() else {
             panic!("no index")
         };
@@ -378,6 +400,22 @@ mod tests {
         assert!(search.go_on(Document::Index(index(&[&arm])), depth).unwrap().is_none());
         assert!(search.next().is_ok());
         assert!(search.next().unwrap_err().to_string().contains("linux/arm64"));
+    }
+
+    #[test]
+    fn an_image_of_another_machine_does_not_end_the_search() {
+        let one = descriptor("");
+        let Ok(Document::Index(index)) = Document::parse(format!(r#"{{"manifests":[{one}]}}"#).as_bytes())
+        else {
+            panic!("no index")
+        };
+        let mut search = Search::of(&index).unwrap();
+        search.next().unwrap();
+        let other = || Err::<(), _>(Error::OtherMachine { platform: "linux/arm64".into() });
+        assert_eq!(search.unless_elsewhere(other()).unwrap(), None);
+        assert_eq!(search.unless_elsewhere(Ok(1)).unwrap(), Some(1));
+        assert!(search.unless_elsewhere(Err::<(), _>(malformed("configuration", "broken"))).is_err());
+        assert!(search.next().unwrap_err().to_string().contains("it is for linux/arm64, and this machine"));
     }
 
     #[test]

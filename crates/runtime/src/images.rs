@@ -58,10 +58,10 @@ impl Images {
         &self,
         source: &Path,
         name: Option<Reference>,
-        command: Command,
+        config: Option<Command>,
         bounds: Bounds,
     ) -> Result<Vec<Listed>, Error> {
-        let overrides = Overrides { name, command, bounds, owners: self.owners };
+        let overrides = Overrides { name, config, bounds, owners: self.owners };
         Ok(image::import(&self.store()?, source, &overrides)?)
     }
 

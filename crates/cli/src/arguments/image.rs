@@ -24,7 +24,7 @@ Examples:
         /// Speak to the registry without TLS
         #[arg(long)]
         plain_http: bool,
-        /// What a layer may hold at most, unpacked
+        /// How large a layer may be at most, as an archive that is not compressed
         #[arg(long, value_name = "SIZE", default_value = "16GiB")]
         max_size: String,
     },
@@ -35,10 +35,10 @@ Examples:
         /// What it is called here [default: what it calls itself]
         #[arg(long)]
         name: Option<String>,
-        /// How a root file system is run: the `config` object of an image's configuration, as JSON
+        /// How a root file system is run, which has no configuration: the `config` object of an image's, as JSON
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// What a layer may hold at most, unpacked
+        /// How large a layer may be at most, as an archive that is not compressed
         #[arg(long, value_name = "SIZE", default_value = "16GiB")]
         max_size: String,
     },

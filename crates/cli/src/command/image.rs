@@ -54,12 +54,9 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
         Image::Import { source, name, config, max_size } => {
             let name =
                 name.map(|name| name.parse::<Reference>()).transpose().map_err(runtime::Error::from)?;
-            let command = match config {
-                Some(path) => configured(path)?,
-                None => Command::default(),
-            };
+            let config = config.map(configured).transpose()?;
             take_all_descriptors();
-            for listed in images.import(&source, name, command, bounds(&max_size)?)? {
+            for listed in images.import(&source, name, config, bounds(&max_size)?)? {
                 show_taken(&listed)?;
             }
         }
@@ -95,7 +92,7 @@ fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
 fn configured(path: PathBuf) -> Result<Command, runtime::Error> {
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        Err(source) => return Err(runtime::Error::ReadSettings { path, source }),
+        Err(source) => return Err(image::Error::Read { path, source }.into()),
     };
     Command::parse(&text).map_err(|error| {
         let why = match error {

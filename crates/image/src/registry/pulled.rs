@@ -8,9 +8,9 @@ use super::client::{Answer, Ask, Client, Pause, Stopped, failed, is_busy, refuse
 use super::request::{Connect, PullProgress, PullRequest, Transport};
 use super::served::Served;
 use super::url::Url;
-use crate::config::ImageConfig;
+use crate::config::Configured;
 use crate::digest::Digest;
-use crate::error::{Error, UnpackError};
+use crate::error::{Error, OCTETS, UnpackError};
 use crate::manifest::{Descriptor, Document, LARGEST, Manifest, Search, malformed};
 use crate::source::settle;
 use crate::store::{LayerUse, Listed, Store};
@@ -61,14 +61,9 @@ impl<'a> Pull<'a> {
     }
 
     async fn run(mut self, report: &mut dyn FnMut(PullProgress)) -> Result<Listed, Error> {
-        let (digest, manifest) = self.manifest().await?;
-        let config = self.document(&manifest.config).await?;
-        let parsed = ImageConfig::parse(&config)?;
-        let ownership = self.request.owners.of(&parsed.command.user, &config);
-        let expected = &parsed.layers;
-        if expected.len() != manifest.layers.len() {
-            return Err(malformed("manifest", "it has not the layers that its configuration names"));
-        }
+        let (digest, Configured { manifest, octets, config }) = self.image().await?;
+        let ownership = self.request.owners.of(&config.command.user, &octets);
+        let expected = &config.layers;
         let mut uses: Vec<Option<LayerUse>> = Vec::new();
         for digest in expected {
             uses.push(self.store.known_layer(digest, ownership)?);
@@ -87,7 +82,7 @@ impl<'a> Pull<'a> {
         }
         let names = vec![self.request.reference.name()];
         let listed =
-            self.store.add(&[settle(self.store, parsed, layers, names, Some(digest), ownership)?])?;
+            self.store.add(&[settle(self.store, config, layers, names, Some(digest), ownership)?])?;
         listed.into_iter().next().ok_or_else(|| malformed("manifest", "it became no image"))
     }
 
@@ -127,7 +122,7 @@ impl<'a> Pull<'a> {
         // A compressed layer is hardly larger than its content.
         let most = self.request.bounds.octets.saturating_add(self.request.bounds.octets / 64 + SLACK);
         if descriptor.size > most {
-            let source = UnpackError::TooLarge { bound: self.request.bounds.octets, unit: "octets" };
+            let source = UnpackError::TooLarge { bound: self.request.bounds.octets, unit: OCTETS };
             return Err(Error::Unpack { layer: descriptor.digest.short().to_owned(), source });
         }
         Download::begin(self.store.blob(&descriptor.digest), descriptor, waiting).await
@@ -166,8 +161,8 @@ impl<'a> Pull<'a> {
         Ok(())
     }
 
-    /// Fetches the manifest for this machine, and returns it with the digest to which the reference resolves.
-    async fn manifest(&mut self) -> Result<(Digest, Manifest), Error> {
+    /// Fetches the manifest and the configuration for this machine, and returns them with the digest to which the reference resolves.
+    async fn image(&mut self) -> Result<(Digest, Configured), Error> {
         let reference = self.request.reference;
         let octets = self.fetch(&format!("manifests/{}", reference.wanted()), MANIFESTS).await?;
         let named = Digest::of(&octets);
@@ -175,7 +170,9 @@ impl<'a> Pull<'a> {
             verify("the manifest", expected, &named)?;
         }
         let index = match Document::parse(&octets)? {
-            Document::Manifest(manifest) => return Ok((named, manifest.of_image()?)),
+            Document::Manifest(manifest) => {
+                return Ok((named, self.configured(manifest.of_image()?).await?));
+            }
             Document::Index(index) => index,
         };
         let mut search = Search::of(&index)?;
@@ -183,16 +180,20 @@ impl<'a> Pull<'a> {
             let (chosen, depth) = search.next()?;
             let octets = self.fetch(&format!("manifests/{}", chosen.digest), MANIFESTS).await?;
             verify("the manifest", &chosen.digest, &Digest::of(&octets))?;
-            if let Some(manifest) = search.go_on(Document::parse(&octets)?, depth)? {
-                return Ok((named, manifest));
+            if let Some(manifest) = search.go_on(Document::parse(&octets)?, depth)?
+                && let Some(image) = search.unless_elsewhere(self.configured(manifest).await)?
+            {
+                return Ok((named, image));
             }
         }
     }
 
-    async fn document(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, Error> {
-        let octets = self.fetch(&format!("blobs/{}", descriptor.digest), "*/*").await?;
-        verify("the configuration", &descriptor.digest, &Digest::of(&octets))?;
-        Ok(octets)
+    /// Fetches the configuration of a manifest.
+    async fn configured(&mut self, manifest: Manifest) -> Result<Configured, Error> {
+        let digest = &manifest.config.digest;
+        let octets = self.fetch(&format!("blobs/{digest}"), "*/*").await?;
+        verify("the configuration", digest, &Digest::of(&octets))?;
+        Configured::parse(manifest, octets)
     }
 
     /// Fetches a small document. Authenticates once if the registry demands it, and retries while it is busy.

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
 use crate::error::Error;
+use crate::manifest::LARGEST;
 use crate::store::{LayerUse, Store, failed};
 use crate::unpack::{Bounds, Ownership};
 
@@ -49,6 +50,21 @@ pub(super) fn import(
             (Ok(()), layer) => layer,
         }
     })
+}
+
+/// Whether a directory is an image in the format `dir:`: a manifest beside the file `version`, and blobs by their digests.
+pub(super) fn is_image_of_parts(source: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Versioned {
+        #[expect(dead_code, reason = "that it is there is what counts")]
+        schema_version: u32,
+    }
+    let [version, manifest] = ["version", "manifest.json"].map(|name| source.join(name));
+    let is_small = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() <= LARGEST);
+    is_small(&version)
+        && is_small(&manifest)
+        && std::fs::read(manifest).is_ok_and(|octets| serde_json::from_slice::<Versioned>(&octets).is_ok())
 }
 
 /// The directories that are written to meanwhile, each by its device and inode: with them an import would never end.

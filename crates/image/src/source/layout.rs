@@ -1,7 +1,7 @@
 //! Imports OCI layouts: an index refers to manifests, and those to a configuration and layers, each by its digest.
 
 use super::{Overrides, Parts, settle};
-use crate::config::ImageConfig;
+use crate::config::Configured;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::{Descriptor, Document, Index, Manifest, Search, malformed};
@@ -16,7 +16,10 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     let Document::Index(index) = Document::parse(&parts.read(INDEX)?)? else {
         return Err(malformed("index", "it is a manifest"));
     };
-    let (chosen, manifest) = manifest(parts, &index)?;
+    overrides.refuse_config(parts.path())?;
+    let (chosen, image) = image(parts, &index)?;
+    let Configured { manifest, octets, config } = image;
+    overrides.check_digest(&[&chosen.digest, &config.digest])?;
     let named = NAMES.iter().filter_map(|key| chosen.annotations.get(*key));
     let named = named
         .filter(|text| text.contains([':', '/']))
@@ -25,15 +28,9 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
         .map(|r| r.name())
         .next();
     let names = overrides.name.as_ref().map(Reference::name).or(named).into_iter().collect();
-    let config = verified(parts, &manifest.config)?;
-    let parsed = ImageConfig::parse(&config)?;
-    let ownership = overrides.owners.of(&parsed.command.user, &config);
-    let expected = &parsed.layers;
-    if expected.len() != manifest.layers.len() {
-        return Err(malformed("manifest", "it has not the layers that its configuration names"));
-    }
+    let ownership = overrides.owners.of(&config.command.user, &octets);
     let mut layers = Vec::new();
-    for (digest, blob) in expected.iter().zip(&manifest.layers) {
+    for (digest, blob) in config.layers.iter().zip(&manifest.layers) {
         layers.push(match store.known_layer(digest, ownership)? {
             Some(known) => known,
             None => {
@@ -43,22 +40,29 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
         });
     }
     let manifest = Some(chosen.digest.clone());
-    store.add(&[settle(store, parsed, layers, names, manifest, ownership)?])
+    store.add(&[settle(store, config, layers, names, manifest, ownership)?])
 }
 
-/// Returns the manifest for this machine, and the descriptor in the layout's own index that leads to it.
-fn manifest(parts: &Parts, index: &Index) -> Result<(Descriptor, Manifest), Error> {
+/// Returns the image for this machine, and the descriptor in the layout's own index that leads to it.
+fn image(parts: &Parts, index: &Index) -> Result<(Descriptor, Configured), Error> {
     let mut search = Search::of(index)?;
     let mut chosen = None;
     loop {
         let (descriptor, depth) = search.next()?;
         let document = Document::parse(&verified(parts, &descriptor)?)?;
         let first = if depth == 1 { descriptor } else { chosen.take().unwrap_or(descriptor) };
-        if let Some(manifest) = search.go_on(document, depth)? {
-            return Ok((first, manifest));
+        if let Some(manifest) = search.go_on(document, depth)?
+            && let Some(image) = search.unless_elsewhere(configured(parts, manifest))?
+        {
+            return Ok((first, image));
         }
         chosen = Some(first);
     }
+}
+
+fn configured(parts: &Parts, manifest: Manifest) -> Result<Configured, Error> {
+    let octets = verified(parts, &manifest.config)?;
+    Configured::parse(manifest, octets)
 }
 
 /// Reads a document and verifies its digest.

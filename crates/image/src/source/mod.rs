@@ -32,12 +32,31 @@ use crate::unpack::{Bounds, Ownership};
 pub struct Overrides {
     /// The image's name; the source's own name if not set.
     pub name: Option<Reference>,
-    /// How a root file system is run, since it has no configuration.
-    pub command: Command,
+    /// How a root file system is run, since it has no configuration. For what has one it is refused.
+    pub config: Option<Command>,
     /// How much each layer may hold.
     pub bounds: Bounds,
     /// Who owns its files.
     pub owners: Owners,
+}
+
+impl Overrides {
+    /// Refuses a configuration for what has its own.
+    fn refuse_config(&self, path: &Path) -> Result<(), Error> {
+        if self.config.is_none() {
+            return Ok(());
+        }
+        let why = "it has a configuration of its own; one is given to a root file system, which has none";
+        Err(Error::Superfluous { path: path.into(), why, remedy: "leave out --config" })
+    }
+
+    /// Refuses an image that has none of its digests in the name that was asked for, if that has one.
+    fn check_digest(&self, own: &[&Digest]) -> Result<(), Error> {
+        let asked = self.name.as_ref().and_then(Reference::digest);
+        let Some(expected) = asked.filter(|asked| !own.contains(asked)) else { return Ok(()) };
+        let found = own.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        Err(Error::Digest { what: "the image".into(), expected: expected.to_string(), found })
+    }
 }
 
 /// Imports every image of a file or directory.
@@ -53,6 +72,12 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
     let read = |error| Error::Read { path: source.into(), source: error };
     if std::fs::metadata(source).map_err(read)?.is_dir() {
         if !source.join("oci-layout").exists() {
+            if directory::is_image_of_parts(source) {
+                let why = "it is an image in the format `dir:`, which is not read; write an OCI layout instead, as with \
+                           `podman save --format oci-dir`"
+                    .into();
+                return Err(Error::Form { path: source.into(), why });
+            }
             root_name(source, overrides)?;
             let ownership = root_ownership(overrides);
             let layer = directory::import(store, source, overrides.bounds, ownership)?;
@@ -90,13 +115,19 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
 
 /// Returns the name of a root file system, which must be given; checked before anything is unpacked.
 fn root_name<'a>(source: &Path, overrides: &'a Overrides) -> Result<&'a Reference, Error> {
-    overrides.name.as_ref().ok_or_else(|| Error::NoName { path: source.into() })
+    let name = overrides.name.as_ref().ok_or_else(|| Error::NoName { path: source.into() })?;
+    if name.digest().is_none() {
+        return Ok(name);
+    }
+    let why = "a root file system has no digest with which that of the name could be compared";
+    Err(Error::Superfluous { path: source.into(), why, remedy: "leave the digest out of the name" })
 }
 
 /// Returns who owns the files of a root file system, which has no configuration.
 fn root_ownership(overrides: &Overrides) -> Ownership {
-    let said = serde_json::to_vec(&overrides.command).unwrap_or_default();
-    overrides.owners.of(&overrides.command.user, &said)
+    let command = overrides.config.clone().unwrap_or_default();
+    let said = serde_json::to_vec(&command).unwrap_or_default();
+    overrides.owners.of(&command.user, &said)
 }
 
 /// Adds an image of one layer, run as the options say.
@@ -108,7 +139,8 @@ fn settle_root(
     ownership: Ownership,
 ) -> Result<Vec<Listed>, Error> {
     let name = root_name(source, overrides)?;
-    let Command { user, environment, entrypoint, command, directory, service } = &overrides.command;
+    let given = overrides.config.clone().unwrap_or_default();
+    let Command { user, environment, entrypoint, command, directory, service } = given;
     let variables: Vec<String> = environment.iter().map(|(n, v)| format!("{n}={v}")).collect();
     let mut config = serde_json::json!({
         "architecture": "amd64",

@@ -8,8 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, ResolveFlags};
+use rustix::io::Errno;
 
-use crate::error::{Error, UnpackError};
+use crate::error::{Error, OCTETS, UnpackError, is_about_room};
 use crate::manifest::LARGEST;
 use crate::unpack::{Archive, Bounds, Kind, decompress, open_beneath};
 
@@ -122,8 +123,19 @@ impl Parts {
             Place::Directory(directory) => {
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-                let opened = open_beneath(directory.as_fd(), Path::new(name), flags, resolve)
-                    .map_err(|e| read(e.into()))?;
+                let opened =
+                    open_beneath(directory.as_fd(), Path::new(name), flags, resolve).map_err(|errno| {
+                        match errno {
+                            Errno::XDEV => Error::Form {
+                                path: self.path.clone(),
+                                why: format!(
+                                    "`{}` is, or is behind, a link that leads out of it",
+                                    name.escape_default()
+                                ),
+                            },
+                            errno => read(errno.into()),
+                        }
+                    })?;
                 let file = File::from(opened);
                 if file.metadata().map_err(read)?.is_file() { Ok(Box::new(file)) } else { Err(missing()) }
             }
@@ -194,12 +206,20 @@ fn decompressed(file: File, path: &Path, bounds: Bounds, staging: &Path) -> Resu
         plain.seek(SeekFrom::Start(0))?;
         Ok((plain, octets))
     };
-    let (plain, octets) = unpack().map_err(|source| Error::Read { path: path.into(), source })?;
+    let (plain, octets) = unpack().map_err(|source| undone(path, staging, source))?;
     if octets > bounds.octets {
-        let source = UnpackError::TooLarge { bound: bounds.octets, unit: "octets" };
+        let source = UnpackError::TooLarge { bound: bounds.octets, unit: OCTETS };
         return Err(Error::Unpack { layer: path.display().to_string(), source });
     }
     Ok(plain)
+}
+
+/// Returns the error for a file that could not be decompressed. Only the store has too little room.
+fn undone(path: &Path, staging: &Path, source: io::Error) -> Error {
+    if is_about_room(&source) {
+        return crate::store::failed(staging, source);
+    }
+    Error::Read { path: path.into(), source }
 }
 
 /// Normalises a name; `None` if it is not UTF-8 or leads out of the archive.
@@ -218,4 +238,16 @@ fn normal(name: &[u8]) -> Option<String> {
         }
     }
     Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_store_is_told_from_a_source_that_cannot_be_read() {
+        let remedy = |kind: io::ErrorKind| undone(Path::new("/s"), Path::new("/store"), kind.into()).remedy();
+        assert!(remedy(io::ErrorKind::StorageFull).is_some_and(|it| it.contains("free some space")));
+        assert_eq!(remedy(io::ErrorKind::InvalidData), None);
+    }
 }

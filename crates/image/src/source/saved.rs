@@ -20,6 +20,7 @@ pub(super) fn is_list(parts: &Parts) -> bool {
 
 pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Result<Vec<Listed>, Error> {
     let form = |why: &str| Error::Form { path: parts.path().into(), why: why.into() };
+    overrides.refuse_config(parts.path())?;
     let images: Vec<SavedImage> = parse("list of images", &parts.read(MANIFEST)?)?;
     if images.is_empty() || images.len() > MOST_IMAGES {
         return Err(form("it holds no image, or more than 64"));
@@ -35,6 +36,7 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
         if config.layers.len() != image.layers.len() || image.layers.len() > MOST_LAYERS {
             return Err(form("an image of it has not the layers that its configuration names"));
         }
+        overrides.check_digest(&[&config.digest])?;
         let ownership = overrides.owners.of(&config.command.user, &octets);
         let tags = image.repo_tags.unwrap_or_default();
         let names = match &overrides.name {

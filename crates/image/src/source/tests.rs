@@ -105,7 +105,7 @@ impl Shelf {
         let root = rustix::process::geteuid().is_root();
         let owners = [Owners::Caller, Owners::Anybody][usize::from(root)];
         let bounds = Bounds { octets: 1 << 20, entries: 1000 };
-        let overrides = Overrides { name: name.parse().ok(), command: Command::default(), bounds, owners };
+        let overrides = Overrides { name: name.parse().ok(), config: None, bounds, owners };
         Self { above, store, overrides }
     }
 
@@ -221,6 +221,65 @@ fn an_index_is_followed_to_what_runs_here() {
         chosen = nested(&mut layout, json!([chosen]));
     }
     assert!(Shelf::new().refused(&layout.index(json!([there])).tar()).contains("linux/arm64"));
+}
+
+#[test]
+fn an_image_of_another_machine_is_passed_over_where_the_index_names_no_platform() {
+    let layer = tar(&[("a", b"1")]);
+    let mut layout = Layout::new(&[&layer]);
+    let here = layout.manifest();
+    let mut of = |architecture: &str| {
+        let config = json!({ "architecture": architecture, "rootfs": { "diff_ids": [] } }).to_string();
+        let config = layout.blob(config.as_bytes());
+        layout.blob(json!({ "config": config, "layers": [] }).to_string().as_bytes())
+    };
+    let (attested, arm) = (of("unknown"), of("arm64"));
+    layout = layout.index(json!([attested, arm, here]));
+    assert_eq!(digest(Shelf::new().import(&layout.tar())), Digest::of(&config("", &[&layer])));
+    let error = Shelf::new().refused(&layout.index(json!([arm, attested])).tar());
+    assert!(error.contains("it is for arm64, and this machine is linux/amd64"), "{error}");
+}
+
+#[test]
+fn a_digest_in_the_name_must_be_the_images() {
+    let layer = tar(&[("a", b"1")]);
+    let layout = Layout::new(&[&layer]);
+    let manifest = layout.manifest()["digest"].as_str().unwrap().to_owned();
+    let (own, other) = (Digest::of(&config("", &[&layer])).to_string(), Digest::of(b"other").to_string());
+    let import = |archive: &[u8], digest: &str| {
+        let shelf = Shelf::named(&format!("pin:1@{digest}"));
+        shelf.import(archive).map(|listed| names(&listed).join(" ")).map_err(|error| error.to_string())
+    };
+    for (archive, digest) in [(layout.tar(), &manifest), (layout.tar(), &own), (saved("", &[&layer]), &own)] {
+        assert_eq!(import(&archive, digest), Ok("pin:1".into()));
+    }
+    for (archive, digest) in [(layout.tar(), &other), (saved("", &[&layer]), &manifest)] {
+        assert!(import(&archive, digest).unwrap_err().contains(&format!("{digest} was promised")));
+    }
+    assert!(import(&layer, &own).unwrap_err().contains("no digest"));
+}
+
+#[test]
+fn a_configuration_is_refused_where_the_source_has_one() {
+    let layer = tar(&[("a", b"1")]);
+    let mut shelf = Shelf::new();
+    shelf.overrides.config = Some(Command::default());
+    for archive in [Layout::new(&[&layer]).tar(), saved("", &[&layer])] {
+        assert!(shelf.refused(&archive).contains("a configuration of its own"));
+    }
+    shelf.overrides.name = "root".parse().ok();
+    shelf.import(&layer).unwrap();
+}
+
+#[test]
+fn a_directory_of_parts_is_no_root_file_system() {
+    let shelf = Shelf::named("app");
+    fs::create_dir(shelf.at("directory")).unwrap();
+    fs::write(shelf.at("directory/manifest.json"), r#"{"schemaVersion":2,"layers":[]}"#).unwrap();
+    shelf.import_directory().unwrap();
+    fs::write(shelf.at("directory/version"), "Directory Transport Version: 1.1\n").unwrap();
+    let error = shelf.import_directory().unwrap_err().to_string();
+    assert!(error.contains("`dir:`") && error.contains("--format oci-dir"), "{error}");
 }
 
 #[test]
@@ -388,7 +447,8 @@ fn links_of_a_layout_do_not_lead_out_of_it() {
         fs::rename(&path, shelf.at("moved")).unwrap();
         let up = PathBuf::from("../".repeat(part.split('/').count()));
         symlink(if absolute { shelf.at("moved") } else { up.join("moved") }, &path).unwrap();
-        shelf.import_directory().unwrap_err();
+        let error = shelf.import_directory().unwrap_err().to_string();
+        assert!(error.contains("a link that leads out of it"), "{error}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Gid, Uid};
 use tempfile::TempDir;
 
 use super::{LayerRecord, Store, damaged, document, failed};
@@ -58,6 +58,11 @@ impl Store {
         let shown = || promised.map_or_else(|| "of the image".to_owned(), |d| d.short().to_owned());
         let unpack_failed = |source| Error::Unpack { layer: shown(), source };
         let staged = Staged::begin(self)?;
+        if matches!(ownership, Ownership::Lent(_)) {
+            // It is the caller's, who is the image's user, unless an entry names its owner.
+            let given = rustix::fs::fchown(&staged.tree, Some(Uid::ROOT), Some(Gid::ROOT));
+            given.map_err(|e| failed(&self.staging(), e.into()))?;
+        }
         let plain = decompress(archive).map_err(|e| unpack_failed(UnpackError::Read(e)))?;
         let mut plain = Hashing::new(plain);
         let taken = unpack(&mut plain, staged.tree.as_fd(), bounds, ownership).map_err(unpack_failed)?;

@@ -332,11 +332,13 @@ fn names_meant(names: &BTreeMap<String, Named>, name: &str) -> BTreeSet<String> 
 /// Returns the error for an unknown name, with advice how to get the image. A pull needs a registry in the name.
 fn missing(name: &str) -> Error {
     let advice = match name.parse::<Reference>() {
+        // An import has not always the digest by which a registry knows the image.
         Ok(reference) if reference.registry().is_some() => {
-            format!("lockgate image pull {name}, or lockgate image import FILE --name {name}")
+            format!("lockgate image pull {name}, or lockgate image import FILE --name {}", reference.tagged())
         }
-        Ok(_) => format!(
-            "lockgate image import FILE --name {name}; a pull takes the whole name, REGISTRY/{name}, as no registry is the default"
+        Ok(reference) => format!(
+            "lockgate image import FILE --name {}; a pull takes the whole name, REGISTRY/{name}, as no registry is the default",
+            reference.tagged()
         ),
         Err(_) => "lockgate image ls names those that are here".into(),
     };

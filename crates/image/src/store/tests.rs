@@ -73,9 +73,9 @@ fn ownership() -> Ownership {
 }
 
 fn overrides(name: &str) -> Overrides {
-    let (command, bounds) = (crate::Command::default(), Bounds { octets: 4 << 20, entries: 1000 });
+    let bounds = Bounds { octets: 4 << 20, entries: 1000 };
     let owners = if ownership() == Ownership::Keep { Owners::Anybody } else { Owners::Caller };
-    Overrides { name: name.parse().ok(), command, bounds, owners }
+    Overrides { name: name.parse().ok(), config: None, bounds, owners }
 }
 
 impl Shelf {
@@ -571,11 +571,26 @@ fn a_layer_without_its_owners_does_not_stand_for_one_with_them() {
     let source = shelf.file("root.tar", &layer("a=1"));
     let squashed = Overrides { owners: Owners::Caller, ..overrides("squashed") };
     import(&shelf.store, &source, &squashed).unwrap();
-    let command = crate::Command { command: vec!["x".into()], ..crate::Command::default() };
-    import(&shelf.store, &source, &Overrides { command, ..overrides("kept") }).unwrap();
+    let config = crate::Command { command: vec!["x".into()], ..crate::Command::default() };
+    import(&shelf.store, &source, &Overrides { config: Some(config), ..overrides("kept") }).unwrap();
     let held = shelf.store.hold("kept").unwrap();
     let owner = std::fs::metadata(held.layers[0].join("a")).unwrap().uid();
     assert_eq!((held.record.owners_kept, owner), (true, 7));
+}
+
+#[test]
+fn the_root_of_a_layer_with_lent_ids_is_the_images_root() {
+    if ownership() == Ownership::Squash {
+        return;
+    }
+    let shelf = Shelf::new();
+    let staging = shelf.store.directory().join("staging");
+    std::os::unix::fs::chown(&staging, None, Some(7)).unwrap();
+    std::fs::set_permissions(&staging, std::os::unix::fs::PermissionsExt::from_mode(0o2700)).unwrap();
+    let ids = crate::LentIds { users: 100_000, groups: 100_000 };
+    let lent = Ownership::Lent(crate::unpack::Lent::to(ids, b"c"));
+    let added = shelf.store.add_layer(None, &layer("a=1")[..], overrides("x").bounds, lent).unwrap();
+    assert_eq!(std::fs::metadata(shelf.store.tree(&added.record.digest, lent)).unwrap().gid(), 0);
 }
 
 #[test]
@@ -608,6 +623,13 @@ fn what_is_not_here_is_told_with_what_would_work() {
     let bare = held("debian:12");
     assert!(bare.contains("lockgate image import FILE --name debian:12"), "{bare}");
     assert!(bare.contains("REGISTRY/debian:12") && !bare.contains("pull debian:12"), "{bare}");
+    let digest = Digest::of(b"");
+    let pinned = held(&format!("h.example/debian@{digest}"));
+    assert!(pinned.contains(&format!("image pull h.example/debian@{digest}, ")), "{pinned}");
+    assert!(pinned.ends_with("import FILE --name h.example/debian:latest"), "{pinned}");
+    assert!(
+        held(&format!("debian:12@{digest}")).starts_with("lockgate image import FILE --name debian:12; ")
+    );
     assert_eq!(held("../x"), "lockgate image ls names those that are here");
     assert_eq!(
         shelf.store.check_removable("nope").unwrap_err().to_string(),

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek};
 use tar::Header;
 
 use super::{Bounds, Unpacked};
-use crate::error::UnpackError;
+use crate::error::{OCTETS, UnpackError};
 
 /// The size of a tar block.
 const BLOCK: usize = 512;
@@ -103,7 +103,7 @@ impl<R: Read> Archive<R> {
     /// Returns the next entry; `None` at the end. Skips the unread content of the one before.
     pub(crate) fn next(&mut self) -> Result<Option<Entry>, UnpackError> {
         let mut extensions = Extensions::default();
-        for _ in 0..MOST_EXTENSIONS {
+        for _ in 0..=MOST_EXTENSIONS {
             self.skip()?;
             let Some(header) = self.header()? else { return Ok(None) };
             let size = or_zero(&header.as_old().size, || header.entry_size())?;
@@ -207,7 +207,7 @@ impl<R: Read> Archive<R> {
     fn take(&mut self, octets: u64) -> Result<(), UnpackError> {
         self.taken.octets = self.taken.octets.saturating_add(octets);
         if self.taken.octets > self.bounds.octets {
-            return Err(UnpackError::TooLarge { bound: self.bounds.octets, unit: "octets" });
+            return Err(UnpackError::TooLarge { bound: self.bounds.octets, unit: OCTETS });
         }
         Ok(())
     }

@@ -13,8 +13,10 @@ mod name;
 mod ownership;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
 pub(crate) use self::archive::{Archive, Kind};
 pub(crate) use self::compression::decompress;
@@ -60,10 +62,16 @@ pub(crate) fn unpack(
 ) -> Result<Unpacked, UnpackError> {
     let mut archive = Archive::new(reader, bounds);
     let mut tree = Tree::new(directory, ownership);
+    let mut skipped = Skipped::default();
     while let Some(entry) = archive.next()? {
         let EntryName { parent, place } = EntryName::parse(&entry.name)?;
         let written = match (place, entry.kind) {
-            (EntryTarget::Ignored, _) | (_, Kind::Device) => Ok(()),
+            (EntryTarget::Ignored, _) => Ok(()),
+            (EntryTarget::Named(name), Kind::Device) => {
+                skipped.insert(parent.join(name));
+                Ok(())
+            }
+            (_, Kind::Device) => Ok(()),
             (EntryTarget::Root, Kind::Directory) => tree.root(&entry.meta),
             (EntryTarget::Root, _) => return Err(name::refuse(&entry.name, "would take the root's place")),
             (EntryTarget::Opaque, _) => tree.opaque(&parent),
@@ -82,7 +90,17 @@ pub(crate) fn unpack(
                 let EntryTarget::Named(file) = target.place else {
                     return Err(name::refuse(&entry.name, "is a hard link to what cannot be linked to"));
                 };
-                tree.hard_link(&parent, &name, &target.parent, &file)
+                match tree.hard_link(&parent, &name, &target.parent, &file) {
+                    // Another name of a device is no more there than the device.
+                    Err(tree::Failure::Write(error))
+                        if error.kind() == std::io::ErrorKind::NotFound
+                            && skipped.has(&target.parent.join(&file)) =>
+                    {
+                        skipped.insert(parent.join(name));
+                        Ok(())
+                    }
+                    linked => linked,
+                }
             }
         };
         written.map_err(|error| match error {
@@ -100,6 +118,25 @@ pub(crate) fn unpack(
     }
     tree.finish();
     Ok(archive.taken())
+}
+
+/// The names of the devices that were skipped, to which later entries may link.
+#[derive(Default)]
+struct Skipped(BTreeSet<PathBuf>);
+
+impl Skipped {
+    /// How many are known: `/dev` of an image has some ten.
+    const MOST: usize = 4096;
+
+    fn insert(&mut self, name: PathBuf) {
+        if self.0.len() < Self::MOST {
+            self.0.insert(name);
+        }
+    }
+
+    fn has(&self, name: &Path) -> bool {
+        self.0.contains(name)
+    }
 }
 
 #[cfg(test)]

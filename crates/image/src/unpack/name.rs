@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::error::UnpackError;
 
-/// The longest name, `PATH_MAX`, and the maximum depth of directories.
+/// The longest name, `PATH_MAX`, and the most parts of one.
 const LONGEST: usize = 4096;
 const DEEPEST: usize = 256;
 /// The prefix of a whiteout, and the name of an opaque whiteout: the image specification, "Whiteouts". Other names with the second
@@ -53,7 +53,7 @@ impl EntryName {
             }
         }
         if parts.len() > DEEPEST {
-            return Err(refuse(name, "lies more than 256 directories deep"));
+            return Err(refuse(name, "has a name of more than 256 parts"));
         }
         let Some((last, parents)) = parts.split_last() else {
             return Ok(Self { parent: PathBuf::new(), place: EntryTarget::Root });

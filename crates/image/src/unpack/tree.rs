@@ -246,6 +246,10 @@ impl<'a> Tree<'a> {
         self.implied += 1;
         // Whatever the caller's umask is.
         rustix::fs::chmodat(above, name, IMPLIED, AtFlags::empty())?;
+        if matches!(self.ownership, Ownership::Lent(_)) {
+            // The directory of a process in a user namespace is the caller's, who is the image's user.
+            rustix::fs::chownat(above, name, Some(Uid::ROOT), Some(Gid::ROOT), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
         Ok(open_below(above, name)?)
     }
 

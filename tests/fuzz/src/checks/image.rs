@@ -21,7 +21,7 @@ pub fn image(octets: &[u8]) {
     let store = Store::open(&folder.path().join("store")).expect("a store");
     let overrides = Overrides {
         name: "fuzzed".parse().ok(),
-        command: Command::default(),
+        config: None,
         bounds: Bounds { octets: 1 << 20, entries: 1000 },
         owners: Owners::Caller,
     };
