@@ -25,12 +25,20 @@ pub struct RootImage {
     pub home: Option<PathBuf>,
     /// The directory that its own command starts in.
     pub directory: Option<PathBuf>,
+    /// Its own program, if that is a path.
+    pub program: Option<PathBuf>,
 }
 
 impl RootImage {
     /// Returns the home of its user. `None` for root, whom no command is inside.
     pub(crate) fn home(&self) -> Option<&Path> {
         self.home.as_deref().filter(|_| self.uid != 0)
+    }
+
+    /// Returns the directories that only root may enter in it, maybe, and without which nobody else could begin its command.
+    pub(crate) fn closed(&self) -> impl Iterator<Item = &Path> {
+        let of_program = self.program.as_deref().and_then(Path::parent);
+        self.directory.as_deref().into_iter().chain(of_program).filter(|_| self.uid == 0)
     }
 
     /// Returns the name of its user. `None` for root.

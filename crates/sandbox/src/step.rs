@@ -74,6 +74,8 @@ pub enum Step {
     Volume(PathBuf),
     /// The same for the home of the command, unless the image has there what is no directory.
     Home(PathBuf),
+    /// Lets the command into a directory of an image that was made for root.
+    LetInto(PathBuf),
     /// Makes a directory of an image writable for everybody, like `/tmp`.
     Everybodys(PathBuf),
     /// Makes the network of the run at the engine.
@@ -201,6 +203,7 @@ impl Step {
             | Self::Directory(..)
             | Self::Volume(_)
             | Self::Home(_)
+            | Self::LetInto(_)
             | Self::Everybodys(_)
             | Self::RunNetwork
             | Self::SidecarContainer
@@ -264,6 +267,7 @@ impl fmt::Display for Step {
             Self::Directory(path, mode) => write!(f, "make {} (mode {mode:o})", path.display()),
             Self::Volume(path) => write!(f, "give {} to the command", path.display()),
             Self::Home(path) => write!(f, "give {} to the command as its home", path.display()),
+            Self::LetInto(path) => write!(f, "let the command into {}", path.display()),
             Self::Everybodys(path) => write!(f, "make {} (mode 1777)", path.display()),
             Self::RunNetwork => f.write_str("make the run's network, which leads nowhere"),
             Self::SidecarContainer => f.write_str("make the sidecar's container"),

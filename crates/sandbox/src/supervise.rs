@@ -5,6 +5,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::io::Errno;
 use sys::descriptor;
@@ -35,13 +36,19 @@ pub(crate) enum FurtherGroups {
 }
 
 impl FurtherGroups {
-    /// Returns what it takes to start in a directory that the kernel refused.
-    fn need_of_directory(self, errno: Errno) -> Need {
+    /// Returns what it takes to start in a directory that the kernel refused. No group of the caller's opens one of the root's own.
+    fn need_of_directory(self, directory: &Path, errno: Errno) -> Need {
         match (self, errno) {
-            (Self::Images, Errno::ACCESS) => Need::OwnGroups,
+            (Self::Images, Errno::ACCESS) if !is_of_the_root(directory) => Need::OwnGroups,
             _ => Need::OtherDirectory,
         }
     }
+}
+
+/// Whether a directory, or the nearest one above it that can be seen, is on the file system of the root: what is shown is on others.
+fn is_of_the_root(directory: &Path) -> bool {
+    let device = |path: &Path| rustix::fs::stat(path).ok().map(|stat| stat.st_dev);
+    directory.ancestors().find_map(device) == device(Path::new("/"))
 }
 
 /// Runs init to its end. Returns the exit status of its process, which nobody reads.
@@ -74,7 +81,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
     let directory = &it.launch.directory;
     rustix::process::chdir(directory).map_err(|errno| {
         let step = format!("enter the working directory `{}`", directory.display());
-        Failure::new(step, errno).needing(ready.groups.need_of_directory(errno))
+        Failure::new(step, errno).needing(ready.groups.need_of_directory(directory, errno))
     })?;
     descriptor::close_on_exec_from_3().map_err(Failure::at("close descriptors"))?;
     let mut started = Some(Event::Started { notices: ready.notices, shown: ready.shown });
@@ -142,9 +149,11 @@ mod tests {
     #[test]
     fn a_directory_that_the_groups_of_an_image_shut_is_told_by_them() {
         let (images, callers) = (FurtherGroups::Images, FurtherGroups::Callers);
-        assert_eq!(images.need_of_directory(Errno::ACCESS), Need::OwnGroups);
-        assert_eq!(callers.need_of_directory(Errno::ACCESS), Need::OtherDirectory);
-        assert_eq!(images.need_of_directory(Errno::NOENT), Need::OtherDirectory);
+        let shown = Path::new("/proc/none/below");
+        assert_eq!(images.need_of_directory(shown, Errno::ACCESS), Need::OwnGroups);
+        assert_eq!(images.need_of_directory(Path::new("/"), Errno::ACCESS), Need::OtherDirectory);
+        assert_eq!(callers.need_of_directory(shown, Errno::ACCESS), Need::OtherDirectory);
+        assert_eq!(images.need_of_directory(shown, Errno::NOENT), Need::OtherDirectory);
         assert!(Need::OwnGroups.remedy().contains("app:app"));
     }
 }

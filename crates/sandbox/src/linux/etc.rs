@@ -110,9 +110,10 @@ fn add_account(root: &Root, name: &str, id: u32, line: &str) -> io::Result<()> {
 
 /// Writes a file in place of whatever the image has there. A link is replaced and not followed.
 fn replace(root: &Root, name: &str, content: &[u8]) -> io::Result<()> {
-    let etc = root.open(Path::new("/etc"))?;
+    // The directory itself may be a link of the image, as into a store.
+    let etc = root.follow(Path::new("/etc"), OFlags::PATH | OFlags::DIRECTORY)?;
     match rustix::fs::unlinkat(&etc, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => root.file(&Path::new("/etc").join(name), content),
+        Ok(()) | Err(Errno::NOENT) => create_in(etc.as_fd(), name.as_ref())?.write_all(content),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -150,7 +151,7 @@ fn fill_dangling_link(root: &Root, link: &Path, ours: &Path) -> io::Result<()> {
 
 /// Returns the place that a path of the root leads to, link by link: the way to the first name that does not exist, and the rest by its
 /// text.
-fn missing(root: &Root, path: &Path) -> io::Result<PathBuf> {
+pub(super) fn missing(root: &Root, path: &Path) -> io::Result<PathBuf> {
     let (mut at, mut rest, mut links) = (PathBuf::from("/"), host_path::parts(path), 0);
     while let Some(part) = rest.pop_front() {
         if part == ".." {
@@ -245,6 +246,17 @@ mod tests {
             lay_over(&root, Path::new("/ours"), Path::new("/etc/resolv.conf")).unwrap();
             assert_eq!(fs::read_to_string(folder.path().join(made)).unwrap_or_default(), "ours", "{name}");
         }
+    }
+
+    #[test]
+    fn an_images_etc_may_be_a_link_into_a_store() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("store/etc")).unwrap();
+        symlink("/nowhere", folder.path().join("store/etc/hosts")).unwrap();
+        symlink("/store/etc", folder.path().join("etc")).unwrap();
+        let root = Root::at(fs::File::open(folder.path()).unwrap().into());
+        replace(&root, "hosts", b"ours").unwrap();
+        assert_eq!(fs::read_to_string(folder.path().join("store/etc/hosts")).unwrap(), "ours");
     }
 
     #[test]

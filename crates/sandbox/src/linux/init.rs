@@ -30,6 +30,7 @@ use crate::launch::Launch;
 use crate::need::Need;
 use crate::open_file::is_same;
 use crate::plan::Plan;
+use crate::plan::inside::EVERYBODYS;
 use crate::plan::limits::LimitsPlan;
 use crate::step::{Step, Visible};
 use crate::supervise::{self, FurtherGroups, Ready};
@@ -223,6 +224,7 @@ impl<'a> SandboxMaker<'a> {
             Step::OwnDirectory(path, mode) => self.root.own_directory(path, *mode)?,
             Step::Volume(path) => self.root.volume(path, &plan.identity)?,
             Step::Home(path) => self.notices.extend(self.root.home(path, &plan.identity)?),
+            Step::LetInto(path) => self.root.let_into(path),
             Step::Everybodys(path) => self.root.everybodys(path)?,
             Step::Directory(path, mode) => self.root.directory(path, *mode)?,
             Step::ShowEtc => etc::show(&self.root, plan)?,
@@ -313,8 +315,8 @@ impl<'a> SandboxMaker<'a> {
         let root = if self.root.is_image() { Right::Write } else { Right::Read };
         let mut trees: Vec<(PathBuf, Right)> = vec![("/".into(), root), (plan.home.clone(), Right::Write)];
         trees.extend(["/proc", "/dev"].map(|p| (p.into(), Right::Use)));
-        let own = ["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/pts", "/dev/mqueue"];
-        trees.extend(own.map(|p| (p.into(), Right::Write)));
+        let own = ["/run", "/dev/shm", "/dev/pts", "/dev/mqueue"];
+        trees.extend(EVERYBODYS.into_iter().chain(own).map(|p| (p.into(), Right::Write)));
         for step in &plan.steps {
             match step {
                 Step::ShowWorkspace(path, policy::WorkspaceMode::ReadWrite)
@@ -332,8 +334,7 @@ impl<'a> SandboxMaker<'a> {
                 let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
                 match rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) {
                     Ok(opened) => Some(Ok((opened, right))),
-                    // An image's user may have a home in `/dev`, which covers what the image has there.
-                    Err(Errno::NOENT) if path == plan.home => None,
+                    Err(errno) if is_left_out(&path, errno, &plan.home, self.root.is_image()) => None,
                     Err(errno) => Some(Err(format!("{}: {}", path.display(), io::Error::from(errno)))),
                 }
             })
@@ -344,8 +345,32 @@ impl<'a> SandboxMaker<'a> {
     }
 }
 
+/// Whether a directory that cannot be opened needs no right: an image's user may have a home in `/dev`, which covers what the image has
+/// there, and an image may have another thing in the place of one, or a link that leads nowhere.
+fn is_left_out(path: &Path, errno: Errno, home: &Path, is_image: bool) -> bool {
+    let may_miss = path == home || is_image && EVERYBODYS.iter().any(|it| path == Path::new(it));
+    may_miss && matches!(errno, Errno::NOENT | Errno::NOTDIR)
+}
+
 fn drop_privileges() -> io::Result<()> {
     privilege::drop_capabilities()?;
     privilege::no_new_privileges()?;
     privilege::undumpable()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_image_has_not_in_a_place_of_its_own_needs_no_right() {
+        let is_left_out =
+            |path: &str, errno, is_image| is_left_out(Path::new(path), errno, Path::new("/home/a"), is_image);
+        for errno in [Errno::NOENT, Errno::NOTDIR] {
+            let left = ["/tmp", "/var/tmp", "/home/a", "/run"].map(|path| is_left_out(path, errno, true));
+            assert_eq!(left, [true, true, true, false], "{errno}");
+            assert!(!is_left_out("/tmp", errno, false));
+        }
+        assert!(!is_left_out("/tmp", Errno::ACCESS, true));
+    }
 }

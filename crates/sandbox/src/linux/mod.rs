@@ -24,6 +24,7 @@ pub(crate) mod link;
 mod listeners;
 mod overlay;
 mod owners;
+mod passage;
 mod root;
 mod step_error;
 pub(crate) mod subordinate;

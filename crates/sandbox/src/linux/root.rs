@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use policy::{MountMode, WorkspaceMode};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
@@ -233,36 +233,25 @@ impl Root {
         }
     }
 
-    /// Makes the directories of an image above a path searchable by the command. They may be closed, as `/root` is. What is mounted over
-    /// the image, such as the workspace, is somebody else's and keeps its modes.
-    pub(super) fn let_through(&self, path: &Path) -> io::Result<()> {
-        if !self.is_image() {
-            return Ok(());
-        }
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        for above in path.ancestors().skip(1).map(relative).take_while(|above| *above != Path::new(".")) {
-            let mode = match openat2(self.fd()?, above, flags, Mode::empty(), resolve) {
-                Ok(above) => rustix::fs::fstat(above)?.st_mode,
-                Err(Errno::XDEV) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            if mode & 0o001 == 0 {
-                let mode = Mode::from_raw_mode(mode & 0o7777 | 0o011);
-                rustix::fs::chmodat(self.fd()?, above, mode, rustix::fs::AtFlags::empty())?;
-            }
-        }
-        Ok(())
-    }
-
     /// Makes a directory of the sandbox's own, in place of whatever the image has at its name.
     pub(super) fn own_directory(&self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(below) = &self.below else { return self.directory(path, mode) };
         let name = relative(path);
+        self.take_link_away(name)?;
         self.refuse_another(name)?;
         rustix::fs::mkdirat(below, name, Mode::from_raw_mode(mode))?;
         let tree = mount::clone_tree(below.as_fd(), &source::c_path(name), Depth::One)?;
         self.attach(tree.as_fd(), path)
+    }
+
+    /// Takes a link of the image away, right below its root. What it led to stays.
+    fn take_link_away(&self, name: &Path) -> io::Result<()> {
+        match rustix::fs::readlinkat(self.fd()?, name, Vec::new()) {
+            Ok(_) => Ok(rustix::fs::unlinkat(self.fd()?, name, AtFlags::empty())?),
+            // It is no link, or there is none.
+            Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Fails if the image has something right below its root that is no directory.
@@ -395,6 +384,19 @@ fn c_number(number: u64) -> std::ffi::CString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_an_own_directory_goes_and_what_it_leads_to_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("var/run")).unwrap();
+        std::os::unix::fs::symlink("var/run", directory.path().join("run")).unwrap();
+        let root = Root::at(std::fs::File::open(directory.path()).unwrap().into());
+        for name in ["run", "none", "var"] {
+            root.take_link_away(Path::new(name)).unwrap();
+        }
+        let there = ["run", "var/run"].map(|path| directory.path().join(path).exists());
+        assert_eq!(there, [false, true]);
+    }
 
     #[test]
     fn an_image_whose_proc_is_no_directory_is_told_apart_from_a_covered_proc() {

@@ -10,12 +10,24 @@ use std::path::Path;
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
+use super::etc;
 use super::root::Root;
 use crate::plan::ids::Identity;
 
 impl Root {
-    /// Gives a directory to the command. Links of the image on its path are followed, but cannot lead out of the root.
+    /// Gives a volume to the command. The directory to which a link of the image leads is made, as engines do.
     pub(super) fn volume(&self, path: &Path, identity: &Identity) -> io::Result<()> {
+        match self.give(path, identity) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.directory(&etc::missing(self, path)?, 0o700)?;
+                self.give(path, identity)
+            }
+            given => given,
+        }
+    }
+
+    /// Gives a directory to the command. Links of the image on its path are followed, but cannot lead out of the root.
+    fn give(&self, path: &Path, identity: &Identity) -> io::Result<()> {
         let directory = self.made(path, 0o700)?;
         let (uid, gid) = (Uid::from_raw(identity.uid.inside), Gid::from_raw(identity.gid.inside));
         rustix::fs::fchown(&directory, Some(uid), Some(gid))?;
@@ -29,7 +41,7 @@ impl Root {
     /// Gives the command its home, if the image has nothing else there: daemons have homes such as `/dev/null`. Returns a notice if a link
     /// that leads nowhere is on the way.
     pub(super) fn home(&self, path: &Path, identity: &Identity) -> io::Result<Option<String>> {
-        match self.volume(path, identity) {
+        match self.give(path, identity) {
             // All directories on the way were made, so that one is missing behind a link.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(format!(
                 "the command has no home: a link of the image leads from `{}` to a directory that the image does not have. Make that \
@@ -80,6 +92,30 @@ mod tests {
     use super::*;
     use crate::plan::ids::{IdMapping, MappedId};
 
+    /// Returns a directory as an image's root, and the identity of this process.
+    fn image_in(folder: &Path) -> (Root, Identity) {
+        let open = || std::fs::File::open(folder).unwrap().into();
+        let mut root = Root::at(open());
+        root.cover(open());
+        let own = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()];
+        let [uid, gid] = own.map(|id| MappedId { inside: id, outside: id });
+        let mapping = IdMapping::Callers;
+        (root, Identity { uid, gid, mapping, range: None, subordinate: None, owners_kept: false })
+    }
+
+    #[test]
+    fn a_volume_behind_a_link_that_leads_nowhere_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        for (link, target) in [("data", "/mnt/a/b"), ("srv", "gone")] {
+            std::os::unix::fs::symlink(target, folder.path().join(link)).unwrap();
+        }
+        let (root, identity) = image_in(folder.path());
+        for (volume, made) in [("/data", "mnt/a/b"), ("/srv/app", "gone/app")] {
+            root.volume(Path::new(volume), &identity).unwrap();
+            assert!(folder.path().join(made).is_dir(), "{made}");
+        }
+    }
+
     #[test]
     fn a_home_behind_a_link_that_leads_nowhere_is_told_of() {
         let folder = tempfile::tempdir().unwrap();
@@ -88,13 +124,7 @@ mod tests {
         for (link, target) in [("home", "var/home"), ("linked", "there")] {
             std::os::unix::fs::symlink(target, folder.path().join(link)).unwrap();
         }
-        let open = || std::fs::File::open(folder.path()).unwrap().into();
-        let mut root = Root::at(open());
-        root.cover(open());
-        let own = [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()];
-        let [uid, gid] = own.map(|id| MappedId { inside: id, outside: id });
-        let mapping = IdMapping::Callers;
-        let identity = Identity { uid, gid, mapping, range: None, subordinate: None, owners_kept: false };
+        let (root, identity) = image_in(folder.path());
         let told = |path: &str| root.home(Path::new(path), &identity).unwrap();
         let notice = told("/home/agent").unwrap();
         assert!(notice.contains("has no home") && notice.contains("`/home/agent`"), "{notice}");

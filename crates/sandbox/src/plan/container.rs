@@ -6,7 +6,7 @@ use policy::{RunSpec, Wiring};
 
 use super::ids::Identity;
 use super::inputs::PlanInputs;
-use super::inside::GATEWAY_SOCKET;
+use super::inside::{EVERYBODYS, GATEWAY_SOCKET};
 use super::linux::{finish, note_landlock, private_room, show_places};
 use crate::error::Error;
 use crate::host::Host;
@@ -57,20 +57,24 @@ impl ImageRoot<'_> {
         let layers = self.image.layers.clone();
         let mut steps = vec![Step::OpenSources, Step::MountImage { layers, size, inodes, written }];
         // Whatever the image has there, the command can write to them.
-        steps.extend(["/tmp", "/var/tmp"].map(|path| Step::Everybodys(path.into())));
+        steps.extend(EVERYBODYS.map(|path| Step::Everybodys(path.into())));
         let is_kept = |path: &Path| !path.starts_with("/run");
         steps.extend(is_kept(self.home).then(|| Step::Home(self.home.into())));
         let volumes = self.image.volumes.iter();
         steps.extend(volumes.clone().filter(|path| is_kept(path)).cloned().map(Step::Volume));
+        // Engines make it as well. The one that the policy names must be there.
+        let directory = self.image.directory.as_ref().filter(|path| spec.directory.as_ref() == Some(path));
+        let made = |path: PathBuf| Step::Directory(path, 0o755);
+        steps.extend(directory.filter(|path| is_kept(path)).cloned().map(made));
+        // Nobody is root inside.
+        steps.extend(self.image.closed().map(|path| Step::LetInto(path.into())));
         // A directory of the sandbox's own, because the gateway's socket is made there: a link of that name in the image
         // could lead it into the workspace.
         steps.push(Step::OwnDirectory("/run".into(), 0o755));
         // It covers what the image has there.
         steps.extend(volumes.filter_map(|path| below_run(path)).map(Step::Volume));
         steps.extend(below_run(self.home).map(Step::Home));
-        // Engines make it as well. The one that the policy names must be there.
-        let directory = self.image.directory.as_ref().filter(|path| spec.directory.as_ref() == Some(path));
-        steps.extend(directory.map(|path| Step::Directory(path.clone(), 0o755)));
+        steps.extend(directory.and_then(|path| below_run(path)).map(made));
         steps.extend([Step::WriteEtc, Step::MountProc, Step::MakeDevices]);
         Ok(steps)
     }

@@ -12,6 +12,9 @@ pub(crate) const HOME: &str = "/home/agent";
 /// The gateway's Unix socket.
 pub(crate) const GATEWAY_SOCKET: &str = "/run/lockgate.sock";
 
+/// The directories for everybody's temporary files.
+pub(crate) const EVERYBODYS: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// The folder of the run's own files of configuration.
 pub(crate) const OURS: &str = "/.lockgate-etc";
 

@@ -215,6 +215,33 @@ fn volumes_below_run_are_made_in_the_run_that_covers_the_images() {
 }
 
 #[test]
+fn the_directory_of_an_image_below_run_is_made_in_the_run_that_covers_the_images() {
+    let own = |step: &Step| matches!(step, Step::OwnDirectory(path, _) if path == Path::new("/run"));
+    for (directory, uid, wanted) in [
+        ("/app", 7, vec!["/app", "own"]),
+        ("/run/app", 7, vec!["own", "/run/app"]),
+        ("/var/run/app", 7, vec!["/var/run/app", "own", "/run/app"]),
+        ("/root", 0, vec!["/root", "into /root", "into /bin", "own"]),
+    ] {
+        let (program, named) = (Some("/bin/start".into()), Some(directory.into()));
+        let image = RootImage { uid, program, directory: named, ..RootImage::default() };
+        let root = crate::plan::container::ImageRoot {
+            image: &image,
+            home: Path::new("/home/agent"),
+            written: None,
+        };
+        let spec = compile(&format!("workdir = \"{directory}\""));
+        let steps = root.steps(&spec, &machine(), &mut Vec::new()).unwrap();
+        let told = steps.iter().filter_map(|step| match step {
+            Step::Directory(path, _) => Some(path.display().to_string()),
+            Step::LetInto(path) => Some(format!("into {}", path.display())),
+            step => own(step).then(|| "own".into()),
+        });
+        assert_eq!(told.collect::<Vec<_>>(), wanted, "{directory}");
+    }
+}
+
+#[test]
 fn a_home_below_run_is_made_in_the_run_that_covers_the_images() {
     let image = RootImage::default();
     let spec = compile("");
