@@ -28,6 +28,8 @@ pub(crate) struct SearchedPlaces {
     pub(crate) system: Vec<PathBuf>,
     /// Whether the command sees all of this machine, as without a sandbox.
     pub(crate) sees_this_machine: bool,
+    /// Whether the command sees an image, in which programs of this machine have not what they need.
+    pub(crate) is_image: bool,
 }
 
 impl SearchedPlaces {
@@ -67,7 +69,15 @@ impl SearchedPlaces {
                     "it is there, and its interpreter `{interpreter}` may not be inside{ends}"
                 ));
             }
+            if self.is_image {
+                return Some(
+                    "or it is there, and its interpreter, or the loader that it names, is not".into(),
+                );
+            }
             return self.brought_from_home(&self.directory.join(command));
+        }
+        if self.is_image {
+            return None;
         }
         let mut places = self.path.as_deref()?.split(':').filter(|place| place.starts_with('/'));
         let file =
@@ -199,6 +209,7 @@ mod tests {
             directory,
             system: Vec::new(),
             sees_this_machine: false,
+            is_image: false,
         };
         for (command, said) in [
             ("make test", Some("words of their own")),
@@ -235,6 +246,9 @@ mod tests {
         assert!(below.hint("./script").is_none() && below.hint("../script").is_some());
         let bare = SearchedPlaces { sees_this_machine: true, ..below };
         assert_eq!(bare.hint("tool"), None);
+        let image = SearchedPlaces { sees_this_machine: false, is_image: true, ..bare };
+        assert_eq!(image.hint("tool"), None, "its libraries are not there");
+        assert!(image.hint("/none").is_some_and(|hint| hint.contains("its interpreter, or the loader")));
     }
 
     #[test]
@@ -258,6 +272,7 @@ mod tests {
             directory: at("work"),
             system: Vec::new(),
             sees_this_machine: false,
+            is_image: false,
         };
         let line =
             format!("--mount {}:/home/agent/.local/bin/agent -- agent", at("apps/1.2/agent").display());

@@ -109,6 +109,7 @@ impl RunJournal {
             directory: plan.directory.clone(),
             system: plan.system().map(Path::to_owned).collect(),
             sees_this_machine: plan.backend == Backend::Process,
+            is_image: matches!(plan.backend, Backend::Container | Backend::Docker),
         };
         Ok(Self {
             state,

@@ -61,7 +61,7 @@ impl TakenImage {
         match self {
             Self::Stored(kept) if kept.image.record.command.service.health_is_malformed => {
                 Err(sandbox::Error::Refused {
-                    what: "the image's own health check is no command".into(),
+                    what: "the image's own health check is no command of at most 256 words".into(),
                     remedy: Some("declare `health.command` in that [[companion]]".into()),
                 }
                 .into())
@@ -209,6 +209,13 @@ fn program_of(program: &OsStr, directory: &str) -> OsString {
     Path::new("/").join(directory).join(program).components().collect::<PathBuf>().into()
 }
 
+/// Returns the path of an image's own program, if the image names one by its path.
+fn own_program(command: &image::Command) -> Option<PathBuf> {
+    let program = command.entrypoint.iter().chain(&command.command).find(|word| !word.is_empty())?;
+    let program = PathBuf::from(program_of(program.as_ref(), &command.directory));
+    program.is_absolute().then_some(program)
+}
+
 /// Returns what a sandbox needs of an engine's image.
 fn root_at(config: &EngineImage) -> RootImage {
     RootImage { environment: config.environment.clone(), ..RootImage::default() }
@@ -228,6 +235,7 @@ fn root_of(held: &Held) -> RootImage {
         user: record.account.name.clone(),
         home: record.account.home.as_ref().map(PathBuf::from),
         directory: Some(&record.command.directory).filter(|path| !path.is_empty()).map(PathBuf::from),
+        program: own_program(&record.command),
     }
 }
 
@@ -248,6 +256,19 @@ mod tests {
         assert_eq!(whole(&["/e", ""], &[]).unwrap(), ["/e", ""]);
         assert!(whole(&[""], &[]).is_err());
     }
+    #[test]
+    fn the_program_of_an_image_is_what_it_begins_with() {
+        let program = |entrypoint: &[&str], own: &[&str]| {
+            let [entrypoint, command] =
+                [entrypoint, own].map(|words| words.iter().map(|word| (*word).to_owned()).collect());
+            let directory = "/app".to_owned();
+            own_program(&image::Command { entrypoint, command, directory, ..image::Command::default() })
+        };
+        assert_eq!(program(&["./e"], &["/x"]), Some("/app/e".into()));
+        assert_eq!(program(&[""], &["/root/x"]), Some("/root/x".into()));
+        assert_eq!([program(&["sh"], &["/x"]), program(&[], &[])], [None, None]);
+    }
+
     #[test]
     fn a_relative_program_of_an_image_is_looked_up_in_the_image() {
         let whole = |entrypoint: &[&str], own: &[&str], given: &[&str], directory: &str| {
