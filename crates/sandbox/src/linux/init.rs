@@ -226,7 +226,7 @@ impl<'a> SandboxMaker<'a> {
             Step::Home(path) => self.notices.extend(self.root.home(path, &plan.identity)?),
             Step::LetInto(path) => self.root.let_into(path),
             Step::Everybodys(path) => self.root.everybodys(path)?,
-            Step::Directory(path, mode) => self.root.directory(path, *mode)?,
+            Step::Directory(path, mode) => self.root.led_to(path, *mode)?,
             Step::ShowEtc => etc::show(&self.root, plan)?,
             Step::WriteEtc => etc::write(&self.root, plan)?,
             Step::ReadAuthorities(bundle) => self.trust = Some(self.read_authorities(Some(bundle))?),

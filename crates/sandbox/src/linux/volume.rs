@@ -15,15 +15,20 @@ use super::root::Root;
 use crate::plan::ids::Identity;
 
 impl Root {
-    /// Gives a volume to the command. The directory to which a link of the image leads is made, as engines do.
+    /// Gives a volume to the command.
     pub(super) fn volume(&self, path: &Path, identity: &Identity) -> io::Result<()> {
-        match self.give(path, identity) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.directory(&etc::missing(self, path)?, 0o700)?;
-                self.give(path, identity)
-            }
-            given => given,
+        self.led_to(path, 0o700)?;
+        self.give(path, identity)
+    }
+
+    /// Makes a directory as [`Root::directory`] does. In an image it is made where links lead, as engines do.
+    pub(super) fn led_to(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let made = self.directory(path, mode);
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        if self.is_image() && self.follow(path, OFlags::PATH).is_err_and(is_missing) {
+            return self.directory(&etc::missing(self, path)?, mode);
         }
+        made
     }
 
     /// Gives a directory to the command. Links of the image on its path are followed, but cannot lead out of the root.
@@ -114,6 +119,8 @@ mod tests {
             root.volume(Path::new(volume), &identity).unwrap();
             assert!(folder.path().join(made).is_dir(), "{made}");
         }
+        root.led_to(Path::new("/srv/other"), 0o755).unwrap();
+        assert!(folder.path().join("gone/other").is_dir());
     }
 
     #[test]
