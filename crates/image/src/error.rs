@@ -50,6 +50,12 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The source of an import is not there.
+    #[error("import {path}: there is no such file or directory")]
+    NoSource {
+        /// As it was given.
+        path: PathBuf,
+    },
     /// The source of an import cannot be read.
     #[error("read {path}: {source}")]
     Read {
@@ -133,6 +139,7 @@ impl Error {
                 Some("write it as in registry.example.com/team/app:1.2".into())
             }
             Self::Superfluous { remedy, .. } => Some((*remedy).into()),
+            Self::NoSource { .. } => Some("name an archive, or a directory that holds an image or a root".into()),
             Self::NoName { .. } => Some("give it one with --name".into()),
             Self::NoImage { advice, .. } => Some(advice.clone()),
             Self::NothingToRemove { .. } => Some("lockgate image ls names those that are here".into()),

@@ -34,10 +34,13 @@ impl Error {
             | Self::NoCommand { .. }
             | Self::Image(
                 image::Error::Reference { .. }
+                | image::Error::NoSource { .. }
                 | image::Error::NoName { .. }
                 | image::Error::NothingToRemove { .. },
             )
-            | Self::Sandbox(sandbox::Error::Unknown { .. }) => ErrorKind::Usage,
+            | Self::Sandbox(sandbox::Error::Unknown { .. } | sandbox::Error::Impossible { .. }) => {
+                ErrorKind::Usage
+            }
             Self::Record { .. }
             | Self::GoesOn { .. }
             | Self::LeftBehind { .. }
@@ -85,9 +88,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_no_machine_can_do_is_the_specs_matter() {
+        let impossible = sandbox::Error::Impossible { what: String::new(), remedy: String::new() };
+        assert_eq!(Error::Sandbox(impossible).kind(), ErrorKind::Usage);
+        let refused = sandbox::Error::Refused { what: String::new(), remedy: None };
+        assert_eq!(Error::Sandbox(refused).kind(), ErrorKind::Failed);
+    }
+
+    #[test]
     fn an_image_to_remove_is_named_as_a_run_or_a_credential_is() {
         let nothing = image::Error::NothingToRemove { name: "nope".into() };
         assert_eq!(Error::Image(nothing).kind(), ErrorKind::Usage);
+        let no_source = image::Error::NoSource { path: "/nope".into() };
+        assert_eq!(Error::Image(no_source).kind(), ErrorKind::Usage);
         // A run asks for more than it names.
         let absent = image::Error::NoImage { name: "nope".into(), advice: String::new() };
         assert_eq!(Error::Image(absent).kind(), ErrorKind::Failed);

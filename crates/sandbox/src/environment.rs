@@ -226,9 +226,9 @@ impl EnvironmentInputs<'_> {
         for name in &self.spec.env.pass {
             // A variable that the caller has not set stays unset.
             if let Some((_, value)) = self.caller.environment.iter().find(|(n, _)| n == name.as_str()) {
-                let text = value.to_str().ok_or_else(|| Error::Refused {
-                    what: format!("the variable {name} of the caller's environment is not text"),
-                    remedy: None,
+                let text = value.to_str().ok_or_else(|| Error::Impossible {
+                    what: format!("the variable {name} of the caller's environment is not UTF-8"),
+                    remedy: format!("give it another value, as --env {name}=VALUE, or do not pass it"),
                 })?;
                 env.set(name, text);
             }

@@ -27,6 +27,14 @@ pub enum Error {
         /// The known names.
         remedy: String,
     },
+    /// The spec asks for what cannot be, on whatever machine.
+    #[error("plan the run: {what}")]
+    Impossible {
+        /// What was asked for, and why it cannot be.
+        what: String,
+        /// What to ask for instead.
+        remedy: String,
+    },
     /// A host path cannot be shown in the sandbox.
     #[error("use `{path}` of the host: {why}")]
     Source {
@@ -117,7 +125,7 @@ impl Error {
         let text = match self {
             Self::Refused { remedy, .. } => remedy.as_deref(),
             Self::Step(Failure { need, .. }) => return need.map(Need::remedy),
-            Self::Unknown { remedy, .. } => Some(remedy.as_str()),
+            Self::Unknown { remedy, .. } | Self::Impossible { remedy, .. } => Some(remedy.as_str()),
             Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 return Some(Need::ProcessFiles.remedy());
             }

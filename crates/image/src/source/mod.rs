@@ -11,6 +11,7 @@ mod parts;
 mod saved;
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -69,7 +70,10 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         return Err(Error::Reference { name: name.to_string(), why });
     }
     crate::store::sweep(store)?;
-    let read = |error| Error::Read { path: source.into(), source: error };
+    let read = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::NoSource { path: source.into() },
+        _ => Error::Read { path: source.into(), source: error },
+    };
     if std::fs::metadata(source).map_err(read)?.is_dir() {
         if !source.join("oci-layout").exists() {
             if directory::is_image_of_parts(source) {

@@ -49,7 +49,9 @@ pub fn examine_engine(caller: &Caller) -> Vec<Check> {
 /// Words an error where no run is planned.
 fn what_is_wrong(error: &Error) -> String {
     match error {
-        Error::Refused { what, .. } | Error::Unknown { what, .. } => what.clone(),
+        Error::Refused { what, .. } | Error::Unknown { what, .. } | Error::Impossible { what, .. } => {
+            what.clone()
+        }
         error => error.to_string(),
     }
 }

@@ -244,9 +244,9 @@ fn refuse_unwritable_name(path: &Path) -> Result<(), Error> {
         Some(text) if text.chars().any(char::is_control) => "its path holds a control character",
         Some(_) => return Ok(()),
     };
-    Err(Error::Refused {
+    Err(Error::Impossible {
         what: format!("`{}` cannot be a workspace: {why}", path.to_string_lossy().escape_debug()),
-        remedy: Some("rename that folder, or name another with --workspace".into()),
+        remedy: "rename that folder, or name another with --workspace".into(),
     })
 }
 

@@ -154,10 +154,10 @@ pub(super) fn refuse_workspace(
     };
     let is_kernels = ["/proc", "/sys", "/dev"].iter().any(|own| path.starts_with(own));
     if is_kernels || SYSTEM_DIRECTORIES.iter().any(|own| path == Path::new(own)) {
-        return refuse(
-            "workspace: it is a directory of the system",
-            "start in a folder of your own, or name one with --workspace",
-        );
+        return Err(Error::Impossible {
+            what: format!("`{}` cannot be a workspace: it is a directory of the system", path.display()),
+            remedy: "start in a folder of your own, or name one with --workspace".into(),
+        });
     }
     if session::is_of_a_session(path, caller) {
         return refuse(
@@ -205,12 +205,12 @@ pub(super) fn refuse_hidden(plan: &Plan) -> Result<(), Error> {
             continue;
         };
         let hidden = if *hidden == plan.workspace { "the workspace" } else { &hidden.to_string_lossy() };
-        return Err(Error::Refused {
+        return Err(Error::Impossible {
             what: format!(
                 "what is shown at `{}` would hide {hidden}, which is shown before it",
                 outer.1.display()
             ),
-            remedy: Some("show each at a place of its own, and the outer of two before the inner".into()),
+            remedy: "show each at a place of its own, and the outer of two before the inner".into(),
         });
     }
     Ok(())
