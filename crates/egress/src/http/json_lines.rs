@@ -356,9 +356,15 @@ fn fields_as_json(fields: &[httparse::Header<'_>]) -> serde_json::Map<String, se
     all
 }
 
-/// Whether a text would be longer in JSON, where a control octet takes six, than in base64.
+/// Whether a text would be more than twice as long in JSON: by more than if every fourth octet were a control octet, which takes six. Line
+/// ends and tabs take two, RFC 8259 section 7.
 fn grows_by_escapes(text: &str) -> bool {
-    text.bytes().filter(u8::is_ascii_control).count() > text.len() / 4
+    let more = text.bytes().map(|octet| match octet {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 1,
+        _ if octet.is_ascii_control() => 5,
+        _ => 0,
+    });
+    more.sum::<usize>() * 4 > text.len() * 5
 }
 
 /// Returns the data of a chunked body, as far as it is well-formed, and whether its end was there.
@@ -536,6 +542,17 @@ mod tests {
             let (read, written) = tokio::join!(read_answer(ours, wire.answerer), answers);
             let (answer, _reserved) = read.unwrap().expect("there is room");
             assert_eq!((answer.len() as u64, written.is_ok()), (LARGEST_ANSWER + 1, is_read), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_told_as_text_unless_escapes_would_make_it_long() {
+        for text in ["", "\n", "ok\n", "\"\\\"", "\r\n\t\n\n\n", "abc\u{1b}"] {
+            assert!(!grows_by_escapes(text), "{text:?}");
+            assert!(serde_json::to_string(text).unwrap().len() <= 2 + text.len() * 9 / 4);
+        }
+        for octets in ["\u{1b}", "ab\u{1b}", "\u{1}\u{2}\n\n"] {
+            assert!(grows_by_escapes(octets), "{octets:?}");
         }
     }
 
