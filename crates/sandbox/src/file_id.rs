@@ -59,8 +59,8 @@ impl FileId {
         Self::of(opened)
     }
 
-    /// Whether an open folder is this one, which was recorded, possibly before a reboot, which may change device numbers. Where numbers do not
-    /// last, the time of birth tells alone.
+    /// Whether an open folder is this one, which was recorded, possibly before a reboot, which may change device numbers. Where inode
+    /// numbers do not last, the time of birth tells alone.
     pub(crate) fn is_still(self, opened: BorrowedFd<'_>) -> io::Result<bool> {
         let now = Self::of(opened)?;
         Ok(self.is_found_in(now, now.numbers(opened)?))

@@ -1,5 +1,5 @@
-//! Refuses unbindable mounts in what a run of root's is shown. The kernel leaves them out of a tree that is cloned, mount_namespaces(7): what
-//! they cover would be shown. Other runs are shown the mounts of a namespace of their own, in which none is unbindable.
+//! Refuses unbindable mounts in what a run of root's is shown. The kernel leaves them out of a tree that is cloned, mount_namespaces(7), so
+//! what they cover would be shown. Other runs are shown the mounts of a namespace of their own, in which none is unbindable.
 
 use super::Plan;
 use super::refused::untold;
