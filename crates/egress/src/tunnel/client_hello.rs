@@ -2,6 +2,7 @@
 //! two readings of it that could differ.
 
 use rustls::server::Acceptor;
+use rustls::{Error, PeerIncompatible};
 
 /// The most octets that are read for one: it may have large key shares.
 pub(super) const LARGEST_HELLO: usize = 32 * 1024;
@@ -13,6 +14,8 @@ pub(super) enum Hello {
     Partial,
     /// A whole ClientHello, and its server name.
     Complete(Option<String>),
+    /// A ClientHello that is well-formed, and that the library does not take: what it lacks.
+    Refused(&'static str),
     /// Not a ClientHello.
     Malformed,
 }
@@ -24,6 +27,8 @@ pub(crate) enum ServerName {
     Said(String),
     /// The ClientHello names no server.
     None,
+    /// The ClientHello lacks something without which the library reads no name in it.
+    Refused(&'static str),
     /// The ClientHello cannot be read, so some server may find any name in it.
     Unread,
 }
@@ -43,10 +48,26 @@ pub(super) fn read(bytes: &[u8]) -> Hello {
                 return Hello::Complete(accepted.client_hello().server_name().map(str::to_owned));
             }
             Ok(None) => {}
-            Err(_) => return Hello::Malformed,
+            Err((error, _)) => return lacks(&error).map_or(Hello::Malformed, Hello::Refused),
         }
     }
     Hello::Partial
+}
+
+/// What a ClientHello of TLS 1.1 lacks.
+const SIGNATURES: &str = "signature algorithms, which came with TLS 1.2";
+
+/// What a well-formed ClientHello lacks that the library does not take.
+fn lacks(error: &Error) -> Option<&'static str> {
+    use PeerIncompatible as P;
+    let Error::PeerIncompatible(why) = error else { return None };
+    Some(match why {
+        P::Tls12NotOffered | P::Tls12NotOfferedOrEnabled | P::ServerDoesNotSupportTls12Or13 => "TLS 1.2 or 1.3",
+        P::SignatureAlgorithmsExtensionRequired => SIGNATURES,
+        P::NamedGroupsExtensionRequired | P::KeyShareExtensionRequired => "groups for its keys",
+        P::NullCompressionRequired => "a choice without compression",
+        _ => "something that it needs",
+    })
 }
 
 /// Returns where the records of a whole ClientHello end; `None` if there is none, or its last record holds more.
@@ -71,7 +92,7 @@ pub(super) fn end_of(bytes: &[u8]) -> Option<usize> {
 pub fn server_name_of(bytes: &[u8]) -> Option<String> {
     match read(bytes) {
         Hello::Complete(name) => name,
-        Hello::Partial | Hello::Malformed => None,
+        Hello::Partial | Hello::Refused(_) | Hello::Malformed => None,
     }
 }
 
@@ -118,6 +139,17 @@ pub(super) mod tests {
         assert_eq!(read(&client_hello(None)), Hello::Complete(None));
         assert_eq!(read(b"\x16\x03"), Hello::Partial);
         assert_eq!(server_name_of(b"GET / HTTP/1.1\r\n"), None);
+    }
+
+    #[test]
+    fn what_a_well_formed_one_lacks_is_told() {
+        let whole = client_hello(Some(b"api.example.com"));
+        // Without the last extension, the signature algorithms. The record, the message and all extensions are as much shorter.
+        let mut without = whole[..whole.len() - 8].to_vec();
+        for length in [4, 8, 51] {
+            without[length] -= 8;
+        }
+        assert_eq!(read(&without), Hello::Refused(SIGNATURES));
     }
 
     #[test]

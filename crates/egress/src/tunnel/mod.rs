@@ -61,6 +61,10 @@ fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
         (Host::Name(name), ServerName::None) => {
             Err(Denial::new(Guard::NoSni, format!("TLS to {name} without a server name cannot be checked")))
         }
+        (_, ServerName::Refused(lacking)) => {
+            let reason = format!("this sidecar's TLS library does not take a ClientHello without {lacking}");
+            Err(Denial::new(Guard::NoSni, reason))
+        }
         (_, ServerName::Unread) => {
             Err(Denial::new(Guard::NoSni, "a ClientHello that cannot be read may name any server"))
         }
@@ -102,5 +106,7 @@ mod tests {
         assert_eq!(guard(&address, ServerName::None), None);
         assert_eq!(guard(&address, said("a.example")), Some(Guard::SniMismatch));
         assert_eq!(guard(&address, ServerName::Unread), Some(Guard::NoSni));
+        let denied = agree(&address, &ServerName::Refused("TLS 1.2 or 1.3")).unwrap_err();
+        assert!(denied.guard == Guard::NoSni && denied.reason.contains("without TLS 1.2 or 1.3"), "{denied:?}");
     }
 }

@@ -210,6 +210,7 @@ fn next(octets: &[u8]) -> Next {
             Hello::Complete(name) if client_hello::end_of(octets).is_some() => {
                 Next::Hello(name.map_or(ServerName::None, ServerName::Said))
             }
+            Hello::Refused(lacking) => Next::Hello(ServerName::Refused(lacking)),
             Hello::Partial | Hello::Complete(_) | Hello::Malformed => Next::Hello(ServerName::Unread),
         },
         _ => Next::Hello(ServerName::Unread),

@@ -57,6 +57,7 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     if RECORDS.contains(&first) {
         return match client_hello::read(bytes) {
             Hello::Complete(name) => Some(Carried::Tls(name.map_or(ServerName::None, ServerName::Said))),
+            Hello::Refused(lacking) => Some(Carried::Tls(ServerName::Refused(lacking))),
             Hello::Malformed => Some(Carried::Tls(ServerName::Unread)),
             Hello::Partial if bytes.len() >= LARGEST_HELLO => Some(Carried::Tls(ServerName::Unread)),
             Hello::Partial => None,
