@@ -26,7 +26,7 @@ use crate::generation_file::{GenerationFile, UNKNOWN};
 use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, SidecarConfig, SidecarEndpoints};
 
-/// The largest bundle of certification authorities that is sent.
+/// The largest bundle of certification authorities that is sent: with the rest of the message it has to fit into a frame.
 const LARGEST_BUNDLE: u64 = 512 << 10;
 /// How often the stand-in looks whether all goes on, and whether a credential changed, where the kernel does not tell of writes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -97,7 +97,11 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
 fn read_bundle(named: Option<&str>) -> Result<String, Error> {
     let mut octets = Vec::new();
     if let Some(file) = Files::open(named)?.into_bundle() {
-        file.take(LARGEST_BUNDLE).read_to_end(&mut octets).map_err(plumbing("read the authorities"))?;
+        file.take(LARGEST_BUNDLE + 1).read_to_end(&mut octets).map_err(plumbing("read the authorities"))?;
+    }
+    if octets.len() as u64 > LARGEST_BUNDLE {
+        let why = "they are more than the 512 KiB that a sidecar at an engine can be told; name fewer with SSL_CERT_FILE";
+        return Err(plumbing("read the authorities")(io::Error::other(why)));
     }
     // Comments between certificates may be in another encoding.
     Ok(String::from_utf8_lossy(&octets).into_owned())
@@ -323,6 +327,21 @@ mod tests {
             assert!(length > 0, "the line ended");
             frames.feed(&buffer[..length]);
         }
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_told_whole_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bundle.pem");
+        let authority = egress::RunAuthority::make().unwrap();
+        let read = |length: usize| {
+            let prose = "x".repeat(length - authority.certificate_pem().len());
+            std::fs::write(&path, format!("{}{prose}", authority.certificate_pem())).unwrap();
+            read_bundle(path.to_str()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(LARGEST_BUNDLE as usize).unwrap().len() as u64, LARGEST_BUNDLE);
+        let refused = read(LARGEST_BUNDLE as usize + 1).unwrap_err();
+        assert!(refused.contains("read the authorities") && refused.contains("SSL_CERT_FILE"), "{refused}");
     }
 
     #[test]
