@@ -62,7 +62,9 @@ fn lacks(error: &Error) -> Option<&'static str> {
     use PeerIncompatible as P;
     let Error::PeerIncompatible(why) = error else { return None };
     Some(match why {
-        P::Tls12NotOffered | P::Tls12NotOfferedOrEnabled | P::ServerDoesNotSupportTls12Or13 => "TLS 1.2 or 1.3",
+        P::Tls12NotOffered | P::Tls12NotOfferedOrEnabled | P::ServerDoesNotSupportTls12Or13 => {
+            "TLS 1.2 or 1.3"
+        }
         P::SignatureAlgorithmsExtensionRequired => SIGNATURES,
         P::NamedGroupsExtensionRequired | P::KeyShareExtensionRequired => "groups for its keys",
         P::NullCompressionRequired => "a choice without compression",

@@ -107,6 +107,9 @@ mod tests {
         assert_eq!(guard(&address, said("a.example")), Some(Guard::SniMismatch));
         assert_eq!(guard(&address, ServerName::Unread), Some(Guard::NoSni));
         let denied = agree(&address, &ServerName::Refused("TLS 1.2 or 1.3")).unwrap_err();
-        assert!(denied.guard == Guard::NoSni && denied.reason.contains("without TLS 1.2 or 1.3"), "{denied:?}");
+        assert!(
+            denied.guard == Guard::NoSni && denied.reason.contains("without TLS 1.2 or 1.3"),
+            "{denied:?}"
+        );
     }
 }
