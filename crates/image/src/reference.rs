@@ -61,12 +61,6 @@ impl Reference {
         digest.or_else(|| self.tag.clone()).unwrap_or_else(|| LATEST.into())
     }
 
-    /// Returns the name with a tag and without the digest.
-    pub(crate) fn tagged(&self) -> String {
-        let tag = self.tag.clone().or_else(|| Some(LATEST.into()));
-        Self { tag, digest: None, ..self.clone() }.name()
-    }
-
     /// Returns the name under which the store keeps an image: without the digest if there is a tag. A digest alone claims no tag.
     #[must_use]
     pub fn name(&self) -> String {
@@ -197,7 +191,6 @@ mod tests {
         }
         let alone: Reference = format!("host.example/a@{digest}").parse().unwrap();
         assert_eq!((alone.tag(), alone.name()), (None, format!("host.example/a@{digest}")));
-        assert_eq!(alone.tagged(), "host.example/a:latest");
         assert_eq!((alone.to_string(), alone.wanted()), (alone.name(), digest.to_string()));
     }
 

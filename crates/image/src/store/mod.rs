@@ -331,14 +331,14 @@ fn names_meant(names: &BTreeMap<String, Named>, name: &str) -> BTreeSet<String> 
 
 /// Returns the error for an unknown name, with advice how to get the image. A pull needs a registry in the name.
 fn missing(name: &str) -> Error {
+    // What is imported has not always the digest by which a registry knows the image.
+    let without = name.split('@').next().unwrap_or(name);
     let advice = match name.parse::<Reference>() {
-        // An import has not always the digest by which a registry knows the image.
         Ok(reference) if reference.registry().is_some() => {
-            format!("lockgate image pull {name}, or lockgate image import FILE --name {}", reference.tagged())
+            format!("lockgate image pull {name}, or lockgate image import FILE --name {without}")
         }
-        Ok(reference) => format!(
-            "lockgate image import FILE --name {}; a pull takes the whole name, REGISTRY/{name}, as no registry is the default",
-            reference.tagged()
+        Ok(_) => format!(
+            "lockgate image import FILE --name {without}; a pull takes the whole name, REGISTRY/{name}, as no registry is the default"
         ),
         Err(_) => "lockgate image ls names those that are here".into(),
     };
