@@ -66,15 +66,36 @@ impl Stash {
 
 /// Removes a variable from both environments, wiping it, and returns its value.
 fn taken(caller: &mut Caller, name: &CStr) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
-    let text = name.to_str().unwrap_or_default();
+    let found = taken_from(caller, name.to_str().unwrap_or_default());
+    sandbox::wipe_variable(name).map_err(|source| Error::Plumbing { what: "keep a secret aside", source })?;
+    Ok(found)
+}
+
+/// Removes a variable from a caller's environment, and returns its value: of several entries the first, as [`Caller::variable`] does.
+fn taken_from(caller: &mut Caller, name: &str) -> Option<Zeroizing<Vec<u8>>> {
     let mut found = None;
     caller.environment.retain_mut(|(n, value)| {
-        let is_it = n == text;
+        let is_it = n == name;
         if is_it {
-            found = Some(Zeroizing::new(std::mem::take(value).into_vec()));
+            let value = Zeroizing::new(std::mem::take(value).into_vec());
+            found.get_or_insert(value);
         }
         !is_it
     });
-    sandbox::wipe_variable(name).map_err(|source| Error::Plumbing { what: "keep a secret aside", source })?;
-    Ok(found)
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_variable_that_stands_twice_the_first_is_taken_and_none_stays() {
+        let variables = [("KEY", "first"), ("OTHER", "kept"), ("KEY", "second")];
+        let mut caller = Caller::new(1, 1, "/").with_env(variables);
+        assert_eq!(caller.variable("KEY"), Some("first"));
+        assert_eq!(taken_from(&mut caller, "KEY").as_deref().map(Vec::as_slice), Some(b"first".as_slice()));
+        assert_eq!(caller.environment, [("OTHER".into(), "kept".into())]);
+        assert!(taken_from(&mut caller, "KEY").is_none());
+    }
 }
