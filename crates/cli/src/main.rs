@@ -22,6 +22,8 @@ fn main() -> std::process::ExitCode {
     sandbox::ignore_sigxfsz();
     // What this program makes is its own to use, also where the caller's umask shuts out the owner.
     umask(umask(Mode::RWXG | Mode::RWXO) - Mode::RWXU);
+    // Every process of a run inherits it, and one with a deadline could start none: sched(7).
+    let _ = sandbox::leave_real_time();
     // A file that its user may not read, or that has capabilities, makes its process undumpable, and no copy of that could map ids.
     let _ = sandbox::dumpable();
     // The network namespace takes longest, so it is made while arguments and files are read.

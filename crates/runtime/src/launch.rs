@@ -34,9 +34,13 @@ pub(crate) fn allowed_peer(plan: &Plan) -> Result<Option<AllowedPeer>, Error> {
     match plan.backend {
         Backend::Linux | Backend::Container | Backend::Docker => Ok(None),
         Backend::Process => {
+            let remedy = match sandbox::is_in_a_run() {
+                true => sandbox::NO_RUN_WITHIN,
+                false => "have its module `tcp_diag` loaded, or use the backend `linux`",
+            };
             let peers = Peers::open().map_err(|source| sandbox::Error::Refused {
                 what: format!("this kernel does not tell whose a connection is, so others could use the proxy ({source})"),
-                remedy: Some("have its module `tcp_diag` loaded, or use the backend `linux`".into()),
+                remedy: Some(remedy.into()),
             })?;
             Ok(Some(AllowedPeer { uid: rustix::process::getuid().as_raw(), peers }))
         }

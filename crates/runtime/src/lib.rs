@@ -103,6 +103,7 @@ pub use project::project_file;
 pub use proxy_url::unheeded_no_proxy;
 pub use random_ids::new_run_id;
 pub use record::{Leftover, Outcome, Requests, RunRecord, RunState, SetUpRecord};
+pub use remedy::reached_limit;
 pub use report::{Finished, Report};
 pub use run::run;
 pub use run_list::{RunList, UnreadableRecord};

@@ -291,9 +291,11 @@ fn of_plumbing(error: &io::Error) -> Option<String> {
         .then(|| format!("make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"))
 }
 
-/// What to do about a limit of this process or machine that was reached, wherever in the chain of errors, and whatever file it was at.
-fn reached_limit(error: &Error) -> Option<&'static str> {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+/// Returns what to do about a limit of this process or machine that was reached, wherever in the chain of errors, and whatever file it was
+/// at.
+#[must_use]
+pub fn reached_limit(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    let causes = std::iter::successors(Some(error), |error| error.source());
     let mut reached = causes.filter_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
     reached.find_map(|errno| match Errno::from_raw_os_error(errno) {
         Errno::MFILE => {

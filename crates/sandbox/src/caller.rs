@@ -94,12 +94,18 @@ fn real(path: PathBuf) -> PathBuf {
 /// The id map of this process's user namespace, user_namespaces(7).
 const ID_MAP: &str = "/proc/self/uid_map";
 
+/// Nothing tells which root this is.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot tell which root this is: {ID_MAP}: {0}")]
+struct UntoldRoot(#[source] io::Error);
+
 /// Whether this user namespace is the machine's own, in which every id is mapped to itself.
 fn maps_every_id(map: io::Result<String>) -> io::Result<bool> {
-    let untold = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot tell which root this is: {ID_MAP}: {error}"))
-    };
-    Ok(map.map_err(untold)?.split_whitespace().eq(["0", "0", "4294967295"]))
+    Ok(map.map_err(|error| io::Error::new(error.kind(), UntoldRoot(error)))?.split_whitespace().eq([
+        "0",
+        "0",
+        "4294967295",
+    ]))
 }
 
 #[cfg(test)]
@@ -113,5 +119,8 @@ mod tests {
         assert!(!told("         0       1000          1\n") && !told(""));
         let error = maps_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err().to_string();
         assert!(error.contains("cannot tell") && error.contains(ID_MAP), "{error}");
+        let refused = maps_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err();
+        let cause = std::error::Error::source(&refused).and_then(|cause| cause.downcast_ref::<io::Error>());
+        assert_eq!(cause.and_then(io::Error::raw_os_error), Some(rustix::io::Errno::MFILE.raw_os_error()));
     }
 }

@@ -282,7 +282,8 @@ impl Links {
 /// `/run/current-system/sw/bin` is on NixOS.
 fn inside(entry: &str, links: Links) -> Option<String> {
     let is_shown = |path: &Path| SYSTEM.iter().any(|shown| path.starts_with(shown));
-    if is_shown(Path::new(entry)) {
+    // By `..` an entry may lead out of there.
+    if is_shown(Path::new(entry)) && !entry.split('/').any(|part| part == "..") {
         return Some(entry.to_owned());
     }
     if links == Links::Unread {
@@ -316,6 +317,9 @@ mod tests {
         // On other systems nothing is read.
         assert_eq!(inside(&link("unread", "/usr"), Links::Unread), None);
         assert_eq!(inside("/usr/none", Links::Unread).as_deref(), Some("/usr/none"));
+        assert_eq!(inside("/usr/../tmp/none", Links::Unread), None);
+        assert_eq!(inside("/usr/../tmp", Links::Followed), None);
+        assert_eq!(inside("/usr/..none", Links::Unread).as_deref(), Some("/usr/..none"));
         assert_eq!(inside(&link("state", "/var"), Links::Followed), None);
         assert_eq!(inside(&link("nowhere", "/usr/none"), Links::Followed), None);
         assert_eq!(inside(&folder.path().display().to_string(), Links::Followed), None);

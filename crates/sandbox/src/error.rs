@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::failure::Failure;
 use crate::need::Need;
+use crate::process_files;
 
 /// An error before the command runs. Its text reads on after "failed to".
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +129,9 @@ impl Error {
             Self::Unknown { remedy, .. } | Self::Impossible { remedy, .. } => Some(remedy.as_str()),
             Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 return Some(Need::ProcessFiles.remedy());
+            }
+            Self::Start { .. } if process_files::children_are_elsewhere() => {
+                return Some(Need::OwnPidNamespace.remedy());
             }
             Self::Start { what: THE_SANDBOX, source } => {
                 return Need::of_namespaces(source).map(Need::remedy);

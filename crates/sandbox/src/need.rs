@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::plan::inside::{HOME, OURS};
+use crate::process_files;
 
 /// What a remedy ends with that is one of several.
 pub const DOCTOR_TELLS: &str = "; `lockgate doctor` tells what is missing";
@@ -36,6 +37,8 @@ pub enum Need {
     MoreTerminals,
     /// A kernel that was built with namespaces.
     KernelWithNamespaces,
+    /// A start in the pid namespace that what is started belongs to.
+    OwnPidNamespace,
     /// A system call that the kernel, or a filter of system calls, does not have.
     NewerKernel,
     /// Mounts in namespaces of a run's own.
@@ -73,6 +76,7 @@ impl Need {
         Self::WritableProc,
         Self::MoreTerminals,
         Self::KernelWithNamespaces,
+        Self::OwnPidNamespace,
         Self::NewerKernel,
         Self::Mounts,
         Self::ProcessFiles,
@@ -90,6 +94,8 @@ impl Need {
     pub(crate) fn of_namespaces(error: &io::Error) -> Option<Self> {
         Some(match Errno::from_io_error(error)? {
             Errno::NOSYS => Self::NewerKernel,
+            // clone(2), and fork(2) where the first process there has ended.
+            Errno::INVAL | Errno::NOMEM if process_files::children_are_elsewhere() => Self::OwnPidNamespace,
             Errno::INVAL => Self::KernelWithNamespaces,
             Errno::NOSPC | Errno::USERS => Self::MoreNamespaces,
             Errno::PERM if is_in_a_chroot() => Self::RootOfAMount,
@@ -196,6 +202,10 @@ impl Need {
                 "it takes Linux 5.12 or later, with namespaces of every kind: CONFIG_USER_NS, CONFIG_PID_NS, CONFIG_NET_NS, \
                  CONFIG_IPC_NS, CONFIG_UTS_NS, CONFIG_CGROUPS"
             }
+            Self::OwnPidNamespace => {
+                "what is started here belongs to another pid namespace than who starts it, and none can be made there: \
+                 `unshare --pid` takes `--fork` as well"
+            }
             Self::NewerKernel => newer_kernel(),
             Self::Mounts => {
                 "in a container, start it with `--security-opt apparmor=unconfined`; elsewhere, see what forbids mounts in a user \
@@ -233,8 +243,7 @@ fn newer_kernel() -> &'static str {
         return "this kernel is too old: Linux 5.12 or later";
     }
     if is_in_a_run() {
-        "inside a sandbox of Lockgate's no other can be made: run the command as it is, for it is shut in there already; \
-         or run this outside"
+        NO_RUN_WITHIN
     } else {
         "a filter of system calls is in force here, a container's or a service's, and forbids what a sandbox is made of: \
          start outside it, or have it allow namespaces and mounts (in a container, `--security-opt seccomp=unconfined`)"
@@ -265,14 +274,20 @@ fn allow_user_namespaces(settings: &Path) -> String {
         "a container's filter of system calls may forbid them (`--security-opt seccomp=unconfined`)";
     match set.is_empty() {
         true => format!(
-            "user namespaces are forbidden here: {container}, and so may a profile of AppArmor's or SELinux's policy (`dmesg` tells)"
+            "user namespaces are forbidden here: {container}, and so may a profile of AppArmor's or SELinux's policy (`dmesg` tells); a process \
+             in a chroot has none either: pivot_root(8), `bwrap` or `systemd-nspawn` in place of that"
         ),
         false => format!("allow unprivileged user namespaces: `sysctl {}`; {container}", set.join(" ")),
     }
 }
 
+/// What helps where a run is begun inside another.
+pub const NO_RUN_WITHIN: &str = "inside a sandbox of Lockgate's no other can be made: run the command as it is, for it is shut in there \
+                                 already; or run this outside";
+
 /// Whether this is inside a run. `LOCKGATE` is set as well where a run shuts nothing in, with `process`.
-fn is_in_a_run() -> bool {
+#[must_use]
+pub fn is_in_a_run() -> bool {
     Path::new(OURS).exists()
 }
 
@@ -355,7 +370,11 @@ mod tests {
         };
         let (debian, ubuntu) = ("unprivileged_userns_clone", "apparmor_restrict_unprivileged_userns");
         let neither = told(&[]);
-        assert!(neither.contains("AppArmor") && !neither.contains("sysctl"), "{neither}");
+        // A chroot whose root is a mount is not told from a root.
+        assert!(
+            neither.contains("AppArmor") && neither.contains("chroot") && !neither.contains("sysctl"),
+            "{neither}"
+        );
         let one = told(&[(ubuntu, "1\n")]);
         assert!(one.contains("`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"), "{one}");
         let both = told(&[(debian, "0\n")]);

@@ -7,9 +7,6 @@ use std::sync::OnceLock;
 
 use rustix::process::{Pid, getpid};
 
-use crate::error::Error;
-use crate::need::Need;
-
 /// The link to the number of the process that reads it, proc(5).
 const OWN: &str = "/proc/self";
 /// The inode of the machine's first time namespace, linux/nsfs.h.
@@ -22,17 +19,6 @@ const NANOSECONDS: i64 = 1_000_000_000 / TICKS;
 /// What is said of a `/proc` that is not this namespace's.
 pub(crate) const FOREIGN: &str =
     "/proc does not tell of the processes here: it is another pid namespace's, or is not mounted";
-
-/// Refuses a `/proc` that does not tell of the processes of this pid namespace.
-///
-/// # Errors
-/// When it is that of another one, or is not there.
-pub fn refuse_foreign_process_files() -> Result<(), Error> {
-    match are_of_this_namespace() {
-        true => Ok(()),
-        false => Err(Error::Refused { what: FOREIGN.into(), remedy: Some(Need::ProcessFiles.remedy()) }),
-    }
-}
 
 /// Whether `/proc` numbers processes as this process does. A copy of it in another namespace has its answer.
 pub(crate) fn are_of_this_namespace() -> bool {
@@ -48,6 +34,12 @@ fn names(link: io::Result<PathBuf>, process: Pid) -> bool {
 pub(crate) fn pid_namespace() -> Option<u32> {
     static INODE: OnceLock<Option<u32>> = OnceLock::new();
     *INODE.get_or_init(|| rustix::fs::stat("/proc/self/ns/pid").ok()?.st_ino.try_into().ok())
+}
+
+/// Whether what this process starts belongs to another pid namespace than it does itself, in which the kernel makes none: unshare(2).
+pub(crate) fn children_are_elsewhere() -> bool {
+    let inode = |name| rustix::fs::stat(Path::new("/proc/self/ns").join(name)).ok().map(|it| it.st_ino);
+    inode("pid").is_some_and(|own| inode("pid_for_children") != Some(own))
 }
 
 /// Returns by how many ticks this process's time namespace moves the start times that it reads, time_namespaces(7).
@@ -81,7 +73,7 @@ mod tests {
             assert_eq!(names(Ok(link.into()), process), is_own, "{link}");
         }
         assert!(!names(Err(io::ErrorKind::NotFound.into()), process));
-        assert!(are_of_this_namespace() && refuse_foreign_process_files().is_ok());
+        assert!(are_of_this_namespace() && !children_are_elsewhere());
     }
 
     #[test]

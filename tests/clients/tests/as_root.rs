@@ -1,6 +1,6 @@
 //! What root's runs may do with the files and the priority of the machine: what the folder's owner may, and no more.
 
-use lockgate_clients::{Need, Site};
+use lockgate_clients::{AWAIT, Need, Site};
 
 #[test]
 fn the_owners_files_of_other_groups_are_the_runs_and_nobody_elses_are() {
@@ -76,6 +76,29 @@ fn the_command_has_none_of_the_callers_priority() {
         let (nice, rest) = inside.split_once(' ').expect("three numbers and one");
         let score = rest.strip_prefix("0 0\n").and_then(|score| score.trim().parse::<u32>().ok());
         assert!(nice.parse::<u32>().is_ok() && score.is_some(), "{ended}");
+    }
+}
+
+#[test]
+fn no_process_of_a_run_has_the_callers_real_time() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("chrt"), Need::Program("ionice")]) else {
+        return;
+    };
+    let script = format!(
+        r#"{AWAIT}
+        ! ionice -c1 -n0 true || ionice -c1 -n0 "$PRODUCT" run -- ionice
+        deadline="chrt -d --sched-runtime 5000000 --sched-deadline 10000000 --sched-period 10000000 0"
+        ! $deadline true || $deadline "$PRODUCT" run -- true || echo "deadline=$?"
+        chrt -f 1 true || exit 0
+        chrt -f 1 "$PRODUCT" run -- sh -c ": >begun; exec sleep 60" & run=$!; await "[ -e begun ]" 20
+        for process in $run $(cat /proc/$run/task/$run/children); do
+            echo "policy=$(cut -d" " -f 41 /proc/$process/stat)"
+        done; kill $run"#
+    );
+    let ended = site.shell().run(&script);
+    for line in ended.stdout.lines() {
+        let is_ordinary = line == "policy=0" || line.starts_with("none") || line.starts_with("best-effort");
+        assert!(is_ordinary, "{ended}");
     }
 }
 

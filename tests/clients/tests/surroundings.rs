@@ -323,6 +323,11 @@ fn a_proc_of_another_pid_namespace_is_named_and_nothing_is_asked_of_it() {
     }
     let doctor = ended("doctor");
     assert!(doctor.code == 1 && doctor.stdout.contains("another pid namespace's"), "{doctor}");
+    for backend in ["linux", "process"] {
+        let words = format!(r#"exec unshare --pid "$PRODUCT" run --backend {backend} -- true"#);
+        let refused = site.shell().run(&words);
+        assert!(refused.code == 125 && refused.stderr.contains("takes `--fork`"), "{refused}");
+    }
     let own = site.shell().run(r#"exec unshare --pid --fork --mount-proc "$PRODUCT" run -- true"#);
     assert_eq!(own.code, 0, "{own}");
 }
@@ -346,7 +351,9 @@ fn a_run_of_a_time_namespace_is_in_its_place_and_can_be_stopped() {
 #[test]
 fn a_limit_of_the_callers_that_is_too_low_is_named() {
     for site in Site::for_everyone(&[]) {
-        for (limit, named) in [("-s 64", "ulimit -s 8192"), ("-n 12", "ulimit -n 1024")] {
+        for (limit, named) in
+            [("-s 64", "ulimit -s 8192"), ("-n 12", "ulimit -n 1024"), ("-n 4", "ulimit -n 1024")]
+        {
             let ended =
                 site.shell().run(&format!("ulimit {limit}; exec \"$PRODUCT\" run -- true </dev/null"));
             assert!(ended.code == 125 && ended.stderr.contains(named), "{limit}: {ended}");

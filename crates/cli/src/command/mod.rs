@@ -68,7 +68,8 @@ fn caller() -> Result<Caller, anyhow::Error> {
     }
     let caller = Caller::current().map_err(|error| {
         let what = format!("failed to tell who started this: {error}");
-        Usage::lacking(what, "see that the process file system is there: `mount -t proc proc /proc`")
+        let absent = "see that the process file system is there: `mount -t proc proc /proc`";
+        Usage::lacking(what, runtime::reached_limit(&error).unwrap_or(absent))
     })?;
     match runtime::unreadable_variable(&caller) {
         None => Ok(caller),

@@ -35,6 +35,8 @@ use self::inputs::PlanInputs;
 use self::inside::{GATEWAY_SOCKET, home};
 use self::limits::{LimitsPlan, plan_limits};
 use self::linux::trust_authority;
+pub use self::refused::refuse_foreign_process_files;
+
 use crate::caller::Caller;
 use crate::environment::{self, EnvironmentInputs, Planes};
 use crate::error::Error;

@@ -15,9 +15,24 @@ use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::mounted::{Mounts, MountsOnceRead, Place, mount_of};
+use crate::need::Need;
 use crate::path_identity::PathIdentity;
-use crate::protect;
 use crate::step::{Step, Visible};
+use crate::{process_files, protect};
+
+/// Refuses a `/proc` that does not tell of the processes of this pid namespace.
+///
+/// # Errors
+/// When it is that of another one, or is not there.
+pub fn refuse_foreign_process_files() -> Result<(), Error> {
+    match process_files::are_of_this_namespace() {
+        true => Ok(()),
+        false => Err(Error::Refused {
+            what: process_files::FOREIGN.into(),
+            remedy: Some(Need::ProcessFiles.remedy()),
+        }),
+    }
+}
 
 /// The usual sockets of engines, beside the one that the caller names.
 const USUAL: [&str; 3] = [SOCKET, "/run/podman/podman.sock", "/run/containerd/containerd.sock"];
