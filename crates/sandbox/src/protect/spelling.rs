@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::source;
 
-/// What Windows takes for nothing at the end of a file's name: the unnamed stream, a dot, a blank.
+/// What Windows takes for nothing at the end of a name: the unnamed stream, a dot, a blank.
 const ENDS: [&str; 4] = [":", "::$DATA", ".", " "];
 
 /// Refuses a workspace in which a protected name can be reached in another spelling. Each folder with such names is looked at, because a
@@ -44,14 +44,14 @@ pub(super) fn refuse_other_spellings(
             return Err(refused(path, &other, "ignores case"));
         }
     }
-    // One file of each folder: folders have no such stream.
-    known.clear();
+    // One of each kind in each folder: to some, only files have such names.
+    let mut known: Vec<(&Path, FileType)> = Vec::new();
     for path in covered {
-        let Some(folder) = path.parent().filter(|folder| !known.contains(folder)) else { continue };
-        if !is_file(root, path) {
+        let Some((folder, kind)) = path.parent().zip(kind_of(root, path)) else { continue };
+        if known.contains(&(folder, kind)) {
             continue;
         }
-        known.push(folder);
+        known.push((folder, kind));
         if let Some(other) = other_end(root, path).map_err(|errno| source::refused(path, errno))? {
             return Err(refused(path, &other, "ignores the end of a name"));
         }
@@ -59,12 +59,12 @@ pub(super) fn refuse_other_spellings(
     Ok(())
 }
 
-fn is_file(root: BorrowedFd<'_>, path: &Path) -> bool {
-    rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)
-        .is_ok_and(|about| FileType::from_raw_mode(about.st_mode).is_file())
+fn kind_of(root: BorrowedFd<'_>, path: &Path) -> Option<FileType> {
+    let about = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(FileType::from_raw_mode(about.st_mode))
 }
 
-/// Returns the first name with something at its end by which an existing file is reached as well.
+/// Returns the first name with something at its end by which what exists is reached as well.
 fn other_end(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Option<PathBuf>> {
     for end in ENDS {
         let mut name = path.file_name().unwrap_or_default().to_owned();
