@@ -68,7 +68,7 @@ fn listed<T: Choice>(before_the_last: &str) -> String {
 mod tests {
     use super::*;
     use crate::backend::{Backend, Wiring};
-    use crate::limits::Enforcement;
+    use crate::enforcement::Enforcement;
     use crate::mounts::{MountMode, WorkspaceMode};
 
     fn each_is_read_and_x_is_told<T: Choice + PartialEq + std::fmt::Debug>() -> (String, Option<String>) {

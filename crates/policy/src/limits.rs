@@ -1,30 +1,11 @@
 //! Resource limits of a run.
 
-use crate::choice::{Choice, parse_field};
+use crate::choice::parse_field;
+use crate::enforcement::Enforcement;
 use crate::error::ConfigError;
 use crate::origin::{Origin, parse};
 use crate::quantity::{ByteSize, CpuCount};
 use crate::written::LimitsConfig;
-
-/// What happens if a limit cannot be enforced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Enforcement {
-    /// The run is refused.
-    Required,
-    /// The run goes on without the limit, and says so.
-    BestEffort,
-}
-
-impl Choice for Enforcement {
-    const ALL: &'static [Self] = &[Self::Required, Self::BestEffort];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::BestEffort => "best-effort",
-        }
-    }
-}
 
 /// The resource limits of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

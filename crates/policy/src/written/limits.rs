@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::value::Number;
 use crate::choice::words_or_null;
-use crate::limits::Enforcement;
+use crate::enforcement::Enforcement;
 
 /// `[limits]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
