@@ -1,6 +1,6 @@
 //! An image as a sandbox uses it: the directories of its layers, and its configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The layers and configuration of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,19 +30,25 @@ pub struct RootImage {
 }
 
 impl RootImage {
-    /// Returns the home of its user. `None` for root, whom no command is inside.
+    /// Returns the home of its user. `None` for root, whom no command is inside, and for one that leads upwards.
     pub(crate) fn home(&self) -> Option<&Path> {
-        self.home.as_deref().filter(|_| self.uid != 0)
+        self.home.as_deref().filter(|home| self.uid != 0 && leads_down(home))
     }
 
     /// Returns the directories that only root may enter in it, maybe, and without which nobody else could begin its command.
     pub(crate) fn closed(&self) -> impl Iterator<Item = &Path> {
         let of_program = self.program.as_deref().and_then(Path::parent);
-        self.directory.as_deref().into_iter().chain(of_program).filter(|_| self.uid == 0)
+        let closed = self.directory.as_deref().into_iter().chain(of_program);
+        closed.filter(|path| self.uid == 0 && leads_down(path))
     }
 
     /// Returns the name of its user. `None` for root.
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.as_deref().filter(|_| self.uid != 0)
     }
+}
+
+/// Whether a path goes into one directory after another, and never back.
+fn leads_down(path: &Path) -> bool {
+    !path.components().any(|part| part == Component::ParentDir)
 }
