@@ -11,8 +11,9 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a check waits for the server of a file system: whoever waits for the run waits as well.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The same for the last checks, behind which there is none.
-pub(crate) const AT_THE_END: Duration = Duration::from_secs(3);
+/// The same for the last checks, behind which there is none: as long as it takes. The command has ended, and what is given back to that
+/// file system then waits for the server as well.
+pub(crate) const AT_THE_END: Duration = Duration::MAX;
 
 /// When the last check was.
 #[derive(Debug, Default)]

@@ -283,10 +283,11 @@ impl Links {
 fn inside(entry: &str, links: Links) -> Option<String> {
     let is_shown = |path: &Path| SYSTEM.iter().any(|shown| path.starts_with(shown));
     // By `..` an entry may lead out of there.
-    if is_shown(Path::new(entry)) && !entry.split('/').any(|part| part == "..") {
+    let leads_up = entry.split('/').any(|part| part == "..");
+    if !leads_up && is_shown(Path::new(entry)) {
         return Some(entry.to_owned());
     }
-    if links == Links::Unread {
+    if !leads_up && links == Links::Unread {
         return None;
     }
     let target = Path::new(entry).canonicalize().ok().filter(|target| is_shown(target))?;

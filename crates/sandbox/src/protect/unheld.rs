@@ -69,12 +69,22 @@ impl Unheld {
     pub(crate) fn made(&self) -> Vec<String> {
         let Ok(root) = source::open(&self.workspace) else { return Vec::new() };
         let top = TopNames::of(root.as_fd());
-        let looked_at: Vec<_> = self.names.iter().filter(|name| top.may_have(name)).collect();
+        let looked_at = self.names.iter().copied().filter(|name| top.may_have(name));
+        let looks: Vec<_> = looked_at.map(|name| (name, look(root.as_fd(), name))).collect();
         let which = |wanted: Look| {
-            let seen_so = |name: &&&Path| look(root.as_fd(), name) == wanted;
-            let found: Vec<_> = looked_at.iter().copied().filter(|name| seen_so(name)).collect();
+            let mut found: Vec<&Path> = Vec::new();
+            for (name, look) in &looks {
+                let told = match look {
+                    Look::Link if wanted == Look::There => first_link(root.as_fd(), name),
+                    look if *look == wanted => *name,
+                    _ => continue,
+                };
+                if !found.contains(&told) {
+                    found.push(told);
+                }
+            }
             // One name tells of all below it.
-            let is_told = |name: &Path| found.iter().any(|other| **other != name && name.starts_with(other));
+            let is_told = |name: &Path| found.iter().any(|other| *other != name && name.starts_with(other));
             let names = found.iter().filter(|name| !is_told(name));
             let names: Vec<_> = names.map(|name| format!("`{}`", name.display())).collect();
             (!names.is_empty()).then(|| names.join(", "))
@@ -97,20 +107,37 @@ impl Unheld {
 enum Look {
     Absent,
     There,
+    /// A link on the way leads out of the workspace, or nowhere.
+    Link,
     Unseen,
 }
 
-/// Looks at a name. A link on the way to it is there, and is not followed: it may lead to where a look has an effect.
+/// Looks at a name. A link on the way to it is followed within the workspace only: elsewhere a look may have an effect.
 fn look(root: BorrowedFd<'_>, path: &Path) -> Look {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+    let found = |links: ResolveFlags| {
+        rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | links)
+    };
+    let (is_linked, found) = match found(ResolveFlags::NO_SYMLINKS) {
+        Err(Errno::LOOP) => (true, found(ResolveFlags::NO_MAGICLINKS)),
+        found => (false, found),
+    };
+    match found {
         Err(Errno::NOENT | Errno::NOTDIR) => Look::Absent,
         // Another run's placeholder.
         Ok(_) if is_placeholder(root, path).is_ok_and(|is_one| is_one) => Look::Absent,
-        Ok(_) | Err(Errno::LOOP) => Look::There,
+        Ok(_) => Look::There,
+        Err(Errno::LOOP | Errno::XDEV) if is_linked => Look::Link,
         Err(_) => Look::Unseen,
     }
+}
+
+/// Returns the first link on the way to a path.
+fn first_link<'a>(root: BorrowedFd<'_>, path: &'a Path) -> &'a Path {
+    let mut above: Vec<&Path> = path.ancestors().filter(|above| !above.as_os_str().is_empty()).collect();
+    above.reverse();
+    let is_link = |above: &&Path| rustix::fs::readlinkat(root, *above, Vec::new()).is_ok();
+    above.into_iter().find(is_link).unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -146,10 +173,7 @@ mod tests {
         });
         let [told] = &told[..] else { panic!("{told:?}") };
         let names = told.split_once(": ").unwrap().1.split_once(". ").unwrap().0;
-        assert_eq!(
-            names, "`.hg/hgrc`, `.jj/repo`, `.jj/workspace-config.toml`, `.husky`, `.bashrc`, `.gitconfig`",
-            "{told}"
-        );
+        assert_eq!(names, "`.hg/hgrc`, `.jj`, `.husky`, `.bashrc`, `.gitconfig`", "{told}");
         // They were there already: what is a link is refused from now on, and the rest is covered.
         for link in [".gitconfig", ".jj"] {
             std::fs::remove_file(at(link)).unwrap();
@@ -161,6 +185,24 @@ mod tests {
             std::fs::write(at(".git/config"), "").unwrap();
         });
         assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_was_made_behind_a_link_within_the_workspace_is_told_and_what_was_not_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("configs")).unwrap();
+        symlink("configs", at(".config")).unwrap();
+        let mut log = UndoLog::in_memory();
+        let held = hold_absent(folder.path(), &[], &mut log).unwrap();
+        std::fs::write(at("configs/mise.toml"), "").unwrap();
+        symlink("configs", at(".github")).unwrap();
+        symlink("/nowhere", at("mise")).unwrap();
+        drop(held);
+        assert_eq!(log.unwind(), Vec::<String>::new());
+        let told = log.told();
+        let names = told[0].split_once(": ").unwrap().1.split_once(". ").unwrap().0;
+        assert_eq!((told.len(), names), (1, "`mise`, `.config/mise.toml`"), "{told:?}");
     }
 
     #[test]
