@@ -8,6 +8,7 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 use sandbox::{Signals, let_through, wait_for};
 
 use crate::end_signals::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use crate::streams::is_behind;
 
 /// The longest line of a terminal in octets, its end included.
 const LONGEST_LINE: usize = 4096;
@@ -70,6 +71,8 @@ enum Source {
 impl<'a> Silent<'a> {
     fn make(terminal: BorrowedFd<'a>) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
+        // In the background this stops the program, which must still heed what ends it.
+        tcsetattr(terminal, OptionalActions::Now, &before)?;
         let silent = Self { terminal, before, signals: Signals::block_heeded(ENDS)? };
         let mut modes = silent.before.clone();
         modes.local_modes.remove(LocalModes::ECHO);
@@ -109,7 +112,10 @@ impl<'a> Silent<'a> {
 
 impl Drop for Silent<'_> {
     fn drop(&mut self) {
-        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+        // In the background it is the shell's, which set it for itself, and changing it would stop this program before its end.
+        if !is_behind(self.terminal) {
+            let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+        }
         let _ = let_through(ENDS);
     }
 }

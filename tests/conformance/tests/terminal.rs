@@ -89,13 +89,17 @@ fn a_prompt_that_is_ended_leaves_the_terminal_as_it_was() {
     }
     let bench = Bench::new();
     let lockgate = lockgate_needs::program("lockgate").expect("`ready` was asked first");
-    let line = "stty -g; timeout --foreground 1 \"$LOCKGATE\" creds set anthropic; echo \"code=$?\"; stty -g";
-    let mut script = std::process::Command::new("script");
-    script.args(["--quiet", "--return", "--command", line, "/dev/null"]);
-    script.envs(bench.environment()).env("LOCKGATE", lockgate).current_dir(bench.workspace());
-    // Nothing is typed, and the input does not end.
-    let ended = Live::start(script.stdin(std::process::Stdio::piped())).wait();
-    let lines: Vec<&str> = ended.stdout.lines().collect();
-    assert!(lines.contains(&"code=124"), "{ended}");
-    assert!(lines.len() > 2 && lines.first() == lines.last(), "{ended}");
+    // Without the flag it is in the background, and stands there.
+    for flag in ["--foreground", ""] {
+        let line =
+            format!("stty -g; timeout {flag} 1 \"$LOCKGATE\" creds set anthropic; echo \"code=$?\"; stty -g");
+        let mut script = std::process::Command::new("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        script.envs(bench.environment()).env("LOCKGATE", &lockgate).current_dir(bench.workspace());
+        // Nothing is typed, and the input does not end.
+        let ended = Live::start(script.stdin(std::process::Stdio::piped())).wait();
+        let lines: Vec<&str> = ended.stdout.lines().collect();
+        assert!(lines.contains(&"code=124"), "{flag}: {ended}");
+        assert!(lines.len() > 2 && lines.first() == lines.last(), "{flag}: {ended}");
+    }
 }
