@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, Termios};
 use sandbox::Signals;
 
 use crate::alternate_screen::{self, Screen};
-use crate::end_signals::end_asked;
+use crate::end_signals::{SIGHUP, end_asked};
 use crate::line_start;
 use crate::streams::{PATIENCE, Unwritten, is_behind};
 
@@ -35,6 +35,8 @@ pub(crate) struct Relay {
     out: OwnedFd,
     /// Why that takes no more, if it does not.
     closed: Cell<Option<Errno>>,
+    /// Whether the command goes on without a terminal that was hung up, as who ignores SIGHUP has asked.
+    outlives_terminal: bool,
     /// Set while nobody inside has the terminal open: the master is not polled until then, and then tried again.
     shut_until: Cell<Option<Instant>>,
     /// The state of the person's screen.
@@ -68,6 +70,7 @@ impl Relay {
             to_person: RefCell::default(),
             out,
             closed: Cell::default(),
+            outlives_terminal: sandbox::is_ignored(SIGHUP),
             shut_until: Cell::default(),
             screen: RefCell::default(),
         }
@@ -205,6 +208,7 @@ impl Relay {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return false,
+                Err(Errno::IO) if self.outlives_terminal && is_device(&self.out) => waiting.clear(),
                 Err(errno) => {
                     waiting.clear();
                     self.closed.set(Some(errno));
@@ -312,6 +316,22 @@ mod tests {
             let lost = relay.unwritten().map(|lost| lost.source.raw_os_error());
             assert_eq!(lost, expected.map(|errno| Some(errno.raw_os_error())));
             assert!(relay.show_rest(None), "what nobody takes holds nothing up");
+        }
+    }
+
+    #[test]
+    fn a_terminal_that_was_hung_up_is_missed_by_none_and_outlived_where_that_is_ignored() {
+        for outlives_terminal in [false, true] {
+            let (of_person, out) = relay_to(File::open("/dev/null").unwrap());
+            drop(of_person);
+            let (mut relay, theirs) = relay_to(out);
+            relay.outlives_terminal = outlives_terminal;
+            for _ in 0..2 {
+                rustix::io::write(&theirs, b"x").unwrap();
+                assert_eq!(relay.show_output(), outlives_terminal);
+                assert!(relay.is_closed() != outlives_terminal && !relay.has_output());
+            }
+            assert!(relay.show_rest(None) && relay.unwritten().is_none());
         }
     }
 

@@ -91,7 +91,8 @@ impl AsFd for Signals {
 }
 
 /// Whether a signal is ignored.
-fn is_ignored(signal: i32) -> bool {
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: the call changes nothing, and the record is read only if the kernel has written it.
     unsafe {
