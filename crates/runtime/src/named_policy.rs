@@ -25,10 +25,9 @@ pub(crate) fn keep(
     let named = caller.resolve(file);
     // A pipe or a descriptor is no file that the next run reads. That there is none is told elsewhere.
     let Ok(file) = named.canonicalize() else { return Ok(()) };
-    let about = match file.metadata() {
-        Ok(about) if about.is_file() && spec.backend != Backend::Process => about,
-        _ => return Ok(()),
-    };
+    if !file.is_file() || spec.backend == Backend::Process {
+        return Ok(());
+    }
     let way = Way::along(&named)
         .map_err(|error| refused(&named, &format!("cannot be followed to its file ({error})"), ELSEWHERE))?;
     let shown = Shown::of(spec, caller);
@@ -42,9 +41,6 @@ pub(crate) fn keep(
         return Err(refused(&named, &why, &format!("name the file itself: {}", file.display())));
     }
     shown.refuse_other_names(&named, &file, &way, mounts)?;
-    if about.nlink() > 1 && shown.writable().next().is_some() {
-        return Err(refused(&file, "has a second name, by which it could be written inside", ELSEWHERE));
-    }
     // What is protected is held with the folders above it.
     let is_held = shown.is_written && file.strip_prefix(&shown.workspace).is_ok_and(sandbox::is_protected);
     let show = |path: PathBuf, mode| MountPoint { source: path.clone(), target: path, mode };
@@ -130,7 +126,25 @@ impl Shown {
                 return Err(refused(named, &why, ELSEWHERE));
             }
         }
-        Ok(())
+        match self.may_hold_a_link_to(file, &list) {
+            true => Err(refused(file, "has a second name, by which it could be written inside", COPY)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a file has hard links that may be in what the command may write to: they are on its file system. An overlay may tell its
+    /// device of folders only, so that of the file's folder counts as well.
+    fn may_hold_a_link_to(&self, file: &Path, list: &Mounts) -> bool {
+        if file.metadata().is_ok_and(|about| about.nlink() < 2) {
+            return false;
+        }
+        let device = |path: &Path| path.metadata().map(|about| about.dev()).ok();
+        let own = [device(file), file.parent().and_then(device)];
+        let may_be_at = |at: &Path| device(at).is_none_or(|it| own.contains(&Some(it)));
+        let below = |folder| list.seen_below(folder).filter(|mount| !mount.is_read_only);
+        self.writable().any(|folder| {
+            file.starts_with(folder) || may_be_at(folder) || below(folder).any(|mount| may_be_at(&mount.at))
+        })
     }
 
     /// Returns the names that a place has in what the command may write to.
@@ -170,6 +184,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
 }
 
 const ELSEWHERE: &str = "keep it outside of what the command may write to";
+const COPY: &str = "name a copy of it, outside of what the command may write to";
 
 fn refused(file: &Path, why: &str, remedy: &str) -> Error {
     let what =
@@ -237,6 +252,35 @@ mod tests {
         );
         let shown = format!("mount = [{{ source = {folder:?}, target = \"/data\", mode = \"rw\" }}]");
         assert!(refusal("out.toml", &shown).contains("by way of"));
+    }
+
+    #[test]
+    fn a_policy_with_a_hard_link_is_refused_where_its_file_system_is_shown_for_writing() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(folder.join("beside")).unwrap();
+        std::fs::write(folder.join("p.toml"), "").unwrap();
+        std::fs::hard_link(folder.join("p.toml"), folder.join("second")).unwrap();
+        // Another file system, in which the folders of this one can be named.
+        let workspace = PathBuf::from(format!("/proc/{}", std::process::id()));
+        let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let told = |below: &str, config: &str| {
+            let mounted = MountsOnceRead::of(&format!("{list}{below}"));
+            mounts_among(&folder, &workspace, "p.toml", config, &mounted).map_err(|error| error.to_string())
+        };
+        let below = |how: &str| {
+            format!(
+                "9999 1 0:9999 / {}/root{}/beside {how} - x x rw\n",
+                workspace.display(),
+                folder.display()
+            )
+        };
+        let shown =
+            format!("mount = [{{ source = {:?}, target = \"/d\", mode = \"rw\" }}]", folder.join("beside"));
+        assert_eq!(told("", ""), Ok(Vec::new()));
+        assert_eq!(told(&below("ro"), ""), Ok(Vec::new()));
+        assert!(told("", &shown).unwrap_err().contains("a second name"));
+        assert!(told(&below("rw"), "").unwrap_err().contains("a second name"));
     }
 
     #[test]
