@@ -1,5 +1,6 @@
 //! The rows of the layers as a compiled run has them. What a run takes from elsewhere than the last layer that says it, or not at all, is
-//! put right here, so that the rows, read as one file, are the policy of the run.
+//! put right here, so that the rows, read as one file beside the same managed policy, are the policy of the run. What that policy's rules
+//! leave of the others', and its limits of those of companions, is not worked in.
 
 use std::collections::BTreeSet;
 
