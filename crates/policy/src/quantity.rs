@@ -10,7 +10,7 @@ use crate::written::Number;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// It is written otherwise.
-    #[error("`{text}` is not {wanted}")]
+    #[error("`{}` is not {wanted}", text.escape_debug())]
     Form {
         /// The text.
         text: String,
@@ -18,7 +18,7 @@ pub enum QuantityError {
         wanted: &'static str,
     },
     /// It is written well, and too large to count with.
-    #[error("`{text}` is too large: {most} is the most that can be said")]
+    #[error("`{}` is too large: {most} is the most that can be said", text.escape_debug())]
     TooLarge {
         /// The text.
         text: String,
@@ -242,6 +242,13 @@ mod tests {
         assert_eq!("4294967295s".parse::<Span>().unwrap().duration().as_secs(), u64::from(u32::MAX));
         for text in ["", "0", "m", "-3s", "1x", "4294967296", "49711d", "18446744073709551615s"] {
             assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        for error in ["\u{1b}[2J".parse::<Span>().unwrap_err(), "9\u{1b}[2J".parse::<ByteSize>().unwrap_err()]
+        {
+            assert!(
+                error.to_string().contains("\\u{1b}[2J") && !error.to_string().contains('\u{1b}'),
+                "{error}"
+            );
         }
         for text in ["", "0", "0.001", "a", "1.", ".5", "99999"] {
             assert!(text.parse::<CpuCount>().is_err(), "{text}");
