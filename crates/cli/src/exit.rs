@@ -1,6 +1,6 @@
 //! Exit codes, and the one message of a failed command.
 
-use std::io::Write;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use runtime::ErrorKind;
@@ -62,9 +62,18 @@ pub(crate) fn end(error: &clap::Error) -> ! {
     if error.use_stderr() {
         error.exit()
     }
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    let done = printed.map(|()| 0).map_err(|error| output::unwritten(error).into());
+    let styled = error.render();
+    let text = if shows_styles() { styled.ansi().to_string() } else { styled.to_string() };
+    let done = output::text(text.as_bytes()).map(|()| 0).map_err(anyhow::Error::from);
     std::process::exit(number(done).into())
+}
+
+/// Whether standard output is a terminal that shows styles, and nobody wants them left out (no-color.org).
+fn shows_styles() -> bool {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    std::io::stdout().is_terminal()
+        && variable("NO_COLOR").is_none()
+        && variable("TERM").is_some_and(|term| term != "dumb")
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

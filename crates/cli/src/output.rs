@@ -203,7 +203,7 @@ impl Write for Stdout {
 }
 
 /// Says what could not be done with an error of stdout.
-pub(crate) fn unwritten(error: std::io::Error) -> std::io::Error {
+fn unwritten(error: std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("failed to write to standard output: {error}"))
 }
 
