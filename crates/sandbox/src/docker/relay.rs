@@ -246,8 +246,10 @@ impl Relay {
                         let _ = descriptor::send(broker, payload, &[]);
                     }
                 }
-                // The command's further writes fail with EPIPE, as they would without a relay.
-                Channel::Closed if payload == [Channel::Output as u8] => self.output = None,
+                // The command's further writes fail with EPIPE, as they would without a relay; its terminal is hung up.
+                Channel::Closed if payload == [Channel::Output as u8] => {
+                    (self.output, self.terminal) = (None, None);
+                }
                 Channel::Closed => self.errors = None,
                 Channel::Alive => {}
                 _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -433,6 +435,22 @@ mod tests {
         drop((shim, taken));
         writes.join().unwrap();
         (ended, took)
+    }
+
+    #[test]
+    fn a_terminal_whose_output_nobody_takes_is_hung_up() {
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let ((shim_input, shim), (_taken, shim_output), (_room, master)) = (pipe(), pipe(), pipe());
+        let pair = || descriptor::message_pair().unwrap();
+        let ((control, _supervisor), (sidecar, _sidecar_theirs)) = (pair(), pair());
+        let shim_streams = ShimStreams { input: shim_input, output: shim_output, frames: Frames::default() };
+        let mut relay = Relay::new(shim_streams, SupervisorLinks { control, sidecar, broker: None }, None);
+        relay.terminal = Some(master);
+        for (channel, is_open) in [(Channel::Errors, true), (Channel::Output, false)] {
+            rustix::io::write(&shim, &frame(Channel::Closed, &[channel as u8])).unwrap();
+            relay.read_shim().unwrap();
+            assert_eq!(relay.terminal.is_some(), is_open);
+        }
     }
 
     #[test]
