@@ -91,8 +91,9 @@ fn a_prompt_that_is_ended_leaves_the_terminal_as_it_was() {
     let lockgate = lockgate_needs::program("lockgate").expect("`ready` was asked first");
     // Without the flag it is in the background, and stands there.
     for flag in ["--foreground", ""] {
-        let line =
-            format!("stty -g; timeout {flag} 1 \"$LOCKGATE\" creds set anthropic; echo \"code=$?\"; stty -g");
+        // The prompt ends no line.
+        let asks = format!("timeout {flag} 1 \"$LOCKGATE\" creds set anthropic");
+        let line = format!("stty -g; {asks}; code=$?; echo; echo \"code=$code\"; stty -g");
         let mut script = std::process::Command::new("script");
         script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
         script.envs(bench.environment()).env("LOCKGATE", &lockgate).current_dir(bench.workspace());
