@@ -65,16 +65,18 @@ impl<'a> Certificate<'a> {
         Some(Self { has_version, issuer, subject, not_before, not_after, extensions })
     }
 
-    /// Whether it may have issued others: it says so, and its key may sign them. One of version 1 cannot say so. It is a root if it
-    /// names itself as its issuer.
+    /// Whether it may have issued others: it says so, and its key may sign them. One that says nothing of it is a root if it names
+    /// itself as its issuer, and signing certificates as a use of its key; one of version 1 cannot name uses.
     pub(crate) fn is_authority(&self) -> bool {
+        let names_itself = self.issuer == self.subject;
         if !self.has_version {
-            return self.issuer == self.subject;
+            return names_itself;
         }
-        let constraints = self.extension(BASIC_CONSTRAINTS).and_then(|content| Der(content).take(SEQUENCE));
-        let is_authority =
-            constraints.and_then(|content| Der(content).take(BOOLEAN)).is_some_and(|flag| flag == [0xff]);
-        is_authority && self.extension(KEY_USAGE).is_none_or(may_sign_certificates)
+        let usage = self.extension(KEY_USAGE);
+        match self.extension(BASIC_CONSTRAINTS) {
+            Some(constraints) => says_authority(constraints) && usage.is_none_or(may_sign_certificates),
+            None => names_itself && usage.is_some_and(may_sign_certificates),
+        }
     }
 
     /// Whether it names a server that may present it.
@@ -113,6 +115,11 @@ impl<'a> Certificate<'a> {
             }
         }
     }
+}
+
+fn says_authority(constraints: &[u8]) -> bool {
+    let flag = Der(constraints).take(SEQUENCE).and_then(|content| Der(content).take(BOOLEAN));
+    flag.is_some_and(|flag| flag == [0xff])
 }
 
 fn may_sign_certificates(usage: &[u8]) -> bool {

@@ -55,7 +55,7 @@ pub(crate) fn certificates_in(pem: &[u8]) -> impl Iterator<Item = CertificateDer
 mod tests {
     use std::time::Duration;
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
     use super::*;
 
@@ -123,6 +123,29 @@ JYP9NwMBNUikCacxC98NdaBlyHjdYY0W+sJztQ==
                 params.subject_alt_names.clear();
             };
             assert_eq!(counted(dated), (0, 0), "from {from} to {to}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_say_that_it_is_an_authority_is_a_root_by_its_own_name_and_use() {
+        use KeyUsagePurpose::{DigitalSignature, KeyCertSign};
+        let issuer = Issuer::new(CertificateParams::default(), KeyPair::generate().unwrap());
+        for (is_ca, usages, of_own_name) in [
+            (IsCa::NoCa, vec![KeyCertSign], 1),
+            (IsCa::NoCa, vec![DigitalSignature, KeyCertSign], 1),
+            (IsCa::NoCa, vec![DigitalSignature], 0),
+            (IsCa::NoCa, Vec::new(), 0),
+            (IsCa::ExplicitNoCa, vec![KeyCertSign], 0),
+        ] {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, "its own");
+            (params.is_ca, params.key_usages) = (is_ca, usages.clone());
+            let key = KeyPair::generate().unwrap();
+            let pair = [params.self_signed(&key).unwrap(), params.signed_by(&key, &issuer).unwrap()];
+            let counts = pair.map(|it| {
+                Trusted::among(std::iter::once(it.der().clone()), after_1970(60)).authorities.len()
+            });
+            assert_eq!(counts, [of_own_name, 0], "{usages:?}");
         }
     }
 
