@@ -33,7 +33,7 @@ fn said_of_certificate(error: &CertificateError) -> Option<String> {
         E::NotValidYet | E::NotValidYetContext { .. } => "it, or the one of its issuer, is not valid yet",
         E::Revoked => "it was revoked",
         E::UnhandledCriticalExtension => "it has a critical extension that is not understood",
-        E::UnknownIssuer => "no authority in the bundle has issued it",
+        E::UnknownIssuer => "no authority in the bundle that is valid has issued it",
         E::BadSignature => {
             "a signature is not its issuer's, or is made with a key that is too short, as RSA below 2048 bits is"
         }
@@ -101,6 +101,8 @@ mod tests {
             supported_algorithms: Vec::new(),
         };
         assert_eq!(told(sha_1), "it is signed in a way that is not accepted, as SHA-1 is not");
+        let unknown = told(CertificateError::UnknownIssuer);
+        assert_eq!(unknown, "no authority in the bundle that is valid has issued it", "it may have expired");
         assert!(told(CertificateError::BadSignature).contains("RSA below 2048 bits"));
         let name = CertificateError::NotValidForNameContext {
             expected: "a.example".try_into().unwrap(),
