@@ -6,10 +6,13 @@ use std::rc::Rc;
 use crate::exchange::{Asked, Exchange, Granted, Pinned};
 use crate::gate::Gate;
 
-/// Why a connection in the clear failed that asked for nothing.
+/// Why a connection in the clear failed that had no request.
 pub(crate) const NO_HEAD: &str = "the connection ended before the head of a request was whole";
-/// Why one asked for nothing that the sidecar itself has ended.
-const CUT: &str = "the sidecar ended before anything was asked";
+/// Why a connection failed whose TLS was terminated and that had no request. The HTTP/2 library may have refused some that were asked.
+pub(crate) const NONE_TAKEN: &str =
+    "no request was taken on the connection; the program may not trust the run's authority";
+/// Why one failed that the sidecar itself has ended. A head that comes once it ends is not taken.
+const CUT: &str = "the sidecar ended before a request was taken on the connection";
 
 /// The exchange of a connection that awaits its first request. It is recorded when it is dropped without one.
 pub(crate) struct Opened(Option<Box<Unasked>>);
@@ -45,7 +48,7 @@ impl Opened {
         Self(Some(Box::new(unasked)))
     }
 
-    /// Notes that a request has come, or octets in the place of one, which are recorded as such.
+    /// Notes that a request is taken, or octets in the place of one, which are recorded as such.
     pub(crate) fn has_request(&mut self) {
         match self.0.take().map(|unasked| *unasked) {
             Some(Unasked::Asked(_, exchange)) => exchange.into_requests(),

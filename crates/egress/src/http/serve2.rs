@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// Serves the streams of one connection until either side ends it.
 ///
-/// It is recorded itself if no request comes.
+/// It is recorded itself if no request is taken.
 pub(crate) async fn serve_streams(
     gate: Rc<Gate>,
     mut opened: Opened,
@@ -41,10 +41,7 @@ pub(crate) async fn serve_streams(
     loop {
         let next = tokio::time::timeout(IDLE, connection.accept()).await;
         let (request, respond) = match next {
-            Ok(Some(Ok(stream))) => {
-                opened.has_request();
-                stream
-            }
+            Ok(Some(Ok(stream))) => stream,
             Ok(Some(Err(error))) => {
                 if error.is_library() {
                     opened.has_request();
@@ -78,6 +75,7 @@ pub(crate) async fn serve_streams(
             respond.send_reset(h2::Reason::REFUSED_STREAM);
             continue;
         };
+        opened.has_request();
         let (gate, via, going) = (Rc::clone(&gate), Rc::clone(&via), Rc::clone(&going));
         tokio::task::spawn_local(async move {
             let _ = serve_stream(&gate, &via, request, respond).await;
@@ -270,6 +268,44 @@ mod tests {
             gate.close().unwrap();
             let records = records_in(&mut audit);
             assert_eq!(records.matches("unreadable request").count(), recorded, "{frame:?}: {records}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_which_no_request_was_taken_is_recorded_itself() {
+        // The library refuses the long head, and the sidecar none but while it drains.
+        for (length, drains, recorded) in [
+            (1, false, None),
+            (1, true, Some("the sidecar ended before a request was taken")),
+            (20_000, false, Some("no request was taken on the connection")),
+        ] {
+            let mut audit = tempfile::tempfile().unwrap();
+            let rule = "[egress]\nallow = [{ url = \"https://a.test/*\" }]\n";
+            let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
+            let (name, port) = (policy::Host::parse("a.test").unwrap(), policy::Port::new(443).unwrap());
+            let asked = policy::Asked::connection(policy::Plane::Forward, name, port, policy::View::Tls);
+            let exchange = crate::exchange::Exchange::begin(&gate, "CONNECT", "a.test:443".into(), asked);
+            let granted = exchange.authorize(&gate).unwrap();
+            let opened = Opened::granted(&gate, granted, crate::opened::NONE_TAKEN);
+            if drains {
+                gate.ending().drain().await;
+            }
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let served = serve_streams(Rc::clone(&gate), opened, Via::Proxy, AgentStream::Unix(ours));
+            let asks = async {
+                let (mut agent, connection) = h2::client::handshake(theirs).await.unwrap();
+                tokio::task::spawn_local(connection);
+                let request = http::Request::get("https://a.test/").header("x", "y".repeat(length));
+                let (answer, _) = agent.send_request(request.body(()).unwrap(), true).unwrap();
+                answer.await.map(|answer| answer.status().as_u16()).ok()
+            };
+            let (_, status) = LocalSet::new().run_until(async { tokio::join!(served, asks) }).await;
+            assert_eq!((status.is_none(), status == Some(431)), (drains, length > 1), "{status:?}");
+            gate.close().unwrap();
+            let records = records_in(&mut audit);
+            let record = records.lines().find(|line| line.contains("\"CONNECT\""));
+            assert_eq!(record.is_some(), recorded.is_some(), "{records}");
+            assert!(record.is_none_or(|it| it.contains(recorded.unwrap())), "{record:?}");
         }
     }
 

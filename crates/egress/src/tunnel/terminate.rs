@@ -16,12 +16,8 @@ use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_opened, serve_streams};
-use crate::opened::{NO_HEAD, Opened};
+use crate::opened::{NO_HEAD, NONE_TAKEN, Opened};
 use crate::tls::{Accepted, accept, why_not_accepted};
-
-/// Why a connection failed whose TLS was terminated and that asked for nothing.
-const NOTHING_ASKED: &str =
-    "the connection was opened and nothing was asked; the program may not trust the run's authority";
 
 /// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
 pub(super) async fn terminate(
@@ -85,7 +81,7 @@ async fn terminate_tls(
             return Ok(());
         }
     };
-    let opened = Opened::granted(gate, exchange, NOTHING_ASKED);
+    let opened = Opened::granted(gate, exchange, NONE_TAKEN);
     let via = Via::Bound { plane, scheme: Scheme::Https, host, port };
     match accepted {
         Accepted::Version1(stream) => {
@@ -162,7 +158,7 @@ mod tests {
             gate.close().unwrap();
             let records = records_in(&mut audit);
             let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
-            assert!(record.contains("\"failed\"") && record.contains(NOTHING_ASKED), "{protocol}: {record}");
+            assert!(record.contains("\"failed\"") && record.contains(NONE_TAKEN), "{protocol}: {record}");
         }
     }
 }
