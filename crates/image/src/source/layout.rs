@@ -17,9 +17,9 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
         return Err(malformed("index", "it is a manifest"));
     };
     overrides.refuse_config(parts.path())?;
-    let (chosen, image) = image(parts, &index)?;
+    let (chosen, own, image) = image(parts, &index)?;
     let Configured { manifest, octets, config } = image;
-    overrides.check_digest(&[&chosen.digest, &config.digest])?;
+    overrides.check_digest(&[&chosen.digest, &own, &config.digest])?;
     let named = NAMES.iter().filter_map(|key| chosen.annotations.get(*key));
     let named = named
         .filter(|text| text.contains([':', '/']))
@@ -43,18 +43,20 @@ pub(super) fn import(store: &Store, parts: &Parts, overrides: &Overrides) -> Res
     store.add(&[settle(store, config, layers, names, manifest, ownership)?])
 }
 
-/// Returns the image for this machine, and the descriptor in the layout's own index that leads to it.
-fn image(parts: &Parts, index: &Index) -> Result<(Descriptor, Configured), Error> {
+/// Returns the image for this machine, the digest of its manifest, and before them the descriptor in the layout's own index that leads
+/// there.
+fn image(parts: &Parts, index: &Index) -> Result<(Descriptor, Digest, Configured), Error> {
     let mut search = Search::of(index)?;
     let mut chosen = None;
     loop {
         let (descriptor, depth) = search.next()?;
         let document = Document::parse(&verified(parts, &descriptor)?)?;
+        let own = descriptor.digest.clone();
         let first = if depth == 1 { descriptor } else { chosen.take().unwrap_or(descriptor) };
         if let Some(manifest) = search.go_on(document, depth)?
             && let Some(image) = search.unless_elsewhere(configured(parts, manifest))?
         {
-            return Ok((first, image));
+            return Ok((first, own, image));
         }
         chosen = Some(first);
     }

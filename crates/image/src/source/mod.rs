@@ -55,7 +55,9 @@ impl Overrides {
     fn check_digest(&self, own: &[&Digest]) -> Result<(), Error> {
         let asked = self.name.as_ref().and_then(Reference::digest);
         let Some(expected) = asked.filter(|asked| !own.contains(asked)) else { return Ok(()) };
-        let found = own.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        let mut found: Vec<String> = own.iter().map(ToString::to_string).collect();
+        found.dedup();
+        let found = found.join(" or ");
         Err(Error::Digest { what: "the image".into(), expected: expected.to_string(), found })
     }
 }

@@ -253,7 +253,16 @@ fn a_digest_in_the_name_must_be_the_images() {
     for (archive, digest) in [(layout.tar(), &manifest), (layout.tar(), &own), (saved("", &[&layer]), &own)] {
         assert_eq!(import(&archive, digest), Ok("pin:1".into()));
     }
-    for (archive, digest) in [(layout.tar(), &other), (saved("", &[&layer]), &manifest)] {
+    let mut nested = Layout::new(&[&layer]);
+    let index = nested.blob(json!({ "manifests": [nested.manifest()] }).to_string().as_bytes());
+    let between = index["digest"].as_str().unwrap().to_owned();
+    let nested = nested.index(json!([index]));
+    for digest in [&between, &manifest, &own] {
+        assert_eq!(import(&nested.tar(), digest), Ok("pin:1".into()), "an index lies in between");
+    }
+    for (archive, digest) in
+        [(layout.tar(), &other), (nested.tar(), &other), (saved("", &[&layer]), &manifest)]
+    {
         assert!(import(&archive, digest).unwrap_err().contains(&format!("{digest} was promised")));
     }
     assert!(import(&layer, &own).unwrap_err().contains("no digest"));
