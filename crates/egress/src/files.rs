@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use policy::agreed::CA_BUNDLES;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::file_opener::FileOpener;
 use crate::local_addresses::LocalAddresses;
@@ -18,6 +18,9 @@ use crate::trusted::{Trusted, certificates_in};
 pub(crate) const LARGEST_BUNDLE: u64 = 8 << 20;
 /// How much of a bundle is searched for a first authority.
 const BEGINNING: u64 = 32 << 10;
+/// The lines around a certificate (RFC 7468 §5.1).
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
 
 /// The files that a sidecar needs, read or opened before it is confined.
 #[derive(Debug, Default)]
@@ -94,13 +97,17 @@ impl Files {
         Self { opener: Some(opener), ..self }
     }
 
-    /// Returns the bundle, to hand it to another process.
-    #[must_use]
-    pub fn into_bundle(self) -> Option<File> {
-        match self.bundle {
-            Bundle::Named(file) | Bundle::Usual(file) => Some(file),
-            Bundle::BuiltIn => None,
-        }
+    /// Reads the certificates in the bundle as PEM, to hand them to another process. Comments and keys beside them stay here.
+    ///
+    /// # Errors
+    /// When the bundle cannot be read.
+    pub fn into_certificates(self) -> io::Result<String> {
+        let (Bundle::Named(file) | Bundle::Usual(file)) = self.bundle else { return Ok(String::new()) };
+        let mut pem = Vec::new();
+        file.take(LARGEST_BUNDLE).read_to_end(&mut pem)?;
+        let in_pem =
+            |der: CertificateDer<'_>| format!("{BEGIN}\n{}\n{END}\n", data_encoding::BASE64.encode(&der));
+        Ok(certificates_in(&pem).map(in_pem).collect())
     }
 
     /// Returns the resolver, the bundle, and what tells this machine's addresses.
@@ -164,9 +171,22 @@ mod tests {
         std::fs::write(path("far"), far).unwrap();
         assert!(Files::open(Some(&path("far"))).is_ok(), "it may begin with prose");
         let mut whole = String::new();
-        let bundle = Files::open(Some(&path("one"))).unwrap().into_bundle();
-        bundle.unwrap().read_to_string(&mut whole).unwrap();
+        let Bundle::Named(mut file) = Files::open(Some(&path("one"))).unwrap().bundle else { panic!() };
+        file.read_to_string(&mut whole).unwrap();
         assert!(whole.starts_with("an authority"), "it is read from its beginning later: {whole}");
         assert!(Files::open(Some("")).is_ok() && Files::open(None).is_ok());
+    }
+
+    #[test]
+    fn another_process_is_told_the_certificates_alone() {
+        let authority = || crate::tls::RunAuthority::make().unwrap().certificate_pem().as_bytes().to_vec();
+        let beside = b"-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n# Pr\xfcfstelle\n";
+        let text = [authority(), beside.to_vec(), authority()].concat();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &text).unwrap();
+        let told = Files::open(file.path().to_str()).unwrap().into_certificates().unwrap();
+        assert!(certificates_in(told.as_bytes()).eq(certificates_in(&text)));
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(matches!(lines[..], [BEGIN, _, END, BEGIN, _, END]), "{told}");
     }
 }

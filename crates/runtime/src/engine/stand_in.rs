@@ -26,8 +26,8 @@ use crate::generation_file::{GenerationFile, UNKNOWN};
 use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, SidecarConfig, SidecarEndpoints};
 
-/// The largest bundle of certification authorities that is sent: with the rest of the message it has to fit into a frame.
-const LARGEST_BUNDLE: u64 = 512 << 10;
+/// The most certificates that are sent, in octets: with the rest of the message they have to fit into a frame.
+const LARGEST_BUNDLE: usize = 512 << 10;
 /// How often the stand-in looks whether all goes on, and whether a credential changed, where the kernel does not tell of writes.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -93,18 +93,14 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the certification authorities that this machine trusts, as far as they are text.
+/// Reads the certificates that this machine trusts, without what else their file holds.
 fn read_bundle(named: Option<&str>) -> Result<String, Error> {
-    let mut octets = Vec::new();
-    if let Some(file) = Files::open(named)?.into_bundle() {
-        file.take(LARGEST_BUNDLE + 1).read_to_end(&mut octets).map_err(plumbing("read the authorities"))?;
-    }
-    if octets.len() as u64 > LARGEST_BUNDLE {
+    let bundle = Files::open(named)?.into_certificates().map_err(plumbing("read the authorities"))?;
+    if bundle.len() > LARGEST_BUNDLE {
         let why = "they are more than the 512 KiB that a sidecar at an engine can be told; name fewer with SSL_CERT_FILE";
         return Err(plumbing("read the authorities")(io::Error::other(why)));
     }
-    // Comments between certificates may be in another encoding.
-    Ok(String::from_utf8_lossy(&octets).into_owned())
+    Ok(bundle)
 }
 
 /// Encodes the bootstrap message as a frame.
@@ -334,13 +330,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bundle.pem");
         let authority = egress::RunAuthority::make().unwrap();
-        let read = |length: usize| {
-            let prose = "x".repeat(length - authority.certificate_pem().len());
-            std::fs::write(&path, format!("{}{prose}", authority.certificate_pem())).unwrap();
+        let read = |count: usize| {
+            let commented = format!("# {}\n{}", "x".repeat(2000), authority.certificate_pem());
+            std::fs::write(&path, commented.repeat(count)).unwrap();
             read_bundle(path.to_str()).map_err(|error| error.to_string())
         };
-        assert_eq!(read(LARGEST_BUNDLE as usize).unwrap().len() as u64, LARGEST_BUNDLE);
-        let refused = read(LARGEST_BUNDLE as usize + 1).unwrap_err();
+        let most = LARGEST_BUNDLE / read(1).unwrap().len();
+        assert_eq!(read(most).unwrap(), read(1).unwrap().repeat(most), "comments do not count");
+        let refused = read(most + 1).unwrap_err();
         assert!(refused.contains("read the authorities") && refused.contains("SSL_CERT_FILE"), "{refused}");
     }
 
