@@ -194,6 +194,8 @@ fn refused(file: &Path, why: &str, remedy: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{AtFlags, StatxFlags};
+
     use super::*;
 
     fn mounts(folder: &Path, workspace: &Path, policy: &str, config: &str) -> Result<Vec<String>, Error> {
@@ -268,13 +270,12 @@ mod tests {
             let mounted = MountsOnceRead::of(&format!("{list}{below}"));
             mounts_among(&folder, &workspace, "p.toml", config, &mounted).map_err(|error| error.to_string())
         };
-        let below = |how: &str| {
-            format!(
-                "9999 1 0:9999 / {}/root{}/beside {how} - x x rw\n",
-                workspace.display(),
-                folder.display()
-            )
-        };
+        let beside = PathBuf::from(format!("{}/root{}/beside", workspace.display(), folder.display()));
+        // What lies under another mount is none that is shown.
+        let about =
+            rustix::fs::statx(rustix::fs::CWD, &beside, AtFlags::empty(), StatxFlags::MNT_ID).unwrap();
+        let below =
+            |how: &str| format!("{} 1 0:9999 / {} {how} - x x rw\n", about.stx_mnt_id, beside.display());
         let shown =
             format!("mount = [{{ source = {:?}, target = \"/d\", mode = \"rw\" }}]", folder.join("beside"));
         assert_eq!(told("", ""), Ok(Vec::new()));
