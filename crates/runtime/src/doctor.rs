@@ -129,8 +129,12 @@ fn workspace(caller: &Caller) -> Check {
     let what = FOLDER_CHECK;
     let spec = loaded(caller).or_else(|_| loaded_without_project(caller)).map(|settings| settings.spec);
     let state = StateDirectory::of(caller);
-    match spec.and_then(|spec| refuse_unfit(spec, caller, &state?)) {
-        Ok(()) => Check::works("settings", what, caller.directory.display().to_string()),
+    let fit = spec.and_then(|spec| {
+        let looked_at = caller.workspace(spec.workspace.as_deref());
+        refuse_unfit(spec, caller, &state?).map(|()| looked_at)
+    });
+    match fit {
+        Ok(looked_at) => Check::works("settings", what, looked_at.display().to_string()),
         Err(error) => Check::lacks("settings", what, Verdict::Missing, error.sentence(), error.remedy()),
     }
 }
@@ -235,6 +239,24 @@ fn disk(caller: &Caller) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_that_is_told_is_the_one_that_was_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["here", "project", "lockgate"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("lockgate/config.toml"), format!("workspace = {:?}", root.join("project")))
+            .unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let state = root.join("state");
+        let check = workspace(&Caller::new(uid, gid, root.join("here")).with_env([
+            ("XDG_CONFIG_HOME", root.to_str().unwrap()),
+            ("XDG_STATE_HOME", state.to_str().unwrap()),
+        ]));
+        assert_eq!(check.detail, root.join("project").display().to_string());
+    }
 
     #[test]
     fn a_remedy_is_said_once() {
