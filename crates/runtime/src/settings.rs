@@ -92,6 +92,14 @@ impl Settings {
         Ok(Self { layers: found.layers, spec, project: found.project })
     }
 
+    /// Returns what [`project_above`] would, and reads nothing again.
+    #[must_use]
+    pub fn project_above(&self, request: &SettingsRequest, caller: &Caller) -> Option<PathBuf> {
+        let is_looked_for = request.policy.is_none() && !request.no_project && self.project.is_none();
+        let workspace = request.workspace.as_ref().or(self.spec.workspace.as_ref());
+        is_looked_for.then(|| above(workspace.map(PathBuf::as_path), caller))?
+    }
+
     /// Finds and reads every layer, and compiles them as [`load`](Self::load) does.
     ///
     /// # Errors
@@ -232,10 +240,13 @@ pub fn project_above(request: &SettingsRequest, caller: &Caller) -> Option<PathB
     if request.policy.is_some() || request.no_project {
         return None;
     }
-    let workspace = workspace(request, caller).ok()?;
+    above(workspace(request, caller).ok()?.as_deref(), caller)
+}
+
+fn above(workspace: Option<&Path>, caller: &Caller) -> Option<PathBuf> {
     // A home cannot be a workspace.
     let home = caller.home.as_ref().map(|home| home.join(PROJECT));
-    let own = ProjectFile::of(workspace.as_deref(), caller).path();
+    let own = ProjectFile::of(workspace, caller).path();
     let mut found =
         own.parent()?.ancestors().map(|folder| folder.join(PROJECT)).filter(|path| path.is_file());
     found.next().filter(|path| *path != own && Some(path) != home.as_ref())
@@ -470,7 +481,13 @@ mod tests {
             let denied: Vec<_> = loaded.spec.policy.rules().map(|(_, _, reach)| reach).collect();
             assert!(denied.len() == 1 && denied[0].starts_with(&format!("{place}.example")), "{denied:?}");
         }
-        let above = |workspace: Option<&str>| project_above(&named(workspace), &of_file);
+        let above = |workspace: Option<&str>| {
+            let request = named(workspace);
+            let loaded = Settings::load(&request, &of_file, None).unwrap();
+            let found = project_above(&request, &of_file);
+            assert_eq!(loaded.project_above(&request, &of_file), found);
+            found
+        };
         assert_eq!(above(Some("here/below")), Some(root.join("here").join(PROJECT)));
         assert_eq!(above(None), None, "what is above the current folder is not above the workspace");
     }

@@ -52,6 +52,7 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     }
     super::tell_unknown_variables(&caller);
     let settings = Settings::load(&request, &caller, Some(&state)).map_err(spec::named_by_flag)?;
+    let project_above = settings.project_above(&request, &caller);
     let mut spec = settings.spec;
     if let Some(file) = &flags.policy {
         spec.policy.keep_in(&file.to_string_lossy());
@@ -60,7 +61,7 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         return Err(Usage::error("no command was given", "lockgate run -- CMD"));
     }
     places::refuse_missing(&spec, &flags, &caller)?;
-    if let Some(path) = runtime::project_above(&request, &caller) {
+    if let Some(path) = project_above {
         let folder = shell_word(&path.parent().unwrap_or(&path).to_string_lossy());
         output::tell(&format!(
             "note: {} counts for runs in its own folder, and this one is not: lockgate run --workspace {folder} reads it",
