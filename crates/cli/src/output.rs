@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use runtime::Patient;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::stderr;
 
@@ -181,6 +182,14 @@ pub(crate) fn answer(line: &str) -> std::io::Result<()> {
 /// Writes octets to stdout unchanged, for a program.
 pub(crate) fn text(octets: &[u8]) -> std::io::Result<()> {
     Stdout::default().write_all(octets)
+}
+
+/// Whether somebody may still read standard output.
+pub(crate) fn has_reader() -> bool {
+    let stdout = std::io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    let is_asked = rustix::event::poll(&mut asked, Some(&Timespec::default())).is_ok();
+    !is_asked || !asked[0].revents().contains(PollFlags::ERR)
 }
 
 /// Standard output, unbuffered. It is waited for, and its errors say what could not be done.

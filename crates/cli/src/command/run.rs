@@ -20,6 +20,7 @@ const TOLD: usize = 20;
 /// SIGPIPE ends a command whose reader closed the pipe early, as `head` does, signal(7). Shells do not report it, and neither does
 /// this.
 const SIGPIPE: i32 = Signal::PIPE.as_raw();
+const SIGHUP: i32 = Signal::HUP.as_raw();
 /// How many denied targets the summary names.
 const SUMMED_UP: usize = 3;
 
@@ -157,14 +158,19 @@ impl Telling<'_> {
     }
 }
 
-/// Whether an ending is reported. As in a shell, an exit and a closed output pipe are not.
-fn says_more_than_its_code(ending: &Ending) -> bool {
-    !matches!(ending, Ending::Exited { shortage: None, .. } | Ending::Signalled(SIGPIPE))
+/// Whether an ending is reported. As in a shell, an exit and a closed output pipe are not; a command with a terminal of its own learns of
+/// such a pipe by a hang-up.
+fn says_more_than_its_code(ending: &Ending, has_reader: impl FnOnce() -> bool) -> bool {
+    match ending {
+        Ending::Exited { shortage: None, .. } | Ending::Signalled(SIGPIPE) => false,
+        Ending::Signalled(SIGHUP) => has_reader(),
+        _ => true,
+    }
 }
 
 fn sum_up(finished: &Finished, denied: &[String]) {
     let outcome = &finished.outcome;
-    if says_more_than_its_code(&finished.ending) {
+    if says_more_than_its_code(&finished.ending, output::has_reader) {
         output::tell(&outcome.summary);
     }
     if let Some(models) = &outcome.models {
@@ -255,9 +261,12 @@ mod tests {
     #[test]
     fn what_the_exit_code_says_alone_is_not_said_again() {
         for code in [0, 1, 141] {
-            assert!(!says_more_than_its_code(&Ending::Exited { code, shortage: None }), "{code}");
+            assert!(!says_more_than_its_code(&Ending::Exited { code, shortage: None }, || true), "{code}");
         }
-        assert!(!says_more_than_its_code(&Ending::Signalled(13)));
+        assert!(!says_more_than_its_code(&Ending::Signalled(13), || true));
+        for has_reader in [false, true] {
+            assert_eq!(says_more_than_its_code(&Ending::Signalled(1), || has_reader), has_reader);
+        }
         let more = [
             // Reported even if the command succeeded.
             Ending::Exited { code: 0, shortage: Some(Shortage::Processes { refused: 1 }) },
@@ -265,6 +274,6 @@ mod tests {
             Ending::Killed(13),
             Ending::NotFound { command: "exited".into(), hint: None },
         ];
-        assert!(more.iter().all(says_more_than_its_code), "{more:?}");
+        assert!(more.iter().all(|ending| says_more_than_its_code(ending, || false)), "{more:?}");
     }
 }
