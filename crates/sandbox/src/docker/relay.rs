@@ -19,8 +19,7 @@ use crate::{handshake, socket_broker};
 
 /// How long the shim may send nothing, and how long it may take nothing: it sends a heartbeat every few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long the shim may send nothing before the brief: meanwhile the engine starts the sidecar. A shim that ends closes the stream in
-/// any case.
+/// How long the shim may send nothing before the brief: meanwhile the engine starts the sidecar. One that ends closes the stream anyway.
 const FIRST_WORD: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 /// How long a container that has reported its end waits for the shim to let it go.
 const RELEASE: Duration = Duration::from_secs(10);
@@ -387,8 +386,7 @@ impl Relay {
     }
 }
 
-/// Reads a piece of the command's output, and closes a stream that has ended. A terminal whose other side is closed fails to
-/// read.
+/// Reads a piece of the command's output, and closes a stream that has ended. A terminal whose other side is closed fails to read.
 fn move_out(from: &mut Option<OwnedFd>, channel: Channel, to_shim: &mut Vec<u8>) {
     let Some(open) = from else { return };
     let mut buffer = [0; CHUNK];
