@@ -354,8 +354,9 @@ fn a_limit_of_the_callers_that_is_too_low_is_named() {
         for (limit, named) in
             [("-s 64", "ulimit -s 8192"), ("-n 12", "ulimit -n 1024"), ("-n 4", "ulimit -n 1024")]
         {
+            // With so few, the shell itself cannot redirect any more.
             let ended =
-                site.shell().run(&format!("ulimit {limit}; exec \"$PRODUCT\" run -- true </dev/null"));
+                site.shell().run(&format!("exec </dev/null; ulimit {limit}; exec \"$PRODUCT\" run -- true"));
             assert!(ended.code == 125 && ended.stderr.contains(named), "{limit}: {ended}");
         }
     }
