@@ -2,7 +2,6 @@
 //! command may write to, the file is shown read-only, and the folders on the way to it cannot be exchanged. A link on that way that the
 //! command could exchange is refused, and so is a second name of any of them that is shown for writing, as by a bind mount.
 
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -178,7 +177,6 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| path.metadata().map(|about| (about.dev(), about.ino()));
     match (identity(one), identity(other)) {
         (Ok(one), Ok(other)) => one == other,
-        (Err(error), _) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => false,
         _ => true,
     }
 }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
-use rustix::io::Errno;
 
 /// Returns the first mount below a folder, which may itself be a mount point.
 pub(crate) fn first_below(folder: &Path) -> io::Result<Option<PathBuf>> {
@@ -192,22 +191,14 @@ impl Place {
 
 /// Returns the mount that a path leads into, if the kernel tells. Nothing is mounted for the question.
 pub(crate) fn mount_of(path: &Path) -> Option<u64> {
-    mount_id(path).ok().flatten()
-}
-
-fn mount_id(path: &Path) -> rustix::io::Result<Option<u64>> {
-    let found = rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?;
-    Ok((found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id))
+    let found = rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
 }
 
 impl Mount {
     /// Whether another mount lies over it.
     fn is_hidden(&self) -> bool {
-        match mount_id(&self.at) {
-            Ok(found) => found.is_some_and(|found| found != self.id),
-            // What lies over it has nothing there.
-            Err(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),
-        }
+        mount_of(&self.at).is_some_and(|found| found != self.id)
     }
 
     fn parse(line: &[u8]) -> Option<Self> {

@@ -98,8 +98,8 @@ fn the_gateways_socket_is_not_made_where_a_link_of_the_image_leads() {
             &[(&inside, EntryType::Directory, 0o777, ""), ("run", EntryType::Symlink, 0o777, to_it)],
         );
         let ended = run(&bench, &["--image", "run", "--", "/bin/true"]);
-        assert!(ended.code == 125 && ended.stderr.contains("/run"), "{ended}");
-        assert!(!workspace.join("lockgate.sock").exists());
+        // The sandbox has a directory of its own in the place of the link.
+        assert!(ended.code == 0 && !workspace.join("lockgate.sock").exists(), "{ended}");
         image(&bench, "socket", &[("run/lockgate.sock", EntryType::Symlink, 0o777, &format!("{to_it}/x"))]);
         let ended = run(&bench, &["--image", "socket", "--", "/bin/true"]);
         assert!(ended.code == 0 && !workspace.join("x").exists(), "{ended}");
