@@ -44,6 +44,16 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// What is mounted below a host path cannot be told.
+    #[error(
+        "use `{path}` of the host: what is mounted below it cannot be told: /proc/self/mountinfo: {source}"
+    )]
+    Unlisted {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// A host path cannot be opened now.
     #[error("use `{path}` of the host: {source}")]
     Open {

@@ -314,8 +314,8 @@ fn shown_for_writing(step: &Step) -> Option<(&Path, bool)> {
 }
 
 pub(super) fn untold(folder: &Path, error: &io::Error) -> Error {
-    let why = format!("what is mounted below it cannot be told: /proc/self/mountinfo: {error}");
-    Error::Source { path: folder.into(), why }
+    let source = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+    Error::Unlisted { path: folder.into(), source }
 }
 
 /// Refuses an overlay over a workspace with a mount below it. The overlay does not cross into the mount: it would show, and take over, what
