@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{HERE, LARGEST, MOST_LAYERS, Manifest, malformed, or_default, parse};
+use crate::manifest::{LARGEST, MOST_LAYERS, Manifest, malformed, or_default, parse};
+use crate::platform::HERE;
 use crate::service::{RawService, Service};
 
 /// The keys of the `config` object that are read.

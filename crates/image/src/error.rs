@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::platform::here;
+
 /// An error of this crate. Its text continues "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -97,7 +99,7 @@ pub enum Error {
         why: String,
     },
     /// The image is for another machine.
-    #[error("understand the image's configuration: it is for {platform}, and this machine is {here}", here = crate::manifest::here())]
+    #[error("understand the image's configuration: it is for {platform}, and this machine is {here}", here = here())]
     OtherMachine {
         /// The system and the architecture, escaped.
         platform: String,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::digest::Digest;
 use crate::error::Error;
+use crate::platform::{HERE, here, level_here};
 
 /// The largest document that is read: registries refuse manifests over 4 MiB.
 pub(crate) const LARGEST: u64 = 4 << 20;
@@ -15,9 +16,6 @@ pub(crate) const MOST_LAYERS: usize = 256;
 const MOST_MANIFESTS: usize = 1024;
 /// How many other platforms are named.
 const MOST_NAMED: usize = 16;
-/// How deep indexes may be nested, and how many documents are looked at below the first.
-const DEEPEST: u32 = 4;
-const MOST_DOCUMENTS: u32 = 16;
 
 /// A reference to a part of an image, by its digest.
 #[derive(Clone, Debug, Deserialize)]
@@ -83,21 +81,13 @@ pub(crate) struct SavedImage {
     pub(crate) layers: Vec<String>,
 }
 
-/// The platform that this program runs on.
-pub(crate) const HERE: (&str, &str) = ("linux", "amd64");
-
-/// Returns that platform as people write it.
-pub(crate) fn here() -> String {
-    format!("{}/{}", HERE.0, HERE.1)
-}
-
 /// The media types of the configuration of what is no image: of an artifact, and of a Helm chart.
-const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+pub(crate) const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const CHART: &str = "application/vnd.cncf.helm.config.v1+json";
 /// The ending of the media types of layers that take a key.
 const ENCRYPTED: &str = "+encrypted";
 /// The media types of an image's configuration, which some name as what a manifest is.
-const IMAGES: [&str; 2] =
+pub(crate) const IMAGES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
 impl Document {
@@ -153,7 +143,7 @@ impl Descriptor {
 
 impl Manifest {
     /// Whether it is a signature, say, and no image.
-    fn is_artifact(&self) -> bool {
+    pub(crate) fn is_artifact(&self) -> bool {
         names_an_artifact(&self.artifact_type) || [EMPTY, CHART].contains(&self.config.media_type.as_str())
     }
 
@@ -170,17 +160,6 @@ impl Manifest {
 
 fn names_an_artifact(kind: &str) -> bool {
     !kind.is_empty() && !IMAGES.contains(&kind)
-}
-
-/// Returns the highest level of x86-64 that this processor has, by the psABI.
-fn level_here() -> u32 {
-    macro_rules! has {
-        ($($feature:tt),*) => { $(std::arch::is_x86_feature_detected!($feature))&&* };
-    }
-    let second = has!("cmpxchg16b", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3");
-    let third = second && has!("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe");
-    let fourth = third && has!("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl");
-    1 + u32::from(second) + u32::from(third) + u32::from(fourth)
 }
 
 impl Index {
@@ -209,73 +188,6 @@ impl Index {
             _ => format!("only for {}", known.join(", ")),
         };
         malformed("index", format!("it has nothing for {}, {what_else}", here()))
-    }
-}
-
-/// The search for the manifest of this machine, through indexes that lead to one another. Its caller fetches each document.
-pub(crate) struct Search {
-    /// What is left to look at, the next last, and how deep each lies.
-    left: Vec<(Descriptor, u32)>,
-    /// How many documents may still be looked at.
-    documents: u32,
-    /// Why an index led nowhere.
-    nothing: Option<Error>,
-}
-
-impl Search {
-    /// Begins with an index.
-    pub(crate) fn of(index: &Index) -> Result<Self, Error> {
-        let mut search = Self { left: Vec::new(), documents: MOST_DOCUMENTS, nothing: None };
-        search.enter(index, 1)?;
-        Ok(search)
-    }
-
-    /// Returns what is to be looked at next. It fails if nothing is left.
-    pub(crate) fn next(&mut self) -> Result<(Descriptor, u32), Error> {
-        let next = self.left.pop().filter(|_| self.documents > 0);
-        self.documents = self.documents.saturating_sub(1);
-        let too_many = || malformed("index", "too many indexes lead to one another");
-        next.ok_or_else(|| self.nothing.take().unwrap_or_else(too_many))
-    }
-
-    /// Goes on with what [`next`](Self::next) gave, if it is no image.
-    pub(crate) fn go_on(&mut self, document: Document, depth: u32) -> Result<Option<Manifest>, Error> {
-        match document {
-            Document::Manifest(manifest) if manifest.is_artifact() => {
-                let none =
-                    || malformed("index", "it leads to what is no image, as a signature, and to no image");
-                self.nothing.get_or_insert_with(none);
-            }
-            Document::Manifest(manifest) => return Ok(Some(manifest)),
-            Document::Index(_) if depth >= DEEPEST => {
-                return Err(malformed("index", "too many indexes lead to one another"));
-            }
-            Document::Index(index) => {
-                if let Err(error) = self.enter(&index, depth + 1) {
-                    // Another may have what this one has not.
-                    self.nothing.get_or_insert(error);
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// Goes on if an image is for another machine: only its configuration tells where an index names no platform. Any other failure ends
-    /// the search.
-    pub(crate) fn unless_elsewhere<T>(&mut self, image: Result<T, Error>) -> Result<Option<T>, Error> {
-        match image {
-            Err(error @ Error::OtherMachine { .. }) => {
-                self.nothing.get_or_insert(error);
-                Ok(None)
-            }
-            image => image.map(Some),
-        }
-    }
-
-    fn enter(&mut self, index: &Index, depth: u32) -> Result<(), Error> {
-        let found = index.here()?;
-        self.left.extend(found.into_iter().rev().map(|descriptor| (descriptor.clone(), depth)));
-        Ok(())
     }
 }
 
@@ -346,26 +258,6 @@ mod tests {
     }
 
     #[test]
-    fn an_artifact_without_a_platform_does_not_end_the_search() {
-        let one = descriptor("");
-        let manifest = |kind: &str, of: &str| {
-            let config = one.replace("\"m\"", &format!("\"{of}\""));
-            Document::parse(format!(r#"{{{kind}"config":{config},"layers":[{one}]}}"#).as_bytes()).unwrap()
-        };
-        let index = format!(r#"{{"manifests":[{one},{one},{one}]}}"#);
-        let Document::Index(index) = Document::parse(index.as_bytes()).unwrap() else { panic!("no index") };
-        let mut search = Search::of(&index).unwrap();
-        let mut look = |document| {
-            let (_, depth) = search.next().unwrap();
-            search.go_on(document, depth).unwrap()
-        };
-        assert!(look(manifest("", EMPTY)).is_none());
-        assert!(look(manifest(r#""artifactType":"application/x","#, IMAGES[0])).is_none());
-        assert!(look(manifest(&format!(r#""artifactType":"{}","#, IMAGES[0]), IMAGES[0])).is_some());
-        assert!(search.next().unwrap_err().to_string().contains("no image"));
-    }
-
-    #[test]
     fn a_manifest_of_no_image_is_refused_by_its_kind() {
         let manifest = |kind: &str, of: &str| {
             let config = descriptor("").replace("\"m\"", &format!("\"{of}\""));
@@ -384,38 +276,6 @@ mod tests {
         for (kind, of) in [("", IMAGES[0]), ("", "m"), (IMAGES[1], IMAGES[1])] {
             assert!(manifest(kind, of).is_ok(), "{kind} {of}");
         }
-    }
-
-    #[test]
-    fn an_index_of_another_machine_does_not_end_the_search() {
-        let arm = descriptor(r#","platform":{"os":"linux","architecture":"arm64"}"#);
-        let index = |inner: &[&str]| match Document::parse(
-            format!(r#"{{"manifests":[{}]}}"#, inner.join(",")).as_bytes(),
-        ) {
-            Ok(Document::Index(index)) => index,
-            _ => panic!("no index"),
-        };
-        let mut search = Search::of(&index(&[&descriptor(""), &descriptor("")])).unwrap();
-        let (_, depth) = search.next().unwrap();
-        assert!(search.go_on(Document::Index(index(&[&arm])), depth).unwrap().is_none());
-        assert!(search.next().is_ok());
-        assert!(search.next().unwrap_err().to_string().contains("linux/arm64"));
-    }
-
-    #[test]
-    fn an_image_of_another_machine_does_not_end_the_search() {
-        let one = descriptor("");
-        let Ok(Document::Index(index)) = Document::parse(format!(r#"{{"manifests":[{one}]}}"#).as_bytes())
-        else {
-            panic!("no index")
-        };
-        let mut search = Search::of(&index).unwrap();
-        search.next().unwrap();
-        let other = || Err::<(), _>(Error::OtherMachine { platform: "linux/arm64".into() });
-        assert_eq!(search.unless_elsewhere(other()).unwrap(), None);
-        assert_eq!(search.unless_elsewhere(Ok(1)).unwrap(), Some(1));
-        assert!(search.unless_elsewhere(Err::<(), _>(malformed("configuration", "broken"))).is_err());
-        assert!(search.next().unwrap_err().to_string().contains("it is for linux/arm64, and this machine"));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Finds circular imports between the files of a crate, over any number of files. What two files need of each other belongs in a
 //! third.
 //!
-//! Only `use` at the top of a file counts, and a name that is re-exported counts as where it stands. Imports of tests do not count, nor do
-//! a module's imports of its own submodules: it is made of them.
+//! What counts is `use` at the top of a file and a path that begins with `crate` or `super` in its code, and a name that is re-exported
+//! counts as where it stands. Imports of tests do not count, nor do a module's imports of its own submodules: it is made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::code::Word;
 use super::finding::Finding;
+use super::sizes;
 use super::tree::{RustFile, Tree};
 
 /// The modules that each module imports, and the line of each import.
@@ -102,7 +104,8 @@ fn imported(
     reexports: &Reexports,
 ) -> BTreeMap<Vec<String>, usize> {
     let mut found = BTreeMap::new();
-    for Use { line, path, .. } in uses(file) {
+    let imported = uses(file).into_iter().map(|it| (it.line, it.path));
+    for (line, path) in imported.chain(written_out(file)) {
         let target =
             absolute(module, &path, files).and_then(|path| longest(&origin(path, reexports, files), files));
         if let Some(target) = target.filter(|target| !target.starts_with(module)) {
@@ -132,6 +135,37 @@ fn origin(mut path: Vec<String>, reexports: &Reexports, files: &Files<'_>) -> Ve
         path = [&of[..], &path[end..]].concat();
     }
     path
+}
+
+/// Returns the paths of this crate that are written out in the code, outside any `use` and before the tests, with their lines.
+fn written_out(file: &RustFile) -> Vec<(usize, String)> {
+    let code = &file.code.code;
+    let end = sizes::length(code);
+    let (mut found, mut used_until) = (Vec::new(), 0);
+    for word in file.code.words().take_while(|word| word.line <= end) {
+        let at = code.len() - word.rest.len();
+        match word.text {
+            "use" => used_until = at + word.rest.find(';').unwrap_or(0),
+            "crate" | "super" if at > used_until && is_first(code, &word) => {
+                let path: String = word
+                    .rest
+                    .chars()
+                    .take_while(|letter| letter.is_alphanumeric() || ['_', ':'].contains(letter))
+                    .collect();
+                found.push((word.line, format!("{}{path}", word.text)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether a path begins with the word, and not the reach of a name as in `pub(in crate::a)`.
+fn is_first(code: &str, word: &Word<'_>) -> bool {
+    let end = code.len() - word.rest.len();
+    let before = code[..end].trim_end();
+    let before = before.strip_suffix(word.text).unwrap_or(before);
+    word.rest.starts_with("::") && !before.ends_with("::") && !before.ends_with("(in ")
 }
 
 /// One name that a `use` at the top of a file brings in.
@@ -252,6 +286,25 @@ mod tests {
         assert_eq!(found(&[files[0], files[1], files[2], files[3]]), Vec::<String>::new());
         let without = ("crates/a/src/c.rs", "use crate::b::E;");
         assert_eq!(found(&[files[0], files[1], files[2], files[3], without]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_path_that_is_written_out_counts_as_an_import() {
+        let uses = ("crates/a/src/b.rs", "use crate::c::C;");
+        let whole = |code| ("crates/a/src/c.rs", code);
+        let files = |code| [("crates/a/src/lib.rs", "mod b;\nmod c;"), uses, whole(code)];
+        let told = ["crates/a/src/b.rs:1 `b` imports itself in a circle: b -> c"];
+        assert_eq!(found(&files("fn c() {\n    crate::b::d();\n}")), told);
+        assert_eq!(found(&files("#[error(\"{}\", b = super::b::d())]\nstruct C;")), told);
+        for none in [
+            "// crate::b::d()",
+            "fn c() { \"crate::b::d()\" }",
+            "pub(in crate::b) struct C;",
+            "struct C;\n#[cfg(test)]\nmod tests {\n    fn c() { crate::b::d() }\n}",
+            "fn c() { other::crate_::b() }",
+        ] {
+            assert_eq!(found(&files(none)), Vec::<String>::new(), "{none}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn is_test_file(path: &str) -> bool {
 }
 
 /// Counts lines up to the first `#[cfg(test)]` before a `mod` with a body. A `mod tests;` ends nothing: its tests are elsewhere.
-fn length(code: &str) -> usize {
+pub(super) fn length(code: &str) -> usize {
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
     let begins_tests = |at: usize| {
         lines[at].starts_with("#[cfg(test)]")

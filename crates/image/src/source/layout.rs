@@ -4,8 +4,9 @@ use super::{Overrides, Parts, settle};
 use crate::config::Configured;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{Descriptor, Document, Index, Manifest, Search, malformed};
+use crate::manifest::{Descriptor, Document, Index, Manifest, malformed};
 use crate::reference::Reference;
+use crate::search::Search;
 use crate::store::{Listed, Store};
 
 pub(super) const INDEX: &str = "index.json";
