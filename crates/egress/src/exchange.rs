@@ -183,6 +183,7 @@ impl Exchange<Granted> {
         let grant = self.stage.0;
         let found = match grant.addresses() {
             Some(given) => Ok(given.to_vec()),
+            None if proxy.is_some() => answers.if_told(grant.host()).await,
             None => answers.of(grant.host()).await,
         };
         match found {

@@ -1,19 +1,21 @@
 //! Resolves names to addresses with the sidecar's own resolver. Its answers are not trusted: the address guard judges them.
 
-use std::cell::{OnceCell, RefCell};
+mod hosts;
+mod name_servers;
+mod sockets;
+
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::op::Query;
-use hickory_resolver::proto::rr::{Name, RecordType};
-use hickory_resolver::{Hosts, Resolver, TokioResolver};
 use policy::{Denial, Guard, Host};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
+use self::hosts::stated;
+use self::name_servers::{NameServers, Unresolved};
 use crate::file_opener::{FileOpener, NameFiles};
 use crate::read_file::ReadFile;
 
@@ -22,9 +24,8 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The file that tells addresses of names.
 pub const HOSTS: &str = "/etc/hosts";
 
-/// How long one question may wait for its answer, and how often it is asked.
-const TIMEOUT: Duration = Duration::from_secs(3);
-const ATTEMPTS: usize = 2;
+/// How long it counts that no server tells anything, for who can do without.
+const UNTOLD: Duration = Duration::from_secs(30);
 
 /// The source of addresses.
 #[derive(Debug)]
@@ -51,15 +52,9 @@ pub struct SystemAnswers {
 struct SystemResolver {
     resolv_conf: ReadFile,
     hosts: ReadFile,
-    resolver: OnceCell<Result<Built, String>>,
-}
-
-#[derive(Debug)]
-struct Built {
-    hosts: Hosts,
-    resolver: TokioResolver,
-    /// Why there is no server to ask, if so. Names then have only the addresses in `hosts`.
-    asks_nobody: Option<String>,
+    servers: OnceCell<Result<NameServers, String>>,
+    /// When it was last seen that no server tells anything.
+    untold: Cell<Option<Instant>>,
 }
 
 impl Answers {
@@ -77,15 +72,33 @@ impl Answers {
         };
         match self {
             Self::Given(list) => Ok(list.clone()),
-            Self::System(system) => Box::pin(system.look_up(name.as_str())).await,
+            Self::System(system) => Box::pin(system.look_up(name.as_str(), Needed::Yes)).await,
+        }
+    }
+
+    /// Returns the addresses of a host as [`of`](Self::of) does, for who can do without: where no server told anything a moment ago, it
+    /// is not waited for again.
+    pub(crate) async fn if_told(&self, host: &Host) -> Result<Vec<IpAddr>, Denial> {
+        match (self, host) {
+            (Self::System(system), Host::Name(name)) => {
+                Box::pin(system.look_up(name.as_str(), Needed::No)).await
+            }
+            _ => self.of(host).await,
         }
     }
 }
 
+/// Whether an exchange ends without an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needed {
+    Yes,
+    No,
+}
+
 impl SystemAnswers {
-    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
+    async fn look_up(&self, name: &str, needed: Needed) -> Result<Vec<IpAddr>, Denial> {
         let current = self.current().await;
-        current.look_up(name).await
+        current.look_up(name, needed).await
     }
 
     /// Returns the resolver of the files as they are, if they can be had anew, or else as they were.
@@ -110,41 +123,45 @@ impl SystemAnswers {
 
 impl SystemResolver {
     fn of(resolv_conf: ReadFile, hosts: ReadFile) -> Rc<Self> {
-        Rc::new(Self { resolv_conf, hosts, resolver: OnceCell::new() })
+        Rc::new(Self { resolv_conf, hosts, servers: OnceCell::new(), untold: Cell::new(None) })
     }
 
-    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Denial> {
+    async fn look_up(&self, name: &str, needed: Needed) -> Result<Vec<IpAddr>, Denial> {
         let failed = |why: String, hint: &str| {
             let hint = self.outdated().unwrap_or_else(|| hint.into());
             Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}")).with_hint(hint)
         };
-        let not_found = |why: String| {
+        let untold = |why: String| {
             failed(
                 why,
                 "see whether this machine finds it (`getent hosts`), and what its /etc/resolv.conf names",
             )
         };
-        let Built { hosts, resolver, asks_nobody } =
-            self.resolver.get_or_init(|| self.build()).as_ref().map_err(|e| not_found(e.clone()))?;
-        let stated = stated(hosts, name);
+        let stated = stated(&self.hosts.content, name);
         if !stated.is_empty() {
             return Ok(stated);
         }
-        // The dot keeps search domains out: the resolver asks for the name that was judged.
-        match resolver.lookup_ip(format!("{name}.")).await {
-            Ok(found) => {
-                let mut addresses: Vec<IpAddr> = found.iter().collect();
-                addresses.sort_by_key(IpAddr::is_ipv6); // a host without IPv6 answers at once
-                addresses.dedup();
-                Ok(addresses)
-            }
-            Err(_) if asks_nobody.is_some() => Err(not_found(asks_nobody.clone().unwrap_or_default())),
-            Err(error) if error.is_no_records_found() => Err(failed(
-                "no such name".into(),
-                "see how the name is spelled, and that it is one that exists",
-            )),
-            Err(error) => Err(not_found(error.to_string())),
+        let servers = self.servers.get_or_init(|| NameServers::of(&self.resolv_conf.content));
+        let servers = servers.as_ref().map_err(|why| untold(why.clone()))?;
+        if needed == Needed::No && self.untold.get().is_some_and(|since| since.elapsed() < UNTOLD) {
+            return Err(untold("no name server told anything a moment ago".into()));
         }
+        let told = servers.look_up(name).await;
+        self.untold.set(matches!(told, Err(Unresolved::Untold(_))).then(Instant::now));
+        told.map_err(|why| match why {
+            Unresolved::NoSuchName if name.contains('.') => {
+                failed("no such name".into(), "see how the name is spelled, and that it is one that exists")
+            }
+            Unresolved::NoSuchName => failed(
+                "no such name".into(),
+                "write the whole name: it is asked for as it is, in DNS and /etc/hosts alone, and no search domain is added",
+            ),
+            Unresolved::NoAddress => failed(
+                "there is such a name, but it has no address".into(),
+                "see what the name stands for (`getent hosts`): it may be meant for mail, say",
+            ),
+            Unresolved::Untold(why) => untold(why),
+        })
     }
 
     /// Says what to do about a file that is another by now. What it says may be why a name is not found, so no other hint is true then.
@@ -160,46 +177,6 @@ impl SystemResolver {
     fn changed(&self) -> Option<&Path> {
         [&self.resolv_conf, &self.hosts].into_iter().find(|file| file.has_changed()).map(ReadFile::path)
     }
-
-    fn build(&self) -> Result<Built, String> {
-        let read = hickory_resolver::system_conf::parse_resolv_conf(servers(&self.resolv_conf.content));
-        let (config, mut options, asks_nobody) = match read {
-            Ok((config, options)) => (config, options, None),
-            Err(error) => {
-                let nobody = ResolverConfig::from_parts(None, Vec::new(), Vec::new());
-                (nobody, ResolverOpts::default(), Some(format!("resolv.conf: {error}")))
-            }
-        };
-        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        options.use_hosts_file = ResolveHosts::Never; // its content is asked before
-        options.timeout = TIMEOUT;
-        options.attempts = ATTEMPTS - 1; // those after the first
-        let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
-        *builder.options_mut() = options;
-        let resolver = builder.build().map_err(|e| e.to_string())?;
-        let mut hosts = Hosts::default();
-        // A comment may be in any encoding.
-        hosts
-            .read_hosts_conf(String::from_utf8_lossy(&self.hosts.content).as_bytes())
-            .map_err(|error| format!("hosts: {error}"))?;
-        Ok(Built { hosts, resolver, asks_nobody })
-    }
-}
-
-/// Returns the addresses that the hosts file states for a name. If it states any, no server is asked: one that states one family would
-/// otherwise get the other from there.
-fn stated(hosts: &Hosts, name: &str) -> Vec<IpAddr> {
-    let Ok(name) = Name::from_ascii(name) else { return Vec::new() };
-    let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
-    let found = [RecordType::A, RecordType::AAAA].into_iter().filter_map(of);
-    found.flat_map(|of| of.answers().iter().filter_map(|it| it.data.ip_addr()).collect::<Vec<_>>()).collect()
-}
-
-/// Returns the lines of `resolv.conf` that say which servers are asked, and how. Search domains are not used, so a wrong one is no error.
-fn servers(resolv_conf: &[u8]) -> Vec<u8> {
-    let says = |line: &&[u8]| line.starts_with(b"nameserver") || line.starts_with(b"options");
-    let lines = resolv_conf.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
-    lines.filter(says).collect::<Vec<_>>().join(&b'\n')
 }
 
 #[cfg(test)]
@@ -295,25 +272,8 @@ mod tests {
             }
             assert_eq!(answers.of(&Host::parse("PLATFORM.internal").unwrap()).await.unwrap().len(), 1);
             let denial = answers.of(&Host::parse("other.internal").unwrap()).await.unwrap_err();
-            assert!(denial.reason.contains("resolv.conf: ") && denial.reason.contains("no nameservers"));
+            let asked = "other.internal does not resolve: name server 127.0.0.1: ";
+            assert!(denial.reason.starts_with(asked), "as the C library does: {}", denial.reason);
         }
-    }
-
-    #[test]
-    fn what_the_hosts_file_states_in_one_family_is_all_of_a_name() {
-        let mut hosts = Hosts::default();
-        let text = b"93.184.216.34 one.example\nfd00::1 two.example\n93.184.216.35 two.example\n";
-        hosts.read_hosts_conf(&text[..]).unwrap();
-        let of = |name: &str| stated(&hosts, name).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(of("one.example"), ["93.184.216.34"], "and no server is asked for the other");
-        assert_eq!(of("two.example"), ["93.184.216.35", "fd00::1"]);
-        assert!(of("three.example").is_empty() && of("example").is_empty());
-    }
-
-    #[test]
-    fn a_search_domain_that_is_none_takes_no_server_away() {
-        let conf =
-            b"# \xff\ndomain a..b\nsearch good..bad\n nameserver 192.0.2.1\noptions edns0\nsortlist x\n";
-        assert_eq!(servers(conf), b"nameserver 192.0.2.1\noptions edns0");
     }
 }

@@ -1,0 +1,47 @@
+//! The hosts file. It is searched as it is: some have a hundred thousand names and more, of hosts that are not to be reached.
+
+use std::net::IpAddr;
+
+/// Returns the addresses that a hosts file states for a name, IPv4 first. If it states any, no server is asked: one that states one family
+/// would otherwise get the other from there.
+pub(super) fn stated(hosts: &[u8], name: &str) -> Vec<IpAddr> {
+    let of_line = |line: &[u8]| {
+        let line = line.split(|octet| *octet == b'#').next().unwrap_or_default();
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let address = words.next()?;
+        let is_name =
+            |word: &[u8]| word.strip_suffix(b".").unwrap_or(word).eq_ignore_ascii_case(name.as_bytes());
+        words.any(is_name).then(|| std::str::from_utf8(address).ok()?.parse().ok())?
+    };
+    let mut found: Vec<IpAddr> = hosts.split(|octet| *octet == b'\n').filter_map(of_line).collect();
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str, name: &str) -> Vec<String> {
+        stated(text.as_bytes(), name).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_stated_in_one_family_is_all_of_a_name() {
+        let text = "93.184.216.34 one.example\nfd00::1 two.example\n93.184.216.35 two.example\n";
+        assert_eq!(of(text, "one.example"), ["93.184.216.34"], "and no server is asked for the other");
+        assert_eq!(of(text, "two.example"), ["93.184.216.35", "fd00::1"]);
+        assert!(of(text, "three.example").is_empty() && of(text, "example").is_empty());
+    }
+
+    #[test]
+    fn lines_are_read_as_the_c_library_reads_them() {
+        let text = "\t10.0.0.1\tone.example One.Alias # two.example\r\n#10.0.0.2 one.example\n10.0.0.3\nx one.example\n\
+                    10.0.0.4 dot.example.\nfe80::1%lo one.example";
+        assert_eq!(of(text, "one.example"), ["10.0.0.1"]);
+        assert_eq!(of(text, "one.alias"), ["10.0.0.1"]);
+        assert_eq!(of(text, "dot.example"), ["10.0.0.4"]);
+        assert!(of(text, "two.example").is_empty() && of(text, "10.0.0.3").is_empty());
+    }
+}

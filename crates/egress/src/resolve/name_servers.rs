@@ -1,0 +1,376 @@
+//! The name servers of `resolv.conf`, asked as a machine's own programs ask them: in order, and the next one where one fails.
+//!
+//! Each server has a resolver of its own: the library takes the servers of one resolver for copies of each other, asks two at once,
+//! and believes the faster. A private network's server knows names that a public one denies, whatever their order of speed.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use hickory_resolver::Resolver;
+use hickory_resolver::config::{
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::{DnsError, NetError, NoRecords};
+use hickory_resolver::proto::op::ResponseCode;
+use resolv_conf::{Config, ScopedIp};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use tokio::time::{Instant, timeout};
+
+use super::sockets::Sockets;
+
+/// Where name servers listen.
+const PORT: u16 = 53;
+/// How long one question may wait for its answer, and how often it is asked.
+const TIMEOUT: Duration = Duration::from_secs(3);
+const ATTEMPTS: usize = 2;
+
+/// How many servers are asked: the C library takes as many.
+const MOST: usize = 3;
+/// How long one is waited for before the next is asked as well.
+const HEAD_START: Duration = Duration::from_secs(1);
+/// How long one that was silent has no head start.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// How long an answer counts, whatever it says: networks change behind an unchanged server.
+const LONGEST_FOUND: Duration = Duration::from_secs(60);
+const LONGEST_NOT_FOUND: Duration = Duration::from_secs(5);
+
+/// The servers, in order.
+pub(super) struct NameServers {
+    servers: Vec<NameServer>,
+}
+
+/// Why a name has no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    NoSuchName,
+    NoAddress,
+    /// No server told.
+    Untold(String),
+}
+
+struct NameServer {
+    address: IpAddr,
+    sockets: Sockets,
+    resolver: Resolver<Sockets>,
+    /// When it last did not answer, if it has not since.
+    silent: Cell<Option<Instant>>,
+}
+
+type Answer = Result<Vec<IpAddr>, Unresolved>;
+
+impl std::fmt::Debug for NameServers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.servers.iter().map(|server| server.address)).finish()
+    }
+}
+
+impl NameServers {
+    /// Takes the servers that `resolv.conf` names, or else this machine's, as the C library does.
+    pub(super) fn of(resolv_conf: &[u8]) -> Result<Self, String> {
+        let (config, _) = Config::parse_with_errors(&about_servers(resolv_conf));
+        let mut named = config.nameservers.clone();
+        if named.is_empty() {
+            named.push(ScopedIp::V4(Ipv4Addr::LOCALHOST));
+        }
+        let servers = named.into_iter().take(MOST).map(|server| NameServer::of(server, &config));
+        Ok(Self { servers: servers.collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the addresses of a name, IPv4 first. The first server that knows counts; that there is no such name counts once each server
+    /// before has failed.
+    pub(super) async fn look_up(&self, name: &str) -> Answer {
+        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        loop {
+            let have_all_failed =
+                answers.iter().all(|answer| matches!(answer, Some(Err(Unresolved::Untold(_)))));
+            match self.servers.get(asked.len()).filter(|_| have_all_failed) {
+                Some(next) => begin(next, name, &mut asked, &mut answers),
+                None => {
+                    if let Some(told) = told(&answers) {
+                        return told;
+                    }
+                    let is_silent =
+                        asked.len().checked_sub(1).is_some_and(|last| self.servers[last].is_silent());
+                    let wait = if is_silent { Duration::ZERO } else { HEAD_START };
+                    match self.servers.get(asked.len()) {
+                        Some(next) => {
+                            if timeout(wait, one_more(&mut asked, &mut answers)).await.is_err() {
+                                begin(next, name, &mut asked, &mut answers);
+                            }
+                        }
+                        None => one_more(&mut asked, &mut answers).await,
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + 'a>>;
+
+fn begin<'a>(
+    server: &'a NameServer,
+    name: &'a str,
+    asked: &mut Vec<Asked<'a>>,
+    answers: &mut Vec<Option<Answer>>,
+) {
+    asked.push(Box::pin(server.ask(name)));
+    answers.push(None);
+}
+
+/// Waits until one more of those asked has answered.
+async fn one_more(asked: &mut [Asked<'_>], answers: &mut [Option<Answer>]) {
+    poll_fn(|context| {
+        for (asked, answer) in asked.iter_mut().zip(&mut *answers).filter(|(_, answer)| answer.is_none()) {
+            if let Poll::Ready(told) = asked.as_mut().poll(context) {
+                *answer = Some(told);
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Returns what the answers so far come to, if a later one cannot change it.
+fn told(answers: &[Option<Answer>]) -> Option<Answer> {
+    if let Some(found) = answers.iter().flatten().find(|answer| answer.is_ok()) {
+        return Some(found.clone());
+    }
+    let mut untold = Vec::new();
+    for answer in answers {
+        match answer.as_ref()? {
+            Err(Unresolved::Untold(why)) => untold.push(why.as_str()),
+            told => return Some(told.clone()),
+        }
+    }
+    (!untold.is_empty()).then(|| Err(Unresolved::Untold(untold.join("; "))))
+}
+
+impl NameServer {
+    fn of(server: ScopedIp, config: &Config) -> Result<Self, String> {
+        // The C library takes an unspecified address for this machine too.
+        let address = match server {
+            ScopedIp::V6(address, Some(zone)) => {
+                SocketAddrV6::new(address, PORT, 0, interface(&zone)?).into()
+            }
+            ScopedIp::V4(Ipv4Addr::UNSPECIFIED) => (Ipv4Addr::LOCALHOST, PORT).into(),
+            ScopedIp::V6(Ipv6Addr::UNSPECIFIED, None) => (Ipv6Addr::LOCALHOST, PORT).into(),
+            server => SocketAddr::new(server.into(), PORT),
+        };
+        Self::at(address, config)
+    }
+
+    fn at(address: SocketAddr, config: &Config) -> Result<Self, String> {
+        let ip = address.ip();
+        let mut server =
+            if config.use_vc { NameServerConfig::tcp(ip) } else { NameServerConfig::udp_and_tcp(ip) };
+        server.connections.iter_mut().for_each(|over| over.port = address.port());
+        let mut options = ResolverOpts::default();
+        let both = LookupIpStrategy::Ipv4AndIpv6;
+        options.ip_strategy = if config.no_aaaa { LookupIpStrategy::Ipv4Only } else { both };
+        options.use_hosts_file = ResolveHosts::Never; // its content is asked before
+        options.edns0 = config.edns0;
+        options.timeout = TIMEOUT;
+        options.attempts = ATTEMPTS - 1; // those after the first
+        options.positive_max_ttl = Some(LONGEST_FOUND);
+        options.negative_max_ttl = Some(LONGEST_NOT_FOUND);
+        let interface = match address {
+            SocketAddr::V6(address) => address.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        let sockets = Sockets::on_interface(interface);
+        let alone = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
+        let mut builder = Resolver::builder_with_config(alone, sockets.clone());
+        *builder.options_mut() = options;
+        let resolver = builder.build().map_err(|error| error.to_string())?;
+        Ok(Self { address: ip, sockets, resolver, silent: Cell::new(None) })
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent.get().is_some_and(|since| since.elapsed() < SILENT)
+    }
+
+    async fn ask(&self, name: &str) -> Answer {
+        // The dot keeps search domains out: the server is asked for the name that was judged.
+        let answer = self.resolver.lookup_ip(format!("{name}.")).await;
+        self.silent.set(matches!(answer, Err(NetError::Timeout)).then(Instant::now));
+        match answer {
+            Ok(found) => {
+                let mut addresses: Vec<IpAddr> = found.iter().collect();
+                addresses.sort_by_key(IpAddr::is_ipv6); // a host without IPv6 answers at once
+                addresses.dedup();
+                Ok(addresses)
+            }
+            Err(error) => Err(self.why(&error)),
+        }
+    }
+
+    fn why(&self, error: &NetError) -> Unresolved {
+        let why = match error {
+            NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code, .. })) => {
+                return match response_code {
+                    ResponseCode::NXDomain => Unresolved::NoSuchName,
+                    _ => Unresolved::NoAddress,
+                };
+            }
+            NetError::Dns(DnsError::ResponseCode(code)) => format!("it answers \"{code}\""),
+            NetError::Timeout => "it does not answer".into(),
+            NetError::Io(error) => error.to_string(),
+            NetError::NoConnections => self.sockets.failure().unwrap_or_else(|| error.to_string()),
+            error => error.to_string(),
+        };
+        Unresolved::Untold(format!("name server {}: {why}", self.address))
+    }
+}
+
+/// Returns the number of a network interface, by which the zone of an address may be named too.
+fn interface(zone: &str) -> Result<u32, String> {
+    let named = || {
+        let socket = socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        name_to_index(&socket, zone)
+    };
+    let failed = |error| format!("resolv.conf: the network interface {}: {error}", zone.escape_default());
+    zone.parse().or_else(|_| named()).map_err(failed)
+}
+
+/// Returns the lines of `resolv.conf` that say which servers are asked, and how. Search domains are not used, so a wrong one is no error.
+fn about_servers(resolv_conf: &[u8]) -> Vec<u8> {
+    let says = |line: &&[u8]| line.starts_with(b"nameserver") || line.starts_with(b"options");
+    let lines = resolv_conf.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(says).collect::<Vec<_>>().join(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_resolver::proto::op::Message;
+    use hickory_resolver::proto::rr::rdata::A;
+    use hickory_resolver::proto::rr::{RData, Record, RecordType};
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// What a server of a test does with each question.
+    #[derive(Clone, Copy)]
+    enum Does {
+        Answer(&'static str, Duration),
+        Refuse(ResponseCode),
+        Nothing,
+    }
+
+    /// Starts one server for each, and returns them in order.
+    async fn servers(all: &[Does]) -> NameServers {
+        let mut servers = Vec::new();
+        for does in all {
+            let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            servers.push(NameServer::at(socket.local_addr().unwrap(), &Config::new()).unwrap());
+            tokio::spawn(serve(socket, *does));
+        }
+        NameServers { servers }
+    }
+
+    async fn serve(socket: UdpSocket, does: Does) {
+        let mut octets = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut octets).await {
+            let question = Message::from_vec(&octets[..length]).unwrap();
+            let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
+            answer.queries.clone_from(&question.queries);
+            match does {
+                Does::Nothing => continue,
+                Does::Refuse(code) => answer.metadata.response_code = code,
+                Does::Answer(address, after) => {
+                    tokio::time::sleep(after).await;
+                    let asked = &question.queries[0];
+                    if asked.query_type() == RecordType::A {
+                        let data = RData::A(A(address.parse().unwrap()));
+                        answer.answers.push(Record::from_rdata(asked.name().clone(), 3600, data));
+                    }
+                }
+            }
+            socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+        }
+    }
+
+    const AT_ONCE: Duration = Duration::ZERO;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_next_server_is_asked_where_one_cannot_tell() {
+        for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp] {
+            for order in [[0, 1], [1, 0]] {
+                let all = [Does::Refuse(code), Does::Answer("192.0.2.1", AT_ONCE)];
+                let servers = servers(&order.map(|at| all[at])).await;
+                let found = servers.look_up("one.example").await.unwrap();
+                assert_eq!(found, ["192.0.2.1".parse::<IpAddr>().unwrap()], "{code} {order:?}");
+            }
+        }
+        let none =
+            servers(&[Does::Refuse(ResponseCode::ServFail), Does::Refuse(ResponseCode::Refused)]).await;
+        let Err(Unresolved::Untold(why)) = none.look_up("one.example").await else { panic!("found") };
+        assert!(why.contains("Server Failure") && why.contains("; name server 127.0.0.1: "), "{why}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_first_server_that_knows_counts_and_not_the_faster() {
+        let known = Does::Answer("192.0.2.1", Duration::from_millis(300));
+        let denied = Does::Refuse(ResponseCode::NXDomain);
+        let of = async |all: &[Does]| servers(all).await.look_up("one.example").await;
+        assert_eq!(of(&[known, denied]).await.unwrap().len(), 1);
+        assert_eq!(of(&[denied, known]).await, Err(Unresolved::NoSuchName));
+        assert_eq!(of(&[Does::Refuse(ResponseCode::NoError), known]).await, Err(Unresolved::NoAddress));
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_silent_server_keeps_nobody_waiting_twice() {
+        let servers = servers(&[Does::Nothing, Does::Answer("192.0.2.1", AT_ONCE)]).await;
+        let began = Instant::now();
+        assert_eq!(servers.look_up("one.example").await.unwrap().len(), 1);
+        assert!((HEAD_START..TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
+        servers.servers[0].silent.set(Some(Instant::now()));
+        let began = Instant::now();
+        assert_eq!(servers.look_up("two.example").await.unwrap().len(), 1);
+        assert!(began.elapsed() < HEAD_START, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn that_nobody_listens_is_told_at_once_and_by_name() {
+        let free = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let servers = NameServers { servers: vec![NameServer::at(free, &Config::new()).unwrap()] };
+        let began = Instant::now();
+        let Err(Unresolved::Untold(why)) = servers.look_up("one.example").await else { panic!("found") };
+        assert!(why.contains("Connection refused"), "{why}");
+        assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn what_resolv_conf_says_is_heeded() {
+        let of = |text: &str| {
+            let servers = NameServers::of(text.as_bytes()).unwrap().servers;
+            servers.iter().map(|server| server.address.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("# none\nsearch a..example\n"), ["127.0.0.1"]);
+        assert_eq!(of("nameserver 0.0.0.0\nnameserver ::\n"), ["127.0.0.1", "::1"]);
+        let many = "nameserver 192.0.2.1\n".repeat(5);
+        assert_eq!(of(&many).len(), MOST);
+        let on = |text: &str| NameServers::of(text.as_bytes()).map(|of| of.servers[0].sockets.interface());
+        assert_eq!(on("nameserver fe80::1%7").unwrap(), 7);
+        assert_eq!(on("nameserver fe80::1%lo").unwrap(), 1);
+        assert!(on("nameserver fe80::1%none0").unwrap_err().contains("the network interface none0: "));
+        let families =
+            |text: &str| NameServers::of(text.as_bytes()).unwrap().servers[0].resolver.options().ip_strategy;
+        assert_eq!(families("options use-vc no-aaaa"), LookupIpStrategy::Ipv4Only);
+        assert_eq!(families("options edns0"), LookupIpStrategy::Ipv4AndIpv6);
+    }
+
+    #[test]
+    fn a_search_domain_that_is_none_takes_no_server_away() {
+        let conf =
+            b"# \xff\ndomain a..b\nsearch good..bad\n nameserver 192.0.2.1\noptions edns0\nsortlist x\n";
+        assert_eq!(about_servers(conf), b"nameserver 192.0.2.1\noptions edns0");
+    }
+}
