@@ -166,10 +166,13 @@ impl Fields {
         let is_left = |name: &str| {
             HOP_BY_HOP.contains(&name) || CONTROL.contains(&name) || name.starts_with("x-lockgate-")
         };
-        // Servers that read fields as variables take `content_length` for `content-length` (RFC 3875 §4.1.18).
-        self.keep(|name| match name.contains('_') {
-            false => !is_left(name) && !named.iter().any(|n| n == name),
-            true => !is_left(&name.replace('_', "-")) && !named.iter().any(|n| n == name),
+        // Servers that read fields as variables take `content_length` for `content-length`.
+        self.keep(|name| match name.bytes().all(|octet| variable_octet(octet) == octet) {
+            true => !is_left(name) && !named.iter().any(|n| n == name),
+            false => {
+                let variable: String = name.bytes().map(variable_octet).map(char::from).collect();
+                !is_left(&variable) && !named.iter().any(|n| n == name)
+            }
         });
     }
 
@@ -203,11 +206,38 @@ fn name_of<'a>(text: &'a [u8], field: &Field) -> &'a str {
     std::str::from_utf8(field.name.of(text)).unwrap_or_default()
 }
 
+/// Returns an octet of a name as it is to servers that read fields as variables (RFC 3875 §4.1.18): without case, and with one sign for
+/// every octet that is no letter or digit. Most have it so for `-` alone, PHP also for `.`, and lighttpd for all.
+pub(crate) fn variable_octet(octet: u8) -> u8 {
+    if octet.is_ascii_alphanumeric() { octet.to_ascii_lowercase() } else { b'-' }
+}
+
 /// Trims spaces and tabs, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).
 pub(crate) fn trim(value: &[u8]) -> &[u8] {
     let inner = |b: &u8| !matches!(b, b' ' | b'\t');
     match (value.iter().position(inner), value.iter().rposition(inner)) {
         (Some(first), Some(last)) => &value[first..=last],
         _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_sent_on_is_known_in_every_spelling() {
+        for name in [
+            "Content_Length",
+            "content.length",
+            "Transfer~Encoding",
+            "X_Target",
+            "x.provider",
+            "X.Lockgate_Run",
+        ] {
+            let mut fields = Fields::from_iter([(name, &b"/v1"[..]), ("x.other", b"1")]);
+            fields.leave_hop();
+            assert_eq!(fields.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["x.other"], "{name}");
+        }
     }
 }

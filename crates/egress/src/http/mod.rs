@@ -48,7 +48,7 @@ mod upgrade;
 mod upstream_response;
 mod version2;
 
-pub(crate) use fields::Fields;
+pub(crate) use fields::{Fields, variable_octet};
 pub(crate) use filter::Unsearchable;
 pub(crate) use head::Buffered;
 pub use head::{BodyLength, HeadError, RequestHead, parse_request_head};

@@ -47,7 +47,7 @@ pub(super) fn refuse_own(
     for (name, value) in sending.fields.iter() {
         let is_own = match name {
             "cookie" if form.marks(value) => !cookies::are_ours(value, marks, form),
-            _ if is_forwarded(name) || places.iter().any(|names| names.is_header(name)) => {
+            _ if is_forwarded(name) || places.iter().any(|names| names.may_be_header(name)) => {
                 !marks.are_all_of_header(name, value)
             }
             _ => subprotocol::is_own(name, value, form),
@@ -126,7 +126,7 @@ pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Tar
 pub(crate) fn tells_who_asks(trailers: &Fields, provider: Option<&Provider>, target: &Target) -> bool {
     let places = KeyNames::of(provider, target);
     trailers.iter().any(|(name, value)| {
-        places.is_header(name)
+        places.may_be_header(name)
             || is_forwarded(name)
             || name == "cookie"
             || Placeholder::is_in(name.as_bytes())
@@ -163,7 +163,7 @@ mod tests {
         let tells = |name: &str, provider| {
             tells_who_asks(&Fields::from_iter([(name, &b"own"[..])]), provider, &target)
         };
-        for name in ["x-service-pass", "x_service_pass", "authorization", "x-api-key"] {
+        for name in ["x-service-pass", "x_service_pass", "x.service.pass", "authorization", "x-api-key"] {
             assert!(tells(name, Some(&own)), "{name}");
         }
         assert!(!tells("x-checksum", Some(&own)) && !tells("x-service-pass", None));

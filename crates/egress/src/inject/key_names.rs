@@ -1,10 +1,12 @@
 //! The names under which services look for keys: headers, and parameters of the query.
 //!
-//! Names are compared as servers read them: without case, `_` as `-`, parameters decoded.
+//! Names are compared as servers read them: without case, `_` as `-`, parameters decoded. Where a key may not stand, they are compared as
+//! any server reads them.
 
 use policy::{InjectionSite, Provider, Target};
 
 use super::percent::decoded_once;
+use crate::http::variable_octet;
 
 /// Header fields by which services authenticate clients.
 pub(crate) const AUTHENTICATION: &[&str] = &[
@@ -57,19 +59,28 @@ const PARAMETERS: &[&str] = &[
 /// The end of further headers by which a service behind a proxy authenticates clients: `x-forwarded-authorization`.
 const FORWARDED: &str = "-authorization";
 /// The names under which a request may hold a key: the usual ones, and the one under which the provider injects its own.
-pub(super) struct KeyNames<'a>(Option<&'a InjectionSite>);
+pub(super) struct KeyNames<'a> {
+    own: Option<&'a InjectionSite>,
+}
 
 impl<'a> KeyNames<'a> {
     pub(super) fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
-        Self(provider.and_then(|p| p.injection(target)).map(|injection| injection.place()))
+        Self { own: provider.and_then(|p| p.injection(target)).map(|injection| injection.place()) }
     }
 
+    /// Whether a header is one of these to every server that reads fields as variables: a placeholder may stand there.
     pub(super) fn is_header(&self, name: &str) -> bool {
         is_among(name, AUTHENTICATION) || self.is_own_header(name)
     }
 
+    /// Whether some server takes a header for one of these: no key of the agent's own may stand there.
+    pub(super) fn may_be_header(&self, name: &str) -> bool {
+        let own = matches!(self.own, Some(InjectionSite::Header(header)) if may_be_same(header, name));
+        own || may_authenticate(name) || self.is_own_header(name)
+    }
+
     pub(super) fn is_own_header(&self, name: &str) -> bool {
-        match self.0 {
+        match self.own {
             Some(InjectionSite::Header(header)) => is_same(header, name),
             Some(InjectionSite::Basic) => name == "authorization",
             _ => false,
@@ -84,9 +95,11 @@ impl<'a> KeyNames<'a> {
 
     /// Whether some server reads a parameter's decoded name as one of these: no key of the agent's own may stand there.
     pub(super) fn may_be_parameter(&self, name: &str) -> bool {
-        // Some servers read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a space, a dot and `[` as `_`.
+        // Some servers read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a space, a dot and `[` as `_`. Rack leaves out
+        // brackets before a name, and others read `[name]` as `name`.
         let name = name.split('\0').next().unwrap_or_default().trim_end();
-        let list = name.split('[').next().unwrap_or_default().trim_end();
+        let bare = name.trim_start_matches(|c: char| matches!(c, '[' | ']') || c.is_whitespace());
+        let list = bare.split(['[', ']']).next().unwrap_or_default().trim_end();
         [name, list].iter().any(|name| {
             let name = name.replace([' ', '.', '['], "_");
             self.parameters().any(|known| is_same(&known.replace('.', "_"), &name))
@@ -94,7 +107,7 @@ impl<'a> KeyNames<'a> {
     }
 
     fn parameters(&self) -> impl Iterator<Item = &str> {
-        let own = match self.0 {
+        let own = match self.own {
             Some(InjectionSite::Query(parameter)) => Some(parameter.as_ref()),
             _ => None,
         };
@@ -112,19 +125,29 @@ fn is_among(name: &str, names: &[&str]) -> bool {
 }
 
 pub(super) fn is_forwarded(name: &str) -> bool {
-    name.len()
-        .checked_sub(FORWARDED.len())
-        .and_then(|at| name.get(at..))
-        .is_some_and(|end| is_same(end, FORWARDED))
+    may_end_with(name, FORWARDED)
 }
 
-/// Whether servers may take two names for one: in CGI variables case is lost, and `-` becomes `_`.
+/// Whether some server takes the end of a header's name for this one.
+pub(super) fn may_end_with(name: &str, end: &str) -> bool {
+    let at = name.len().checked_sub(end.len());
+    at.and_then(|at| name.get(at..)).is_some_and(|own| may_be_same(own, end))
+}
+
+/// Whether some server takes a header for one by which services authenticate clients.
+pub(crate) fn may_authenticate(name: &str) -> bool {
+    AUTHENTICATION.iter().any(|known| may_be_same(known, name))
+}
+
+/// Whether two names are one to all servers that read them as variables: case is lost, and `-` becomes `_`.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
+    let folded = |octet: u8| if octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
     one.len() == other.len() && one.bytes().map(folded).eq(other.bytes().map(folded))
 }
 
-pub(super) fn folded(octet: u8) -> u8 {
-    if octet == b'_' { b'-' } else { octet.to_ascii_lowercase() }
+/// Whether some server takes two names of headers for one.
+pub(super) fn may_be_same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().map(variable_octet).eq(other.bytes().map(variable_octet))
 }
 
 #[cfg(test)]
@@ -132,16 +155,25 @@ mod tests {
     use super::super::percent::decoded;
     use super::*;
 
+    const ANY: KeyNames<'static> = KeyNames { own: None };
+
     #[test]
     fn names_are_read_as_servers_read_them() {
         assert_eq!(decoded("%6Bey"), "key");
         assert_eq!(decoded("%256Bey"), "key");
         assert!(is_same("X_Api_Key", "x-api-key") && !is_same("x-api-keys", "x-api-key"));
-        assert!(KeyNames(None).is_parameter("Access_Token") && !KeyNames(None).is_parameter("page_token"));
+        assert!(ANY.is_parameter("Access_Token") && !ANY.is_parameter("page_token"));
+        assert!(ANY.may_be_parameter("Access_Token") && !ANY.may_be_parameter("page_token"));
+        assert!(!ANY.is_header("idempotency-key"));
+        // Only some servers read these as `x-api-key`.
+        for name in ["x.api.key", "x.api-key", "x!api~key", "X_Api.Key"] {
+            assert!(ANY.may_be_header(name) && !ANY.is_header(name), "{name}");
+        }
+        let own = InjectionSite::Header("x-service-pass".to_owned());
         assert!(
-            KeyNames(None).may_be_parameter("Access_Token") && !KeyNames(None).may_be_parameter("page_token")
+            KeyNames { own: Some(&own) }.may_be_header("x.service.pass")
+                && !ANY.may_be_header("x.service.pass")
         );
-        assert!(!KeyNames(None).is_header("idempotency-key"));
     }
 
     #[test]
@@ -157,22 +189,29 @@ mod tests {
             "access[token",
             "Access.Token[]",
             "x.amz-signature",
+            "[token]",
+            "]token",
+            "token]",
+            "[]token",
+            "[[token]]",
+            "[ access.token][]",
         ] {
-            assert!(KeyNames(None).may_be_parameter(name), "{name}");
+            assert!(ANY.may_be_parameter(name), "{name}");
         }
-        for name in ["page[token]", "[]", "access[token]", "page.token", "tokens", ""] {
-            assert!(!KeyNames(None).may_be_parameter(name), "{name}");
+        for name in ["page[token]", "[]", "access[token]", "page.token", "tokens", "[page][token]", "]", ""] {
+            assert!(!ANY.may_be_parameter(name), "{name}");
         }
         let own = InjectionSite::Query("api.of.key".to_owned());
         assert!(
-            KeyNames(Some(&own)).may_be_parameter("api_of_key")
-                && !KeyNames(None).may_be_parameter("api_of_key")
+            KeyNames { own: Some(&own) }.may_be_parameter("api_of_key")
+                && !ANY.may_be_parameter("api_of_key")
         );
     }
 
     #[test]
     fn who_asks_behind_others_is_told_by_more_headers() {
         assert!(is_forwarded("x-forwarded-authorization") && is_forwarded("X_Original_Authorization"));
+        assert!(is_forwarded("X.Original.Authorization"));
         assert!(!is_forwarded("authorization") && !is_forwarded("x-authorizations") && !is_forwarded("é"));
     }
 }

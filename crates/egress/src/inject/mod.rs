@@ -38,8 +38,8 @@ use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
 use find::find;
 pub(crate) use find::named;
-pub(crate) use key_names::AUTHENTICATION;
-use key_names::{KeyNames, is_same};
+pub(crate) use key_names::{AUTHENTICATION, may_authenticate};
+use key_names::{KeyNames, may_be_same};
 use marks::Marks;
 pub(crate) use model_request::is_version;
 
@@ -249,7 +249,7 @@ fn ask_for_whole_response(sending: &mut Sending) {
     let fields = &mut sending.fields;
     let told = PACKINGS.map(|name| name == "accept-encoding" || fields.has(name));
     let left_out = PARTIAL.iter().chain(&["accept-charset", "sec-websocket-extensions"]).chain(&PACKINGS);
-    fields.keep(|name| !left_out.clone().any(|known| is_same(known, name)));
+    fields.keep(|name| !left_out.clone().any(|known| may_be_same(known, name)));
     for (name, _) in PACKINGS.iter().zip(told).filter(|(_, is_told)| *is_told) {
         fields.push(name, b"identity");
     }
@@ -304,6 +304,8 @@ mod tests {
             ("accept_charset", "utf-16"),
             ("if_range", "\"tag\""),
             ("x_ms-range", "bytes=0-3"),
+            ("if.range", "\"tag\""),
+            ("accept~charset", "utf-16"),
         ] {
             fields.push(name, value.as_bytes());
         }

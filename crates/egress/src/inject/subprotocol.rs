@@ -6,7 +6,7 @@
 //! A key that is a sub-protocol by itself (`token, KEY`) is not known as one: it cannot be told from a name.
 
 use super::draft::{Form, Sending};
-use super::key_names::{folded, is_same};
+use super::key_names::may_be_same;
 use super::marks::{is_placeholder, is_token_octet};
 use crate::http::Fields;
 
@@ -22,7 +22,7 @@ pub(super) fn is_own(name: &str, value: &[u8], form: Form) -> bool {
 
 /// Whether a field has sub-protocols.
 pub(super) fn is_field(name: &str) -> bool {
-    is_same(name, FIELD)
+    may_be_same(name, FIELD)
 }
 
 /// Whether placeholders stand in sub-protocols as keys alone. No server looks for them where no WebSocket is asked for.
@@ -61,7 +61,8 @@ fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Returns what stands behind each text before a key, up to the next such text: a server may look behind any of them.
 fn keys_of(protocol: &[u8]) -> Vec<&[u8]> {
-    let plain: Vec<u8> = protocol.iter().copied().map(folded).collect();
+    let plain =
+        protocol.to_ascii_lowercase().iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect::<Vec<_>>();
     let places = |before: &'static &str| {
         memchr::memmem::find_iter(&plain, before.as_bytes()).map(|at| (at, at + before.len()))
     };

@@ -5,6 +5,7 @@ use policy::{Denial, Guard, InjectionSite, Provider};
 
 use super::basic::{basic_of, basic_value};
 use super::draft::Sending;
+use super::key_names::may_be_same;
 use super::subprotocol;
 use crate::fetched_credential::{FetchedCredential, unfit};
 
@@ -107,7 +108,11 @@ pub(super) fn place(
 ) -> Result<(), Denial> {
     let render = |position| held.render(template, position);
     match place {
-        InjectionSite::Header(name) => sending.fields.set(name, render(Position::Header)?.expose()),
+        InjectionSite::Header(name) => {
+            // A server that takes another spelling for the same header could read that one.
+            sending.fields.keep(|other| !may_be_same(name, other));
+            sending.fields.push(name, render(Position::Header)?.expose());
+        }
         InjectionSite::Basic => {
             sending.fields.set("authorization", &basic_value(render(Position::Login)?.expose()));
         }
@@ -176,6 +181,22 @@ mod tests {
         }
         assert!(redeemed_with(&asked, &["client_id"], value).is_ok());
         assert!(redeemed_with(&asked, &["client_id", "access_token"], value).is_ok());
+    }
+
+    #[test]
+    fn what_is_put_in_stands_in_its_header_alone_however_that_is_spelled() {
+        let mut credential = Credential::default();
+        let value = Value::new(Secret::from_text("ours".to_owned())).unwrap();
+        credential.set("access_token".parse().unwrap(), value);
+        let held = FetchedCredential::new("one".parse().unwrap(), credential, None);
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let names = ["x-api-key", "X_Api_Key", "x.api.key", "x-api-keys"];
+        let fields = names.iter().map(|name| (*name, &b"own"[..])).collect();
+        let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
+        let site = InjectionSite::Header("x-api-key".to_owned());
+        place(&mut sending, &site, "{{access_token}}", &held).unwrap();
+        let left: Vec<_> = sending.fields.iter().collect();
+        assert_eq!(left, [("x-api-keys", &b"own"[..]), ("x-api-key", b"ours")]);
     }
 
     #[test]

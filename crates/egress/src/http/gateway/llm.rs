@@ -28,7 +28,7 @@ use crate::http::max_forwards::count_forward;
 use crate::http::problem::After;
 use crate::http::request::Request;
 use crate::http::reserved_memory::ReservedMemory;
-use crate::inject::{AUTHENTICATION, Form, Sending, inject, is_version};
+use crate::inject::{Form, Sending, inject, is_version, may_authenticate};
 
 /// The largest request to a model: conversations are long, and hold pictures.
 const LARGEST: usize = 32 * 1024 * 1024;
@@ -150,7 +150,7 @@ fn replace_body(request: &mut Request<'_>, body: Bytes) {
 fn fields_of(head: &RequestHead) -> Fields {
     let mut fields = head.fields_to_send();
     fields.remove("expect"); // it has been met
-    AUTHENTICATION.iter().for_each(|name| fields.remove(name));
+    fields.keep(|name| !may_authenticate(name));
     fields
 }
 
