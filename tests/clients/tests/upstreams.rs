@@ -331,7 +331,8 @@ fn a_field_that_a_server_takes_for_another_is_taken_away_as_that_one_is() {
         provider("one", &["https://protocols.example/*"]) + "[[egress.allow]]\nhost = \"www.example.org\"\n";
     let left = site.beside(&policy).script(
         r#"under() { key=$1; shift; code $key "$@" --data some -H 'Content_Length: 5' -H 'Transfer_Encoding: chunked' -H 'Proxy_Authorization: Basic x' \
-            -H 'X_Target: https://www.example.org/' -H 'X_Provider: two' -H 'X_Lockgate_Run: x' -H 'X_Other: 1'; }
+            -H 'X_Target: https://www.example.org/' -H 'X_Provider: two' -H 'X_Lockgate_Run: x' -H 'SCRIPT_NAME: /x' \
+            -H 'Path-Info: /x' -H 'X_Other: 1'; }
         under clear via http://www.example.org/clear
         under opened1 via --http1.1 https://protocols.example/opened1
         under opened2 via --http2 https://protocols.example/opened2
@@ -350,6 +351,8 @@ fn a_field_that_a_server_takes_for_another_is_taken_away_as_that_one_is() {
             "x_target",
             "x_provider",
             "x_lockgate_run",
+            "script_name",
+            "path-info",
         ] {
             assert_eq!(found.header(name), None, "{found:?}");
         }

@@ -48,6 +48,10 @@ const HOP_BY_HOP: &[&str] = &[
 /// Options of `Connection` that name no field.
 const USUAL: &[&str] = &["keep-alive", "close", "upgrade"];
 
+/// Fields by which a proxy in front of an application says where that begins. Servers take the path without that beginning, or this one in
+/// its place (gunicorn for `SCRIPT_NAME`). No client has reason to send one.
+const OF_APPLICATIONS: &[&str] = &["script-name", "x-script-name", "path-info", "x-path-info"];
+
 /// Fields that are addressed to a sidecar, never to an upstream (REQUIREMENTS, literal behaviour).
 const CONTROL: &[&str] =
     &["x-provider", "x-target", "x-proxy", "x-substitute-body", "x-max-response-size", "x-stream-response"];
@@ -155,7 +159,7 @@ impl Fields {
         self
     }
 
-    /// Removes hop-by-hop fields, those that `Connection` names, and those that are addressed to a sidecar.
+    /// Removes hop-by-hop fields, those that `Connection` names, those that are addressed to a sidecar, and [`OF_APPLICATIONS`].
     pub(crate) fn leave_hop(&mut self) {
         let tokens = self.values("connection").flat_map(|value| value.split(|b| *b == b','));
         let named: Vec<String> = tokens
@@ -164,7 +168,8 @@ impl Fields {
             .map(|token| String::from_utf8_lossy(token).to_ascii_lowercase())
             .collect();
         let is_left = |name: &str| {
-            HOP_BY_HOP.contains(&name) || CONTROL.contains(&name) || name.starts_with("x-lockgate-")
+            [HOP_BY_HOP, OF_APPLICATIONS, CONTROL].iter().any(|names| names.contains(&name))
+                || name.starts_with("x-lockgate-")
         };
         // Servers that read fields as variables take `content_length` for `content-length`.
         self.keep(|name| match name.bytes().all(|octet| variable_octet(octet) == octet) {
@@ -234,6 +239,11 @@ mod tests {
             "X_Target",
             "x.provider",
             "X.Lockgate_Run",
+            "SCRIPT_NAME",
+            "Script-Name",
+            "X.Script.Name",
+            "PATH_INFO",
+            "x-path-info",
         ] {
             let mut fields = Fields::from_iter([(name, &b"/v1"[..]), ("x.other", b"1")]);
             fields.leave_hop();
