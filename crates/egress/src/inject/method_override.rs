@@ -3,6 +3,7 @@
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
+use super::copy_source;
 use super::draft::Sending;
 use super::key_names::may_be_same;
 
@@ -85,6 +86,7 @@ pub(super) fn judge(
             })?);
         }
     }
+    copy_source::judge(sending, target, &readings.methods, &allowed)?;
     if provider.is_some() && readings.methods.iter().any(|method| method.as_str() == "TRACE") {
         // A response to TRACE repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_in_a_header_is_judged_as_the_method() {
+    fn a_method_in_a_header_and_a_source_are_judged() {
         let config = toml::from_str(
             "[[egress.allow]]\nurl = \"https://api.example.com/open/*\"\nmethods = [\"GET\", \"PUT\"]\n",
         );
@@ -196,6 +198,8 @@ mod tests {
         {
             assert_eq!((judged(name, "get"), judged(name, "DELETE")), (Ok(()), Err(Guard::Method)), "{name}");
         }
+        assert_eq!(judged("x-amz-copy-source", "/open/b"), Ok(()));
+        assert_eq!(judged("x-amz-copy-source", "/secret/b"), Err(Guard::Path));
     }
 
     #[test]

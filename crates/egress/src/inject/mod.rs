@@ -10,6 +10,7 @@ mod agent_credentials;
 mod basic;
 mod bound;
 mod cookies;
+mod copy_source;
 pub(crate) mod draft;
 pub(crate) mod escaped;
 mod exposed;
