@@ -15,6 +15,7 @@ pub(crate) mod draft;
 pub(crate) mod escaped;
 mod exposed;
 mod find;
+mod forwarded_host;
 mod key_names;
 mod marks;
 mod method_override;
@@ -127,6 +128,7 @@ async fn prepare(
     let provider = grant.provider();
     let readings =
         method_override::judge(sending, gate.policy(), provider.map(|provider| &**provider), target)?;
+    forwarded_host::leave_out_other(sending, gate.policy(), grant, target);
     let exposed = match provider {
         Some(provider) => exposed::read_as_placeholder(sending, gate, provider, target),
         None => exposed::Found::Nothing,
