@@ -3,7 +3,7 @@
 //! Names are compared as servers read them: without case, `_` as `-`, parameters decoded. Where a key may not stand, they are compared as
 //! any server reads them.
 
-use policy::{InjectionSite, Provider, Target};
+use policy::{Host, InjectionSite, Provider, Target};
 
 use super::percent::decoded_once;
 use crate::http::variable_octet;
@@ -56,16 +56,24 @@ const PARAMETERS: &[&str] = &[
     "x-goog-credential",
 ];
 
+/// Parameters that hold no key at one host, though some services take one there. GitHub reads no key in a query, and `key` is a cache's name.
+const NO_KEYS: &[(&str, &str)] = &[("api.github.com", "key")];
+
 /// The end of further headers by which a service behind a proxy authenticates clients: `x-forwarded-authorization`.
 const FORWARDED: &str = "-authorization";
 /// The names under which a request may hold a key: the usual ones, and the one under which the provider injects its own.
 pub(super) struct KeyNames<'a> {
     own: Option<&'a InjectionSite>,
+    no_key: Option<&'static str>,
 }
 
 impl<'a> KeyNames<'a> {
     pub(super) fn of(provider: Option<&'a Provider>, target: &Target) -> Self {
-        Self { own: provider.and_then(|p| p.injection(target)).map(|injection| injection.place()) }
+        let is_here = |host: &str| matches!(target.host(), Host::Name(name) if name.as_str() == host);
+        Self {
+            own: provider.and_then(|p| p.injection(target)).map(|injection| injection.place()),
+            no_key: NO_KEYS.iter().find(|(host, _)| is_here(host)).map(|(_, parameter)| *parameter),
+        }
     }
 
     /// Whether a header is one of these to every server that reads fields as variables: a placeholder may stand there.
@@ -111,7 +119,7 @@ impl<'a> KeyNames<'a> {
             Some(InjectionSite::Query(parameter)) => Some(parameter.as_ref()),
             _ => None,
         };
-        PARAMETERS.iter().copied().chain(own)
+        PARAMETERS.iter().copied().filter(|name| Some(*name) != self.no_key).chain(own)
     }
 }
 
@@ -155,7 +163,19 @@ mod tests {
     use super::super::percent::decoded;
     use super::*;
 
-    const ANY: KeyNames<'static> = KeyNames { own: None };
+    const ANY: KeyNames<'static> = KeyNames { own: None, no_key: None };
+
+    #[test]
+    fn a_name_that_is_no_key_at_a_host_is_one_elsewhere_and_where_the_provider_puts_its_own() {
+        let at = |host: &str| Target::parse(&format!("https://{host}/repos/o/r/actions/caches")).unwrap();
+        let is_key = |host: &str, name: &str| KeyNames::of(None, &at(host)).may_be_parameter(name);
+        assert!(!is_key("api.github.com", "key") && !is_key("API.github.com", "key[]"));
+        assert!(is_key("api.github.com", "access_token") && is_key("api.github.com", "token"));
+        assert!(is_key("generativelanguage.googleapis.com", "key") && is_key("uploads.github.com", "key"));
+        let own = InjectionSite::Query("key".to_owned());
+        let names = KeyNames { own: Some(&own), ..KeyNames::of(None, &at("api.github.com")) };
+        assert!(names.may_be_parameter("key"));
+    }
 
     #[test]
     fn names_are_read_as_servers_read_them() {
@@ -171,7 +191,7 @@ mod tests {
         }
         let own = InjectionSite::Header("x-service-pass".to_owned());
         assert!(
-            KeyNames { own: Some(&own) }.may_be_header("x.service.pass")
+            KeyNames { own: Some(&own), ..ANY }.may_be_header("x.service.pass")
                 && !ANY.may_be_header("x.service.pass")
         );
     }
@@ -203,7 +223,7 @@ mod tests {
         }
         let own = InjectionSite::Query("api.of.key".to_owned());
         assert!(
-            KeyNames { own: Some(&own) }.may_be_parameter("api_of_key")
+            KeyNames { own: Some(&own), ..ANY }.may_be_parameter("api_of_key")
                 && !ANY.may_be_parameter("api_of_key")
         );
     }
