@@ -61,6 +61,14 @@ pub(crate) fn not_authorized(provider: &ProviderId) -> Denial {
         .with_hint(Hint::Edit("name it in its `authorized_uris`".into()))
 }
 
+/// Makes the denial of a URI that the provider names, but for an encoded `/` in its path.
+pub(crate) fn not_authorized_encoded(provider: &ProviderId) -> Denial {
+    let denial = not_authorized(provider);
+    let reason = format!("{}: a `/` appears in its path by decoding", denial.reason);
+    let hint = Hint::Edit(format!("give the provider `{provider}` the line `encoded_slash = true`"));
+    Denial { reason, ..denial }.with_hint(hint)
+}
+
 /// Returns the smallest change that makes a rule match whose host already matches.
 fn short_hint(guard: Guard, near: Near<'_>, asked: &Asked) -> Hint {
     match (guard, &asked.view) {
@@ -71,7 +79,7 @@ fn short_hint(guard: Guard, near: Near<'_>, asked: &Asked) -> Hint {
             let port =
                 if scheme.default_port() == asked.port { String::new() } else { format!(":{}", asked.port) };
             let url = format!("{scheme}://{}{port}{path}", asked.host);
-            match path.check_cannot_climb(EncodedSlash::Allow) {
+            match path.check_cannot_climb(EncodedSlash::Allow).and_then(|()| path.check_no_host()) {
                 Err(_) => "no rule can name this path: ask for it as it is meant, in plain letters".into(),
                 Ok(()) if path.as_str().contains('*') => {
                     "`*` stands for more in a rule: none can name this path alone".into()
@@ -168,6 +176,31 @@ mod tests {
             assert_eq!(denial.rule.as_deref(), Some(rule), "{rules}");
             let hint = format!("add \"POST\" to the methods of {rule}");
             assert_eq!(denial.hint, Some(Hint::Edit(hint)), "{rules}");
+        }
+    }
+
+    #[test]
+    fn where_only_an_encoded_slash_is_missing_that_is_told() {
+        let uris = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/v1/*\"]\n";
+        let asked = |rules: &str, path: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
+            let target = Target::parse(&format!("https://api.example.com{path}")).unwrap();
+            let mut asked = Asked::request(Plane::Gateway, Method::parse("GET").unwrap(), &target);
+            asked.provider = Some("one".parse().unwrap());
+            layers.compile().unwrap().policy.decide(&asked).map(drop)
+        };
+        let told = |path: &str| {
+            let denial = asked(uris, path).unwrap_err();
+            assert_eq!(denial.guard, Guard::NotAuthorized, "{path}");
+            (denial.reason.contains("appears in its path by decoding"), denial.hint.unwrap().to_string())
+        };
+        let (is_told, hint) = told("/v1/group%2Fproject");
+        assert!(is_told && hint.contains("`encoded_slash = true`"), "{hint}");
+        let with_hint = format!("{uris}encoded_slash = true\n");
+        assert_eq!(asked(&with_hint, "/v1/group%2Fproject"), Ok(()), "the hint helps");
+        for path in ["/v2/group%2Fproject", "/v1/group%2F..", "/v2/x"] {
+            assert_eq!(told(path), (false, "name it in its `authorized_uris`".into()), "{path}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::advice::{Near, not_allowed, not_authorized, remember_nearest, rule_for};
+use crate::advice::{Near, not_allowed, not_authorized, not_authorized_encoded, remember_nearest, rule_for};
 use crate::asked::{Asked, View};
 use crate::denial::{Denial, Guard, MANAGED};
 use crate::denied_addresses::DeniedAddresses;
@@ -187,12 +187,7 @@ impl Policy {
             return Err(Denial::new(Guard::ReservedName, reason));
         }
         if let Some(rule) = self.deny.iter().find(|rule| rule.reach.catches(asked)) {
-            let what = || match rule.reach.is_partial() {
-                true => format!("{} is denied", rule.reach),
-                false => format!("{} is denied", asked.host),
-            };
-            let reason = rule.reason.clone().unwrap_or_else(what);
-            return Err(self.advised(rule.denial(reason), asked));
+            return Err(self.advised(rule.deny(asked), asked));
         }
         if asked.provider.is_none()
             && let Host::Name(name) = &asked.host
@@ -323,7 +318,11 @@ impl Policy {
                 Fit::Full(_) | Fit::Short(..) | Fit::None => {}
             }
         }
-        Err(nearest.unwrap_or_else(|| not_authorized(named)))
+        let lacks_encoded_slash = || provider.rules.iter().any(|rule| rule.reach.lacks_encoded_slash(asked));
+        Err(nearest.unwrap_or_else(|| match lacks_encoded_slash() {
+            true => not_authorized_encoded(named),
+            false => not_authorized(named),
+        }))
     }
 
     fn grant(

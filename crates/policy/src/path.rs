@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
 
+const HOST_AT_BEGINNING: &str = "some servers take what follows `//` at its beginning for a host";
+
 /// How many octets in total are decoded, level by level, in search of a hidden dot segment before the path is refused.
 const MOST_DECODED: usize = 1 << 20;
 
@@ -35,12 +37,22 @@ impl Path {
     }
 
     /// Returns what lenient servers may take the path for, without case: decoded; with repeated slashes collapsed; and read as
-    /// leniently as any server does, without and with the streams of NTFS.
-    pub(crate) fn readings(&self) -> [String; 4] {
+    /// leniently as any server does, without and with the streams of NTFS. Each of them also without a host at its beginning.
+    pub(crate) fn readings(&self) -> Vec<String> {
+        let read = |text: &str| {
+            let (whole, cut) = (lenient(text, |name| name), lenient(text, without_stream));
+            [text.to_owned(), collapsed(text), collapsed(&whole), collapsed(&cut)]
+        };
+        let beginnings = self.beginnings();
+        let behind_host = beginnings.iter().filter_map(|text| behind_host(text)).flat_map(read);
+        read(&beginnings[0]).into_iter().chain(behind_host).collect()
+    }
+
+    /// Returns the readings of which each may begin with `//`, as servers have them before they collapse slashes.
+    fn beginnings(&self) -> [String; 3] {
         let folded = self.folded();
-        let (collapsed, whole) = (collapsed(&folded), lenient(&folded, |name| name));
-        let cut = lenient(&folded, without_stream);
-        [folded, collapsed, whole, cut]
+        let (whole, cut) = (lenient(&folded, |name| name), lenient(&folded, without_stream));
+        [folded, whole, cut]
     }
 
     /// Returns the path fully decoded, without case, with repeated slashes collapsed.
@@ -57,10 +69,27 @@ impl Path {
         without_case(&narrowed(&String::from_utf8_lossy(&decoded)))
     }
 
-    /// Returns whether some server could take the path for one elsewhere, be it by its own spelling of `.`, `/` or `\`.
-    pub(crate) fn may_climb(&self) -> bool {
-        self.check_cannot_climb(EncodedSlash::Allow).is_err()
-            || check_level(self.folded().as_bytes()).is_err()
+    /// Refuses a path that some server could take for one elsewhere, be it by its own spelling of `.`, `/` or `\`, or because it is not
+    /// plain where a host at its beginning would end.
+    pub(crate) fn check_no_doubt(&self) -> Result<(), Denial> {
+        self.check_cannot_climb(EncodedSlash::Allow)?;
+        let beginnings = self.beginnings();
+        check_level(beginnings[0].as_bytes())?;
+        let slashes = |text: &str| text.matches('/').count();
+        let has_hidden_slash = slashes(&beginnings[0]) != slashes(&self.0);
+        let is_doubtful = |rest: &str| has_hidden_slash || rest.starts_with("//");
+        match beginnings.iter().filter_map(|text| behind_host(text)).any(is_doubtful) {
+            true => Err(refuse(HOST_AT_BEGINNING)),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a path that an allow rule could not be held to: to some servers it is only what follows a host at its beginning.
+    pub(crate) fn check_no_host(&self) -> Result<(), Denial> {
+        match self.beginnings().iter().any(|text| behind_host(text).is_some()) {
+            true => Err(refuse(HOST_AT_BEGINNING)),
+            false => Ok(()),
+        }
     }
 
     /// Returns whether only an encoded `/` is in the way of a rule: one with `encoded_slash` may name the path.
@@ -122,15 +151,22 @@ fn collapsed(path: &str) -> String {
     path
 }
 
+/// Returns the path that is left where a server takes what follows `//` for a host (RFC 3986 §4.2), as `java.net.URI`, `URL` of WHATWG and
+/// `parse_url` of PHP do.
+fn behind_host(path: &str) -> Option<&str> {
+    let host = path.strip_prefix("//")?.trim_start_matches('/');
+    Some(host.find('/').map_or("/", |end| &host[end..]))
+}
+
 /// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters and the
-/// dots and blanks that some servers drop at a segment's end, and with repeated slashes collapsed. `named` is what a name is taken for.
+/// dots and blanks that some servers drop at a segment's end. `named` is what a name is taken for.
 fn lenient(decoded: &str, named: fn(&str) -> &str) -> String {
     let path = decoded.split(['?', '#']).next().unwrap_or_default();
     let name = |segment: &str| {
         let name = segment.split(';').next().unwrap_or_default();
         named(name).trim_end_matches([' ', '.']).to_owned()
     };
-    collapsed(&path.split('/').map(name).collect::<Vec<_>>().join("/"))
+    path.split('/').map(name).collect::<Vec<_>>().join("/")
 }
 
 /// Cuts a name at the type of a stream: to NTFS `name::$DATA` is the file `name`, and `name:$I30:$INDEX_ALLOCATION` the folder.

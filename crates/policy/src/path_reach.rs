@@ -84,9 +84,17 @@ impl PathReach {
 
     /// Returns whether some server could take `path` for one that the rule covers. For deny rules.
     pub(crate) fn may_reach(&self, path: &Path) -> bool {
-        path.may_climb()
-            || self.covers(path.as_str())
+        self.covers(path.as_str())
+            || path.check_no_doubt().is_err()
             || path.readings().iter().any(|reading| self.covers_folded(reading))
+    }
+
+    /// Returns why `path` is caught if it is not below the rule itself, and some server could take it for anything.
+    pub(crate) fn doubt(&self, path: &Path) -> Option<String> {
+        if self.covers(path.as_str()) {
+            return None;
+        }
+        path.check_no_doubt().err().map(|denial| denial.reason)
     }
 
     /// Compares one reading of a path, for deny rules. Servers also differ in a slash at the end: some take `/admin` for `/admin/`.

@@ -137,7 +137,9 @@ impl Reach {
     pub(crate) fn refuse_unaskable(&self) -> Result<(), String> {
         let Some(written) = self.path.written() else { return Ok(()) };
         let asked = check_characters(written);
-        let asked = asked.and_then(|()| Path::new(written).check_cannot_climb(self.encoded_slash));
+        let path = Path::new(written);
+        let asked = asked.and_then(|()| path.check_cannot_climb(self.encoded_slash));
+        let asked = asked.and_then(|()| if self.path.is_whole() { Ok(()) } else { path.check_no_host() });
         asked.map_err(|denial| denial.reason)
     }
 
@@ -256,6 +258,21 @@ impl Reach {
                     && (self.path.is_whole() || self.path.may_reach(path))
             }
         }
+    }
+
+    /// Returns why a question is caught by the path of a deny rule that does not name it, if it is by doubt about what servers read.
+    pub(crate) fn doubt(&self, asked: &Asked) -> Option<String> {
+        match &asked.view {
+            View::Request { path, .. } if !self.path.is_whole() => self.path.doubt(path),
+            _ => None,
+        }
+    }
+
+    /// Returns whether only `encoded_slash` is missing for the path of a question.
+    pub(crate) fn lacks_encoded_slash(&self, asked: &Asked) -> bool {
+        self.encoded_slash == EncodedSlash::Refuse
+            && self.covers_asked(asked)
+            && matches!(&asked.view, View::Request { path, .. } if path.has_encoded_slash())
     }
 
     /// Returns whether the scope is every request to the host, on every port.

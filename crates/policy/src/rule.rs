@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
+use crate::asked::Asked;
 use crate::denial::{Denial, Guard};
 use crate::error::ConfigError;
 use crate::hint::Hint;
@@ -108,6 +109,21 @@ impl DenyRule {
             return Err(at.error("reason", "it is one line, without control characters"));
         }
         Ok(Self { name, reach, reason: config.reason.clone(), remedy: None })
+    }
+
+    /// Returns the denial of a question that it catches.
+    pub(crate) fn deny(&self, asked: &Asked) -> Denial {
+        if let Some(doubt) = self.reach.doubt(asked) {
+            return self.denial(format!("{doubt}; {} is denied", self.reach)).with_hint(
+                "ask for it in a spelling that every server reads alike: UTF-8, no `//` at its beginning, no `.` or `..`, no backslash, \
+                 no control character",
+            );
+        }
+        let what = || match self.reach.is_partial() {
+            true => format!("{} is denied", self.reach),
+            false => format!("{} is denied", asked.host),
+        };
+        self.denial(self.reason.clone().unwrap_or_else(what))
     }
 
     /// Returns the denial of what it catches.

@@ -126,6 +126,113 @@ fn a_path_is_denied_in_every_spelling() {
 }
 
 #[test]
+fn a_path_is_denied_behind_what_servers_take_for_a_host() {
+    let policy = |denied: &str| {
+        policy(&format!(
+            "[[egress.allow]]\nhost = \"x.example.com\"\n[[egress.deny]]\nurl = \"https://x.example.com{denied}\""
+        ))
+    };
+    let ask = |policy: &Policy, path: &str| {
+        verdict(policy, &format!("https://x.example.com{path}"), &["93.184.216.34"])
+            .map_err(|denial| denial.guard)
+    };
+    let (folder, root) = (policy("/admin/*"), policy("/"));
+    for path in [
+        "//x/admin/secret",
+        "//x/%61dmin;v/secret",
+        "//x/admin",
+        "//u@h/admin/secret",
+        "//h:80/admin/secret",
+        "//[::1]/admin/secret",
+        "//h;x/admin/secret",
+        "//%61/admin/secret",
+        "//h:bad/admin/secret",
+        "//h%3f/admin/secret",
+        "//h%20/Admin/secret",
+        "///h/admin/secret",
+        "//h//admin/secret",
+        "//h//i/admin/secret",
+        "//h%2f/admin/secret",
+        "//h%2fadmin/secret",
+        "//a%252fb%2fadmin/secret",
+        "//a%25252fb%252fadmin/secret",
+        "//a%ef%bc%8fadmin/secret",
+        "/%2fx/admin/secret",
+        "/%252fx/admin/secret",
+        "/;/x/admin/secret",
+        "/%20/x/admin/secret",
+    ] {
+        assert_eq!(ask(&folder, path), Err(Guard::DenyRule), "{path}");
+    }
+    for path in ["//x", "//x/", "//x%3fy", "//"] {
+        assert_eq!(ask(&root, path), Err(Guard::DenyRule), "{path}");
+    }
+    for path in ["//x/home/admin/x", "//x/administer", "/x//y/admin/z", "/a/@types%2fnode", "//x"] {
+        assert_eq!(ask(&folder, path), Ok(()), "{path}");
+    }
+}
+
+#[test]
+fn no_allow_rule_is_for_what_servers_take_for_another_path() {
+    let compiled = |rule: &str| {
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("file".into()), toml::from_str(rule).unwrap());
+        layers.compile().map(|compiled| compiled.policy).map_err(|error| error.to_string())
+    };
+    for path in ["//v1/*", "//v1/x", "//*", "/;/v1/*"] {
+        for rule in [
+            format!("[[egress.allow]]\nurl = \"https://x.example.com{path}\""),
+            format!("[[provider]]\nid = \"mine\"\nauthorized_uris = [\"https://x.example.com{path}\"]"),
+        ] {
+            let refused = compiled(&rule).err().unwrap_or_default();
+            assert!(
+                refused.contains("no request can fit it") && refused.contains("for a host"),
+                "{rule}: {refused}"
+            );
+        }
+    }
+    let policy = compiled("[[egress.allow]]\nurl = \"https://x.example.com/v1/*\"").unwrap();
+    for path in ["//v1/x", "//x/v1/x"] {
+        let denial = verdict(&policy, &format!("https://x.example.com{path}"), &[]).unwrap_err();
+        assert_eq!(denial.guard, Guard::Path, "{path}");
+        let hint = denial.hint.unwrap().to_string();
+        assert!(hint.contains("no rule can name this path"), "{hint}");
+    }
+    // A rule for every path covers each of them, and so does one that looks at none.
+    for rule in ["url = \"https://x.example.com/*\"", "host = \"x.example.com\""] {
+        let policy = compiled(&format!("[[egress.allow]]\n{rule}")).unwrap();
+        assert_eq!(verdict(&policy, "https://x.example.com//x/v1", &["93.184.216.34"]), Ok(()), "{rule}");
+    }
+}
+
+#[test]
+fn a_path_that_is_caught_by_doubt_is_told_so() {
+    let policy = policy(
+        "[[egress.allow]]\nhost = \"x.example.com\"\n[[egress.deny]]\nurl = \"https://x.example.com/admin/*\"\nreason = \"ours\"",
+    );
+    let denial = |path: &str| verdict(&policy, &format!("https://x.example.com{path}"), &[]).unwrap_err();
+    for (path, why) in [
+        ("/caf%E9", "not UTF-8"),
+        ("/a%5Cb", "a control octet or a backslash"),
+        ("/file%0Aname", "a control octet or a backslash"),
+        ("/a/./b", "a `.` or `..` segment"),
+        ("//h//x/y", "for a host"),
+    ] {
+        let denial = denial(path);
+        assert_eq!(denial.guard, Guard::DenyRule, "{path}");
+        assert!(denial.rule.as_ref().is_some_and(|rule| rule.contains("egress.deny[0]")), "{denial:?}");
+        assert!(denial.reason.contains(why) && denial.reason.contains("could lead elsewhere"), "{denial:?}");
+        assert!(!denial.reason.contains("ours"), "{denial:?}");
+        let hint = denial.hint.unwrap().to_string();
+        assert!(hint.contains("every server reads alike") && !hint.contains("take that rule out"), "{hint}");
+    }
+    // The control: what is named is told as such, however it ends.
+    for path in ["/admin/x", "/Admin", "/admin/a%5Cb", "//h/admin/x"] {
+        assert_eq!(denial(path).reason, "ours", "{path}");
+    }
+}
+
+#[test]
 fn an_allow_rule_for_a_directory_is_not_for_its_name_without_a_slash() {
     let policy = policy("[[egress.allow]]\nurl = \"https://x.example.com/v1/*\"");
     let ask = |path: &str| verdict(&policy, &format!("https://x.example.com{path}"), &["93.184.216.34"]);
