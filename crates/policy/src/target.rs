@@ -299,11 +299,18 @@ pub(crate) fn check_characters(text: &str) -> Result<(), Denial> {
             b'%' => {
                 let hex = bytes.get(at + 1..at + 3).is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit));
                 if !hex {
-                    return Err(syntax("`%` must be followed by two hexadecimal digits"));
+                    let denial = syntax("`%` must be followed by two hexadecimal digits");
+                    return Err(denial.with_hint("a `%` itself is written `%25`"));
                 }
             }
             b if is_uri_character(*b) => {}
-            b => return Err(syntax(&format!("octet 0x{b:02x} may not stand in a target"))),
+            b => {
+                let denial = syntax(&format!("octet 0x{b:02x} may not stand in a target"));
+                // What is refused in a path when it is encoded as well gets no such hint.
+                let may_be_encoded = *b != b'\\' && !b.is_ascii_control();
+                let hint = || format!("in a path or a query it is written `%{b:02X}`");
+                return Err(if may_be_encoded { denial.with_hint(hint()) } else { denial });
+            }
         }
     }
     Ok(())
@@ -377,6 +384,24 @@ mod tests {
         let target = Target::parse("https://API.example.com.:443?a=/../b").unwrap();
         assert_eq!(target.to_string(), "https://api.example.com/?a=/../b");
         assert_eq!(target.path().as_str(), "/");
+    }
+
+    #[test]
+    fn what_may_not_stand_in_a_target_is_told_with_how_it_is_written() {
+        for (path, hint) in [
+            ("/a|b", Some("in a path or a query it is written `%7C`")),
+            ("/{id}", Some("in a path or a query it is written `%7B`")),
+            ("/caf\u{e9}", Some("in a path or a query it is written `%C3`")),
+            ("/a b", Some("in a path or a query it is written `%20`")),
+            ("/100%", Some("a `%` itself is written `%25`")),
+            // Encoded they are refused as well.
+            ("/a\\b", None),
+            ("/a\tb", None),
+        ] {
+            let denial = Target::parse(&format!("https://api.example.com{path}")).unwrap_err();
+            assert_eq!(denial.guard, Guard::Syntax, "{path}");
+            assert_eq!(denial.hint.map(|hint| hint.to_string()).as_deref(), hint, "{path}");
+        }
     }
 
     proptest::proptest! {
