@@ -27,6 +27,7 @@ mod policy_explain;
 mod policy_question;
 mod policy_rule;
 mod policy_text;
+mod policy_turn;
 mod policy_write;
 mod replaced;
 pub(crate) mod run;

@@ -183,16 +183,11 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let config = file.parse(&file.text)?;
     file.compile(config.clone())?;
     tell_bindings(&config);
-    if std::io::stdin().is_terminal() {
-        // Somebody else may have written it to be shown here.
-        file.text.lines().try_for_each(|line| output::data(&output::plain(&line.replace('\t', "    "))))?;
-        std::io::stderr().write_all(question(&file.path).as_bytes())?;
-        let mut answer = String::new();
-        BufReader::new(Patient::of(std::io::stdin())).read_line(&mut answer)?;
-        if !is_yes(&answer) {
-            output::tell("not approved");
-            return Ok(1);
-        }
+    let ask = || std::io::stderr().write_all(question(&file.path).as_bytes());
+    let answer = BufReader::new(Patient::of(std::io::stdin()));
+    if std::io::stdin().is_terminal() && !is_agreed(&file.text, output::data, ask, answer)? {
+        output::tell("not approved");
+        return Ok(1);
     }
     let _turn = runtime::turn_to_approve(state)?;
     // What is approved is what was shown, and it must be what stands there.
@@ -216,6 +211,24 @@ fn nothing_to_approve(name: &str, path: &Path) -> anyhow::Error {
         ),
         false => Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"),
     }
+}
+
+/// Shows a text, asks, and returns whether the answer is yes. Where whoever reads it has gone, it is no.
+fn is_agreed(
+    text: &str,
+    show: impl Fn(&str) -> std::io::Result<()>,
+    ask: impl Fn() -> std::io::Result<()>,
+    mut answer: impl BufRead,
+) -> std::io::Result<bool> {
+    // Somebody else may have written it to be shown here.
+    let mut lines = text.lines().map(|line| output::plain(&line.replace('\t', "    ")));
+    match lines.try_for_each(|line| show(&line)).and_then(|()| ask()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(false),
+        shown => shown?,
+    }
+    let mut answered = String::new();
+    answer.read_line(&mut answered)?;
+    Ok(is_yes(&answered))
 }
 
 fn is_yes(answer: &str) -> bool {
@@ -281,6 +294,20 @@ mod tests {
             document.insert("egress", Item::Table(Table::new()));
             assert_eq!(format!("{head}{document}"), after, "{before:?}");
         }
+    }
+
+    #[test]
+    fn what_nobody_could_read_is_not_approved() {
+        let to_reader = |is_there: bool| match is_there {
+            true => Ok(()),
+            false => Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe)),
+        };
+        for (is_shown, is_asked) in [(true, true), (false, true), (true, false)] {
+            let (show, ask) = (|_: &str| to_reader(is_shown), || to_reader(is_asked));
+            assert_eq!(is_agreed("x = 1\n", show, ask, &b"y\n"[..]).unwrap(), is_shown && is_asked);
+        }
+        let full = |_: &str| Err(std::io::ErrorKind::StorageFull.into());
+        assert!(is_agreed("x = 1\n", full, || Ok(()), &b"y\n"[..]).is_err());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The file of a policy that is edited: opens it, parses and compiles its content, and has it written. It knows nothing of single rules.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use policy::{ConfigError, Layers, Origin, Policy, RunConfig};
@@ -10,6 +9,7 @@ use toml_edit::Table;
 
 use super::held_place;
 use super::policy_rule::RuleList;
+use super::policy_turn::Turn;
 use super::policy_write::{padded, put, refuse_too_large};
 use crate::arguments::PolicyFile;
 use crate::output;
@@ -45,19 +45,7 @@ impl PolicyText {
         if let Some(path) = runtime::project_above(&request, &caller) {
             super::spec::tell_project_above(&path);
         }
-        let (path, name) = match (&file.policy, &file.workspace) {
-            (Some(named), _) => (caller.resolve(named), named.display().to_string()),
-            (None, Some(folder)) => {
-                (runtime::project_file(Some(folder), &caller)?, folder.join(FILE).display().to_string())
-            }
-            (None, None) => {
-                let workspace = runtime::workspace(&request, &caller)?;
-                let path = runtime::project_file(workspace.as_deref(), &caller)?;
-                let is_here = path.parent() == Some(caller.directory.as_path());
-                let name = if is_here { FILE.to_owned() } else { path.display().to_string() };
-                (path, name)
-            }
-        };
+        let (path, name) = place(file, &caller)?;
         if path.is_dir() {
             let state = StateDirectory::of(&caller)?;
             // A placeholder that a killed run left is removed by the next run.
@@ -131,7 +119,14 @@ impl PolicyText {
             Some(Approval { state, given: true }) => {
                 // All that a reader can see meanwhile counts: no run that starts now is refused.
                 runtime::approve(state, &self.path, &[&self.text, text, &padded(text, self.text.len())])?;
-                put(&self.path, text)?;
+                if let Err(error) = put(&self.path, text) {
+                    // What is not written is not approved either.
+                    let restored = runtime::approve(state, &self.path, &[&self.text]);
+                    return Err(match restored {
+                        Ok(()) => error,
+                        Err(why) => error.context(format!("what was to be written stays approved: {why}")),
+                    });
+                }
                 // The new one is approved already; at worst the one before stays approved as well.
                 let _ = runtime::approve(state, &self.path, &[text]);
             }
@@ -154,19 +149,90 @@ impl PolicyText {
     }
 }
 
-/// Waits for the lock on policy edits, which is held until the returned file is dropped. Without a state directory, a named file is
-/// edited without the lock.
-pub(super) fn turn(file: &PolicyFile) -> Result<Option<File>, anyhow::Error> {
-    let turn = StateDirectory::of(&super::caller()?).and_then(|state| runtime::turn_to_approve(&state));
-    match turn {
-        Err(_) if file.policy.is_some() => Ok(None),
-        turn => Ok(Some(turn?)),
-    }
+/// Returns the path of the file, and its name in messages.
+fn place(file: &PolicyFile, caller: &Caller) -> Result<(PathBuf, String), anyhow::Error> {
+    Ok(match (&file.policy, &file.workspace) {
+        (Some(named), _) => (caller.resolve(named), named.display().to_string()),
+        (None, Some(folder)) => {
+            (runtime::project_file(Some(folder), caller)?, folder.join(FILE).display().to_string())
+        }
+        (None, None) => {
+            let workspace = runtime::workspace(&SettingsRequest::default(), caller)?;
+            let path = runtime::project_file(workspace.as_deref(), caller)?;
+            let is_here = path.parent() == Some(caller.directory.as_path());
+            let name = if is_here { FILE.to_owned() } else { path.display().to_string() };
+            (path, name)
+        }
+    })
+}
+
+/// Waits for the locks on the file and on what is approved. A named file needs no approval, and no state directory.
+pub(super) fn turn(file: &PolicyFile) -> Result<Turn, anyhow::Error> {
+    turn_of(file, &super::caller()?)
+}
+
+fn turn_of(file: &PolicyFile, caller: &Caller) -> Result<Turn, anyhow::Error> {
+    let approvals = StateDirectory::of(caller).and_then(|state| runtime::turn_to_approve(&state));
+    let approvals = match approvals {
+        Err(_) if file.policy.is_some() => None,
+        approvals => Some(approvals?),
+    };
+    Turn::wait(&place(file, caller)?.0, approvals)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_file_is_held_also_without_a_state_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = PolicyFile { policy: Some("named.toml".into()), workspace: None };
+        let caller = Caller::new(0, 0, folder.path());
+        assert!(StateDirectory::of(&caller).is_err());
+        let turn = turn_of(&file, &caller).unwrap();
+        let theirs = std::fs::File::open(folder.path().join("named.toml")).unwrap();
+        let take = || rustix::fs::flock(&theirs, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(take(), Err(rustix::io::Errno::WOULDBLOCK));
+        drop(turn);
+        assert_eq!(take(), Ok(()));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_not_approved() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let own = [("XDG_CONFIG_HOME", "config"), ("XDG_STATE_HOME", "state")];
+        let own = own.map(|(name, part)| (name, at(part).display().to_string()));
+        let own = own.iter().map(|(name, path)| (*name, path.as_str()));
+        let caller = Caller::new(0, 0, folder.path()).with_env(own);
+        let approved = |text: &str| {
+            let state = StateDirectory::of(&caller).unwrap();
+            runtime::is_approved(&state, &at("lockgate.toml"), text).unwrap()
+        };
+        let (before, after) = ("timeout = \"1m\"\n", "timeout = \"2m\"\n");
+        let write = || {
+            let state = StateDirectory::of(&caller).unwrap();
+            let policy = PolicyText {
+                caller: caller.clone(),
+                path: at("lockgate.toml"),
+                name: "lockgate.toml".into(),
+                is_there: true,
+                text: before.into(),
+                approval: Some(Approval { state, given: true }),
+            };
+            policy.write(after).map(drop)
+        };
+        // Nothing is written through a link.
+        std::fs::write(at("elsewhere"), before).unwrap();
+        std::os::unix::fs::symlink(at("elsewhere"), at("lockgate.toml")).unwrap();
+        let error = write().unwrap_err().to_string();
+        assert!(error.contains("is a symbolic link"), "{error}");
+        assert_eq!((approved(before), approved(after)), (true, false));
+        std::fs::remove_file(at("lockgate.toml")).unwrap();
+        write().unwrap();
+        assert_eq!((approved(before), approved(after)), (false, true));
+    }
 
     #[test]
     fn what_nothing_would_read_again_is_not_written() {
