@@ -54,9 +54,10 @@ impl RunRecord {
     /// When it is still running, is not on record, or cannot be removed.
     pub fn remove(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         Self::check_removable(directory, run)?;
+        // Asked before anything goes: nothing else would tell of what is not found now.
+        let companions = directory.companion_audits(run)?.into_iter().map(|(_, path)| path);
         forget(directory, run)?;
         // The audit goes first: a record without an audit can be removed again.
-        let companions = directory.companion_audits(run).into_iter().map(|(_, path)| path);
         for path in companions.chain([directory.audit(run), directory.record(run)]) {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

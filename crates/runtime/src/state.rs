@@ -236,9 +236,11 @@ impl StateDirectory {
     }
 
     /// Returns the audit files of a run's companions, each with the companion's name.
-    #[must_use]
-    pub fn companion_audits(&self, run: &RunId) -> Vec<(String, PathBuf)> {
-        companion_audits_beside(&self.audit(run))
+    ///
+    /// # Errors
+    /// When the directory of all audits cannot be listed.
+    pub fn companion_audits(&self, run: &RunId) -> Result<Vec<(String, PathBuf)>, Error> {
+        companion_audits_beside(&self.audit(run)).map_err(|source| state_error(&self.0.join(AUDIT), source))
     }
 }
 

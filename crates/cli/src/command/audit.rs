@@ -9,7 +9,7 @@ use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
 
 use super::audit_lines::{copy_lines, lines, open, read_line};
-use super::audit_missing::{REMOVED, never_asked};
+use super::audit_missing::{REMOVED, about, never_asked};
 use super::audit_verify::verify;
 use super::audit_words::show_line;
 use super::run_name::find;
@@ -25,7 +25,7 @@ pub(crate) fn audit(command: Audit) -> Done {
     match command {
         Audit::Show { run, json } => {
             let run = find(&state, &run)?;
-            if let Some(why) = never_asked(&state, &run) {
+            if let Some(why) = never_asked(&state, &run)? {
                 show_companions(&state, &run, Form::of(json))?;
                 output::tell(&format!("run {run} {why}"));
                 return Ok(0);
@@ -39,7 +39,7 @@ pub(crate) fn audit(command: Audit) -> Done {
         }
         Audit::Follow { run, json } => {
             let run = find(&state, &run)?;
-            while let Some(why) = never_asked(&state, &run) {
+            while let Some(why) = never_asked(&state, &run)? {
                 super::look_after_dead(&state);
                 if RunRecord::read(&state, &run)?.state != RunState::Running {
                     show_companions(&state, &run, Form::of(json))?;
@@ -61,9 +61,9 @@ fn tell_none(run: &RunId) {
 /// Returns the audit of a run that began one.
 fn kept(state: &StateDirectory, run: &RunId) -> Result<PathBuf, anyhow::Error> {
     let path = state.audit(run);
-    match path.exists() {
-        true => Ok(path),
-        false => {
+    match about(&path)? {
+        Some(_) => Ok(path),
+        None => {
             let why = RunRecord::read(state, run).map_or("its record cannot be read either", |_| REMOVED);
             Err(Usage::no(format!("there is no audit of run {run}: {why}")))
         }
@@ -92,7 +92,7 @@ pub(super) fn show_companions(
     form: Form,
 ) -> Result<usize, anyhow::Error> {
     let mut shown = 0;
-    for (companion, path) in state.companion_audits(run) {
+    for (companion, path) in state.companion_audits(run)? {
         if form == Form::Json {
             copy_lines(&path, Some(&companion))?;
             continue;
@@ -136,7 +136,7 @@ fn follow(state: &StateDirectory, run: &RunId, form: Form) -> Done {
         let Ok(entry) = serde_json::from_str::<Entry>(&line) else { continue };
         if entry.closes() {
             // Companions have records of their own, which are not followed.
-            if form == Form::Text && shown == 0 && state.companion_audits(run).is_empty() {
+            if form == Form::Text && shown == 0 && state.companion_audits(run)?.is_empty() {
                 tell_none(run);
             }
             return Ok(0);
@@ -183,24 +183,24 @@ mod tests {
         };
         for (became, told) in [("running", true), ("failed", true), ("lost", true), ("ended", false)] {
             is(became);
-            assert_eq!(never_asked(&state, &run).is_some(), told, "{became}");
+            assert_eq!(never_asked(&state, &run).unwrap().is_some(), told, "{became}");
         }
         is("lost");
-        assert!(never_asked(&state, &run).unwrap().contains("somebody has removed it"));
+        assert!(never_asked(&state, &run).unwrap().unwrap().contains("somebody has removed it"));
         is("failed");
         let error = verify(&state, RUN, None, Form::Text).unwrap_err().to_string();
         assert!(error.contains("made no requests"), "{error}");
         std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
         std::fs::write(state.audit(&run), "").unwrap();
-        assert!(never_asked(&state, &run).is_some(), "its start failed before the first record");
+        assert!(never_asked(&state, &run).unwrap().is_some(), "its start failed before the first record");
         is("lost");
-        assert!(never_asked(&state, &run).is_some(), "it was killed before the first record");
+        assert!(never_asked(&state, &run).unwrap().is_some(), "it was killed before the first record");
         is("failed");
         std::fs::write(state.audit(&run), "{}\n").unwrap();
-        assert_eq!(never_asked(&state, &run), None);
+        assert_eq!(never_asked(&state, &run).unwrap(), None);
         std::fs::write(state.audit(&run), "").unwrap();
         is("ended");
-        assert_eq!(never_asked(&state, &run), None, "of one that ended it was cut");
+        assert_eq!(never_asked(&state, &run).unwrap(), None, "of one that ended it was cut");
     }
 
     #[test]
@@ -226,10 +226,10 @@ mod tests {
                 verify(&state, RUN, key, Form::Text).unwrap_err().to_string()
             };
             std::fs::write(&companion, "").unwrap();
-            assert!(!never_asked(&state, &run).unwrap().contains("companions"), "{became}");
+            assert!(!never_asked(&state, &run).unwrap().unwrap().contains("companions"), "{became}");
             assert!(verified().starts_with("there is no audit of its command"), "{became}: {}", verified());
             std::fs::write(&companion, format!("{denied}\n")).unwrap();
-            assert!(never_asked(&state, &run).unwrap().contains("companions alone"), "{became}");
+            assert!(never_asked(&state, &run).unwrap().unwrap().contains("companions alone"), "{became}");
             assert_eq!(show_companions(&state, &run, Form::Text).unwrap(), 1, "{became}");
             assert!(
                 verified().starts_with("companion db: the audit does not hold"),
@@ -289,6 +289,41 @@ mod tests {
         {
             assert!(told.contains("no regular file"), "{told}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_neither_removed_nor_altered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
+        let at = |name: &str| folder.path().join("lockgate").join(name);
+        std::fs::create_dir_all(at("runs")).unwrap();
+        let record = serde_json::json!({
+            "id": RUN, "state": "ended", "started": "", "command": [], "workspace": "/", "backend": "linux",
+            "notices": [], "plan": [],
+        });
+        std::fs::write(at(&format!("runs/{RUN}.jsonl")), record.to_string()).unwrap();
+        let failed = |told: Result<(), anyhow::Error>| {
+            let error = told.unwrap_err();
+            assert_eq!(crate::exit::code_and_remedy(&error).0, crate::exit::FAILED, "{error}");
+            error.to_string()
+        };
+        let every_way = || {
+            assert!(failed(never_asked(&state, &run).map(drop)).contains("audit"));
+            failed(show_json(&state, &run));
+            failed(show_text(&state, &run).map(drop));
+            failed(follow(&state, &run, Form::Json).map(drop));
+            failed(verify(&state, RUN, Some("a".repeat(64)), Form::Json).map(drop));
+        };
+        // As an error of the disk, for root as well: of the folder, and of the file.
+        std::os::unix::fs::symlink("audit", at("audit")).unwrap();
+        every_way();
+        failed(show_companions(&state, &run, Form::Json).map(drop));
+        failed(RunRecord::remove(&state, &run).map_err(anyhow::Error::from));
+        assert!(at(&format!("runs/{RUN}.jsonl")).exists());
+        std::fs::remove_file(at("audit")).unwrap();
+        std::fs::create_dir(at("audit")).unwrap();
+        std::os::unix::fs::symlink(format!("{RUN}.jsonl"), state.audit(&run)).unwrap();
+        every_way();
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Why a run has no audit of its own.
 
-use std::path::PathBuf;
+use std::fs::Metadata;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
@@ -10,17 +12,23 @@ pub(super) const REMOVED: &str = "its run ended, and it was removed";
 
 /// Explains a missing audit of a run whose sidecar never served, and so never began one. If the run came to its end, somebody
 /// removed the audit, and that stays an error.
-pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'static str> {
+///
+/// # Errors
+/// When it cannot be told whether an audit is there.
+pub(super) fn never_asked(
+    state: &StateDirectory,
+    run: &RunId,
+) -> Result<Option<&'static str>, anyhow::Error> {
     let became = RunRecord::read(state, run).ok().map(|record| record.state);
     // A start that failed, as on a full disk, or was killed may have left the file without a record.
-    let is_begun = |about: std::fs::Metadata| {
-        about.len() > 0 || !matches!(became, Some(RunState::Failed | RunState::Lost))
-    };
-    if std::fs::metadata(state.audit(run)).is_ok_and(is_begun) {
-        return None;
+    let is_begun =
+        |about: Metadata| about.len() > 0 || !matches!(became, Some(RunState::Failed | RunState::Lost));
+    if about(&state.audit(run))?.is_some_and(is_begun) {
+        return Ok(None);
     }
-    let companions = !recorded_companions(state, run).is_empty();
-    match became? {
+    let companions = !recorded_companions(state, run)?.is_empty();
+    let Some(became) = became else { return Ok(None) };
+    Ok(match became {
         RunState::Running => Some("made no requests yet"),
         RunState::Failed if companions => {
             Some("was over before its command began: what was recorded is of its companions alone")
@@ -31,12 +39,28 @@ pub(super) fn never_asked(state: &StateDirectory, run: &RunId) -> Option<&'stati
         ),
         RunState::Lost => Some("has none: it was killed before it began one, or somebody has removed it"),
         RunState::Ended => None,
+    })
+}
+
+/// Asks about the file of an audit. Returns `None` if there is none.
+pub(super) fn about(audit: &Path) -> Result<Option<Metadata>, anyhow::Error> {
+    match std::fs::metadata(audit) {
+        Ok(about) => Ok(Some(about)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(anyhow::anyhow!("failed to look for the audit {}: {error}", audit.display())),
     }
 }
 
 /// Returns the audits of a run's companions that have a record.
-pub(super) fn recorded_companions(state: &StateDirectory, run: &RunId) -> Vec<(String, PathBuf)> {
-    let mut all = state.companion_audits(run);
-    all.retain(|(_, path)| std::fs::metadata(path).is_ok_and(|about| about.len() > 0));
-    all
+pub(super) fn recorded_companions(
+    state: &StateDirectory,
+    run: &RunId,
+) -> Result<Vec<(String, PathBuf)>, anyhow::Error> {
+    let mut recorded = Vec::new();
+    for (name, path) in state.companion_audits(run)? {
+        if about(&path)?.is_some_and(|about| about.len() > 0) {
+            recorded.push((name, path));
+        }
+    }
+    Ok(recorded)
 }

@@ -1,13 +1,13 @@
 //! `lockgate audit verify`: which chains are looked at, and whether each is what it should be.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use egress::{Entry, VerifyError, VerifyReport};
 use policy::RunId;
 use runtime::{RunRecord, RunState, StateDirectory};
 
 use super::audit_lines::{lines, open};
-use super::audit_missing::{REMOVED, never_asked, recorded_companions};
+use super::audit_missing::{REMOVED, about, never_asked, recorded_companions};
 use super::audit_verdict::{Chain, Verdict};
 use super::run_name::find;
 use crate::exit::{Done, Usage};
@@ -40,12 +40,12 @@ fn examine(
     // A word alone is a run's: what a command has left under such a name in the current folder is not asked.
     let (own, subject) = if !run.contains('/') && Path::new(run).extension().is_none() {
         let run = find(state, run)?;
-        if let Some(why) = never_asked(state, &run) {
+        if let Some(why) = never_asked(state, &run)? {
             verify_companions(state, &run, key, verdict)?;
             return Err(verdict.no(format!("there is no audit of its command to verify: run {run} {why}")));
         }
         let chain = Chain::of_run(state.audit(&run));
-        if !chain.path.exists() {
+        if about(&chain.path)?.is_none() {
             return Err(verdict.broken(&chain, REMOVED));
         }
         (chain, Subject::Run(run))
@@ -58,7 +58,7 @@ fn examine(
             "name a run, or the path of an audit file",
         ));
     };
-    let beside = runtime::companion_audits_beside(&own.path).into_iter();
+    let beside = beside(&own.path)?.into_iter();
     let mut companions: Vec<_> = beside.map(|(name, path)| Chain { companion: Some(name), path }).collect();
     if let Subject::Run(run) = &subject {
         for chain in std::iter::once(&own).chain(&companions) {
@@ -80,6 +80,13 @@ fn examine(
     refuse_unnamed(&own, &companions, &unchecked, verdict)
 }
 
+/// Returns what lies beside an audit and has the name of a companion's.
+fn beside(audit: &Path) -> Result<Vec<(String, PathBuf)>, anyhow::Error> {
+    runtime::companion_audits_beside(audit).map_err(|error| {
+        anyhow::anyhow!("failed to look for its companions' audits beside {}: {error}", audit.display())
+    })
+}
+
 /// Verifies what there is of a run whose command never began: the chains of its companions, none of which any other chain names.
 fn verify_companions(
     state: &StateDirectory,
@@ -87,7 +94,7 @@ fn verify_companions(
     key: Option<String>,
     verdict: &mut Verdict,
 ) -> Result<(), anyhow::Error> {
-    let recorded = recorded_companions(state, run);
+    let recorded = recorded_companions(state, run)?;
     if recorded.is_empty() {
         return Ok(());
     }
@@ -183,6 +190,10 @@ fn check_chain(
     let report = match egress::verify(open(&chain.path)?, key) {
         Ok(report) => report,
         Err(VerifyError::Empty) => return Err(verdict.broken(chain, "it is empty")),
+        // What could not be read was neither found to hold nor found to be altered.
+        Err(error @ VerifyError::Read(_)) => {
+            return Err(anyhow::anyhow!("failed to {error}"));
+        }
         Err(error) => return Err(verdict.broken(chain, &error.to_string())),
     };
     if ended && !report.closed {
@@ -245,7 +256,7 @@ mod tests {
         for name in ["kept.db.jsonl", "kept.1.jsonl", "other.cache.jsonl"] {
             std::fs::write(folder.path().join(name), "{}\n").unwrap();
         }
-        let beside = runtime::companion_audits_beside(&own.path);
+        let beside = beside(&own.path).unwrap();
         assert_eq!(beside.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["1", "db"]);
         let mut companions: Vec<_> =
             beside.into_iter().map(|(name, path)| Chain { companion: Some(name), path }).collect();
@@ -255,6 +266,17 @@ mod tests {
         let verdict = &mut Verdict::new(Form::Text);
         assert_eq!(refuse_unnamed(&own, &[], &["db".into(), "cache".into()], verdict).ok(), Some(()));
         assert!(refuse_unnamed(&own, &[], &unchecked, verdict).is_err(), "the one that is there is compared");
+    }
+
+    #[test]
+    fn a_chain_that_cannot_be_read_has_no_verdict() {
+        // A regular file without a single octet that can be read: nothing is mapped at address 0.
+        let chain = Chain::of_run("/proc/self/mem".into());
+        let mut verdict = Verdict::new(Form::Json);
+        let error = check_chain(&chain, &"a".repeat(64), true, &mut verdict).unwrap_err();
+        assert!(error.to_string().starts_with("failed to read the audit: "), "{error}");
+        assert_eq!(crate::exit::code_and_remedy(&error).0, crate::exit::FAILED);
+        assert!(!verdict.json(false).unwrap().contains("why"), "{}", verdict.json(false).unwrap());
     }
 
     #[test]

@@ -319,7 +319,7 @@ fn logs(state: &StateDirectory, run: &str, form: Form) -> Done {
     let record = RunRecord::read(state, &run)?;
     if form == Form::Json {
         output::data(&serde_json::to_string(&record)?)?;
-        match audit_missing::never_asked(state, &run) {
+        match audit_missing::never_asked(state, &run)? {
             Some(_) => drop(audit::show_companions(state, &run, form)?),
             None => audit::show_json(state, &run)?,
         }
@@ -335,7 +335,7 @@ fn logs(state: &StateDirectory, run: &str, form: Form) -> Done {
     for setup in &record.setup {
         output::data(&format!("    set-up: {}", set_up(setup)))?;
     }
-    match audit_missing::never_asked(state, &run) {
+    match audit_missing::never_asked(state, &run)? {
         Some(why) => {
             output::data(&format!("    it {why}"))?;
             audit::show_companions(state, &run, form)?;
