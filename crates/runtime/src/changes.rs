@@ -33,6 +33,7 @@ pub(crate) fn settle(directory: &StateDirectory, run: &RunId) -> bool {
         // A directory that cannot be read is there all the same.
         Err(_) => return true,
     }
+    let _dropping = lock_directory(&path);
     if drop_changes(&path, run).is_err() {
         let _ = Changes::discard(&path);
     }
@@ -49,13 +50,23 @@ pub fn changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Er
     Changes::read(&path, &record.workspace).map_err(|source| Error::Changes { path, source })
 }
 
+/// The changes of a run that is over: as long as this lives, nobody else applies or drops them.
+#[derive(Debug)]
+pub struct FinishedChanges {
+    /// The changes, as they were once nobody else could decide on them.
+    pub changes: Changes,
+    #[expect(dead_code, reason = "holding the lock is what it is for")]
+    deciding: Option<File>,
+}
+
 /// Returns the changes of a run that is over, for a decision.
 ///
 /// # Errors
-/// As [`changes_of`], and while the run is going on.
-pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Changes, Error> {
+/// As [`changes_of`], and while the run is going on, or another process decides on them.
+pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<FinishedChanges, Error> {
     refuse_running(Act::Apply, directory, run)?;
-    changes_of(directory, run)
+    let deciding = decide(Act::Apply, directory, run)?;
+    Ok(FinishedChanges { changes: changes_of(directory, run)?, deciding })
 }
 
 /// Applies changes to the workspace: all of them, or those at or below the named paths.
@@ -66,7 +77,7 @@ pub fn finished_changes_of(directory: &StateDirectory, run: &RunId) -> Result<Ch
 pub fn apply_changes(
     directory: &StateDirectory,
     run: &RunId,
-    changes: &Changes,
+    FinishedChanges { changes, .. }: &FinishedChanges,
     paths: &[PathBuf],
 ) -> Result<Applied, Error> {
     refuse_writers(directory, run, changes, paths)?;
@@ -125,18 +136,56 @@ fn shown(path: &Path) -> String {
 /// Discards what a run wrote.
 ///
 /// # Errors
-/// When nothing was kept, it cannot be removed, or the run is going on and still writes there.
+/// When nothing was kept, it cannot be removed, the run is going on and still writes there, or another process decides on it.
 pub fn discard_changes(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-    refuse_running(Act::Discard, directory, run)?;
-    let path = kept(directory, run)?;
+    discard_for(Act::Discard, directory, run)
+}
+
+/// Discards what of a run was applied.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn discard_applied(directory: &StateDirectory, run: &RunId, of: FinishedChanges) -> Result<(), Error> {
+    let path = directory.changes(run);
+    let dropped = drop_changes(&path, run).map_err(|source| state_error(&path, source));
+    drop(of); // it holds the lock until here
+    dropped
+}
+
+fn discard_for(what: Act, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+    refuse_running(what, directory, run)?;
+    let _deciding = decide(what, directory, run)?;
+    let path = directory.changes(run);
     drop_changes(&path, run).map_err(|source| state_error(&path, source))
 }
 
+/// Takes the lock of the one process that decides on the changes of a run. There is none on a file system without locks.
+fn decide(what: Act, directory: &StateDirectory, run: &RunId) -> Result<Option<File>, Error> {
+    let path = kept(directory, run)?;
+    let lock = match lock_directory(&path) {
+        Ok(lock) => Some(lock),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            return Err(Error::BeingApplied(what, run.clone()));
+        }
+        // A directory that cannot be opened is dropped all the same, and cannot be applied.
+        Err(_) => None,
+    };
+    // Whoever had the lock before may have dropped them.
+    kept(directory, run).map(|_| lock)
+}
+
+/// Refuses while another process decides on the changes of a run.
+pub(crate) fn refuse_decided(what: Act, directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+    match decide(what, directory, run) {
+        Ok(_) | Err(Error::NothingKept { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Removes a directory of changes, or what is left of one. If this process is killed half-way, nobody sees a part of it: the next process
-/// removes the rest.
+/// removes the rest. The caller holds the lock of the directory.
 fn drop_changes(path: &Path, run: &RunId) -> std::io::Result<()> {
     let gone = path.with_file_name(format!("{GONE}{run}"));
-    let _dropping = dropping(path);
     match std::fs::rename(path, &gone) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -155,17 +204,17 @@ pub fn remove_dropped_changes(directory: &StateDirectory) {
     let Ok(entries) = std::fs::read_dir(directory.all_changes()) else { return };
     let gone = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes());
     for path in entries.flatten().filter(gone).map(|entry| entry.path()) {
-        if let Some(_dropping) = dropping(&path) {
+        if let Ok(_dropping) = lock_directory(&path) {
             let _ = Changes::discard(&path);
         }
     }
 }
 
-/// Returns the lock of the one process that removes a directory, `None` while another one does.
-fn dropping(path: &Path) -> Option<File> {
-    let directory = open_directory(path).ok()?;
-    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(directory)
+/// Returns the lock of the one process that applies or removes a directory of changes. While another one does, it would block.
+fn lock_directory(path: &Path) -> std::io::Result<File> {
+    let directory = open_directory(path)?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(directory)
 }
 
 /// Returns the directory of a run's changes, if they are kept.
@@ -176,9 +225,9 @@ fn kept(directory: &StateDirectory, run: &RunId) -> Result<PathBuf, Error> {
     Err(Error::NothingKept { run: run.to_string() })
 }
 
-/// Discards what a run wrote, if anything was kept.
+/// Discards what a run wrote that is to be removed, if anything was kept.
 pub(crate) fn forget(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
-    if keeps_changes(directory, run)? { discard_changes(directory, run) } else { Ok(()) }
+    if keeps_changes(directory, run)? { discard_for(Act::Remove, directory, run) } else { Ok(()) }
 }
 
 /// Whether the changes of a run are kept, for a person to decide on.
@@ -273,6 +322,42 @@ mod tests {
     }
 
     #[test]
+    fn nobody_else_decides_on_what_is_being_applied() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::for_test(&folder.path().join("state"));
+        let run: RunId = "abcdefghjkmn".parse().unwrap();
+        let workspace = folder.path().join("w");
+        std::fs::create_dir(&workspace).unwrap();
+        std::fs::create_dir_all(state.live()).unwrap();
+        let record = RunRecord { workspace, state: RunState::Ended, ..RunRecord::for_test(run.as_str()) };
+        record.write(&state, &run).unwrap();
+        prepare(&state, &run, &record.workspace).unwrap();
+        let written = state.changes(&run).join("written/file");
+        std::fs::write(&written, "the run's").unwrap();
+        let finished = finished_changes_of(&state, &run).unwrap();
+        let refused = |told: Result<(), Error>| {
+            let error = told.unwrap_err();
+            assert!(error.to_string().ends_with("run abcdefghjkmn: it is being applied"), "{error}");
+            assert_eq!(error.kind(), crate::error_kind::ErrorKind::Nothing);
+        };
+        refused(finished_changes_of(&state, &run).map(drop));
+        refused(discard_changes(&state, &run));
+        refused(RunRecord::check_removable_by_force(&state, &run));
+        refused(RunRecord::remove(&state, &run));
+        // A look changes nothing.
+        assert_eq!(changes_of(&state, &run).unwrap().list.len(), 1);
+        assert!(written.exists() && state.record(&run).exists());
+        assert_eq!(apply_changes(&state, &run, &finished, &[]).unwrap().done.len(), 1);
+        discard_applied(&state, &run, finished).unwrap();
+        assert!(!keeps_changes(&state, &run).unwrap());
+        assert!(matches!(finished_changes_of(&state, &run), Err(Error::NothingKept { .. })));
+        // What was refused once is not refused for ever.
+        prepare(&state, &run, &record.workspace).unwrap();
+        drop(finished_changes_of(&state, &run).unwrap());
+        RunRecord::remove(&state, &run).unwrap();
+    }
+
+    #[test]
     fn what_a_killed_process_was_dropping_goes_away() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateDirectory::for_test(folder.path());
@@ -283,7 +368,7 @@ mod tests {
             std::fs::rename(state.changes(run), gone).unwrap();
         }
         // Another process is still at the second one.
-        let dropping = dropping(&gone[1]).unwrap();
+        let dropping = lock_directory(&gone[1]).unwrap();
         std::fs::create_dir_all(state.live()).unwrap();
         remove_dropped_changes(&state);
         assert!(!gone[0].exists() && gone[1].exists());

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use policy::OrganisationName;
+use policy::{OrganisationName, RunId};
 
 use crate::still_there::{Act, StillThere};
 use crate::streams::Unwritten;
@@ -108,6 +108,9 @@ pub enum Error {
         /// The run.
         run: String,
     },
+    /// Another process decides on the changes of a run, of which this was asked.
+    #[error("{0} run {1}: it is being applied")]
+    BeingApplied(Act, RunId),
     /// A run was killed, and what it left is still there.
     #[error("{what} run {run}: what it left is not taken away yet: {why}")]
     LeftBehind {
@@ -173,7 +176,7 @@ pub enum Error {
         run: String,
     },
     /// A run declares a provider without a stored credential.
-    #[error("find a credential for `{provider}`: there is none in the vault{}", of(.organisation.as_ref()))]
+    #[error("find a credential for `{provider}`: there is none in the vault{}", organisation.as_ref().map(|name| format!(" of `{name}`")).unwrap_or_default())]
     NoCredential {
         /// The provider.
         provider: String,
@@ -381,10 +384,6 @@ impl Error {
 
 fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ")
-}
-
-fn of(organisation: Option<&OrganisationName>) -> String {
-    organisation.map(|name| format!(" of `{name}`")).unwrap_or_default()
 }
 
 impl From<Unwritten> for Error {

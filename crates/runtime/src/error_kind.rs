@@ -43,6 +43,7 @@ impl Error {
             }
             Self::Record { .. }
             | Self::GoesOn { .. }
+            | Self::BeingApplied(..)
             | Self::LeftBehind { .. }
             | Self::Stop { .. }
             | Self::AlreadyEnded { .. }

@@ -82,8 +82,8 @@ mod without_waiting;
 pub use approval::{approve, is_approved, turn_to_approve};
 pub use builtin::BuiltinTool;
 pub use changes::{
-    KeptRun, all_with_changes, apply_changes, changes_of, discard_changes, finished_changes_of,
-    keeps_changes, remove_dropped_changes,
+    FinishedChanges, KeptRun, all_with_changes, apply_changes, changes_of, discard_applied, discard_changes,
+    finished_changes_of, keeps_changes, remove_dropped_changes,
 };
 pub use companion_audits::companion_audits_beside;
 pub use credential::{Entry, Listing, Rotation, Stored};

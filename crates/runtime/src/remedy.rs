@@ -43,6 +43,7 @@ impl Error {
             Self::Write { source, .. } => Some(of_write(source).into()),
 
             Self::GoesOn { run, .. } => Some(format!("lockgate runs stop {run} ends it")),
+            Self::BeingApplied(..) => Some("wait until that has ended, or end it with Ctrl-C".into()),
             Self::LeftBehind { what, run, why } => Some(of_what_is_left(*what, run, why)),
             Self::Record { run, .. } => Some(format!("lockgate runs rm {run} removes the run")),
             Self::NoRun { .. } => Some("lockgate runs ls names them".into()),

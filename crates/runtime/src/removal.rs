@@ -2,7 +2,7 @@
 
 use policy::RunId;
 
-use crate::changes::forget;
+use crate::changes::{forget, refuse_decided};
 use crate::error::Error;
 use crate::record::{RunRecord, refuse_running};
 use crate::run_lock::{give_up, take_away};
@@ -13,8 +13,10 @@ impl RunRecord {
     /// Whether a run can be removed. What a killed one left is taken away first.
     ///
     /// # Errors
-    /// When it is still running, what it left cannot be taken away, as from an engine that does not answer, or it is not on record.
+    /// When it is still running or being applied, what it left cannot be taken away, as from an engine that does not answer, or it is not on
+    /// record.
     pub fn check_removable(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
+        refuse_decided(Act::Remove, directory, run)?;
         let left_behind = |why| Error::LeftBehind { what: Act::Remove, run: run.to_string(), why };
         match refuse_running(Act::Remove, directory, run) {
             // Whoever reaped it last has just tried.
@@ -30,7 +32,7 @@ impl RunRecord {
     /// Whether a run can be removed once all that it left and that cannot be taken away is given up.
     ///
     /// # Errors
-    /// When it is still running, or is not on record.
+    /// When it is still running or being applied, or is not on record.
     pub fn check_removable_by_force(directory: &StateDirectory, run: &RunId) -> Result<(), Error> {
         match Self::check_removable(directory, run) {
             Err(Error::LeftBehind { why: StillThere::Because(_), .. }) => Ok(()),

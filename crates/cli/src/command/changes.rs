@@ -92,7 +92,8 @@ impl<W: Write> Write for Shown<W> {
 pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     let state = state()?;
     let run = find(&state, run)?;
-    let changes = runtime::finished_changes_of(&state, &run)?;
+    let finished = runtime::finished_changes_of(&state, &run)?;
+    let changes = &finished.changes;
     let paths = &changed(&state, &run, &changes.list, paths)?;
     let conflicts = changes.conflicts(paths);
     if !conflicts.is_empty() {
@@ -100,14 +101,14 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
         output::tell(&format!("nothing was taken over; {}", next(&run, &changes.list)));
         return Ok(1);
     }
-    let applied = runtime::apply_changes(&state, &run, &changes, paths)?;
+    let applied = runtime::apply_changes(&state, &run, &finished, paths)?;
     applied.left_out.iter().for_each(|left| output::tell(&left_out(left)));
     output::tell(&match applied.done.len() {
         1 => format!("1 path of run {run} was taken over into {}", workspace(&state, &run)),
         paths => format!("{paths} paths of run {run} were taken over into {}", workspace(&state, &run)),
     });
     if applied.left_out.is_empty() && applied.done.len() == changes.list.len() {
-        runtime::discard_changes(&state, &run)?;
+        runtime::discard_applied(&state, &run, finished)?;
     } else {
         output::tell(&format!("the rest is kept: lockgate diff {run}, then apply or discard"));
     }
