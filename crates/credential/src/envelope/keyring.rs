@@ -79,10 +79,11 @@ impl Keyring {
     /// Wraps the data key by the first key, if another key wraps it. The payload stays sealed and unchanged.
     ///
     /// # Errors
-    /// If its key is not in the ring, its data key was not wrapped in this context, or the system gives no randomness.
+    /// If its key is not in the ring, it was not sealed in this context, or the system gives no randomness.
     pub fn rewrap(&self, sealed: Sealed, context: &[u8]) -> Result<Rewrapped, EnvelopeError> {
         // Even if there is nothing to do: a record that cannot be opened must not count as safe.
         let (key, data_key) = self.unwrap(&sealed, context)?;
+        drop(decrypt(&data_key, &sealed.payload, Purpose::SealPayload, context)?);
         if std::ptr::eq(key, &self.first) {
             return Ok(Rewrapped::Already);
         }
@@ -235,6 +236,7 @@ mod tests {
                 let mut changed = sealed.clone();
                 part(&mut changed)[at] ^= 1;
                 assert_eq!(ring.open(&changed, b"a").err(), Some(EnvelopeError::Tampered));
+                assert_eq!(ring.rewrap(changed, b"a").err(), Some(EnvelopeError::Tampered));
             }
         }
         for length in 0..sealed.payload.data.len() {

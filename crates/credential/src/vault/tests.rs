@@ -305,17 +305,20 @@ fn a_rotation_killed_half_way_goes_on() {
 fn rotation_leaves_what_it_cannot_wrap_and_says_so() {
     let root = tempfile::tempdir().unwrap();
     set(&vault(root.path(), OLD), "a", "access_token", "x");
-    set(&vault(root.path(), NEW), "b", "access_token", "y");
-    set(&vault(root.path(), NEW), "c", "access_token", "z");
-    let text = fs::read_to_string(root.path().join("c.json")).unwrap();
-    let at = text.find("\"wrapped_key\": \"").unwrap() + 16;
-    let other = if &text[at..=at] == "A" { "B" } else { "A" };
-    fs::write(root.path().join("c.json"), format!("{}{other}{}", &text[..at], &text[at + 1..])).unwrap();
+    let both = vault(root.path(), &format!("{NEW},{OLD}"));
+    ["b", "c", "d"].iter().for_each(|id| set(&both, id, "access_token", id));
+    for (file, field) in [("c.json", "wrapped_key"), ("d.json", "ciphertext")] {
+        let text = fs::read_to_string(root.path().join(file)).unwrap();
+        let field = format!("\"{field}\": \"");
+        let at = text.find(&field).unwrap() + field.len();
+        let other = if &text[at..=at] == "A" { "B" } else { "A" };
+        fs::write(root.path().join(file), format!("{}{other}{}", &text[..at], &text[at + 1..])).unwrap();
+    }
     let before = content(root.path());
     let rotation = vault(root.path(), NEW).rotate().unwrap();
     assert_eq!((rotation.rewrapped, rotation.already), (0, 1));
     let failed: Vec<&str> = rotation.failed.iter().map(|(id, _)| id.as_str()).collect();
-    assert_eq!(failed, ["a", "c"]);
+    assert_eq!(failed, ["a", "c", "d"]);
     assert!(rotation.failed[0].1.contains("no key"), "{rotation:?}");
     assert_eq!(content(root.path()), before);
 }
