@@ -209,6 +209,7 @@ fn of_no_credential(provider: &String, organisation: Option<&OrganisationName>) 
 fn of_vault(error: &VaultError) -> Option<String> {
     match error {
         VaultError::Decrypt { id, owner, source, .. } => undecrypted(id, owner.as_deref(), source),
+        VaultError::WrongKeys { source, .. } => of_vault(source),
         _ => None,
     }
 }

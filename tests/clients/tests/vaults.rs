@@ -63,7 +63,14 @@ fn what_another_key_sealed_is_told_and_can_be_replaced() {
     // Another key, which opens nothing here, replaces nothing.
     let other = sealed.replace("0011", "ff11");
     told(format!("{other}; {}", set("one")), 125, &["no key ", "`lockgate creds rm one`"]);
-    told(format!("{other}; {}", set("three")), 0, &["stored"]);
+    // Nor is anything put beside what it does not open.
+    told(
+        format!("{other}; {}", set("three")),
+        125,
+        &["store `three`", "no key ", "CONNECTION_ENCRYPTION_KEY"],
+    );
+    let key = |export: &str| export.rsplit('=').next().expect("a key").to_owned();
+    told(format!("{other},{}; {}", key(sealed), set("three")), 0, &["stored"]);
     told(format!("{other}; {}", set("one")), 0, &["stored", "could not be decrypted", "was replaced"]);
     told(format!("{other}; \"$PRODUCT\" creds show one"), 0, &[]);
     told(format!("{other}; \"$PRODUCT\" creds show two"), 125, &["no key "]);

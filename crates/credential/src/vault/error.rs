@@ -94,6 +94,17 @@ pub enum VaultError {
         /// The cause.
         source: EnvelopeError,
     },
+    /// A new credential was to be stored, and no other one can be decrypted with the given keys.
+    #[error(
+        "store `{id}`: with the keys that are given no other credential of the vault can be decrypted, so they are most likely \
+         wrong ones; failed to {source}"
+    )]
+    WrongKeys {
+        /// The provider.
+        id: String,
+        /// Why the first of the others cannot be decrypted.
+        source: Box<VaultError>,
+    },
     /// A credential has too much in its fields together.
     #[error(
         "store `{id}`: with this value its fields have {octets} octets together, and {most} at most are taken; set shorter ones, \

@@ -133,18 +133,22 @@ impl Vault {
     }
 
     /// Sets one field of a provider's credential and keeps the others. Seals the record again, with the first key. Replaces a record that
-    /// cannot be decrypted if another one can: where none can, the keys are not those of this vault.
+    /// cannot be decrypted, and makes a new one beside others, if another one can be: where none can, the keys are not those of this vault.
     ///
     /// # Errors
-    /// If the id is invalid, an existing record is damaged, or cannot be decrypted as no other can, the credential grows too large, or the
-    /// new record cannot be written.
+    /// If the id is invalid, an existing record is damaged, no record can be decrypted, the credential grows too large, or the new record
+    /// cannot be written.
     pub fn set_field(&self, id: &str, name: FieldName, value: Value) -> Result<Stored, VaultError> {
         let id: RecordId = id.parse()?;
         let directory = Directory::make(&self.directory)?;
         let writer = directory.lock()?;
         writer.tidy()?;
         let (mut credential, stored) = match self.read(&directory, &id) {
-            Ok(found) => (found.unwrap_or_default(), Stored::Kept),
+            Ok(Some(found)) => (found, Stored::Kept),
+            Ok(None) => {
+                self.refuse_wrong_keys(&directory, &id)?;
+                (Credential::default(), Stored::Kept)
+            }
             Err(error) => (Credential::default(), self.replaced(&directory, &id, &name, error)?),
         };
         credential.set(name, value);
@@ -245,6 +249,20 @@ impl Vault {
     fn undecrypted(&self, directory: &Directory, id: &RecordId, source: EnvelopeError) -> VaultError {
         let path = directory.path_of(&id.file());
         VaultError::Decrypt { path, id: id.as_str().into(), owner: self.owner.clone(), source }
+    }
+
+    /// Refuses to make a record with keys that decrypt none of those that are there. A damaged one says nothing of the keys.
+    fn refuse_wrong_keys(&self, directory: &Directory, id: &RecordId) -> Result<(), VaultError> {
+        let mut refused = None;
+        for other in records(directory)? {
+            match self.read(directory, &other) {
+                Ok(Some(_)) => return Ok(()),
+                Err(error @ VaultError::Decrypt { .. }) => refused = refused.or(Some(error)),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let wrong = |source| VaultError::WrongKeys { id: id.as_str().into(), source: Box::new(source) };
+        refused.map_or(Ok(()), |source| Err(wrong(source)))
     }
 
     /// Returns what replacing a record loses, which cannot be read for this error; or the error, if it is not to be replaced.

@@ -239,7 +239,8 @@ fn what_the_keys_do_not_open_is_replaced_where_they_open_another() {
     // None opens: the key is most likely a wrong one.
     let error = new.set_field("a", token(), text("new")).unwrap_err();
     assert!(matches!(error, VaultError::Decrypt { source: EnvelopeError::UnknownKey { .. }, .. }));
-    assert_eq!(new.set_field("b", token(), text("b")).unwrap(), Stored::Kept);
+    let both = vault(root.path(), &format!("{NEW},{OLD}"));
+    assert_eq!(both.set_field("b", token(), text("b")).unwrap(), Stored::Kept);
     assert_eq!(value(&old, "a", "access_token").unwrap(), "old");
     let stored = new.set_field("a", token(), text("new")).unwrap();
     let Stored::Replaced { why, lost } = stored else { panic!("{stored:?}") };
@@ -247,6 +248,28 @@ fn what_the_keys_do_not_open_is_replaced_where_they_open_another() {
     assert_eq!(value(&new, "a", "access_token").unwrap(), "new");
     assert_eq!(value(&new, "a", "user"), None);
     assert_eq!(new.set_field("a", token(), text("newer")).unwrap(), Stored::Kept);
+}
+
+#[test]
+fn what_is_new_is_not_sealed_with_keys_that_open_nothing_beside_it() {
+    let root = tempfile::tempdir().unwrap();
+    let given = || Value::new(Secret::from_text("x".into())).unwrap();
+    let (old, new) = (vault(root.path(), OLD), vault(root.path(), NEW));
+    let stored = |vault: &Vault, id| vault.set_field(id, FieldName::access_token(), given());
+    assert_eq!(stored(&old, "a").unwrap(), Stored::Kept, "an empty vault has no keys yet");
+    let before = content(root.path());
+    let error = stored(&new, "b").unwrap_err();
+    assert!(matches!(error, VaultError::WrongKeys { .. }), "{error:?}");
+    let told = error.to_string();
+    assert!(told.starts_with("store `b`: ") && told.contains("a.json: no key "), "{told}");
+    assert_eq!(content(root.path()), before);
+    stored(&vault(root.path(), &format!("{NEW},{OLD}")), "b").unwrap();
+    assert_eq!(stored(&new, "c").unwrap(), Stored::Kept, "one of them opens");
+    // What is damaged was sealed with nobody knows which key.
+    for id in ["a", "b", "c"] {
+        fs::write(root.path().join(format!("{id}.json")), "{}").unwrap();
+    }
+    assert_eq!(stored(&new, "d").unwrap(), Stored::Kept);
 }
 
 #[test]
