@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Gid, XattrFlags};
@@ -30,7 +31,10 @@ pub(super) fn keep(old: &File, new: &File) -> bool {
 }
 
 /// Gives `new` the attributes that programs of the user set on `old`, as far as its file system takes them: not those of an overlay.
-pub(super) fn keep_attributes(old: &File, new: &File) {
+///
+/// # Errors
+/// When they cannot be set there, as for lack of room.
+pub(super) fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
     let (mut names, mut value) = (vec![0; LONGEST], vec![0; LONGEST]);
     let listed = rustix::fs::flistxattr(old, &mut names[..]).unwrap_or_default();
     let of_user = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
@@ -38,7 +42,61 @@ pub(super) fn keep_attributes(old: &File, new: &File) {
         if let Ok(name) = CStr::from_bytes_with_nul(name)
             && let Ok(length) = rustix::fs::fgetxattr(old, name, &mut value[..])
         {
-            let _ = rustix::fs::fsetxattr(new, name, &value[..length], XattrFlags::empty());
+            match rustix::fs::fsetxattr(new, name, &value[..length], XattrFlags::empty()) {
+                // The file system takes none, or none from this user.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system with little room for attributes, which goes away with this value.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        /// Returns `None` where nothing may be mounted.
+        fn mount() -> Option<Self> {
+            let place = tempfile::tempdir().unwrap();
+            let flags = rustix::mount::MountFlags::empty();
+            // Attributes take the room of inodes there, tmpfs(5).
+            rustix::mount::mount(c"tmpfs", place.path(), c"tmpfs", flags, c"size=64k,nr_inodes=10").ok()?;
+            Some(Self(place))
+        }
+
+        fn file(&self, name: &str) -> File {
+            File::create_new(self.0.path().join(name)).unwrap()
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+
+    #[test]
+    fn an_attribute_without_room_is_not_lost_in_silence() {
+        let Some(small) = Small::mount() else { return };
+        let (old, new) = (small.file("old"), small.file("new"));
+        let set = |number: u32| {
+            let name = std::ffi::CString::new(format!("user.n{number}")).unwrap();
+            rustix::fs::fsetxattr(&old, &*name, &[b'x'; 500], XattrFlags::empty())
+        };
+        match set(0) {
+            // An older kernel's takes none.
+            Err(Errno::OPNOTSUPP) => return,
+            set => set.unwrap(),
+        }
+        keep_attributes(&old, &new).unwrap();
+        let full = (1..1000).find_map(|number| set(number).err());
+        assert_eq!(full, Some(Errno::NOSPC));
+        let error = keep_attributes(&old, &new).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
     }
 }

@@ -191,7 +191,7 @@ impl Changes {
         if let Some(from) = from {
             let mode = mode::of_changed(from, mode);
             let old = open_file(self.below.as_fd(), path)?;
-            access::keep_attributes(&old, to);
+            access::keep_attributes(&old, to)?;
             let keeps_group = access::keep(&old, to);
             rustix::fs::fchmod(to, if keeps_group { mode } else { mode - Mode::RWXG })?;
         }
