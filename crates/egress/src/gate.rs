@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use policy::{Policy, RunId, Scrub, Spending};
+use policy::{Hostname, Policy, RunId, Scrub, Spending};
 
 use crate::audit::{Audit, CompanionChain, SigningKey, UnwrittenRecords};
 use crate::credential_config::CredentialConfig;
@@ -38,6 +38,8 @@ pub struct GateOptions {
     pub names: NameRange,
     /// The run it serves.
     pub run: RunId,
+    /// The companion of that run that it serves; `None` for the command.
+    pub companion: Option<Hostname>,
     /// The files that were opened before the sidecar was confined.
     pub files: Files,
     /// The resolver to use in place of the host's.
@@ -70,6 +72,7 @@ impl GateOptions {
             policy,
             spending,
             run,
+            companion: None,
             names: NameRange::default(),
             files: Files::default(),
             answers: None,
@@ -117,6 +120,7 @@ impl Gate {
             spending,
             names,
             run,
+            companion,
             files,
             answers,
             audit,
@@ -129,7 +133,7 @@ impl Gate {
             gateway,
         } = options;
         let (found, bundle, local) = files.into_parts();
-        let mut audit = Audit::begin(audit, &run).map_err(GateError::Audit)?;
+        let mut audit = Audit::begin(audit, &run, companion.as_ref()).map_err(GateError::Audit)?;
         policy.providers().for_each(|provider| audit.name_exposed(provider));
         let providers = policy.providers().map(|provider| provider.id().clone()).collect();
         let answers = answers.unwrap_or(found);

@@ -125,6 +125,7 @@ impl SidecarLaunch<'_> {
         }
         let config = SidecarConfig {
             run: self.run.clone(),
+            companion: self.companion.cloned(),
             policy: self.spec.policy.clone(),
             spending: self.spec.spending.clone(),
             identity: self.plan.identity,
@@ -145,8 +146,7 @@ impl SidecarLaunch<'_> {
             Locality::Here => sidecar::start(&config)?,
             Locality::AtEngine => {
                 let (layers, proxy) = (self.spec.layers.clone(), self.proxy.cloned());
-                let companion = self.companion.cloned();
-                engine::start_stand_in(&StandInConfig { config, layers, proxy, companion, ports_here })?
+                engine::start_stand_in(&StandInConfig { config, layers, proxy, ports_here })?
             }
         };
         Ok(LaunchState::Running { sidecar, platform })

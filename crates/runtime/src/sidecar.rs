@@ -26,6 +26,8 @@ use crate::state::state_error;
 /// The inputs of a run's sidecar.
 pub(crate) struct SidecarConfig {
     pub(crate) run: RunId,
+    /// The companion whose sidecar it is; `None` for the command's.
+    pub(crate) companion: Option<Hostname>,
     pub(crate) policy: Policy,
     pub(crate) spending: Spending,
     pub(crate) identity: Identity,
@@ -241,6 +243,7 @@ fn open_confined(config: &SidecarConfig) -> Result<Rc<Gate>, Error> {
     let way = |(name, entrance): &(Hostname, Entrance)| Ok((name.clone(), entrance.try_clone()?));
     let companions = endpoints.companions.iter().map(way).collect::<std::io::Result<_>>();
     let options = GateOptions {
+        companion: config.companion.clone(),
         names: config.names,
         audit: Some(audit),
         authority,

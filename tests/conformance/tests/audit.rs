@@ -95,10 +95,10 @@ fn the_chains_of_companions_belong_to_that_of_their_run() {
     };
     let texts = ["first", "second"].map(|name| fs::read(path(name)).unwrap());
     fs::write(path("first"), &texts[1]).unwrap();
-    fails("companion first: the audit does not hold: it is not the one");
+    fails("has the chain of companion second");
     fs::write(path("first"), &texts[0]).unwrap();
     fs::write(path("third"), &texts[0]).unwrap();
-    fails("companion third: the audit does not hold: it is not the one");
+    fails("has the chain of companion first");
     fs::remove_file(path("third")).unwrap();
     fs::remove_file(path("second")).unwrap();
     fails("companion second: the audit does not hold: the run's audit names it, and it is not there");
@@ -107,6 +107,10 @@ fn the_chains_of_companions_belong_to_that_of_their_run() {
     assert!(companions(&removed).iter().all(|it| it["holds"] == (it["name"] == "first")), "{removed}");
     fs::write(path("second"), &texts[1]).unwrap();
     assert!(verify().code == 0, "{}", verify());
+    // Nor does one hold in the place of the command's own.
+    ["first", "second"].iter().for_each(|name| fs::remove_file(path(name)).unwrap());
+    fs::write(bench.state().join(format!("lockgate/audit/{run}.jsonl")), &texts[0]).unwrap();
+    fails("has the chain of companion first");
 }
 
 // S4.69

@@ -181,6 +181,24 @@ fn run_of(state: &StateDirectory, run: &str) -> Option<RunRecord> {
     RunRecord::read(state, &find(state, run).ok()?).ok()
 }
 
+/// Refuses a valid chain that was begun for another than the one in whose place it lies. A companion's may lie alone, under a name that
+/// ends in the companion's.
+fn refuse_exchanged(chain: &Chain, verdict: &mut Verdict) -> Result<(), anyhow::Error> {
+    let first = lines(&chain.path)?.next().transpose()?;
+    let opened = first.and_then(|first| serde_json::from_str::<Entry>(&first).ok());
+    let named = opened.as_ref().and_then(Entry::opened_for);
+    let is_alone = |name: &str| {
+        let stem = chain.path.file_stem().and_then(|stem| stem.to_str());
+        chain.companion.is_none() && stem.is_some_and(|stem| stem.ends_with(&format!(".{name}")))
+    };
+    if named == chain.companion.as_deref() || named.is_some_and(is_alone) {
+        return Ok(());
+    }
+    let whose =
+        named.map_or_else(|| "the command".into(), |name| format!("companion {}", output::plain(name)));
+    Err(verdict.broken(chain, &format!("{} has the chain of {whose}", chain.path.display())))
+}
+
 fn check_chain(
     chain: &Chain,
     key: &str,
@@ -196,6 +214,7 @@ fn check_chain(
         }
         Err(error) => return Err(verdict.broken(chain, &error.to_string())),
     };
+    refuse_exchanged(chain, verdict)?;
     if ended && !report.closed {
         return Err(verdict.broken(chain, "its run ended, and it does not: records were cut off at its end"));
     }
@@ -277,6 +296,28 @@ mod tests {
         assert!(error.to_string().starts_with("failed to read the audit: "), "{error}");
         assert_eq!(crate::exit::code_and_remedy(&error).0, crate::exit::FAILED);
         assert!(!verdict.json(false).unwrap().contains("why"), "{}", verdict.json(false).unwrap());
+    }
+
+    #[test]
+    fn a_chain_holds_in_its_own_place_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let judged = |file: &str, companion: Option<&str>, target: &str| {
+            let entry = serde_json::json!({
+                "seq": 0, "ts": "T", "run": RUN, "plane": "gate", "action": "open", "target": target,
+                "outcome": "allowed", "sent": 0, "received": 0, "us": 0, "prev": "0",
+            });
+            let chain = Chain { companion: companion.map(str::to_owned), path: folder.path().join(file) };
+            std::fs::write(&chain.path, format!("{entry}\n")).unwrap();
+            let found = refuse_exchanged(&chain, &mut Verdict::new(Form::Text));
+            found.map_err(|error| error.to_string()).err().unwrap_or_default()
+        };
+        assert_eq!(judged("run.jsonl", None, ""), "");
+        assert_eq!(judged("run.db.jsonl", Some("db"), "db"), "");
+        assert_eq!(judged("run.db.jsonl", None, "db"), "", "a file of its own");
+        assert!(judged("run.jsonl", None, "db").ends_with("run.jsonl has the chain of companion db"));
+        assert!(judged("run.cache.jsonl", None, "db").ends_with("has the chain of companion db"));
+        assert!(judged("run.cache.jsonl", Some("cache"), "db").ends_with("has the chain of companion db"));
+        assert!(judged("run.db.jsonl", Some("db"), "").ends_with("has the chain of the command"));
     }
 
     #[test]

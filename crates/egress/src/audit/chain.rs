@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use policy::{Plane, Provider, RunId};
+use policy::{Hostname, Plane, Provider, RunId};
 use tokio::sync::Notify;
 
 use super::clock::Clock;
@@ -64,8 +64,13 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Begins a chain with a signed record. Without a sink, records are counted and not written.
-    pub(crate) fn begin(sink: Option<(Arc<File>, SigningKey)>, run: &RunId) -> io::Result<Self> {
+    /// Begins a chain with a signed record, which names the companion whose chain it is, if it is not the command's. Without a sink,
+    /// records are counted and not written.
+    pub(crate) fn begin(
+        sink: Option<(Arc<File>, SigningKey)>,
+        run: &RunId,
+        companion: Option<&Hostname>,
+    ) -> io::Result<Self> {
         let mut audit = Self {
             sink: sink.map(|(file, key)| (RecordWriter::new(file), key)),
             clock: Clock::default(),
@@ -79,7 +84,7 @@ impl Audit {
             omitted: 0,
             broken: None,
         };
-        let open = audit.of_gate(GateAction::Open, String::new());
+        let open = audit.of_gate(GateAction::Open, companion.map(ToString::to_string).unwrap_or_default());
         audit.append(&open);
         let full = audit.sink.as_mut().and_then(|(writer, _)| writer.give_up());
         match audit.broken.take().or(full) {
@@ -245,7 +250,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let (key, _) = SigningKey::generate().unwrap();
         let run = RunId::from_random([1; 12]);
-        let audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run).unwrap();
+        let audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run, None).unwrap();
         (file, RefCell::new(audit))
     }
 
@@ -353,7 +358,7 @@ mod tests {
             let file = tempfile::NamedTempFile::new().unwrap();
             let (key, _) = SigningKey::generate().unwrap();
             let opened = Arc::new(file.reopen().unwrap());
-            (file, Audit::begin(Some((opened, key)), &RunId::from_random([1; 12])).unwrap())
+            (file, Audit::begin(Some((opened, key)), &RunId::from_random([1; 12]), None).unwrap())
         };
         let (file, mut audit) = begin();
         file.close().unwrap();
@@ -373,7 +378,8 @@ mod tests {
     fn a_chain_that_cannot_begin_leaves_nothing() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let (key, _) = SigningKey::generate().unwrap();
-        let error = Audit::begin(Some((Arc::new(full), key)), &RunId::from_random([1; 12])).unwrap_err();
+        let run = RunId::from_random([1; 12]);
+        let error = Audit::begin(Some((Arc::new(full), key)), &run, None).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(28), "the kernel's own words: {error}");
     }
 

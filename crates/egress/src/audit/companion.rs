@@ -1,5 +1,6 @@
 //! Links the chain of a run to those of its companions: it names each companion, its image, and the hash of the first record of its
-//! chain. So no companion's chain can be exchanged, removed or added unseen.
+//! chain. So no companion's chain can be exchanged, removed or added unseen. Nor can it take the place of the run's own: a companion's
+//! chain begins with its name.
 
 use std::io::{self, BufRead, Read};
 
@@ -72,7 +73,7 @@ mod tests {
         let (key, _) = SigningKey::generate().unwrap();
         let public = key.public();
         let run = "abcdefghjkmn".parse().unwrap();
-        let mut audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run).unwrap();
+        let mut audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run, None).unwrap();
         let db = CompanionChain { name: "db".into(), image: "sha256:1".into(), first: "a".repeat(64) };
         audit.name_companion(&db);
         let mut asked = audit.of_exchange(policy::Plane::Forward, "companion", "http://x/".into());
@@ -86,6 +87,21 @@ mod tests {
         let first = first_hash(text.as_bytes()).unwrap().unwrap();
         assert!(text.lines().next().unwrap().contains(&first) && first.len() == 64);
         assert!(text.lines().nth(1).unwrap().contains(&format!("\"prev\":\"{first}\"")));
+    }
+
+    #[test]
+    fn a_chain_says_in_its_first_record_whose_it_is() {
+        for name in [None, Some("db")] {
+            let mut file = tempfile::tempfile().unwrap();
+            let (key, _) = SigningKey::generate().unwrap();
+            let run = "abcdefghjkmn".parse().unwrap();
+            let companion = name.map(|name| policy::Hostname::parse(name).unwrap());
+            let sink = (Arc::new(file.try_clone().unwrap()), key);
+            drop(Audit::begin(Some(sink), &run, companion.as_ref()).unwrap());
+            let opened: Entry = serde_json::from_str(records_in(&mut file).trim_end()).unwrap();
+            assert_eq!(opened.gate_action(), Some(GateAction::Open));
+            assert_eq!(opened.opened_for(), name);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Entry {
     pub rule: Option<String>,
     /// A method, `CONNECT`, `TCP`, `DNS`, or one of [`GateAction`].
     pub action: String,
-    /// What was asked for.
+    /// What was asked for. In the records of the run itself: the companion or the variable that is meant.
     pub target: String,
     /// Its outcome.
     pub outcome: Word<Outcome>,
@@ -72,6 +72,13 @@ impl Entry {
     #[must_use]
     pub fn gate_action(&self) -> Option<GateAction> {
         if self.is_request() { None } else { GateAction::of(&self.action) }
+    }
+
+    /// Returns the companion whose chain it opens; `None` if it opens the command's, or none.
+    #[must_use]
+    pub fn opened_for(&self) -> Option<&str> {
+        let is_companions = self.gate_action() == Some(GateAction::Open) && !self.target.is_empty();
+        is_companions.then_some(&self.target)
     }
 
     /// Whether it closes its chain.

@@ -163,7 +163,7 @@ mod tests {
         let (key, _) = SigningKey::generate().unwrap();
         let public = key.public();
         let run = "abcdefghjkmn".parse().unwrap();
-        let mut audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run).unwrap();
+        let mut audit = Audit::begin(Some((Arc::new(file.try_clone().unwrap()), key)), &run, None).unwrap();
         for n in 0..records {
             let target = format!("http://x/{n}\",\"hash\":\"0");
             let asked = audit.of_exchange(policy::Plane::Forward, "GET", target);

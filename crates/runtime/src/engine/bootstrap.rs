@@ -62,7 +62,7 @@ pub(super) struct ParsedBootstrap {
     pub(super) network: RunNetwork,
     pub(super) layers: Layers,
     pub(super) proxy: Option<ProxyVariables>,
-    pub(super) companion: Option<String>,
+    pub(super) companion: Option<Hostname>,
     pub(super) companions: Vec<(Hostname, Entrance)>,
     pub(super) chains: Vec<CompanionChain>,
     pub(super) forwarder: Option<Secret>,
@@ -79,6 +79,7 @@ impl TryFrom<Bootstrap> for ParsedBootstrap {
 
     fn try_from(message: Bootstrap) -> Result<Self, BootstrapError> {
         let secret = |octets: &Zeroizing<Vec<u8>>| Secret::new(octets.to_vec());
+        let own = |name: String| Hostname::parse(&name).map_err(|_| BootstrapError::Companion);
         let companion = |(name, address): (String, Ipv4Addr)| {
             let name = Hostname::parse(&name).map_err(|_| BootstrapError::Companions)?;
             Ok((name, Entrance::at(address)))
@@ -95,7 +96,7 @@ impl TryFrom<Bootstrap> for ParsedBootstrap {
             network: message.network,
             layers: message.layers,
             proxy: message.proxy,
-            companion: message.companion,
+            companion: message.companion.map(own).transpose()?,
             companions: message.companions.into_iter().map(companion).collect::<Result<_, _>>()?,
             chains: message.chains,
             forwarder: message.forwarder.as_ref().map(secret),

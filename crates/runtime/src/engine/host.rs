@@ -174,7 +174,7 @@ fn memory_file(contents: &[u8]) -> Result<File, Error> {
 fn compile_policy(message: &mut ParsedBootstrap) -> Result<RunSpec, Error> {
     let mut spec = std::mem::take(&mut message.layers).compile()?;
     if let Some(name) = &message.companion {
-        let its = spec.companions.iter().find(|it| it.name.as_str() == name);
+        let its = spec.companions.iter().find(|it| it.name == *name);
         spec.policy = its.ok_or_else(|| unreadable(BootstrapError::Companion))?.policy.clone();
         // The declared ports are the command's.
         spec.inbound.clear();
@@ -208,6 +208,7 @@ fn unpack(message: Bootstrap) -> Result<(SidecarConfig, ChannelEnds), Error> {
     };
     let config = SidecarConfig {
         run: message.run,
+        companion: message.companion,
         policy,
         spending,
         identity: Identity::with_sidecar_id(NOBODY),

@@ -36,8 +36,6 @@ pub(crate) struct StandInConfig {
     pub(crate) config: SidecarConfig,
     pub(crate) layers: Layers,
     pub(crate) proxy: Option<ProxyVariables>,
-    /// The companion whose sidecar it is; `None` for the command's.
-    pub(crate) companion: Option<Hostname>,
     /// The ports of this machine that lead to it, where no engine opens them.
     pub(crate) ports_here: Option<PortsHere>,
 }
@@ -110,7 +108,7 @@ fn bootstrap(
     bundle: String,
     machine: Vec<IpAddr>,
 ) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let SidecarConfig { run, key, endpoints, .. } = &given.config;
+    let SidecarConfig { run, companion, key, endpoints, .. } = &given.config;
     let SidecarEndpoints { credentials, companions, chains, .. } = endpoints;
     let place = |(name, entrance): &(Hostname, Entrance)| Some((name.to_string(), entrance.address()?));
     let value =
@@ -120,7 +118,7 @@ fn bootstrap(
         network,
         layers: given.layers.clone(),
         proxy: given.proxy.clone(),
-        companion: given.companion.as_ref().map(ToString::to_string),
+        companion: companion.as_ref().map(ToString::to_string),
         companions: companions.iter().filter_map(place).collect(),
         chains: chains.clone(),
         forwarder: given.ports_here.as_ref().map(|it| Zeroizing::new(it.secret.expose().to_vec())),
@@ -362,6 +360,7 @@ mod tests {
             (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
         let config = SidecarConfig {
             run: RunId::from_random([7; _]),
+            companion: None,
             policy: Policy::default(),
             spending: Spending::default(),
             identity: sandbox::Identity::with_sidecar_id(1),
