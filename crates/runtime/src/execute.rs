@@ -209,6 +209,7 @@ struct EndedRun<'a> {
 impl EndedRun<'_> {
     /// Ends what is left, in an order in which nothing is used after its end.
     fn let_go(mut self, end: Result<End, Error>) -> Result<ExecutedRun, Error> {
+        self.journal.has_begun = self.has_begun;
         let is_by_itself = matches!(end, Ok(End::Ended(_)));
         // After a command that ended by itself init ends by itself, too.
         if !is_by_itself {

@@ -9,6 +9,7 @@
 
 mod alternate_screen;
 mod approval;
+mod audit_end;
 mod builtin;
 mod changes;
 mod companion;
@@ -80,6 +81,7 @@ mod way;
 mod without_waiting;
 
 pub use approval::{approve, is_approved, turn_to_approve};
+pub use audit_end::AuditEnd;
 pub use builtin::BuiltinTool;
 pub use changes::{
     FinishedChanges, KeptRun, all_with_changes, apply_changes, changes_of, discard_applied, discard_changes,

@@ -13,6 +13,7 @@ use policy::{Backend, RunId};
 use sandbox::ProcessStamp;
 use serde::{Deserialize, Serialize};
 
+use crate::audit_end::AuditEnd;
 use crate::error::Error;
 use crate::lock_file::{await_release, may_be_held};
 use crate::permission::Permission;
@@ -144,6 +145,9 @@ pub struct RunRecord {
     /// Why the run failed, if it did: one line that reads on after "failed to".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// The audits that a run had begun which failed. Of one that ended, each was begun and closed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audits: Vec<AuditEnd>,
     /// The most memory that a run used which failed after its command, in octets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_peak: Option<u64>,
@@ -339,6 +343,7 @@ impl RunRecord {
             outcome: None,
             leftover: None,
             failure: None,
+            audits: Vec::new(),
             memory_peak: None,
         }
     }

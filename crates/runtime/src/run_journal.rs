@@ -7,6 +7,7 @@ use policy::{Backend, ByteSize, Hostname, RunId, Setup, Span};
 use rustix::io::Errno;
 use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Signals, Started, Taken, UndoLog};
 
+use crate::audit_end::AuditEnd;
 use crate::changes;
 use crate::end_signals::end_asked;
 use crate::ending::{Ending, SIGKILL, Shortage};
@@ -29,6 +30,10 @@ pub(crate) struct RunJournal {
     run: RunId,
     record: RunRecord,
     pub(crate) undo: UndoLog,
+    /// Whether its command began.
+    pub(crate) has_begun: bool,
+    /// Its companions.
+    companions: Vec<Hostname>,
     /// What could not be given back so far.
     problems: Vec<String>,
     /// The dead runs that this one reaped; `None` until it has.
@@ -71,6 +76,7 @@ fn first_record(PlannedRun { spec, command, plan, .. }: &PlannedRun) -> RunRecor
         outcome: None,
         leftover: None,
         failure: None,
+        audits: Vec::new(),
         memory_peak: None,
     }
 }
@@ -116,6 +122,8 @@ impl RunJournal {
             run,
             record,
             undo,
+            has_begun: false,
+            companions: spec.companions.iter().map(|it| it.name.clone()).collect(),
             problems: Vec::new(),
             reaped: None,
             lock,
@@ -213,6 +221,15 @@ impl RunJournal {
         }
     }
 
+    /// Returns the audits that were begun. Their sidecars are over.
+    fn audits(&self) -> Vec<AuditEnd> {
+        // The sidecar begins its audit before anything runs that could ask it.
+        let is_begun = self.has_begun || !self.record.setup.is_empty();
+        let own = AuditEnd::of(&self.state.audit(&self.run), None, is_begun);
+        let of = |name: &Hostname| AuditEnd::of(&self.state.audit_of(&self.run, name), Some(name), false);
+        own.into_iter().chain(self.companions.iter().filter_map(of)).collect()
+    }
+
     /// Takes back what was acquired, writes down what became of the run, and looks after runs that died.
     pub(crate) fn close(
         mut self,
@@ -229,6 +246,9 @@ impl RunJournal {
         self.record.state = if executed.is_ok() { RunState::Ended } else { RunState::Failed };
         self.record.outcome = executed.as_ref().ok().map(|(_, _, outcome)| outcome.clone());
         self.record.failure = executed.as_ref().err().map(failure);
+        if executed.is_err() {
+            self.record.audits = self.audits();
+        }
         let written = self.record.write(&self.state, &self.run);
         let signals = Signals::block_forwarded(&[]).ok();
         let executed = executed.map(|(executed, ending, outcome)| {

@@ -10,6 +10,11 @@ use runtime::{RunRecord, RunState, StateDirectory};
 /// Why an audit is missing whose run came to its end.
 pub(super) const REMOVED: &str = "its run ended, and it was removed";
 
+/// Whether the record of a run that failed says that it had begun its own audit.
+fn had_begun(state: &StateDirectory, run: &RunId) -> bool {
+    RunRecord::read(state, run).is_ok_and(|it| it.audits.iter().any(|audit| audit.companion.is_none()))
+}
+
 /// Explains a missing audit of a run whose sidecar never served, and so never began one. If the run came to its end, somebody
 /// removed the audit, and that stays an error.
 ///
@@ -30,6 +35,7 @@ pub(super) fn never_asked(
     let Some(became) = became else { return Ok(None) };
     Ok(match became {
         RunState::Running => Some("made no requests yet"),
+        RunState::Failed if had_begun(state, run) => None,
         RunState::Failed if companions => {
             Some("was over before its command began: what was recorded is of its companions alone")
         }

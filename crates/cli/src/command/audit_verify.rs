@@ -66,15 +66,15 @@ fn examine(
         }
     }
     let key = key_or_own(state, key)?;
-    let ended = run_of(state, run).is_some_and(|record| record.state == RunState::Ended);
-    let report = check_chain(&own, key.trim(), ended, verdict)?;
+    let record = run_of(state, run);
+    let report = check_chain(&own, key.trim(), was_closed(record.as_ref(), &own), verdict)?;
     let unchecked = match subject {
         Subject::Run(_) => Vec::new(),
         Subject::File => leave_unnamed(&own, &mut companions)?,
     };
     verdict.holds(&own, &report, &unchecked)?;
     for chain in &companions {
-        let report = check_chain(chain, key.trim(), ended, verdict)?;
+        let report = check_chain(chain, key.trim(), was_closed(record.as_ref(), chain), verdict)?;
         verdict.holds(chain, &report, &[])?;
     }
     refuse_unnamed(&own, &companions, &unchecked, verdict)
@@ -96,16 +96,43 @@ fn verify_companions(
 ) -> Result<(), anyhow::Error> {
     let recorded = recorded_companions(state, run)?;
     if recorded.is_empty() {
-        return Ok(());
+        return refuse_removed(state, run, &[], verdict);
     }
     let key = key_or_own(state, key)?;
-    for (name, path) in recorded {
-        let chain = &Chain { companion: Some(name), path };
+    let record = RunRecord::read(state, run).ok();
+    for (name, path) in &recorded {
+        let chain = &Chain { companion: Some(name.clone()), path: path.clone() };
         refuse_others(chain, run, verdict)?;
-        let report = check_chain(chain, key.trim(), false, verdict)?;
+        let report = check_chain(chain, key.trim(), was_closed(record.as_ref(), chain), verdict)?;
         verdict.holds(chain, &report, &[])?;
     }
-    Ok(())
+    refuse_removed(state, run, &recorded, verdict)
+}
+
+/// Refuses that a companion's audit is not there which its run, as it failed, had begun.
+fn refuse_removed(
+    state: &StateDirectory,
+    run: &RunId,
+    recorded: &[(String, PathBuf)],
+    verdict: &mut Verdict,
+) -> Result<(), anyhow::Error> {
+    let begun = RunRecord::read(state, run).map(|record| record.audits).unwrap_or_default();
+    let mut begun = begun.into_iter().filter_map(|audit| audit.companion);
+    match begun.find(|name| recorded.iter().all(|(known, _)| known != name)) {
+        Some(name) => {
+            let removed = Chain { companion: Some(name), path: state.audit(run) };
+            Err(verdict.broken(&removed, REMOVED))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the record of its run says that a chain was closed.
+fn was_closed(record: Option<&RunRecord>, chain: &Chain) -> bool {
+    record.is_some_and(|record| {
+        let closed = record.audits.iter().any(|audit| audit.closed && audit.companion == chain.companion);
+        closed || record.state == RunState::Ended
+    })
 }
 
 fn key_or_own(state: &StateDirectory, key: Option<String>) -> Result<String, anyhow::Error> {
@@ -326,6 +353,59 @@ mod tests {
             assert!(refuse_malformed(key).unwrap_err().downcast_ref::<Usage>().is_some(), "{key}");
         }
         assert!(refuse_malformed(&"a".repeat(64)).is_ok());
+    }
+
+    #[test]
+    fn what_a_run_that_failed_had_begun_is_there_and_as_its_sidecars_left_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, run) = (state_below(folder.path()), RUN.parse::<RunId>().unwrap());
+        std::fs::create_dir_all(folder.path().join("lockgate/runs")).unwrap();
+        std::fs::create_dir_all(state.audit(&run).parent().unwrap()).unwrap();
+        let (signing, document) = egress::SigningKey::generate().unwrap();
+        let of_db = state.audit(&run).with_file_name(format!("{RUN}.db.jsonl"));
+        let write = |path: &Path, companion: Option<&str>| {
+            let file = std::fs::File::create(path).unwrap();
+            let key = egress::SigningKey::from_pkcs8(&document).unwrap();
+            let options =
+                egress::GateOptions::new(policy::Policy::default(), policy::Spending::default(), run.clone());
+            let companion = companion.map(|name| policy::Hostname::parse(name).unwrap());
+            let audit = Some((std::sync::Arc::new(file), key));
+            let gate = egress::Gate::open(egress::GateOptions { audit, companion, ..options }).unwrap();
+            gate.close().unwrap();
+        };
+        let cut = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            std::fs::write(path, text.split_inclusive('\n').next().unwrap()).unwrap();
+        };
+        let found = |audits: serde_json::Value| {
+            let record = serde_json::json!({
+                "id": RUN, "state": "failed", "started": "", "command": [], "workspace": "/", "backend": "linux",
+                "notices": [], "plan": [], "audits": audits,
+            });
+            std::fs::write(folder.path().join(format!("lockgate/runs/{RUN}.jsonl")), record.to_string())
+                .unwrap();
+            let found = examine(&state, RUN, Some(signing.public()), &mut Verdict::new(Form::Json));
+            found.map_err(|error| error.to_string()).err().unwrap_or_default()
+        };
+        let own = |closed: bool| serde_json::json!([{ "closed": closed }]);
+        write(&state.audit(&run), None);
+        assert_eq!(found(own(true)), "");
+        cut(&state.audit(&run));
+        assert!(found(own(true)).ends_with("records were cut off at its end"));
+        assert_eq!(found(own(false)), "", "its sidecar was killed");
+        std::fs::remove_file(state.audit(&run)).unwrap();
+        assert!(found(own(false)).ends_with(REMOVED));
+        // Its command never began, and a companion's sidecar had.
+        let companions = || found(serde_json::json!([{ "companion": "db", "closed": true }]));
+        write(&of_db, Some("db"));
+        assert!(companions().contains("was over before its command began"));
+        cut(&of_db);
+        assert!(companions().ends_with("records were cut off at its end"));
+        std::fs::remove_file(&of_db).unwrap();
+        assert!(companions().starts_with("companion db: ") && companions().ends_with(REMOVED));
+        // The companion's in the place of the command's.
+        write(&state.audit(&run), Some("db"));
+        assert!(found(own(true)).ends_with("has the chain of companion db"));
     }
 
     #[test]
