@@ -18,6 +18,7 @@ use super::placeholder::{self, HeldPath, is_free, stat};
 use super::planted::repositories_without_links;
 use super::row::{Row, WhenAbsent, rows};
 use super::spelling::refuse_other_spellings;
+use super::tables::refuse_tables;
 use super::unheld::Unheld;
 use crate::cover_watch::CoverWatch;
 use crate::error::Error;
@@ -44,6 +45,7 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     refuse_repository_inside(workspace, open)?;
     let repositories = repositories_without_links(workspace, &root, open)?;
     let Names { free, .. } = chosen?;
+    refuse_tables(root.as_fd(), &free)?;
     let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
     let to_tell = Undo::Unheld(Unheld::of(workspace, root.as_fd(), open, &free)?);
     // Recorded before any of them is made. Links are last, so that they are removed first: that also opens a repository which the

@@ -19,6 +19,7 @@ mod planted;
 mod repository;
 mod row;
 mod spelling;
+mod tables;
 mod told;
 mod top_names;
 mod tree;
