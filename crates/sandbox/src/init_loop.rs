@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 use sys::poll;
 use sys::process::Exit;
@@ -12,7 +13,7 @@ use sys::signal::{self, Signals};
 
 use crate::launch::{Launch, Stdio};
 use crate::socket_broker::SocketBrokers;
-use crate::{handshake, spawn};
+use crate::{grace, handshake, spawn};
 
 /// The signals from the parent that do not ask for an end.
 const NOTIFICATIONS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::STOP, Signal::CONT, Signal::WINCH];
@@ -31,7 +32,7 @@ pub(crate) struct Supervised<'a> {
     pub(crate) sidecar: BorrowedFd<'a>,
     /// The inner end of the socket broker's line.
     pub(crate) broker: Option<&'a OwnedFd>,
-    /// Ends every process of the sandbox but this one.
+    /// Asks every process of the sandbox but this one to end, and ends those that do not.
     pub(crate) end_rest: fn(),
 }
 
@@ -164,12 +165,26 @@ impl Ready {
     }
 }
 
-/// Kills and reaps every other process of the pid namespace, of which the caller is the init.
+/// Ends and reaps every other process of the pid namespace, of which the caller is the init. Those that do not end when they are asked to,
+/// and what comes into being meanwhile, are killed.
 pub(crate) fn end_rest() {
+    if signal::send_to_all_as_init(Signal::TERM).is_ok() {
+        grace::wait_until(is_none_left);
+    }
     if signal::send_to_all_as_init(Signal::KILL).is_err() {
         return; // what was not killed may never end
     }
     while rustix::process::wait(WaitOptions::empty()).is_ok() {}
+}
+
+/// Reaps children that have ended, of very many some. Returns whether there is none any more: an init has every orphan for a child.
+fn is_none_left() -> bool {
+    let reap = |_| match rustix::process::wait(WaitOptions::NOHANG) {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(false),
+        Err(errno) => Some(errno == Errno::CHILD),
+    };
+    (0..MOST_REAPED).find_map(reap).unwrap_or(false)
 }
 
 /// Starts the health command, with its output discarded.

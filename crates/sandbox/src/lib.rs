@@ -19,6 +19,7 @@ mod event;
 mod failure;
 mod file_id;
 mod file_system;
+mod grace;
 mod handshake;
 mod host;
 mod host_path;

@@ -9,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid};
 use sys::process::session_of;
 
 use crate::descent::{children, has_ended, is_child_of, is_held_up};
+use crate::grace;
 use crate::process_stamp::ProcessStamp;
 
 /// The longest killing. Each round ends one generation, and a chain of processes may be as deep as there are process ids.
@@ -58,6 +59,12 @@ impl Orphans {
         let own = session(None);
         move |child| !self.others.contains(&child) && session(Some(child)) != own
     }
+}
+
+/// Ends every descendant of this process. Those that do not end when they are asked to are killed.
+pub(crate) fn end_rest() {
+    ask_children(|_| true);
+    end_descendants();
 }
 
 /// Kills every descendant of this process, generation by generation: the children of a killed process become its own.
@@ -117,6 +124,26 @@ pub(crate) fn bury_all_but(other: Pid) {
 /// Reaps a child if it has ended. Returns whether nothing of it is left.
 fn bury(child: Pid) -> bool {
     !matches!(rustix::process::waitpid(Some(child), WaitOptions::NOHANG), Ok(None))
+}
+
+/// Asks children to end, and those that become children because others did.
+fn ask_children(is_meant: impl Fn(Pid) -> bool) {
+    let mut asked = Vec::new();
+    grace::wait_until(|| {
+        let mut found = children(getpid());
+        found.retain(|child| is_meant(*child));
+        let all = found.len();
+        found.retain(|child| !bury(*child));
+        for child in &found {
+            if !asked.contains(child) {
+                let _ = rustix::process::kill_process(*child, Signal::TERM);
+            }
+        }
+        // What one that ended left behind is found in the next round.
+        let is_over = all == 0;
+        asked = found;
+        is_over
+    });
 }
 
 fn end_children(is_meant: impl Fn(Pid) -> bool) {
@@ -180,6 +207,31 @@ mod tests {
         assert!(has_ended(pid) && bury(pid) && has_ended(pid));
         assert!(bury(pid), "it is gone");
         let _ = child.wait();
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any process will do")]
+    fn who_tidies_up_when_asked_to_has_the_time_for_it_and_who_is_deaf_gets_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let start = |name: &str, script: &str| {
+            let script = format!("{script}; : > {name}; while :; do sleep 0.01; done");
+            let child = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).spawn().unwrap();
+            let end = Instant::now() + LONGEST;
+            while !at(name).exists() && Instant::now() < end {
+                std::thread::sleep(SHORTEST_PAUSE);
+            }
+            child
+        };
+        let mut both = [start("tidy", "trap ': > tidied; exit' TERM"), start("deaf", "trap '' TERM")];
+        let pids = both.each_ref().map(Pid::from_child);
+        let began = Instant::now();
+        ask_children(|child| pids.contains(&child));
+        assert!(began.elapsed() < LONGEST);
+        assert_eq!((at("tidied").exists(), pids.map(has_ended)), (true, [true, false]));
+        end_children(|child| pids.contains(&child));
+        assert!(has_ended(pids[1]));
+        both.iter_mut().for_each(|child| drop(child.wait()));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::init_loop::Supervised;
 use crate::launch::{Launch, Stdio};
-use crate::orphans::{Orphans, end_descendants};
+use crate::orphans::{self, Orphans, end_descendants};
 use crate::plan::Plan;
 use crate::process_stamp::ProcessStamp;
 use crate::started::{InitChannels, SidecarStart, Started, Teardown};
@@ -73,7 +73,7 @@ pub(crate) fn start(
             control: control_inside.as_fd(),
             sidecar: sidecar.as_fd(),
             broker: None,
-            end_rest: end_descendants,
+            end_rest: orphans::end_rest,
         };
         let status = supervise::run(&it, prepare(&it, group_inside, forked));
         end_descendants();

@@ -33,6 +33,26 @@ fn descendants_end_with_the_command() {
 }
 
 #[test]
+fn what_a_command_leaves_running_is_asked_to_end_before_it_is_killed() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for backend in Backend::all() {
+        let name = backend.name();
+        let tidy = format!(
+            "(trap ': > {name}-tidied; exit' TERM; : > {name}; while :; do sleep 0.01; done) & \
+             while ! test -e {name}; do sleep 0.01; done; exit 3"
+        );
+        let ended = bench.run(backend).shell(&tidy);
+        assert!(
+            ended.code == 3 && bench.workspace().join(format!("{name}-tidied")).exists(),
+            "{name}: {ended}"
+        );
+    }
+}
+
+#[test]
 fn descendants_end_with_the_command_line() {
     if !ready(&[Needs::Linux]) {
         return;
