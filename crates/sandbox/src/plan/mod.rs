@@ -121,7 +121,7 @@ pub fn plan(
         EnvironmentInputs { spec, caller, host, run, home: &home, planes: &planes, tools: &tools, additions }
             .build()?;
     linux::read_authorities_early(&mut steps, environment::java_home(&environment));
-    let plan = Plan {
+    let mut plan = Plan {
         run: run.clone(),
         backend: spec.backend,
         wiring: spec.wiring,
@@ -141,6 +141,7 @@ pub fn plan(
         notices,
     };
     if plan.backend != Backend::Process {
+        plan.notices.extend(without_objects(&plan));
         refused::refuse_engines(&plan, caller, mounts)?;
         options::refuse_options_in_paths(&plan)?;
         refused::refuse_below_held(spec, &plan)?;
@@ -211,6 +212,19 @@ fn without_repository(spec: &RunSpec, workspace: &Path) -> Option<String> {
             "`.git` leads to {}, which is not shown: git finds no repository inside. Show the whole repository, or a clone of it, as the \
              workspace",
             there.escape_debug()
+        )
+    })
+}
+
+/// Returns what to say of a workspace whose repository borrows objects that are not shown with it, as `git clone --shared` makes one.
+fn without_objects(plan: &Plan) -> Option<String> {
+    let (there, named) = protect::objects_outside(&plan.workspace)?;
+    let is_shown = plan.shown().any(|path| there.starts_with(path));
+    (!is_shown).then(|| {
+        let [there, named] = [there, named].map(|path| path.to_string_lossy().escape_debug().to_string());
+        format!(
+            "the repository borrows objects of {there}, which is not shown: git finds not all of its commits inside. Show them with --mount \
+             {there}:{named}"
         )
     })
 }

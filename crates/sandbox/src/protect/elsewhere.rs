@@ -51,6 +51,32 @@ pub(crate) fn repository_outside(workspace: &Path) -> Option<PathBuf> {
     (!there.starts_with(workspace)).then_some(there)
 }
 
+/// Returns the first folder outside the workspace from which its repository borrows objects, and the path by which git looks for it:
+/// gitrepository-layout(5). What cannot be read, or leads through a link, is none: nothing depends on it.
+pub(crate) fn objects_outside(workspace: &Path) -> Option<(PathBuf, PathBuf)> {
+    let objects = workspace.join(".git/objects");
+    let text = read_line(&objects.join("info/alternates")).ok()??;
+    let outside = |named: &[u8]| {
+        let named = without_parents(&objects.join(OsStr::from_bytes(named)));
+        let there = named.canonicalize().ok()?;
+        (!there.starts_with(workspace) && there.is_dir()).then_some((there, named))
+    };
+    // A comment, and a path in quotes, which git writes for none that most people have.
+    let is_path = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#") && !line.starts_with(b"\"");
+    text.split(|octet| *octet == b'\n').filter(is_path).find_map(outside)
+}
+
+/// Returns a path as git makes one of it: `..` takes away what stands before it, whatever that is.
+fn without_parents(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut so_far, part| {
+        match part {
+            Component::ParentDir => drop(so_far.pop()),
+            part => so_far.push(part),
+        }
+        so_far
+    })
+}
+
 /// Reads the beginning of a file, as git does: any octets, blanks included. `None` where there is no regular file.
 fn read_line(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match std::fs::symlink_metadata(path) {
@@ -181,6 +207,35 @@ mod tests {
             std::fs::write(workspace.join(".git"), format!("gitdir: {leads_to}\n")).unwrap();
             assert_eq!(repository_outside(&workspace), expected, "{leads_to}");
         }
+    }
+
+    #[test]
+    fn objects_that_are_borrowed_from_outside_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let (workspace, lent) = (folder.join("w"), folder.join("main/.git/objects"));
+        let info = workspace.join(".git/objects/info");
+        for made in [&info, &lent, &workspace.join("own/.git/objects")] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        symlink(folder.join("main"), folder.join("way")).unwrap();
+        assert_eq!(objects_outside(&workspace), None);
+        let named = |path: &str| Some((lent.clone(), folder.join(path)));
+        for (text, expected) in [
+            ("../../../main/.git/objects\n".to_owned(), named("main/.git/objects")),
+            (format!("# x\n\n/nonesuch\n{}\n", lent.display()), named("main/.git/objects")),
+            (format!("{}/way/.git/objects", folder.display()), named("way/.git/objects")),
+            ("../../own/.git/objects\n".into(), None),
+            (format!("\"{}\"\n", lent.display()), None),
+            ("\0\n\n".into(), None),
+        ] {
+            std::fs::write(info.join("alternates"), &text).unwrap();
+            assert_eq!(objects_outside(&workspace), expected, "{text}");
+        }
+        std::fs::write(folder.join("list"), lent.to_str().unwrap()).unwrap();
+        std::fs::remove_file(info.join("alternates")).unwrap();
+        symlink(folder.join("list"), info.join("alternates")).unwrap();
+        assert_eq!(objects_outside(&workspace), None);
     }
 
     #[test]

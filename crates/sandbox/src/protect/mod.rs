@@ -27,7 +27,7 @@ mod unheld;
 
 pub(crate) use self::applying::held_above;
 pub(crate) use self::cover::{present, protect};
-pub(crate) use self::elsewhere::repository_outside;
+pub(crate) use self::elsewhere::{objects_outside, repository_outside};
 pub(crate) use self::held_name::{HeldName, release};
 pub(crate) use self::hold::{Hold, hold_absent};
 pub use self::listed::is_protected;

@@ -217,3 +217,21 @@ fn a_repository_that_is_not_shown_is_told_of() {
     assert!(!told(&format!("mount = [{{ source = {main:?}, target = {main:?} }}]")));
     assert!(!told("backend = \"process\""));
 }
+
+#[test]
+fn objects_that_are_borrowed_and_not_shown_are_told_of_with_the_mount_that_shows_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let (workspace, lent) = (folder.join("w"), folder.join("main/.git/objects"));
+    std::fs::create_dir_all(workspace.join(".git/objects/info")).unwrap();
+    std::fs::create_dir_all(&lent).unwrap();
+    std::fs::write(workspace.join(".git/objects/info/alternates"), "../../../main/.git/objects\n").unwrap();
+    let told = |config: &str| {
+        let plan = planned(&format!("workspace = {{ path = {workspace:?} }}\n{config}")).unwrap();
+        let way_out = format!("--mount {0}:{0}", lent.display());
+        plan.notices.iter().any(|notice| notice.contains("borrows objects") && notice.ends_with(&way_out))
+    };
+    assert!(told(""));
+    assert!(!told(&format!("mount = [{{ source = {lent:?}, target = {lent:?} }}]")));
+    assert!(!told("backend = \"process\""));
+}
