@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use policy::Scheme;
@@ -17,7 +18,11 @@ use super::version2;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 use crate::inject::Sending;
-use crate::upstream::{self, Link, Offer, UpstreamReader, UpstreamWriter};
+use crate::upstream::{self, Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
+
+/// How long the kernel of an upstream may leave a request without a body unacknowledged. Longer, and the network between has gone: a
+/// connection that is kept would else be found dead by [`FIRST_OCTET`] alone.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
 /// Which connections that are open already a request may be sent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +65,7 @@ pub(super) async fn send(
     }
     // Boxed: most requests find a connection that is open, and need no room for opening one.
     let opened = Box::pin(upstream::open(gate, exchange, sending.scheme, offer)).await?;
+    bound_silence(&opened, body)?;
     match Box::pin(Link::over(opened)).await? {
         Link::Version1(reader, writer) => {
             let waiting = request_head(sending, body, None);
@@ -70,6 +76,15 @@ pub(super) async fn send(
             pooled::share_session(gate, exchange, sending.scheme, &session);
             over_session(session, gate, exchange, sending, body)
         }
+    }
+}
+
+/// Bounds how long a connection of HTTP/1 that may be kept can be dead unnoticed. One for a body is not kept, and its upstream may have no
+/// room for longer, which counts as well.
+fn bound_silence(opened: &Upstream, body: BodyLength) -> io::Result<()> {
+    match is_reusable_after(body) && !opened.chose_version_2() {
+        true => opened.give_up_after(UNACKNOWLEDGED),
+        false => Ok(()),
     }
 }
 
@@ -101,7 +116,8 @@ fn over_session(
     sent
 }
 
-/// Sends a request over a connection of HTTP/1 that was used before. None if there is none, or the upstream has closed it.
+/// Sends a request over a connection of HTTP/1 that was used before. None if there is none, or the upstream has closed it, or
+/// the network there has gone.
 ///
 /// # Errors
 /// The upstream does not answer in time. It may act on the request, which is therefore not sent twice.
@@ -120,14 +136,17 @@ async fn over_pooled_connection(
     if write_within_limit(&mut writer, &wire).await.is_err() {
         return Ok(None);
     }
+    exchange.record().count(wire.len() as u64, 0);
     match reader.fill(FIRST_OCTET).await {
-        Ok(1..) => {
-            exchange.record().count(wire.len() as u64, 0);
-            Ok(Some(SentRequest::Version1 { reader, writer, waiting: Vec::new() }))
-        }
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
+        Ok(1..) => Ok(Some(SentRequest::Version1 { reader, writer, waiting: Vec::new() })),
+        Err(error) if is_late(&error) => Err(error),
         Ok(0) | Err(_) => Ok(None),
     }
+}
+
+/// Whether an upstream that is there has not answered in time. The kernel says `ETIMEDOUT` of one that acknowledges nothing.
+fn is_late(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
 fn send_version_2(
@@ -276,6 +295,28 @@ mod tests {
         };
         assert!(["POST", "post", "Put", "patch"].into_iter().all(tells));
         assert!(!["GET", "DELETE", "posts"].into_iter().any(tells));
+    }
+
+    #[test]
+    fn an_upstream_that_acknowledges_nothing_is_not_one_that_is_late() {
+        assert!(is_late(&io::ErrorKind::TimedOut.into()));
+        let gone = io::Error::from(rustix::io::Errno::TIMEDOUT);
+        assert!(gone.kind() == io::ErrorKind::TimedOut && !is_late(&gone));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_may_be_kept_is_given_up_soon_once_the_network_has_gone() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let gate = gate_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"), Vec::new(), None);
+        for (body, bound) in [(BodyLength::None, 15_000), (BodyLength::Chunked, 0)] {
+            let mut exchange = ready(&gate, &url).await;
+            let opened = upstream::open(&gate, &mut exchange, Scheme::Http, Offer::Version1).await.unwrap();
+            bound_silence(&opened, body).unwrap();
+            let Upstream::Plain(upstream::Dialled::Tcp(stream)) = &opened else { panic!("it is direct") };
+            let option = nix::sys::socket::sockopt::TcpUserTimeout;
+            assert_eq!(nix::sys::socket::getsockopt(stream, option).unwrap(), bound);
+        }
     }
 
     #[tokio::test]

@@ -18,6 +18,11 @@ use crate::duplex::{Duplex, duplex};
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
 /// How long one address may take while others are left to try.
 const ATTEMPT: Duration = Duration::from_secs(3);
+/// How long a peer may be silent before it is asked whether it is there, and how long until it is asked again (tcp(7)).
+const SILENT: Duration = Duration::from_secs(60);
+const ASKED_AGAIN: Duration = Duration::from_secs(15);
+/// How many such questions may have no answer.
+const UNANSWERED: u32 = 4;
 
 /// A connection to a host, dialled directly or through a proxy.
 pub(crate) enum Dialled {
@@ -29,22 +34,8 @@ pub(crate) enum Dialled {
 
 /// Connects to a proxy, which the policy or the caller declared.
 pub(super) async fn dial_proxy(found: &[IpAddr], port: Port) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in found {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "a proxy is declared by the policy or the caller, not by the agent"
-        )]
-        match tokio::time::timeout(ATTEMPT, TcpStream::connect((*address, port.number()))).await {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(last)
+    let addresses = found.iter().map(|address| SocketAddr::new(*address, port.number()));
+    Ok(dial_first(addresses).await?.0)
 }
 
 /// Connects to the platform, at the address in the sidecar's configuration.
@@ -56,26 +47,46 @@ pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> 
 
 /// Connects to the first of these addresses that answers.
 pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
+    let (stream, index) = dial_first(addresses.iter().map(|address| address.socket_addr())).await?;
+    Ok((stream, addresses[index]))
+}
+
+/// Connects to the first of these addresses that answers, and returns which it is.
+async fn dial_first(addresses: impl ExactSizeIterator<Item = SocketAddr>) -> io::Result<(TcpStream, usize)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let now = Instant::now();
-    for (index, address) in addresses.iter().enumerate() {
-        let pinned = address.socket_addr();
-        // One timer for each attempt, since each timer that becomes the next to fire wakes the event loop.
-        let until = if index + 1 == addresses.len() { now + CONNECT } else { Instant::now() + ATTEMPT };
+    let (begun, count) = (Instant::now(), addresses.len());
+    for (index, address) in addresses.enumerate() {
         #[expect(
             clippy::disallowed_methods,
-            reason = "this is the one place that dials, and it dials pinned addresses"
+            reason = "this is the one place that dials: pinned addresses, and those of declared proxies"
         )]
-        match tokio::time::timeout_at(until.min(now + CONNECT), TcpStream::connect(pinned)).await {
+        match tokio::time::timeout_at(due(begun, index + 1 == count), TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true)?;
-                return Ok((stream, *address));
+                keep_alive(&stream)?;
+                return Ok((stream, index));
             }
             Ok(Err(error)) => last = error,
             Err(_) => last = io::ErrorKind::TimedOut.into(),
         }
     }
     Err(last)
+}
+
+/// Returns until when an address may be tried now. There is one timer for each attempt, since each timer that becomes the next to fire
+/// wakes the event loop.
+fn due(begun: Instant, is_last: bool) -> Instant {
+    let all = begun + CONNECT;
+    if is_last { all } else { all.min(Instant::now() + ATTEMPT) }
+}
+
+/// Has the kernel ask a silent peer whether it is still there, and end the connection if not: the agent's own questions end at the sidecar.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(stream, SILENT)?;
+    sockopt::set_tcp_keepintvl(stream, ASKED_AGAIN)?;
+    sockopt::set_tcp_keepcnt(stream, UNANSWERED)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
 impl Dialled {
@@ -131,6 +142,26 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_address_has_all_the_time_that_is_left() {
+        let begun = Instant::now();
+        assert_eq!((due(begun, true), due(begun, false)), (begun + CONNECT, begun + ATTEMPT));
+        tokio::time::advance(3 * ATTEMPT).await;
+        assert_eq!((due(begun, true), due(begun, false)), (begun + CONNECT, begun + CONNECT));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_silent_is_asked_whether_it_is_there() {
+        use rustix::net::sockopt;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let stream = dial_proxy(&[at.ip()], Port::new(at.port()).unwrap()).await.unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), SILENT);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), ASKED_AGAIN);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), UNANSWERED);
+    }
 
     #[tokio::test]
     async fn what_was_read_already_is_not_said_again() {
