@@ -2,6 +2,7 @@
 
 use std::io;
 
+use policy::Denial;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -15,6 +16,13 @@ pub(super) enum RefuseBy {
     TlsAlert,
     /// A TCP reset.
     Reset,
+}
+
+impl RefuseBy {
+    /// How an agent that has sent a ClientHello is refused. It is told of a denial; what failed says nothing, as where there is no way.
+    pub(super) fn after_hello(denial: &Denial) -> Self {
+        if denial.guard.is_failure() { Self::Reset } else { Self::TlsAlert }
+    }
 }
 
 /// A fatal TLS alert, `access_denied` (RFC 8446 §6.2).
@@ -40,4 +48,17 @@ pub(super) async fn unreachable(
 ) -> io::Result<()> {
     exchange.record().upstream_failed(error);
     agent.reader.set_zero_linger()
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::Guard;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_not_told_as_a_denial() {
+        let by = |guard| RefuseBy::after_hello(&Denial::new(guard, "why"));
+        assert_eq!((by(Guard::NoAddress), by(Guard::Address)), (RefuseBy::Reset, RefuseBy::TlsAlert));
+    }
 }

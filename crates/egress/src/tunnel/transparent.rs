@@ -127,7 +127,7 @@ async fn carry_granted(
         }
         (_, Carried::Tls(name)) => match granted.pin(gate).await {
             Ok(exchange) => carry::carry_tls(gate, exchange, agent, &name).await,
-            Err(_) => refuse(agent, RefuseBy::TlsAlert).await,
+            Err(denial) => refuse(agent, RefuseBy::after_hello(&denial)).await,
         },
         (_, Carried::Preface) => {
             granted.refuse(preface());
