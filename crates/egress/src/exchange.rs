@@ -151,6 +151,11 @@ impl Exchange<Granted> {
         self.record.fail(why);
     }
 
+    /// The same, because the program inside does not trust the run's authority.
+    pub(crate) fn fail_distrusted(mut self, why: &str) {
+        self.record.distrusted(why);
+    }
+
     /// Takes it through the remaining stages up to the address guard, with the proxy that the policy has for the host.
     pub(crate) async fn pin(self, gate: &Gate) -> Result<Exchange<Pinned>, Denial> {
         let proxy = gate.policy().proxy_for(&self.stage.0).cloned();

@@ -29,7 +29,7 @@ pub struct Notice {
     pub plane: String,
     /// What was asked for.
     pub target: String,
-    /// The guard's code, or `upstream_failed`.
+    /// The guard's code, or `upstream_failed`, or `authority_not_trusted`.
     pub guard: String,
     /// Whether the policy denied it, or it was allowed and failed.
     pub outcome: NoticeOutcome,
@@ -186,13 +186,15 @@ pub(crate) struct Notices {
     /// Why what is allowed fails.
     faults: Told,
     /// The hosts that are allowed and failed, with their reasons.
-    failed_upstreams: Told,
+    failures: Told,
     /// Whether it was said that there are more.
     has_said_more: bool,
 }
 
 /// Stands in place of a guard where an upstream could not be reached, or broke off before it had answered.
-const UPSTREAM_FAILED: &str = "upstream_failed";
+pub(crate) const UPSTREAM_FAILED: &str = "upstream_failed";
+/// The same where the program inside does not trust the run's authority.
+pub(crate) const NOT_TRUSTED: &str = "authority_not_trusted";
 
 /// What was sent: targets, or rules with reasons, and their guards.
 type Told = HashSet<(String, &'static str)>;
@@ -210,13 +212,7 @@ fn host_of(target: &str) -> &str {
 
 impl Notices {
     pub(crate) fn to(socket: Option<OwnedFd>) -> Self {
-        Self {
-            socket,
-            told: Told::new(),
-            faults: Told::new(),
-            failed_upstreams: Told::new(),
-            has_said_more: false,
-        }
+        Self { socket, told: Told::new(), faults: Told::new(), failures: Told::new(), has_said_more: false }
     }
 
     /// Sends a denial once for its target and guard, or a fault once for its rule and reason. If the watcher does not read, it is dropped:
@@ -258,26 +254,26 @@ impl Notices {
         }
     }
 
-    /// Sends once for a host and reason that it could not be reached, or broke off. Beyond as many as there are faults at most it is left
-    /// to the audit.
-    pub(crate) fn tell_failed_upstream(&mut self, plane: Plane, target: &str, why: &str) {
+    /// Sends once for a host and reason that it could not be reached, that it broke off, or that the program inside did. Beyond as many as
+    /// there are faults at most it is left to the audit.
+    pub(crate) fn tell_failure(&mut self, plane: Plane, target: &str, code: &'static str, why: &str) {
         let Some(socket) = &self.socket else { return };
         let target = clipped(host_of(target));
-        let what = (clipped(&format!("{target} {why}")), UPSTREAM_FAILED);
-        if self.failed_upstreams.contains(&what) || self.failed_upstreams.len() >= MOST_FAULTS {
+        let what = (clipped(&format!("{target} {why}")), code);
+        if self.failures.contains(&what) || self.failures.len() >= MOST_FAULTS {
             return;
         }
         let notice = Notice {
             plane: plane.as_str().into(),
             target,
-            guard: UPSTREAM_FAILED.into(),
+            guard: code.into(),
             outcome: NoticeOutcome::Failed,
             reason: clipped(why),
             hint: None,
             rule: None,
         };
         if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
-            self.failed_upstreams.insert(what);
+            self.failures.insert(what);
         }
     }
 
@@ -409,17 +405,14 @@ mod tests {
             ("http://a.example:8080?q", Some("http://a.example:8080")),
             ("b.example:443", Some("b.example:443")),
         ] {
-            notices.tell_failed_upstream(Plane::Forward, target, "Connection refused");
+            notices.tell_failure(Plane::Forward, target, UPSTREAM_FAILED, "Connection refused");
             assert_eq!(heard(), host.map(|host| (host.into(), NoticeOutcome::Failed)), "{target}");
         }
-        notices.tell_failed_upstream(Plane::Forward, "https://a.example/", "it was too slow");
+        notices.tell_failure(Plane::Forward, "https://a.example/", UPSTREAM_FAILED, "it was too slow");
         assert!(heard().is_some(), "for another reason");
         for number in 0..2 * MOST_FAULTS {
-            notices.tell_failed_upstream(
-                Plane::Forward,
-                &format!("{number}.example:443"),
-                "Connection refused",
-            );
+            let target = format!("{number}.example:443");
+            notices.tell_failure(Plane::Forward, &target, UPSTREAM_FAILED, "Connection refused");
             assert_eq!(heard().is_some(), number < MOST_FAULTS - 4, "{number}");
         }
         notices.tell(Plane::Forward, "https://a.example", &Denial::new(Guard::Path, "no rule allows it"));

@@ -1,16 +1,25 @@
 //! A connection that was opened for requests, until the first has come. Each request has a record of its own. If none comes, the
 //! connection has one, or what was tried with it would be nowhere.
 
+use std::io;
 use std::rc::Rc;
 
 use crate::exchange::{Asked, Exchange, Granted, Pinned};
 use crate::gate::Gate;
+use crate::tls;
 
 /// Why a connection in the clear failed that had no request.
 pub(crate) const NO_HEAD: &str = "the connection ended before the head of a request was whole";
-/// Why a connection failed whose TLS was terminated and that had no request. The HTTP/2 library may have refused some that were asked.
-pub(crate) const NONE_TAKEN: &str =
-    "no request was taken on the connection; the program may not trust the run's authority";
+/// Why a connection failed whose TLS was terminated and that had no request, as those that browsers open ahead. The HTTP/2 library may have
+/// refused some that were asked.
+pub(crate) const NONE_TAKEN: &str = "the connection ended without a request";
+/// Why one failed whose TLS was terminated, where the program inside ended it by an alert or a reset: it may have looked at the certificate
+/// late.
+const BROKEN_OFF: &str =
+    "the program inside broke off the connection without a request, it may not trust the run's authority";
+/// The same by an alert that says so.
+const DISTRUSTED: &str =
+    "the program inside broke off TLS without a request, it does not trust the run's authority";
 /// Why one failed that the sidecar itself has ended. A head that comes once it ends is not taken.
 const CUT: &str = "the sidecar ended before a request was taken on the connection";
 
@@ -44,6 +53,16 @@ impl Opened {
         Self::new(Unasked::Reached(exchange.rest()))
     }
 
+    /// Notes that the connection failed. If the program inside has broken off TLS, it may not trust the run's authority.
+    pub(crate) fn broke_off(&mut self, error: &io::Error) {
+        if let Some(Unasked::Granted(_, _, why)) = self.0.as_deref_mut()
+            && *why == NONE_TAKEN
+            && tls::is_broken_off(error)
+        {
+            *why = if tls::is_distrust(error) { DISTRUSTED } else { BROKEN_OFF };
+        }
+    }
+
     fn new(unasked: Unasked) -> Self {
         Self(Some(Box::new(unasked)))
     }
@@ -70,7 +89,11 @@ impl Drop for Opened {
             Some(Unasked::Granted(gate, exchange, why)) => (gate, exchange, why),
             Some(Unasked::Reached(_)) | None => return,
         };
-        granted.fail(if gate.ending().has_begun() { CUT } else { why });
+        let why = if gate.ending().has_begun() { CUT } else { why };
+        match why {
+            DISTRUSTED => granted.fail_distrusted(DISTRUSTED),
+            why => granted.fail(why),
+        }
     }
 }
 
@@ -80,6 +103,33 @@ mod tests {
 
     use super::*;
     use crate::fixture::{gate_for, records_in};
+
+    #[test]
+    fn only_a_connection_that_was_broken_off_may_be_distrusted() {
+        let alert = |name| io::Error::other(format!("received fatal alert: {name}"));
+        for (error, wanted) in [
+            (None, NONE_TAKEN),
+            (Some(io::ErrorKind::UnexpectedEof.into()), NONE_TAKEN),
+            (Some(io::ErrorKind::TimedOut.into()), NONE_TAKEN),
+            (Some(io::ErrorKind::ConnectionReset.into()), BROKEN_OFF),
+            (Some(alert("UserCanceled")), BROKEN_OFF),
+            (Some(alert("UnknownCA")), DISTRUSTED),
+        ] {
+            let mut audit = tempfile::tempfile().unwrap();
+            let rule = "[egress]\nallow = [{ host = \"a.example\" }]\n";
+            let gate = gate_for(rule, Vec::new(), Some(audit.try_clone().unwrap()));
+            let (name, port) = (Host::parse("a.example").unwrap(), Port::new(443).unwrap());
+            let asked = policy::Asked::connection(Plane::Forward, name, port, View::Tls);
+            let exchange = Exchange::begin(&gate, "CONNECT", "a.example:443".into(), asked);
+            let granted = exchange.authorize(&gate).unwrap();
+            let mut opened = Opened::granted(&gate, granted, NONE_TAKEN);
+            error.iter().for_each(|error| opened.broke_off(error));
+            drop(opened);
+            gate.close().unwrap();
+            let records = records_in(&mut audit);
+            assert!(records.contains(&format!("\"{wanted}\"")), "{error:?}: {records}");
+        }
+    }
 
     #[test]
     fn a_connection_without_a_request_is_recorded_as_what_it_is() {

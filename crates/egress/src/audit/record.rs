@@ -12,6 +12,7 @@ use super::draft::RecordDraft;
 use super::word::Outcome;
 use crate::cause::cause;
 use crate::gate::Gate;
+use crate::notice::{NOT_TRUSTED, UPSTREAM_FAILED};
 
 /// The longest target that is recorded, in octets.
 const LONGEST_TARGET: usize = 2048;
@@ -145,8 +146,18 @@ impl Record {
     /// reason.
     pub(crate) fn upstream_failed(&mut self, error: &io::Error) {
         self.fail(&cause(error));
+        self.tell_failure(UPSTREAM_FAILED);
+    }
+
+    /// Notes that the program inside does not trust the run's authority, and tells the person once for each host.
+    pub(crate) fn distrusted(&mut self, why: &str) {
+        self.fail(why);
+        self.tell_failure(NOT_TRUSTED);
+    }
+
+    fn tell_failure(&self, code: &'static str) {
         let why = self.draft.reason.as_deref().unwrap_or_default();
-        self.gate.notices().borrow_mut().tell_failed_upstream(self.plane, &self.draft.target, why);
+        self.gate.notices().borrow_mut().tell_failure(self.plane, &self.draft.target, code, why);
     }
 
     /// Masks credentials in a text that the agent or an upstream may have influenced, and bounds its length.

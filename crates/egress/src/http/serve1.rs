@@ -50,10 +50,11 @@ pub(crate) async fn serve_opened(
     let (reader, mut writer) = stream.split();
     let mut agent = Buffered { ahead, reader };
     loop {
-        agent.skip_empty_line(IDLE, WHOLE_HEAD).await?;
-        let Some(bytes) = agent.read_head(IDLE, WHOLE_HEAD, is_hopeless_request).await? else {
-            return Ok(());
+        let read = match agent.skip_empty_line(IDLE, WHOLE_HEAD).await {
+            Ok(()) => agent.read_head(IDLE, WHOLE_HEAD, is_hopeless_request).await,
+            Err(error) => Err(error),
         };
+        let Some(bytes) = read.inspect_err(|error| opened.broke_off(error))? else { return Ok(()) };
         // A request without any answer may be sent again elsewhere, as its sender knows.
         if gate.ending().has_begun() {
             return Ok(());

@@ -34,7 +34,8 @@ pub(crate) async fn serve_streams(
     via: Via,
     stream: AgentStream,
 ) -> io::Result<()> {
-    let (mut connection, _window) = version2::serve(stream).await?;
+    let served = version2::serve(stream).await;
+    let (mut connection, _window) = served.inspect_err(|error| note_failure(&mut opened, error))?;
     let via = Rc::new(via);
     let going = Rc::new(());
     let mut is_ending = false;
@@ -54,7 +55,9 @@ pub(crate) async fn serve_streams(
                         denial,
                     );
                 }
-                return Err(version2::broken(error));
+                let error = version2::broken(error);
+                note_failure(&mut opened, &error);
+                return Err(error);
             }
             Ok(None) => return Ok(()),
             // A stream that is still being served keeps its connection.
@@ -81,6 +84,13 @@ pub(crate) async fn serve_streams(
             let _ = serve_stream(&gate, &via, request, respond).await;
             drop((going, permit));
         });
+    }
+}
+
+/// Notes that the connection failed, if that is not for what it carries.
+fn note_failure(opened: &mut Opened, error: &io::Error) {
+    if version2::is_of_transport(error) {
+        opened.broke_off(error);
     }
 }
 
@@ -277,7 +287,7 @@ mod tests {
         for (length, drains, recorded) in [
             (1, false, None),
             (1, true, Some("the sidecar ended before a request was taken")),
-            (20_000, false, Some("no request was taken on the connection")),
+            (20_000, false, Some(crate::opened::NONE_TAKEN)),
         ] {
             let mut audit = tempfile::tempfile().unwrap();
             let rule = "[egress]\nallow = [{ url = \"https://a.test/*\" }]\n";

@@ -133,6 +133,11 @@ pub(super) fn is_of_session(error: &io::Error) -> bool {
     }
 }
 
+/// Whether an error is of the connection that carries HTTP/2.
+pub(super) fn is_of_transport(error: &io::Error) -> bool {
+    error.get_ref().is_none_or(|inner| !inner.is::<Broken>())
+}
+
 /// An error of HTTP/2, shown without the debug data that the other side sent with it: an upstream may quote there what it was sent.
 struct Broken(h2::Error);
 

@@ -8,7 +8,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::cause::{cause, tls_error};
+use crate::cause::cause;
 use crate::http::{AgentStream, Ahead, Buffered};
 
 /// How long a handshake may take.
@@ -33,14 +33,10 @@ pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>
 
 /// Says why a handshake failed. An alert or an end is the program's doing, anything else the sidecar's own.
 pub(crate) fn why_not_accepted(error: &io::Error) -> String {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
+    use io::ErrorKind::{TimedOut, UnexpectedEof};
     let cause = cause(error);
-    let is_alert = matches!(tls_error(error), Some(rustls::Error::AlertReceived(_)));
     match error.kind() {
-        _ if is_alert => {
-            format!("the program inside broke off TLS, it may not trust the run's authority: {cause}")
-        }
-        UnexpectedEof | ConnectionReset | BrokenPipe => {
+        kind if is_broken_off(error) || kind == UnexpectedEof => {
             format!("the program inside broke off TLS, it may not trust the run's authority: {cause}")
         }
         TimedOut => {
@@ -48,6 +44,24 @@ pub(crate) fn why_not_accepted(error: &io::Error) -> String {
         }
         _ => format!("the sidecar and the program inside agree on no TLS: {cause}"),
     }
+}
+
+/// Whether the program ended TLS by an alert or a reset. A mere end is also that of a connection which was opened ahead.
+pub(crate) fn is_broken_off(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    alert(error).is_some() || matches!(error.kind(), BrokenPipe | ConnectionReset)
+}
+
+/// Whether the program said that it does not trust the certificate (RFC 8446 §6.2).
+pub(crate) fn is_distrust(error: &io::Error) -> bool {
+    alert(error).is_some_and(|alert| {
+        ["UnknownCA", "BadCertificate", "CertificateUnknown"].iter().any(|it| alert.starts_with(it))
+    })
+}
+
+/// The alert that the program sent. It is known by its text: the HTTP/2 library keeps nothing else of an error.
+fn alert(error: &io::Error) -> Option<String> {
+    error.to_string().strip_prefix("received fatal alert: ").map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -62,8 +76,9 @@ mod tests {
     use crate::trusted::Trusted;
     use crate::upstream::Entrance;
 
-    /// What becomes of a handshake with a program that offers this protocol, and trusts the authority or nobody.
-    async fn outcome(protocol: &str, trusts: bool) -> Result<(), String> {
+    /// What becomes of a handshake with a program that offers this protocol, and trusts the authority or nobody: why it failed, and whether
+    /// for distrust.
+    async fn outcome(protocol: &str, trusts: bool) -> Result<(), (String, bool)> {
         let authority = RunAuthority::make().unwrap();
         let mut roots = RootCertStore::empty();
         if trusts {
@@ -86,8 +101,8 @@ mod tests {
         let (accepted, ()) = tokio::join!(accept(config, ours), speaks);
         match accepted {
             Ok(Accepted::Version1(_)) => Ok(()),
-            Ok(Accepted::Version2(_)) => Err("version 2".into()),
-            Err(error) => Err(why_not_accepted(&error)),
+            Ok(Accepted::Version2(_)) => Err(("version 2".into(), false)),
+            Err(error) => Err((why_not_accepted(&error), is_distrust(&error))),
         }
     }
 
@@ -96,13 +111,15 @@ mod tests {
         for version_1 in ["http/1.1", "http/1.0"] {
             assert_eq!(outcome(version_1, true).await, Ok(()), "{version_1}");
         }
-        let told = outcome("spdy/1", true).await.unwrap_err();
+        let (told, distrusts) = outcome("spdy/1", true).await.unwrap_err();
         assert!(told.starts_with("the sidecar and the program inside agree on no TLS: "), "{told}");
-        let told = outcome("http/1.1", false).await.unwrap_err();
+        assert!(!distrusts, "{told}");
+        let (told, distrusts) = outcome("http/1.1", false).await.unwrap_err();
         assert!(
             told.starts_with("the program inside broke off TLS") && told.contains("may not trust"),
             "{told}"
         );
+        assert!(distrusts, "{told}");
         let told = why_not_accepted(&io::ErrorKind::TimedOut.into());
         assert!(told.contains("in 10 s") && !told.contains("trust"), "{told}");
     }

@@ -17,7 +17,7 @@ use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_opened, serve_streams};
 use crate::opened::{NO_HEAD, NONE_TAKEN, Opened};
-use crate::tls::{Accepted, accept, why_not_accepted};
+use crate::tls::{Accepted, accept, is_distrust, why_not_accepted};
 
 /// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
 pub(super) async fn terminate(
@@ -77,7 +77,10 @@ async fn terminate_tls(
     let accepted = match accept(config, agent).await {
         Ok(accepted) => accepted,
         Err(error) => {
-            exchange.fail(&why_not_accepted(&error));
+            match is_distrust(&error) {
+                true => exchange.fail_distrusted(&why_not_accepted(&error)),
+                false => exchange.fail(&why_not_accepted(&error)),
+            }
             return Ok(());
         }
     };
@@ -93,6 +96,8 @@ async fn terminate_tls(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::super::sniff;
     use super::*;
     use crate::fixture::{gate_for, records_in};
@@ -125,7 +130,12 @@ mod tests {
     }
     #[tokio::test]
     async fn a_connection_whose_tls_is_terminated_and_that_asks_for_nothing_is_recorded() {
-        for protocol in ["http/1.1", "h2"] {
+        for (protocol, is_reset, why) in [
+            ("http/1.1", false, NONE_TAKEN),
+            ("h2", false, NONE_TAKEN),
+            ("http/1.1", true, "it may not trust the run's authority"),
+            ("h2", true, "it may not trust the run's authority"),
+        ] {
             let authority = crate::tls::RunAuthority::make().unwrap();
             let roots = crate::trusted::Trusted::in_pem(authority.certificate_pem().as_bytes()).authorities;
             let client = rustls::ClientConfig::builder_with_provider(crate::tls::provider());
@@ -152,13 +162,19 @@ mod tests {
             };
             let breaks_off = async {
                 let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
-                drop(connector.connect("a.example".try_into().unwrap(), theirs).await.unwrap());
+                if is_reset {
+                    theirs.set_zero_linger().unwrap();
+                    return drop(connector.connect("a.example".try_into().unwrap(), theirs).await.unwrap());
+                }
+                let mut stream = connector.connect("a.example".try_into().unwrap(), theirs).await.unwrap();
+                stream.shutdown().await.unwrap();
+                let _ = stream.read_to_end(&mut Vec::new()).await;
             };
             tokio::join!(served, breaks_off);
             gate.close().unwrap();
             let records = records_in(&mut audit);
             let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
-            assert!(record.contains("\"failed\"") && record.contains(NONE_TAKEN), "{protocol}: {record}");
+            assert!(record.contains("\"failed\"") && record.contains(why), "{protocol}: {record}");
         }
     }
 }
