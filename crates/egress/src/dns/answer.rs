@@ -116,6 +116,9 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
     // Names that no host can have do not exist: service labels, escapes, other alphabets.
     let name = match Hostname::parse(&text) {
         Ok(name) => name,
+        Err(_) if host_of_service(&text).is_some_and(|host| may_resolve(gate, &host)) => {
+            return Err(Refusal { code: ResponseCode::NXDomain, denied: None });
+        }
         Err(why) => {
             let denial = Denial::new(Guard::HostForm, format!("it is not the name of a host: {why}"));
             return Err(Refusal::denied(text.escape_default().to_string(), denial));
@@ -141,6 +144,21 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
         _ => return Ok(None),
     };
     Ok(Some(Record::from_rdata(query.name().clone(), TTL, data)))
+}
+
+fn may_resolve(gate: &Gate, name: &Hostname) -> bool {
+    gate.names().borrow().own(name).is_some() || gate.policy().decide_name(name).is_ok()
+}
+
+/// Returns the host of a name that asks for a service of it or for a fact about it, as `_443._https.a.example` (RFC 8552).
+fn host_of_service(name: &str) -> Option<Hostname> {
+    let mut rest = name;
+    while let Some(label) = rest.strip_prefix('_') {
+        let (label, behind) = label.split_once('.')?;
+        let is_plain = label.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_".contains(&it));
+        rest = is_plain.then_some(behind)?;
+    }
+    Hostname::parse(rest).ok()
 }
 
 #[cfg(test)]
@@ -371,6 +389,28 @@ mod tests {
             assert!(denial.reason.contains(word), "{}", denial.reason);
         }
         assert!(answer(&gate, &good).denied.is_none());
+    }
+
+    #[test]
+    fn what_is_asked_about_an_allowed_host_is_no_denial() {
+        let gate = gate(NameRange::default());
+        for (name, is_denied) in [
+            ("_18443._https.api.example.com", false),
+            ("_xmpp-client._tcp.a.allowed.example.com", false),
+            ("_DMARC.API.example.com", false),
+            ("_dmarc.other.example.com", true),
+            ("_x.not.allowed.example.com", true),
+            ("_tcp._a b.api.example.com", true),
+            ("a._tcp.api.example.com", true),
+            ("_tcp", true),
+        ] {
+            let labels = name.split('.').map(|label| label.as_bytes().to_vec()).collect();
+            for kind in [1, 16, 33, 65] {
+                let answered = answer(&gate, &message(7, &section(&labels, kind, 1)));
+                assert_eq!(answered.bytes.unwrap()[3] & 15, 3, "{name} {kind}");
+                assert_eq!(answered.denied.is_some(), is_denied, "{name} {kind}");
+            }
+        }
     }
 
     proptest! {
