@@ -354,9 +354,12 @@ impl Watch<'_> {
     /// Asks the command to end, or kills it.
     fn ask_to_end(&self, state: &mut State, signal: i32) {
         let now = Instant::now();
+        if state.asked.is_some_and(|asked| asked.is_repeated_by(signal, now)) {
+            return;
+        }
         if state.asked.is_some_and(|asked| asked.is_killed_by(signal)) {
             self.sandbox.kill();
-            state.asked = Some(EndRequest { signal, kill_at: Some(now + GRACE) });
+            state.asked = Some(EndRequest { signal, asked_at: now, kill_at: Some(now + GRACE) });
         } else {
             self.sandbox.signal(if signal == SIGTERM { self.stop } else { signal });
             state.asked = Some(EndRequest::next(state.asked, signal, now));
