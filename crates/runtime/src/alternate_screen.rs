@@ -1,9 +1,22 @@
-//! Tracks whether the command has the whole screen to itself, as an editor or a pager has: messages would be written over it.
-//! Recognised from its output: xterm's alternate screen, by the private modes 47, 1047 and 1049 (ECMA-48 §5.4; ctlseqs).
+//! Tracks what a command makes of the terminal: whether it has the whole screen to itself, as an editor or a pager has (messages would
+//! be written over it), and what must be undone where it did not end by itself. Recognised from its output: xterm's alternate screen,
+//! by the private modes 47, 1047 and 1049, and other private modes (ECMA-48 §5.4; ctlseqs).
 
-/// Restores the screen: the usual one, with its cursor, and no reports of the mouse.
-pub(crate) const LEAVE: &[u8] =
-    b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[m";
+/// Leaves the alternate screen, and its colours.
+const LEAVE: &str = "\x1b[?1049l\x1b[m";
+/// Private modes that would be in the way of whoever has the terminal next, and what they usually are: application cursor keys, the
+/// visible cursor, reports of the mouse and of the focus, and bracketed paste.
+const MODES: [(&[u8], &str); 9] = [
+    (b"1", "\x1b[?1l"),
+    (b"25", "\x1b[?25h"),
+    (b"1000", "\x1b[?1000l"),
+    (b"1002", "\x1b[?1002l"),
+    (b"1003", "\x1b[?1003l"),
+    (b"1004", "\x1b[?1004l"),
+    (b"1006", "\x1b[?1006l"),
+    (b"1015", "\x1b[?1015l"),
+    (b"2004", "\x1b[?2004l"),
+];
 
 /// The longest sequence of interest.
 const LONGEST: usize = 32;
@@ -12,6 +25,8 @@ const LONGEST: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     is_full: bool,
+    /// Which of [`MODES`] are not as usual.
+    changed: [bool; MODES.len()],
     /// The start of a sequence that has not ended.
     begun: Vec<u8>,
 }
@@ -27,26 +42,35 @@ impl Screen {
                 (_, 0x1b) => self.begun = vec![0x1b],
                 ([], _) => {}
                 ([0x1b], b'[') | ([0x1b, b'['], b'?') => self.begun.push(*octet),
-                ([0x1b], b'c') => self.end(false), // a full reset
+                ([0x1b], b'c') => *self = Self::default(), // a full reset
                 ([0x1b, b'[', b'?', ..], b'0'..=b'9' | b';') if self.begun.len() < LONGEST => {
                     self.begun.push(*octet);
                 }
-                ([0x1b, b'[', b'?', modes @ ..], b'h' | b'l') if is_alternate(modes) => {
-                    self.end(*octet == b'h');
+                ([0x1b, b'[', b'?', ..], b'h' | b'l') => {
+                    let begun = std::mem::take(&mut self.begun);
+                    begun[3..].split(|octet| *octet == b';').for_each(|mode| self.set(mode, *octet));
                 }
                 _ => self.begun.clear(),
             }
         }
     }
 
-    fn end(&mut self, is_full: bool) {
-        self.is_full = is_full;
-        self.begun.clear();
+    /// Notes that a mode is set (`h`) or reset (`l`).
+    fn set(&mut self, mode: &[u8], to: u8) {
+        if matches!(mode, b"47" | b"1047" | b"1049") {
+            self.is_full = to == b'h';
+        }
+        if let Some(at) = MODES.iter().position(|(known, _)| *known == mode) {
+            self.changed[at] = !MODES[at].1.as_bytes().ends_with(&[to]);
+        }
     }
-}
 
-fn is_alternate(modes: &[u8]) -> bool {
-    modes.split(|octet| *octet == b';').any(|mode| matches!(mode, b"47" | b"1047" | b"1049"))
+    /// Returns what makes the terminal as it usually is.
+    pub(crate) fn undo(&self) -> String {
+        let leave = if self.is_full { LEAVE } else { "" };
+        let changed = MODES.iter().zip(self.changed).filter(|(_, is_changed)| *is_changed);
+        [leave].into_iter().chain(changed.map(|((_, usual), _)| *usual)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -76,5 +100,23 @@ mod tests {
         screen.see(b"\x1b[?");
         screen.see(&[b'1'; 1 << 20]);
         assert!(screen.begun.len() < 64);
+    }
+
+    #[test]
+    fn what_was_set_is_undone_and_nothing_else() {
+        for (text, undone) in [
+            ("plain \x1b[31m", ""),
+            ("\x1b[?25l", "\x1b[?25h"),
+            ("\x1b[?25l\x1b[?25h", ""),
+            ("\x1b[?1000;1006h\x1b[?2004h\x1b[?1h", "\x1b[?1l\x1b[?1000l\x1b[?1006l\x1b[?2004l"),
+            ("\x1b[?2004h$ \x1b[?2004l", ""),
+            ("\x1b[?1049h\x1b[?1002h\x1b[?1003h", "\x1b[?1049l\x1b[m\x1b[?1002l\x1b[?1003l"),
+            ("\x1b[?1049h\x1b[?25l\x1bc", ""),
+            ("\x1b[?7l\x1b[25l\x1b[?12h", ""),
+        ] {
+            let mut screen = Screen::default();
+            screen.see(text.as_bytes());
+            assert_eq!(screen.undo(), undone, "{text:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios};
 use sandbox::Signals;
 
-use crate::alternate_screen::{self, Screen};
+use crate::alternate_screen::Screen;
 use crate::end_signals::{SIGHUP, end_asked};
 use crate::line_start;
 use crate::streams::{PATIENCE, Unwritten, is_behind};
@@ -247,8 +247,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        if self.screen.borrow().is_full() && rustix::termios::isatty(&self.out) {
-            let _ = rustix::io::write(&self.out, alternate_screen::LEAVE);
+        let undo = self.screen.borrow().undo();
+        if !undo.is_empty() && rustix::termios::isatty(&self.out) {
+            let _ = rustix::io::write(&self.out, undo.as_bytes());
         }
         if let Some(before) = &self.before {
             // The terminal's answer to a last query of the command's was not typed by the person.
