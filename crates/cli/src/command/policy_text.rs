@@ -172,12 +172,13 @@ pub(super) fn turn(file: &PolicyFile) -> Result<Turn, anyhow::Error> {
 }
 
 fn turn_of(file: &PolicyFile, caller: &Caller) -> Result<Turn, anyhow::Error> {
-    let approvals = StateDirectory::of(caller).and_then(|state| runtime::turn_to_approve(&state));
-    let approvals = match approvals {
-        Err(_) if file.policy.is_some() => None,
-        approvals => Some(approvals?),
-    };
-    Turn::wait(&place(file, caller)?.0, approvals)
+    Turn::wait(&place(file, caller)?.0, || {
+        let approvals = StateDirectory::of(caller).and_then(|state| runtime::turn_to_approve(&state));
+        match approvals {
+            Err(_) if file.policy.is_some() => Ok(None),
+            approvals => Ok(Some(approvals?)),
+        }
+    })
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::exit::Usage;
+use crate::output;
 
-/// How long a lock is waited for. Whoever may read the file can hold it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a lock is waited for. Whoever may read the file can hold it, as a command in a sandbox: that must not keep its rules as they are.
+const PATIENCE: Duration = Duration::from_secs(3);
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// A turn, which ends when it is dropped.
@@ -23,9 +23,19 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Waits for the lock on the file. `approvals` is that on what is approved, if there is a state directory.
-    pub(super) fn wait(path: &Path, approvals: Option<File>) -> Result<Self, anyhow::Error> {
-        Ok(Self { _held: HeldFile::wait(path, PATIENCE)?, _approvals: approvals })
+    /// Waits for the lock on the file, and then for that on what is approved, which `approvals` takes.
+    pub(super) fn wait<E>(
+        path: &Path,
+        approvals: impl FnOnce() -> Result<Option<File>, E>,
+    ) -> Result<Self, E> {
+        let held = HeldFile::wait(path, PATIENCE);
+        if held.as_ref().is_some_and(|held| held.is_held_elsewhere) {
+            output::tell(&format!(
+                "another program holds {} locked; it is edited all the same (`fuser` tells which one)",
+                output::path(path)
+            ));
+        }
+        Ok(Self { _held: held, _approvals: approvals()? })
     }
 }
 
@@ -34,29 +44,30 @@ struct HeldFile {
     file: File,
     path: PathBuf,
     is_made: bool,
+    /// Whether it is not locked, because another program has the lock.
+    is_held_elsewhere: bool,
 }
 
 impl HeldFile {
-    /// Returns `None` where there is nothing to lock: whatever else has the name, no policy is written to it.
-    fn wait(path: &Path, patience: Duration) -> Result<Option<Self>, anyhow::Error> {
+    /// Returns `None` where there is nothing to lock: whatever else has the name, no policy is written to it. On a file system without
+    /// locks there is none.
+    fn wait(path: &Path, patience: Duration) -> Option<Self> {
         let end = Instant::now() + patience;
         loop {
-            let Some((file, is_made)) = open(path) else { return Ok(None) };
-            while let Err(errno) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                match errno {
-                    Errno::WOULDBLOCK | Errno::INTR if Instant::now() < end => std::thread::sleep(BETWEEN),
-                    Errno::WOULDBLOCK | Errno::INTR => return Err(locked(path)),
-                    // A file system without locks.
-                    _ => return Ok(None),
+            let (file, is_made) = open(path)?;
+            let mut held = Self { file, path: path.into(), is_made, is_held_elsewhere: false };
+            while let Err(Errno::WOULDBLOCK | Errno::INTR) =
+                rustix::fs::flock(&held.file, FlockOperation::NonBlockingLockExclusive)
+            {
+                held.is_held_elsewhere = Instant::now() >= end;
+                if held.is_held_elsewhere {
+                    return Some(held);
                 }
+                std::thread::sleep(BETWEEN);
             }
-            let held = Self { file, path: path.into(), is_made };
             // Whoever made it may have taken it away while it was waited for.
-            if held.is_in_its_place() {
-                return Ok(Some(held));
-            }
-            if Instant::now() >= end {
-                return Err(locked(path));
+            if held.is_in_its_place() || Instant::now() >= end {
+                return Some(held);
             }
         }
     }
@@ -98,13 +109,6 @@ fn open(path: &Path) -> Option<(File, bool)> {
     opened.ok().filter(|(file, _)| file.metadata().is_ok_and(|about| about.is_file()))
 }
 
-fn locked(path: &Path) -> anyhow::Error {
-    Usage::lacking(
-        format!("{} is not changed: another program holds it locked", path.display()),
-        "see which one does, as with `fuser`, and try again once it has ended",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -113,7 +117,7 @@ mod tests {
     use super::*;
 
     fn hold(path: &Path) -> Option<HeldFile> {
-        HeldFile::wait(path, PATIENCE).unwrap()
+        HeldFile::wait(path, PATIENCE)
     }
 
     #[test]
@@ -124,7 +128,7 @@ mod tests {
             for line in 0..12 {
                 let path = &path;
                 scope.spawn(move || {
-                    let _turn = Turn::wait(path, None).unwrap();
+                    let _turn = Turn::wait(path, || Ok::<_, ()>(None)).unwrap();
                     let before = runtime::read_policy_if_there(path).unwrap().unwrap_or_default();
                     put(path, &format!("{before}# {line}\n")).unwrap();
                 });
@@ -143,11 +147,10 @@ mod tests {
         std::fs::hard_link(&path, &linked).unwrap();
         let held = hold(&path).unwrap();
         for name in [&path, &linked] {
-            let refused = HeldFile::wait(name, Duration::ZERO).err().unwrap().to_string();
-            assert!(refused.contains("another program holds it locked"), "{refused}");
+            assert!(HeldFile::wait(name, Duration::ZERO).unwrap().is_held_elsewhere);
         }
         drop(held);
-        assert!(hold(&linked).is_some());
+        assert!(!hold(&linked).unwrap().is_held_elsewhere);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "x = 1\n");
     }
 

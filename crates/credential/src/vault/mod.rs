@@ -257,7 +257,9 @@ impl Vault {
         for other in records(directory)? {
             match self.read(directory, &other) {
                 Ok(Some(_)) => return Ok(()),
-                Err(error @ VaultError::Decrypt { .. }) => refused = refused.or(Some(error)),
+                Err(error @ VaultError::Decrypt { source: EnvelopeError::UnknownKey { .. }, .. }) => {
+                    refused = refused.or(Some(error));
+                }
                 Ok(None) | Err(_) => {}
             }
         }

@@ -1,21 +1,32 @@
 //! The hosts file. It is searched as it is: some have a hundred thousand names and more, of hosts that are not to be reached.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// Returns the addresses that a hosts file states for a name, IPv4 first. If it states any, no server is asked: one that states one family
-/// would otherwise get the other from there.
+use memchr::memmem::find_iter;
+use memchr::{memchr, memrchr};
+
+/// Returns the addresses that a hosts file, in small letters, states for a name, IPv4 first. If it states any, no server is asked: one that
+/// states one family would otherwise get the other from there.
 pub(super) fn stated(hosts: &[u8], name: &str) -> Vec<IpAddr> {
+    let name = name.to_ascii_lowercase();
     let of_line = |line: &[u8]| {
         let line = line.split(|octet| *octet == b'#').next().unwrap_or_default();
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let address = words.next()?;
-        let is_name =
-            |word: &[u8]| word.strip_suffix(b".").unwrap_or(word).eq_ignore_ascii_case(name.as_bytes());
+        let is_name = |word: &[u8]| word.strip_suffix(b".").unwrap_or(word) == name.as_bytes();
         words.any(is_name).then(|| std::str::from_utf8(address).ok()?.parse().ok())?
     };
-    let mut found: Vec<IpAddr> = hosts.split(|octet| *octet == b'\n').filter_map(of_line).collect();
+    // Most lines do not have the name: only those that do are read.
+    let line_at = |at: usize| {
+        let start = memrchr(b'\n', &hosts[..at]).map_or(0, |end| end + 1);
+        let end = memchr(b'\n', &hosts[at..]).map_or(hosts.len(), |end| at + end);
+        &hosts[start..end]
+    };
+    let mut found: Vec<IpAddr> = find_iter(hosts, &name).filter_map(|at| of_line(line_at(at))).collect();
     found.sort_by_key(IpAddr::is_ipv6);
-    found.dedup();
+    let mut seen = HashSet::new();
+    found.retain(|address| seen.insert(*address));
     found
 }
 
@@ -24,7 +35,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str, name: &str) -> Vec<String> {
-        stated(text.as_bytes(), name).iter().map(ToString::to_string).collect()
+        stated(text.to_ascii_lowercase().as_bytes(), name).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -42,6 +53,7 @@ mod tests {
         assert_eq!(of(text, "one.example"), ["10.0.0.1"]);
         assert_eq!(of(text, "one.alias"), ["10.0.0.1"]);
         assert_eq!(of(text, "dot.example"), ["10.0.0.4"]);
+        assert_eq!(of("10.0.0.5 one.example one.example\n10.0.0.5 one.example", "One.Example"), ["10.0.0.5"]);
         assert!(of(text, "two.example").is_empty() && of(text, "10.0.0.3").is_empty());
     }
 }

@@ -4,7 +4,8 @@ mod hosts;
 mod name_servers;
 mod sockets;
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -24,8 +25,9 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The file that tells addresses of names.
 pub const HOSTS: &str = "/etc/hosts";
 
-/// How long it counts that no server tells anything, for who can do without.
+/// How long it counts that no server tells anything of a name, for who can do without, and of how many names it is known.
 const UNTOLD: Duration = Duration::from_secs(30);
+const MOST_UNTOLD: usize = 256;
 
 /// The source of addresses.
 #[derive(Debug)]
@@ -52,9 +54,11 @@ pub struct SystemAnswers {
 struct SystemResolver {
     resolv_conf: ReadFile,
     hosts: ReadFile,
-    servers: OnceCell<Result<NameServers, String>>,
-    /// When it was last seen that no server tells anything.
-    untold: Cell<Option<Instant>>,
+    /// The content of that file, in small letters.
+    names: Vec<u8>,
+    servers: OnceCell<NameServers>,
+    /// The names of which no server told anything a moment ago, and when.
+    untold: RefCell<HashMap<String, Instant>>,
 }
 
 impl Answers {
@@ -76,8 +80,8 @@ impl Answers {
         }
     }
 
-    /// Returns the addresses of a host as [`of`](Self::of) does, for who can do without: where no server told anything a moment ago, it
-    /// is not waited for again.
+    /// Returns the addresses of a host as [`of`](Self::of) does, for who can do without: where no server told anything of it a moment
+    /// ago, it is not waited for again.
     pub(crate) async fn if_told(&self, host: &Host) -> Result<Vec<IpAddr>, Denial> {
         match (self, host) {
             (Self::System(system), Host::Name(name)) => {
@@ -123,7 +127,9 @@ impl SystemAnswers {
 
 impl SystemResolver {
     fn of(resolv_conf: ReadFile, hosts: ReadFile) -> Rc<Self> {
-        Rc::new(Self { resolv_conf, hosts, servers: OnceCell::new(), untold: Cell::new(None) })
+        let names = hosts.content.to_ascii_lowercase();
+        let (servers, untold) = (OnceCell::new(), RefCell::default());
+        Rc::new(Self { resolv_conf, hosts, names, servers, untold })
     }
 
     async fn look_up(&self, name: &str, needed: Needed) -> Result<Vec<IpAddr>, Denial> {
@@ -137,17 +143,17 @@ impl SystemResolver {
                 "see whether this machine finds it (`getent hosts`), and what its /etc/resolv.conf names",
             )
         };
-        let stated = stated(&self.hosts.content, name);
+        let stated = stated(&self.names, name);
         if !stated.is_empty() {
             return Ok(stated);
         }
-        let servers = self.servers.get_or_init(|| NameServers::of(&self.resolv_conf.content));
-        let servers = servers.as_ref().map_err(|why| untold(why.clone()))?;
-        if needed == Needed::No && self.untold.get().is_some_and(|since| since.elapsed() < UNTOLD) {
-            return Err(untold("no name server told anything a moment ago".into()));
+        let servers = self.servers().map_err(&untold)?;
+        let is_untold = |since: &Instant| since.elapsed() < UNTOLD;
+        if needed == Needed::No && self.untold.borrow().get(name).is_some_and(is_untold) {
+            return Err(untold("no name server told anything of it a moment ago".into()));
         }
         let told = servers.look_up(name).await;
-        self.untold.set(matches!(told, Err(Unresolved::Untold(_))).then(Instant::now));
+        self.remember(name, matches!(told, Err(Unresolved::Untold(_))));
         told.map_err(|why| match why {
             Unresolved::NoSuchName if name.contains('.') => {
                 failed("no such name".into(), "see how the name is spelled, and that it is one that exists")
@@ -162,6 +168,28 @@ impl SystemResolver {
             ),
             Unresolved::Untold(why) => untold(why),
         })
+    }
+
+    /// Returns the servers, which are read at the first question. That there are none is asked again each time.
+    fn servers(&self) -> Result<&NameServers, String> {
+        match self.servers.get() {
+            Some(servers) => Ok(servers),
+            None => NameServers::of(&self.resolv_conf.content).map(|of| self.servers.get_or_init(|| of)),
+        }
+    }
+
+    fn remember(&self, name: &str, is_untold: bool) {
+        let mut untold = self.untold.borrow_mut();
+        if !is_untold {
+            untold.remove(name);
+            return;
+        }
+        if untold.len() >= MOST_UNTOLD {
+            untold.retain(|_, since| since.elapsed() < UNTOLD);
+        }
+        if untold.len() < MOST_UNTOLD {
+            untold.insert(name.to_owned(), Instant::now());
+        }
     }
 
     /// Says what to do about a file that is another by now. What it says may be why a name is not found, so no other hint is true then.

@@ -27,13 +27,13 @@ use super::sockets::Sockets;
 const PORT: u16 = 53;
 /// How long one question may wait for its answer, and how often it is asked.
 const TIMEOUT: Duration = Duration::from_secs(3);
-const ATTEMPTS: usize = 2;
+const ATTEMPTS: u32 = 2;
 
 /// How many servers are asked: the C library takes as many.
 const MOST: usize = 3;
 /// How long one is waited for before the next is asked as well.
 const HEAD_START: Duration = Duration::from_secs(1);
-/// How long one that was silent has no head start.
+/// How long one that was silent has no head start, and is asked but once.
 const SILENT: Duration = Duration::from_secs(60);
 
 /// How long an answer counts, whatever it says: networks change behind an unchanged server.
@@ -78,51 +78,69 @@ impl NameServers {
         if named.is_empty() {
             named.push(ScopedIp::V4(Ipv4Addr::LOCALHOST));
         }
-        let servers = named.into_iter().take(MOST).map(|server| NameServer::of(server, &config));
-        Ok(Self { servers: servers.collect::<Result<_, _>>()? })
+        // One that cannot be asked, as by an interface that is not there, takes no other away.
+        let (mut servers, mut refused) = (Vec::new(), None);
+        for server in named.into_iter().take(MOST) {
+            match NameServer::of(server, &config) {
+                Ok(server) => servers.push(server),
+                Err(why) => drop(refused.get_or_insert(why)),
+            }
+        }
+        refused.filter(|_| servers.is_empty()).map_or(Ok(Self { servers }), Err)
     }
 
-    /// Returns the addresses of a name, IPv4 first. The first server that knows counts; that there is no such name counts once each server
-    /// before has failed.
+    /// Returns the addresses of a name, IPv4 first. The first server that knows them counts; that there is no such name counts once each
+    /// server before has failed.
     pub(super) async fn look_up(&self, name: &str) -> Answer {
-        let (mut asked, mut answers) = (Vec::new(), Vec::new());
+        let (mut asked, mut answers) = (Vec::new(), Vec::<Option<Answer>>::new());
         loop {
-            let have_all_failed =
-                answers.iter().all(|answer| matches!(answer, Some(Err(Unresolved::Untold(_)))));
-            match self.servers.get(asked.len()).filter(|_| have_all_failed) {
-                Some(next) => begin(next, name, &mut asked, &mut answers),
-                None => {
+            let next = self.servers.get(asked.len());
+            let can_none_tell = answers.iter().all(|answer| matches!(answer, Some(Err(why)) if !why.ends()));
+            match next {
+                Some(next) if can_none_tell => self.begin(next, name, &mut asked, &mut answers),
+                _ => {
                     if let Some(told) = told(&answers) {
                         return told;
                     }
-                    let is_silent =
-                        asked.len().checked_sub(1).is_some_and(|last| self.servers[last].is_silent());
-                    let wait = if is_silent { Duration::ZERO } else { HEAD_START };
-                    match self.servers.get(asked.len()) {
-                        Some(next) => {
-                            if timeout(wait, one_more(&mut asked, &mut answers)).await.is_err() {
-                                begin(next, name, &mut asked, &mut answers);
-                            }
-                        }
-                        None => one_more(&mut asked, &mut answers).await,
+                    let Some(next) = next else {
+                        one_more(&mut asked, &mut answers).await;
+                        continue;
+                    };
+                    let last = &self.servers[asked.len() - 1];
+                    let head_start = if last.is_silent() { Duration::ZERO } else { HEAD_START };
+                    if timeout(head_start, one_more(&mut asked, &mut answers)).await.is_err() {
+                        last.silent.set(Some(Instant::now()));
+                        self.begin(next, name, &mut asked, &mut answers);
                     }
                 }
             }
         }
     }
+
+    /// Asks one more server. One that was silent has less time, if there is another.
+    fn begin<'a>(
+        &self,
+        server: &'a NameServer,
+        name: &'a str,
+        asked: &mut Vec<Asked<'a>>,
+        answers: &mut Vec<Option<Answer>>,
+    ) {
+        let is_short = self.servers.len() > 1 && server.is_silent();
+        let patience = if is_short { TIMEOUT } else { TIMEOUT * ATTEMPTS };
+        asked.push(Box::pin(server.ask(name, patience)));
+        answers.push(None);
+    }
+}
+
+impl Unresolved {
+    /// Whether the servers behind the one that says so are not asked. That a name is there without an address is said also by servers that
+    /// only know where else to ask.
+    fn ends(&self) -> bool {
+        *self == Self::NoSuchName
+    }
 }
 
 type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + 'a>>;
-
-fn begin<'a>(
-    server: &'a NameServer,
-    name: &'a str,
-    asked: &mut Vec<Asked<'a>>,
-    answers: &mut Vec<Option<Answer>>,
-) {
-    asked.push(Box::pin(server.ask(name)));
-    answers.push(None);
-}
 
 /// Waits until one more of those asked has answered.
 async fn one_more(asked: &mut [Asked<'_>], answers: &mut [Option<Answer>]) {
@@ -143,14 +161,16 @@ fn told(answers: &[Option<Answer>]) -> Option<Answer> {
     if let Some(found) = answers.iter().flatten().find(|answer| answer.is_ok()) {
         return Some(found.clone());
     }
-    let mut untold = Vec::new();
+    let (mut untold, mut is_there) = (Vec::new(), false);
     for answer in answers {
         match answer.as_ref()? {
             Err(Unresolved::Untold(why)) => untold.push(why.as_str()),
+            Err(Unresolved::NoAddress) => is_there = true,
             told => return Some(told.clone()),
         }
     }
-    (!untold.is_empty()).then(|| Err(Unresolved::Untold(untold.join("; "))))
+    let why = if is_there { Unresolved::NoAddress } else { Unresolved::Untold(untold.join("; ")) };
+    (!answers.is_empty()).then_some(Err(why))
 }
 
 impl NameServer {
@@ -178,7 +198,7 @@ impl NameServer {
         options.use_hosts_file = ResolveHosts::Never; // its content is asked before
         options.edns0 = config.edns0;
         options.timeout = TIMEOUT;
-        options.attempts = ATTEMPTS - 1; // those after the first
+        options.attempts = 1; // those after the first
         options.positive_max_ttl = Some(LONGEST_FOUND);
         options.negative_max_ttl = Some(LONGEST_NOT_FOUND);
         let interface = match address {
@@ -197,9 +217,10 @@ impl NameServer {
         self.silent.get().is_some_and(|since| since.elapsed() < SILENT)
     }
 
-    async fn ask(&self, name: &str) -> Answer {
+    async fn ask(&self, name: &str, patience: Duration) -> Answer {
         // The dot keeps search domains out: the server is asked for the name that was judged.
-        let answer = self.resolver.lookup_ip(format!("{name}.")).await;
+        let answer = timeout(patience, self.resolver.lookup_ip(format!("{name}."))).await;
+        let answer = answer.unwrap_or(Err(NetError::Timeout));
         self.silent.set(matches!(answer, Err(NetError::Timeout)).then(Instant::now));
         match answer {
             Ok(found) => {
@@ -322,19 +343,26 @@ mod tests {
         let of = async |all: &[Does]| servers(all).await.look_up("one.example").await;
         assert_eq!(of(&[known, denied]).await.unwrap().len(), 1);
         assert_eq!(of(&[denied, known]).await, Err(Unresolved::NoSuchName));
-        assert_eq!(of(&[Does::Refuse(ResponseCode::NoError), known]).await, Err(Unresolved::NoAddress));
+        let empty = Does::Refuse(ResponseCode::NoError);
+        assert_eq!(of(&[empty, known]).await.unwrap().len(), 1, "it may only know where else to ask");
+        let failing = Does::Refuse(ResponseCode::ServFail);
+        assert_eq!(of(&[failing, empty, failing]).await, Err(Unresolved::NoAddress));
     }
 
-    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    #[tokio::test(flavor = "current_thread")]
     async fn a_silent_server_keeps_nobody_waiting_twice() {
         let servers = servers(&[Does::Nothing, Does::Answer("192.0.2.1", AT_ONCE)]).await;
         let began = Instant::now();
         assert_eq!(servers.look_up("one.example").await.unwrap().len(), 1);
         assert!((HEAD_START..TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
-        servers.servers[0].silent.set(Some(Instant::now()));
         let began = Instant::now();
         assert_eq!(servers.look_up("two.example").await.unwrap().len(), 1);
         assert!(began.elapsed() < HEAD_START, "{:?}", began.elapsed());
+        // One that answers again has its place again.
+        let answering = NameServers { servers: vec![servers.servers.into_iter().nth(1).unwrap()] };
+        answering.servers[0].silent.set(Some(Instant::now()));
+        assert_eq!(answering.look_up("three.example").await.unwrap().len(), 1);
+        assert!(!answering.servers[0].is_silent());
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -360,6 +388,7 @@ mod tests {
         let on = |text: &str| NameServers::of(text.as_bytes()).map(|of| of.servers[0].sockets.interface());
         assert_eq!(on("nameserver fe80::1%7").unwrap(), 7);
         assert_eq!(on("nameserver fe80::1%lo").unwrap(), 1);
+        assert_eq!(of("nameserver fe80::1%none0\nnameserver 192.0.2.1\n"), ["192.0.2.1"]);
         assert!(on("nameserver fe80::1%none0").unwrap_err().contains("the network interface none0: "));
         let families =
             |text: &str| NameServers::of(text.as_bytes()).unwrap().servers[0].resolver.options().ip_strategy;
