@@ -5,8 +5,10 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use policy::RunId;
 
@@ -47,7 +49,10 @@ impl Undo {
             Self::Process(born) => format!("process {}\n", born.written()),
             Self::Supervisor(born) => format!("supervisor {}\n", born.written()),
             Self::Group(path) => format!("group {}\n", written(path)),
-            Self::Unheld(unheld) => format!("unheld {} {}\n", unheld.word(), written(&unheld.workspace)),
+            Self::Unheld(unheld) => {
+                let being = unheld.being.written();
+                format!("unheld {} {being} {}\n", unheld.word(), written(&unheld.workspace))
+            }
             Self::Placeholder(path) => format!("placeholder {}\n", written(path)),
             Self::PlantedLinks(Repository { path, being, layout }) => {
                 let kind = if *layout == Layout::Bare { "bare-links" } else { "links" };
@@ -76,8 +81,9 @@ impl Undo {
             "supervisor" => ProcessStamp::read(rest).map(Self::Supervisor),
             "group" => read(rest).map(Self::Group),
             "unheld" => {
-                let (word, workspace) = rest.split_once(' ')?;
-                Some(Self::Unheld(Unheld::read(word, read(workspace)?)))
+                let (word, folder) = rest.split_once(' ')?;
+                let (being, workspace) = read_folder(folder)?;
+                Some(Self::Unheld(Unheld::read(word, being, workspace)))
             }
             "placeholder" => read(rest).map(Self::Placeholder),
             "links" => read_repository(rest, Layout::Whole).map(Self::PlantedLinks),
@@ -95,10 +101,15 @@ impl Undo {
     }
 }
 
-/// Reads a repository and its identity: another one may be at its path by now.
 fn read_repository(text: &str, layout: Layout) -> Option<Repository> {
+    let (being, path) = read_folder(text)?;
+    Some(Repository { path, being, layout })
+}
+
+/// Reads a folder's identity and path: another one may be at that path by now.
+fn read_folder(text: &str) -> Option<(FileId, PathBuf)> {
     let (being, path) = text.split_once(' ')?;
-    Some(Repository { path: read(path)?, being: FileId::read(being)?, layout })
+    Some((FileId::read(being)?, read(path)?))
 }
 
 /// Formats a path for a log. Whatever octets it has, it stays on one line.
@@ -170,6 +181,8 @@ pub struct UndoLog {
     pub(crate) held: Vec<HeldName>,
     /// The repositories that the command may write into, opened before it ran.
     pub(crate) repositories: Vec<OpenRepository>,
+    /// The workspaces whose names are held, opened before the command ran.
+    pub(crate) workspaces: Vec<(FileId, Arc<OwnedFd>)>,
     /// The engines that did not answer. None is waited for twice.
     pub(crate) silent: Vec<PathBuf>,
     /// Messages to the user about what was given back.
@@ -266,7 +279,6 @@ impl UndoLog {
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
-    use std::os::fd::OwnedFd;
 
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -349,7 +361,7 @@ mod tests {
 
         #[test]
         fn whatever_a_log_says_is_read_as_a_whole_path_or_not_at_all(
-            text in "((process|supervisor|group|placeholder|unheld .husky,.claude|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
+            text in "((process|supervisor|group|placeholder|unheld .husky,.claude 1:2:3:4:5|links 1:2:3:4:5|bare-links 1:2:3:4:5|written|trusted|engine abcdefghjkmn) ?[/.%0-9a-f ]{0,12}(\r?\n|.))*",
         ) {
             for undo in UndoLog::recover(&text).entries {
                 match &undo {
@@ -380,8 +392,8 @@ mod tests {
         let links = Undo::PlantedLinks(repository);
         let others =
             [Undo::Group(group), Undo::Placeholder(placeholder), links, bare, Undo::Written(written), engine];
-        let unheld = Undo::Unheld(Unheld::read(".husky,nonsense,info/attributes", "/a b".into()));
-        assert_eq!(unheld.line(), "unheld .husky,info/attributes /a b\n");
+        let unheld = Undo::Unheld(Unheld::read(".husky,nonsense,info/attributes", being, "/a b".into()));
+        assert_eq!(unheld.line(), "unheld .husky,info/attributes 5:-1:2:254:0 /a b\n");
         for undo in others.into_iter().chain(link).chain([unheld]) {
             assert_eq!(Undo::parse(undo.line().trim_end()), Some(undo));
         }

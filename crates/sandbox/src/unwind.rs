@@ -1,6 +1,7 @@
 //! Unwinds an undo log: gives back what a run acquired, last first. Unwinding again is harmless.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -80,7 +81,8 @@ impl UndoLog {
             Undo::Process(_) | Undo::Supervisor(_) => Ok(()),
             Undo::Group(path) => remove_group(path, PATIENCE),
             Undo::Unheld(unheld) => {
-                self.told.extend(unheld.made());
+                let held = self.workspaces.iter().find(|(being, _)| *being == unheld.being);
+                self.told.extend(unheld.made(held.map(|(_, root)| root.as_fd())));
                 Ok(())
             }
             Undo::Placeholder(path) => {

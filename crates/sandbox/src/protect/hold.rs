@@ -47,12 +47,14 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     let Names { free, .. } = chosen?;
     refuse_tables(root.as_fd(), &free)?;
     let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
-    let to_tell = Undo::Unheld(Unheld::of(workspace, root.as_fd(), open, &free)?);
+    let to_tell = Unheld::of(workspace, root.as_fd(), open, &free)?;
+    let being = to_tell.being;
     // Recorded before any of them is made. Links are last, so that they are removed first: that also opens a repository which the
     // command has closed by its mode.
     let placeholders = free.iter().map(|row| Undo::Placeholder(workspace.join(row.path)));
-    undo.push_all([to_tell].into_iter().chain(placeholders).chain(links));
+    undo.push_all([Undo::Unheld(to_tell)].into_iter().chain(placeholders).chain(links));
     undo.repositories.extend(repositories);
+    undo.workspaces.push((being, Arc::clone(&root)));
     let owner = placeholder::owner_to_be(&root).map_err(|errno| source::refused(workspace, errno))?;
     undo.placeholders.of(&root);
     let mut names = Vec::new();
@@ -72,7 +74,7 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     }
     // Nobody can make them now. Somebody may change that while the run goes on, as by `chattr -i`.
     if !not_held.is_empty() {
-        undo.push_all([Undo::Unheld(Unheld { workspace: workspace.into(), names: not_held })]);
+        undo.push_all([Undo::Unheld(Unheld { workspace: workspace.into(), being, names: not_held })]);
     }
     refuse_other_spellings(workspace, root.as_fd(), &covered)?;
     let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied()).map_err(|error| {

@@ -1,7 +1,7 @@
 //! The names of the list that did not exist when a run began, and that nothing held: the command may make them. Which of them were made is
 //! told at the end. Removes nothing: that the command made one may be what it was run for.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -14,6 +14,7 @@ use super::row::{Row, rows};
 use super::told::shown;
 use super::top_names::TopNames;
 use crate::error::Error;
+use crate::file_id::FileId;
 use crate::source;
 
 /// The names of one workspace that nothing holds.
@@ -21,6 +22,8 @@ use crate::source;
 pub struct Unheld {
     /// The workspace.
     pub(crate) workspace: PathBuf,
+    /// Its identity: another folder may be at its path by the end.
+    pub(crate) being: FileId,
     /// The names in it.
     pub(crate) names: Vec<&'static Path>,
 }
@@ -33,6 +36,7 @@ impl Unheld {
         open: &[PathBuf],
         to_hold: &[Row],
     ) -> Result<Self, Error> {
+        let being = FileId::lasting(root).map_err(|source| Error::Open { path: workspace.into(), source })?;
         let is_open = |path: &Path| open.iter().any(|open| path.starts_with(open));
         let is_held = |path: &Path| to_hold.iter().any(|row| path.starts_with(row.path));
         let top = TopNames::of(root);
@@ -47,7 +51,7 @@ impl Unheld {
                 names.push(row.path);
             }
         }
-        Ok(Self { workspace: workspace.into(), names })
+        Ok(Self { workspace: workspace.into(), being, names })
     }
 
     /// Returns the names as one word of a log. Those of the list have neither blanks nor commas.
@@ -56,26 +60,75 @@ impl Unheld {
     }
 
     /// Reads that word. What is not on the list is left out.
-    pub(crate) fn read(word: &str, workspace: PathBuf) -> Self {
+    pub(crate) fn read(word: &str, being: FileId, workspace: PathBuf) -> Self {
         let listed = |name: &str| {
             let mut all =
                 rows().flat_map(|row| [Some(row.path), row.path.strip_prefix(".git").ok()]).flatten();
             all.find(|path| !name.is_empty() && *path == Path::new(name))
         };
-        Self { workspace, names: word.split(',').filter_map(listed).collect() }
+        Self { workspace, being, names: word.split(',').filter_map(listed).collect() }
     }
 
-    /// Returns sentences about those that exist now.
-    pub(crate) fn made(&self) -> Vec<String> {
-        let Ok(root) = source::open(&self.workspace) else { return Vec::new() };
-        let top = TopNames::of(root.as_fd());
+    /// Returns sentences about those that exist now. `held` is the workspace, if it was kept open since the names were chosen.
+    pub(crate) fn made(&self, held: Option<BorrowedFd<'_>>) -> Vec<String> {
+        let found;
+        match held {
+            Some(root) => self.made_in(root),
+            None => match self.find() {
+                Ok(root) => {
+                    found = root;
+                    self.made_in(found.as_fd())
+                }
+                Err(why) => self.unseen(&why),
+            },
+        }
+    }
+
+    /// Opens the workspace by its path.
+    fn find(&self) -> Result<OwnedFd, String> {
+        let found = source::open_if_there(&self.workspace).map_err(|error| format!("failed to {error}"))?;
+        let is_still = |found: &OwnedFd| self.being.is_still(found.as_fd());
+        match found.map(|found| is_still(&found).map(|is_it| is_it.then_some(found))).transpose() {
+            Ok(found) => found.flatten().ok_or_else(|| "it is not there any more, or another".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Says that a workspace cannot be looked at.
+    fn unseen(&self, why: &str) -> Vec<String> {
+        if self.names.is_empty() {
+            return Vec::new();
+        }
+        let few: Vec<_> = self.names.iter().take(FEW).map(|name| format!("`{}`", name.display())).collect();
+        let more = if self.names.len() > FEW { " and the like" } else { "" };
+        vec![format!(
+            "whether names that this machine would execute or trust were made in `{}` meanwhile cannot be seen: {why}. Wherever that \
+             folder is now, look for {}{more} in it before you use it",
+            shown(self.workspace.as_os_str()),
+            few.join(", "),
+        )]
+    }
+
+    /// Returns what the workspace is called, and its present place if it was moved.
+    fn place(&self, root: BorrowedFd<'_>) -> String {
+        let named = shown(self.workspace.as_os_str());
+        match std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())) {
+            Ok(now) if now != self.workspace => {
+                format!("`{}` (moved there from `{named}`)", shown(now.as_os_str()))
+            }
+            _ => format!("`{named}`"),
+        }
+    }
+
+    fn made_in(&self, root: BorrowedFd<'_>) -> Vec<String> {
+        let top = TopNames::of(root);
         let looked_at = self.names.iter().copied().filter(|name| top.may_have(name));
-        let looks: Vec<_> = looked_at.map(|name| (name, look(root.as_fd(), name))).collect();
+        let looks: Vec<_> = looked_at.map(|name| (name, look(root, name))).collect();
         let which = |wanted: Look| {
             let mut found: Vec<&Path> = Vec::new();
             for (name, look) in &looks {
                 let told = match look {
-                    Look::Link if wanted == Look::There => first_link(root.as_fd(), name),
+                    Look::Link if wanted == Look::There => first_link(root, name),
                     look if *look == wanted => *name,
                     _ => continue,
                 };
@@ -89,19 +142,22 @@ impl Unheld {
             let names: Vec<_> = names.map(|name| format!("`{}`", name.display())).collect();
             (!names.is_empty()).then(|| names.join(", "))
         };
-        let workspace = shown(self.workspace.as_os_str());
+        let workspace = self.place(root);
         let made = which(Look::There).map(|names| {
-            format!("made in `{workspace}` meanwhile: {names}. This machine would execute or trust that: look at it before you use it")
+            format!("made in {workspace} meanwhile: {names}. This machine would execute or trust that: look at it before you use it")
         });
         let unseen = which(Look::Unseen).map(|names| {
             format!(
-                "whether any of these was made in `{workspace}` meanwhile cannot be seen: {names}. This machine would execute or trust \
+                "whether any of these was made in {workspace} meanwhile cannot be seen: {names}. This machine would execute or trust \
                  them: open the folder (`chmod u+rwx`) and look"
             )
         });
         made.into_iter().chain(unseen).collect()
     }
 }
+
+/// How many names stand for all of them where none can be looked at.
+const FEW: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
@@ -219,6 +275,39 @@ mod tests {
         let told = log.told();
         assert!(told.len() == 1 && told[0].contains("`.husky`") && told[0].contains("a\\nb"), "{told:?}");
         assert!(!told[0].contains(char::is_control), "{told:?}");
+    }
+
+    #[test]
+    fn a_workspace_that_was_moved_is_looked_at_and_not_what_is_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let [workspace, moved] = ["workspace", "moved"].map(|name| folder.join(name));
+        std::fs::create_dir(&workspace).unwrap();
+        let mut log = UndoLog::in_memory();
+        let held = hold_absent(&workspace, &[], &mut log).unwrap();
+        let text: String = log.entries.iter().map(crate::undo::Undo::line).collect();
+        std::fs::create_dir(workspace.join(".husky")).unwrap();
+        std::fs::rename(&workspace, &moved).unwrap();
+        std::fs::create_dir(&workspace).unwrap();
+        std::fs::write(workspace.join(".exrc"), "").unwrap();
+        // One that was killed has only the path.
+        let told_by = |mut log: UndoLog| {
+            log.entries.retain(|undo| matches!(undo, crate::undo::Undo::Unheld(_)));
+            assert_eq!(log.unwind(), Vec::<String>::new());
+            log.told().concat()
+        };
+        let told = told_by(UndoLog::recover(&text));
+        assert!(told.contains("cannot be seen: it is not there any more, or another"), "{told}");
+        assert!(told.contains(" and the like in it") && !told.contains("exrc"), "{told}");
+        drop(held);
+        let told = told_by(log);
+        let place = format!("made in `{}` (moved there from `{}`)", moved.display(), workspace.display());
+        assert!(told.contains(&place) && told.contains(": `.husky`. "), "{told}");
+        // And where it is at its path still, that is enough.
+        std::fs::remove_dir_all(&workspace).unwrap();
+        std::fs::rename(&moved, &workspace).unwrap();
+        let told = told_by(UndoLog::recover(&text));
+        assert!(told.contains(&format!("made in `{}` meanwhile: `.husky`.", workspace.display())), "{told}");
     }
 
     #[test]
