@@ -68,13 +68,17 @@ fn refused_at(path: &Path, found: &Path, errno: Errno) -> Error {
         }
         Errno::NOENT => "there is no such file or directory".into(),
         Errno::ACCESS => "you may not read it".into(),
-        // It says nothing of the path.
-        Errno::MFILE | Errno::NFILE | Errno::NOSYS => {
+        errno if errno == Errno::NOSYS || is_of_this_machine(errno) => {
             return Error::Open { path: path.into(), source: errno.into() };
         }
         other => io::Error::from(other).to_string(),
     };
     Error::Source { path: path.into(), why }
+}
+
+/// Whether an error says nothing of what was looked at: this machine, or this process, has nothing left to look with.
+pub(crate) fn is_of_this_machine(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO)
 }
 
 /// Whether what was opened is a directory.

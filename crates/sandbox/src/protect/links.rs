@@ -37,9 +37,12 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
                 path.display()
             )),
         };
-        let opened = source::open_beneath(root, path);
-        let Some(found) = opened.map_err(|error| refused(why_unopened(root, path, error)))? else {
-            continue;
+        let found = match source::open_beneath(root, path) {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
+            // Nothing is wrong with what is there.
+            Err(error @ Error::Open { .. }) => return Err(error),
+            Err(error) => return Err(refused(why_unopened(root, path, error))),
         };
         // Another run's placeholder is that run's to remove: holding any one of these rows is enough.
         if when_absent == WhenAbsent::HoldOne {
@@ -58,7 +61,14 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
                 let path = path.display().to_string();
                 return Err(refused(format!("`{}` {how}", path.escape_debug())));
             }
-            Err(error) => return Err(refused(format!("it cannot be looked through: {error}"))),
+            Err(error) => {
+                let of_this_machine =
+                    Errno::from_io_error(&error).filter(|it| source::is_of_this_machine(*it));
+                return Err(match of_this_machine {
+                    Some(errno) => source::refused(path, errno),
+                    None => refused(format!("it cannot be looked through: {error}")),
+                });
+            }
         }
     }
     Ok(present)
@@ -174,6 +184,24 @@ mod tests {
             Err(other) => panic!("{other}"),
             Ok(_) => None,
         }
+    }
+
+    #[test]
+    fn too_few_open_files_are_no_reason_to_protect_less() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join(".vscode/a/b/c/d/e/f")).unwrap();
+        let root = source::open(folder.path()).unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        // Descriptors are numbered from the lowest that is free.
+        for more in 1..6 {
+            let least = u64::try_from(root.as_raw_fd()).unwrap() + more;
+            setrlimit(Resource::Nofile, Rlimit { current: Some(least), ..limit }).unwrap();
+            let error = refuse_links(root.as_fd(), &[]).map(drop);
+            setrlimit(Resource::Nofile, limit).unwrap();
+            assert!(matches!(error, Err(Error::Open { .. })), "{more}: {error:?}");
+        }
+        refuse_links(root.as_fd(), &[]).unwrap();
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::repository::{Layout, OpenRepository, Repository};
 use super::told::shown;
 use super::tree::{Found, Shut, Walk, let_owner_in};
 use crate::error::Error;
+use crate::source;
 
 /// The most files and folders that are looked at before a run. After the run there is no such limit: what is skipped could be a link.
 const MOST: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
@@ -39,8 +40,10 @@ pub(super) fn repositories_without_links(
     root: &Arc<OwnedFd>,
     open: &[PathBuf],
 ) -> Result<Vec<OpenRepository>, Error> {
-    let all = OpenRepository::all(workspace, root, open)
-        .map_err(|error| refused(Layout::Whole, error.to_string()))?;
+    let all = OpenRepository::all(workspace, root, open).map_err(|error| {
+        of_this_machine(&workspace.join(".git"), &error)
+            .unwrap_or_else(|| refused(Layout::Whole, error.to_string()))
+    })?;
     refuse_links_within(&all)?;
     Ok(all)
 }
@@ -54,7 +57,10 @@ fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
             found = Some((planted.path(), what));
             Ok(ControlFlow::Break(()))
         })
-        .map_err(|error| refused(format!("it cannot be looked through: {error}")))?;
+        .map_err(|error| {
+            of_this_machine(&repository.path, &error)
+                .unwrap_or_else(|| refused(format!("it cannot be looked through: {error}")))
+        })?;
         if let Some((path, what)) = found {
             let path = match repository.layout {
                 Layout::Whole => Path::new(".git").join(path),
@@ -69,6 +75,12 @@ fn refuse_links_within(repositories: &[OpenRepository]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Returns an error that says nothing of the repository, as where no more files may be opened.
+fn of_this_machine(path: &Path, error: &io::Error) -> Option<Error> {
+    let errno = Errno::from_io_error(error).filter(|errno| source::is_of_this_machine(*errno))?;
+    Some(source::refused(path, errno))
 }
 
 /// Returns the refusal of a repository that cannot be protected.
@@ -242,7 +254,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::source;
 
     const VICTIM: &str = "/home/somebody/.bashrc";
 
@@ -431,6 +442,15 @@ mod tests {
         assert!(bench.refused().is_some_and(|why| why.contains("there are more than")));
         bench.link(".git/logs/HEAD");
         assert_eq!(bench.taken().len(), 1);
+    }
+
+    #[test]
+    fn too_few_open_files_are_no_reason_to_leave_the_repository_to_the_command() {
+        let of = |errno: Errno| of_this_machine(Path::new("/w/.git"), &errno.into());
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO] {
+            assert!(matches!(of(errno), Some(Error::Open { .. })), "{errno:?}");
+        }
+        assert!(of(Errno::ACCESS).is_none());
     }
 
     #[test]

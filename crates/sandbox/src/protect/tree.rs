@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
+use crate::source;
+
 /// The rules of a walk.
 pub(super) struct Walk<'a> {
     /// The most names that the walk visits.
@@ -242,8 +244,10 @@ impl Going<'_, '_> {
 
     /// Handles an error at the current path.
     fn trouble(&mut self, error: io::Error) -> io::Result<()> {
+        let is_whole = self.walk.shut == Shut::Refuse
+            && Errno::from_io_error(&error).is_some_and(source::is_of_this_machine);
         let path = OsStr::from_bytes(&self.path).display().to_string();
-        let error = match path.is_empty() {
+        let error = match path.is_empty() || is_whole {
             true => error,
             false => io::Error::new(error.kind(), format!("`{}`: {error}", path.escape_debug())),
         };
