@@ -10,6 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use policy::agreed::{FORWARD_PORT, GATEWAY_PORT, plane_url};
+use rustix::process::Signal;
 use sys::cgroup::Group;
 use sys::process::{self, Forked, Namespaces};
 use sys::{descriptor, listener, privilege};
@@ -81,9 +82,20 @@ pub(crate) fn start(
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Supervisor));
-    // One that is gone has reported why.
-    let _ = descriptor::send(&control, NOTED, &[]);
+    if let Err(source) = descriptor::send(&control, NOTED, &[])
+        && !is_gone(&source)
+    {
+        // It would wait for that word for ever, and has started nothing.
+        let _ = init.signal(Signal::KILL);
+        let _ = init.wait();
+        return Err(handshake(source));
+    }
     Ok(Started { orphans: Some(orphans), ..Started::of(init, control, group, Teardown::HangUp) })
+}
+
+/// Whether a word to the supervisor was lost because that one is gone. It has reported why.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 fn trust_asked(step: &Step) -> Option<(Option<&Path>, &Path)> {
