@@ -2,7 +2,7 @@
 //! this program's own records, which a command must not see only because a run was started there.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -23,10 +23,8 @@ pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
         return Ok(());
     }
     let owner = std::fs::metadata(&plan.workspace).map_or(caller.uid, |folder| folder.uid());
-    let mut text = Vec::with_capacity(USUAL);
-    // Without a list there are no homes. Accounts may have names in any encoding, which must not hide a home.
-    let _ = File::open(ACCOUNTS).and_then(|file| file.take(MOST).read_to_end(&mut text));
-    let Some(home) = home_in(&String::from_utf8_lossy(&text), &plan.workspace, &[caller.uid, owner]) else {
+    let accounts = read(Path::new(ACCOUNTS))?;
+    let Some(home) = home_in(&accounts, &plan.workspace, &[caller.uid, owner]) else {
         return Ok(());
     };
     Err(sandbox::Error::Refused {
@@ -38,6 +36,18 @@ pub(crate) fn refuse_home(plan: &Plan, caller: &Caller) -> Result<(), Error> {
         remedy: Some("start in the folder of a project, or name one with --workspace".into()),
     }
     .into())
+}
+
+/// Reads a list of accounts. Without a list there are no homes; one that cannot be read may name some.
+fn read(path: &Path) -> Result<String, sandbox::Error> {
+    let mut text = Vec::with_capacity(USUAL);
+    match File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut text)) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(sandbox::Error::Open { path: path.into(), source })
+        }
+        // Accounts may have names in any encoding, which must not hide a home.
+        _ => Ok(String::from_utf8_lossy(&text).into_owned()),
+    }
 }
 
 /// Returns the home of one of `users` that is inside `folder`.
@@ -57,6 +67,14 @@ fn home_in(accounts: &str, folder: &Path, users: &[u32]) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(&folder.path().join("none")).unwrap(), "");
+        // A directory can be opened, and not read.
+        assert!(matches!(read(folder.path()), Err(sandbox::Error::Open { .. })));
+    }
 
     #[test]
     fn a_home_is_whose_the_list_says() {
