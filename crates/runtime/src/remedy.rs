@@ -163,6 +163,8 @@ fn of_layer(path: &Path, kind: io::ErrorKind) -> Option<String> {
 fn of_state(error: &io::Error) -> &'static str {
     if is_about_room(error) {
         "free some space, or name another place with XDG_STATE_HOME; runs are recorded there"
+    } else if Errno::from_io_error(error) == Some(Errno::NOLCK) {
+        "its file system has no locks: name a place on one that has them with XDG_STATE_HOME; runs are recorded there"
     } else {
         "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
     }

@@ -41,13 +41,12 @@ impl RunLock {
         let named = |attempt: usize| {
             let beside = directory.live().join(format!(".{run}.{attempt}"));
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            let begun = first_line(&file).and_then(|line| file.write_all(line.as_bytes()));
-            if let Err(error) = begun.and_then(|()| std::fs::rename(&beside, &path)) {
-                let _ = std::fs::remove_file(&beside);
-                return Err(error);
-            }
-            Ok(file)
+            let begun = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+                .map_err(io::Error::from)
+                .and_then(|()| first_line(&file))
+                .and_then(|line| file.write_all(line.as_bytes()))
+                .and_then(|()| std::fs::rename(&beside, &path));
+            or_remove(&beside, begun).map(|()| file)
         };
         let lock = in_directory(&path, || {
             let mut made = named(0);
@@ -81,6 +80,15 @@ impl RunLock {
     pub(crate) fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Removes a lock file that could not be begun, except one that another process has locked, which removes it.
+fn or_remove(beside: &Path, begun: io::Result<()>) -> io::Result<()> {
+    begun.inspect_err(|error| {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            let _ = std::fs::remove_file(beside);
+        }
+    })
 }
 
 /// Returns the line that a lock file begins with: its own inode. A copy of it has another one, unless it lies in a file system of its own,
@@ -165,7 +173,14 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
         let _ = std::fs::remove_file(path);
     }
     let run: RunId = name.parse().ok()?;
-    let unwound = match unwind_dead(directory, reaper, &run, &file) {
+    // At once, for this process may be killed as well before the rest is taken away.
+    let mut note = |told: &[String]| {
+        if let Ok(mut record) = RunRecord::read_as_written(directory, &run) {
+            record.notices.extend_from_slice(told);
+            let _ = record.write(directory, &run);
+        }
+    };
+    let unwound = match unwind_dead(directory, reaper, &run, &file, &mut note) {
         Ok(Dead::Unwound(unwound)) => Some(unwound),
         Ok(Dead::Copy) => None,
         Ok(Dead::Alive) => return None,
@@ -180,7 +195,8 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
                 record.state = RunState::Lost;
                 record.ended = Some(last_seen(directory, &run));
             }
-            record.notices.extend(told.iter().cloned());
+            let is_new = |told: &&String| !was.notices.contains(told);
+            record.notices.extend(told.iter().filter(is_new).cloned());
             match is_copy {
                 true => record.notices.push(OF_A_COPY.into()),
                 false => record.note_leftover(why_left, &problems),
@@ -221,13 +237,14 @@ enum Dead {
     Alive,
 }
 
-/// Takes away what a run left whose lock this process holds. A log that cannot be read now says nothing of what is to be taken back: the
-/// next process tries again.
+/// Takes away what a run left whose lock this process holds, and has each message noted as soon as there is one. A log that cannot be read
+/// now says nothing of what is to be taken back: the next process tries again.
 fn unwind_dead(
     directory: &StateDirectory,
     reaper: &mut Reaper,
     run: &RunId,
     file: &File,
+    note: &mut dyn FnMut(&[String]),
 ) -> io::Result<Dead> {
     if !is_original(file)? {
         return Ok(Dead::Copy);
@@ -235,7 +252,7 @@ fn unwind_dead(
     let process = RunRecord::read_as_written(directory, run).ok().and_then(|record| record.process);
     match process.is_some_and(ProcessStamp::is_alive) {
         true => Ok(Dead::Alive),
-        false => reaper.reap(file).map(Dead::Unwound),
+        false => reaper.reap(file, note).map(Dead::Unwound),
     }
 }
 
@@ -249,7 +266,7 @@ pub(crate) fn take_away(directory: &StateDirectory, run: &RunId) -> Result<(), S
     if file.metadata().is_ok_and(|about| about.nlink() == 0) {
         return Ok(());
     }
-    match unwind_dead(directory, &mut directory.reaper(), run, &file).map_err(failed)? {
+    match unwind_dead(directory, &mut directory.reaper(), run, &file, &mut |_| ()).map_err(failed)? {
         Dead::Alive => Err(StillThere::ProcessAlive),
         Dead::Unwound(Unwound { problems, .. }) if !problems.is_empty() => {
             Err(StillThere::Because(problems.join("; ")))
@@ -275,6 +292,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::thread::sleep;
     use std::time::Duration;
+
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -348,6 +367,19 @@ mod tests {
         drop(lock);
         assert_eq!(reap_dead(&own).len(), 1);
         assert!(!victim.exists() && !own.live().join(run.as_str()).exists());
+    }
+
+    #[test]
+    fn a_lock_file_that_could_not_be_begun_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = folder.path().join(".abcdefghjkmn.0");
+        for (errno, stays) in [(Errno::NOLCK, false), (Errno::NOSPC, false), (Errno::WOULDBLOCK, true)] {
+            std::fs::write(&beside, "").unwrap();
+            or_remove(&beside, Err(errno.into())).unwrap_err();
+            assert_eq!(beside.exists(), stays, "{errno:?}");
+        }
+        or_remove(&beside, Ok(())).unwrap();
+        assert!(beside.exists());
     }
 
     /// A run that has its lock, in a state directory of its own.

@@ -25,11 +25,12 @@ impl Reaper {
         Self { written, trusted, silent: Vec::new() }
     }
 
-    /// Unwinds an undo log. The log is obeyed, so the caller must have checked its owner.
+    /// Unwinds an undo log, and hands on each message to the user as soon as there is one: this process may be killed before the rest is
+    /// done. The log is obeyed, so the caller must have checked its owner.
     ///
     /// # Errors
     /// When the log cannot be read. What could not be given back is in the result.
-    pub fn reap(&mut self, mut log: impl Read) -> io::Result<Unwound> {
+    pub fn reap(&mut self, mut log: impl Read, tell: &mut dyn FnMut(&[String])) -> io::Result<Unwound> {
         let mut octets = Vec::new();
         log.read_to_end(&mut octets)?;
         // A full disk may have cut the last line inside a character.
@@ -46,7 +47,7 @@ impl Reaper {
             })
             .collect();
         undo.entries.retain(|undo| self.foreign(undo).is_none());
-        let problems = undo.unwind();
+        let problems = undo.unwind_telling(tell);
         let told = undo.told().into_iter().chain(foreign).collect();
         self.silent = undo.silent;
         Ok(Unwound { problems, told, why_left: why_left(&log).map(str::to_owned) })
@@ -79,7 +80,11 @@ pub struct Unwound {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::file_id::FileId;
+    use crate::protect::Repository;
 
     #[test]
     fn only_what_is_below_the_directories_of_runs_is_removed() {
@@ -93,7 +98,7 @@ mod tests {
         std::os::unix::fs::symlink(at("victim"), at("state/written/link")).unwrap();
         let mut reaped = |line: &str| {
             let line = format!("{line}\n").replace(" /", &format!(" {}/", folder.path().display()));
-            reaper.reap(line.as_bytes()).unwrap()
+            reaper.reap(line.as_bytes(), &mut |_| ()).unwrap()
         };
         for foreign in [
             "written /victim",
@@ -126,6 +131,30 @@ mod tests {
     }
 
     #[test]
+    fn what_was_taken_away_is_told_before_the_rest_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut reaper = Reaper::of(at("written"), at("trusted"));
+        for made in ["written/run", ".git"] {
+            std::fs::create_dir_all(at(made)).unwrap();
+        }
+        std::os::unix::fs::symlink("/somewhere", at(".git/FETCH_HEAD")).unwrap();
+        let being = FileId::of(std::fs::File::open(at(".git")).unwrap().as_fd()).unwrap();
+        let written = Undo::Written(at("written/run"));
+        let links =
+            Undo::PlantedLinks(Repository { path: at(".git"), being, layout: crate::protect::Layout::Whole });
+        let log = [written.line(), links.line()].concat();
+        let mut noted = Vec::new();
+        let unwound = reaper.reap(log.as_bytes(), &mut |told| {
+            noted.extend_from_slice(told);
+            assert!(at("written/run").exists() && !at(".git/FETCH_HEAD").is_symlink());
+        });
+        assert!(noted.len() == 1 && noted[0].contains("FETCH_HEAD"), "{noted:?}");
+        assert_eq!(unwound.unwrap().told, noted);
+        assert!(!at("written/run").exists());
+    }
+
+    #[test]
     fn an_engine_that_did_not_answer_is_not_asked_again() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("engine.sock");
@@ -135,7 +164,7 @@ mod tests {
         reaper.silent.push(socket.clone());
         for run in ["abcdefghjkmn", "abcdefghjkmp", "abcdefghjkmq"] {
             let log = format!("engine {run} {}\n", socket.display());
-            let problems = reaper.reap(log.as_bytes()).unwrap().problems;
+            let problems = reaper.reap(log.as_bytes(), &mut |_| ()).unwrap().problems;
             assert!(problems.len() == 1 && problems[0].ends_with("does not answer"), "{problems:?}");
         }
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);

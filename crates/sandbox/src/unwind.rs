@@ -20,17 +20,22 @@ impl UndoLog {
     /// Gives back the held names, last first, up to the last other entry. This can be done while the kernel still tears down processes that
     /// have ended. Returns what failed.
     pub fn unwind_names(&mut self) -> Vec<String> {
-        self.unwind_while(is_of_names)
+        self.unwind_while(is_of_names, &mut |_| ())
     }
 
     /// Gives everything back, last first. Returns what failed.
     pub fn unwind(&mut self) -> Vec<String> {
+        self.unwind_telling(&mut |_| ())
+    }
+
+    /// Gives everything back, last first, and hands on each message to the user as soon as there is one. Returns what failed.
+    pub(crate) fn unwind_telling(&mut self, tell: &mut dyn FnMut(&[String])) -> Vec<String> {
         if self.whose == Whose::Dead
             && let Err(problem) = self.await_processes()
         {
             return vec![problem];
         }
-        self.unwind_while(|_| true)
+        self.unwind_while(|_| true, tell)
     }
 
     /// Waits for the processes of a killed run, which may outlive it for a while: once its names are given back, they could take them.
@@ -55,14 +60,23 @@ impl UndoLog {
         Ok(())
     }
 
-    fn unwind_while(&mut self, wanted: impl Fn(&Undo) -> bool) -> Vec<String> {
+    fn unwind_while(
+        &mut self,
+        wanted: impl Fn(&Undo) -> bool,
+        tell: &mut dyn FnMut(&[String]),
+    ) -> Vec<String> {
         let mut problems = Vec::new();
         while let Some(undo) = self.entries.pop_if(|undo| wanted(undo)) {
             if matches!(undo, Undo::Link(_)) && self.whose == Whose::Own {
                 // The kernel removes the link with the sandbox's network, in its own time. Removing it here would cost 20 ms.
                 continue;
             }
-            if let Err(error) = self.perform(&undo) {
+            let known = self.told.len();
+            let done = self.perform(&undo);
+            if let Some(news @ [_, ..]) = self.told.get(known..) {
+                tell(news);
+            }
+            if let Err(error) = done {
                 problems.push(format!("{}: {error}", undo.named()));
                 if matches!(undo, Undo::Engine(..) | Undo::Link(_)) {
                     // The command may still run, so what was acquired before must stay in place.
