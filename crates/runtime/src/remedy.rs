@@ -289,7 +289,10 @@ fn bound_otherwise(error: &io::Error) -> Option<&'static str> {
 fn of_plumbing(error: &io::Error) -> Option<String> {
     // What a thread too many says, pthread_create(3).
     if error.kind() == io::ErrorKind::WouldBlock {
-        return Some(sandbox::MORE_PROCESSES.into());
+        return Some(format!(
+            "{}; where it is no process that is too many, allow more address space, which a thread takes: `ulimit -v`",
+            sandbox::MORE_PROCESSES
+        ));
     }
     BrokenNull::is_cause_of(error)
         .then(|| format!("make it anew, as root: `rm -f {NULL_DEVICE}; mknod -m 666 {NULL_DEVICE} c 1 3`"))
@@ -353,6 +356,11 @@ mod tests {
         let limit = Error::Plumbing { what: "use the standard streams", source: Errno::MFILE.into() };
         assert!(limit.remedy().unwrap().contains("ulimit -n"));
         let deep = Error::ReadSettings { path: "/a".into(), source: Errno::NAMETOOLONG.into() };
+        let thread = Error::Plumbing { what: "carry the standard streams", source: Errno::AGAIN.into() };
+        let thread = thread.remedy().unwrap();
+        assert!(thread.contains("ulimit -u") && thread.contains("ulimit -v"), "{thread}");
+        let lockless = Error::State { path: "/s".into(), source: Errno::NOLCK.into() }.remedy().unwrap();
+        assert!(lockless.contains("has no locks") && lockless.contains("XDG_STATE_HOME"), "{lockless}");
         assert!(deep.remedy().unwrap().contains("4095"));
     }
 

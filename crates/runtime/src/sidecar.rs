@@ -167,6 +167,11 @@ impl KeepsOpen for SidecarConfig {
         keep.extend(endpoints.allowed_peer.as_ref().map(|allowed| allowed.peers.as_fd()));
         keep
     }
+
+    fn tell_failure(&self, error: std::io::Error) {
+        let failed = || Err(plumbing("shut the sidecar off from this process")(error));
+        ended(failed, self.endpoints.notices.as_fd());
+    }
 }
 
 /// Serves a run, and returns the exit code. A failure and a panic are sent over `notices`: only the run's own process speaks to the person.

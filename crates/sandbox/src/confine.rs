@@ -76,11 +76,18 @@ impl Sidecar {
 pub trait KeepsOpen {
     /// Returns the descriptors that stay open.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Tells, in the sidecar's process, why it ends before it serves.
+    fn tell_failure(&self, _: io::Error) {}
 }
 
 impl<T: KeepsOpen> KeepsOpen for &T {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         T::descriptors(self)
+    }
+
+    fn tell_failure(&self, error: io::Error) {
+        T::tell_failure(self, error);
     }
 }
 
@@ -98,7 +105,10 @@ pub fn start_sidecar<T: KeepsOpen>(inherited: T, serve: impl FnOnce(T) -> i32) -
         let _ = rustix::process::setpgid(None, None);
         match tied {
             Ok(()) => serve(inherited),
-            Err(_) => 1,
+            Err(error) => {
+                inherited.tell_failure(error);
+                1
+            }
         }
     });
     child.map(Sidecar).map_err(|source| Error::Start { what: "the sidecar", source })

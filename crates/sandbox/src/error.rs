@@ -146,6 +146,10 @@ impl Error {
             Self::Start { what: THE_SANDBOX, source } => {
                 return Need::of_namespaces(source).map(Need::remedy);
             }
+            // What fork(2) says where one process more is one too many.
+            Self::Start { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
+                return Some(Need::MoreProcesses.remedy());
+            }
             // cgroups(7): what mkdir(2) says where one more would be too many, or too deep.
             Self::Cgroup(source) if Errno::from_io_error(source) == Some(Errno::AGAIN) => Some(
                 "allow more control groups: raise `cgroup.max.descendants` and `cgroup.max.depth` of your group or of one above it; or \
@@ -179,6 +183,13 @@ pub(crate) const THE_SANDBOX: &str = "the sandbox";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_process_too_many_is_told_by_the_limit_of_their_number() {
+        let remedy = |errno: Errno| Error::Start { what: "the sidecar", source: errno.into() }.remedy();
+        assert!(remedy(Errno::AGAIN).unwrap().contains("ulimit -u"));
+        assert_eq!(remedy(Errno::IO), None);
+    }
 
     #[test]
     fn one_control_group_too_many_is_told_by_the_limit_of_their_number() {
