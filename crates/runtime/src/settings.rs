@@ -304,7 +304,9 @@ fn parse_in(folder: Option<&Path>, path: &Path, text: &str) -> Result<RunConfig,
     let folder = folder.unwrap_or(Path::new("/"));
     let mounts = config.mount.iter_mut().map(|mount| &mut mount.source);
     let copies = config.copy.iter_mut().map(|copy| &mut copy.source);
-    for source in mounts.chain(copies).filter(|source| !source.starts_with(['/', '~'])) {
+    // `~` alone, or before a slash, is the home; `~data` is a name as any other.
+    let is_relative = |source: &Path| !source.is_absolute() && !source.starts_with("~");
+    for source in mounts.chain(copies).filter(|source| is_relative(Path::new(source.as_str()))) {
         *source = folder.join(&*source).to_string_lossy().into_owned();
     }
     Ok(config)
@@ -348,6 +350,26 @@ mod tests {
     fn caller(folder: &Path, variable: &str) -> Caller {
         let (directory, environment) = (folder.into(), vec![(variable.into(), folder.into())]);
         Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment }
+    }
+
+    #[test]
+    fn a_relative_source_is_below_the_folder_of_its_file_and_the_home_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let below = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        for (source, expected) in [
+            ("data", below("data")),
+            ("~data", below("~data")),
+            ("~", "~".to_owned()),
+            ("~/data", "~/data".to_owned()),
+            ("/data", "/data".to_owned()),
+        ] {
+            let text = format!(
+                "[[mount]]\nsource = \"{source}\"\n[[copy]]\nsource = \"{source}\"\ntarget = \"/d\"\n"
+            );
+            let read = parse(&folder.join("pol.toml"), &text).unwrap();
+            assert_eq!((&read.mount[0].source, &read.copy[0].source), (&expected, &expected));
+        }
     }
 
     #[test]

@@ -79,7 +79,8 @@ fn from_here(mut rows: Vec<Merged>, caller: &Caller) -> Vec<Merged> {
     let shown = rows.iter_mut().filter(|row| ["mount", "copy"].contains(&row.field.as_str()));
     let shown = shown.filter_map(|row| row.value.as_array_mut()).flatten();
     for source in shown.filter_map(|entry| entry.get_mut("source")) {
-        let path = source.as_str().filter(|path| !path.starts_with(['/', '~']));
+        let is_home = |path: &str| std::path::Path::new(path).starts_with("~");
+        let path = source.as_str().filter(|path| !path.starts_with('/') && !is_home(path));
         if let Some(path) = path.and_then(|path| caller.directory.join(path).to_str().map(str::to_owned)) {
             *source = path.into();
         }
@@ -134,12 +135,13 @@ mod tests {
 
     #[test]
     fn a_path_of_a_flag_is_the_same_in_a_file_that_lies_elsewhere() {
-        let written = r#"mount = [{ source = "x" }, { source = "~/x" }, { source = "/x" }]"#;
+        let written =
+            r#"mount = [{ source = "x" }, { source = "~/x" }, { source = "/x" }, { source = "~x" }]"#;
         let value = toml::from_str::<toml::Table>(written).unwrap()["mount"].clone();
         let row = Merged { field: "mount".into(), value, origin: String::new() };
         let rows = from_here(vec![row], &Caller::new(0, 0, "/here"));
         let sources = rows[0].value.as_array().unwrap().iter().map(|mount| mount["source"].as_str().unwrap());
-        assert_eq!(sources.collect::<Vec<_>>(), ["/here/x", "~/x", "/x"]);
+        assert_eq!(sources.collect::<Vec<_>>(), ["/here/x", "~/x", "/x", "/here/~x"]);
     }
 
     #[test]
