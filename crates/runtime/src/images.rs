@@ -1,5 +1,6 @@
 //! The image store of this person.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use egress::{Detour, Files, Outside};
@@ -13,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::proxy_url;
-use crate::state::StateDirectory;
+use crate::state::{StateDirectory, refuse_to_take_over};
 use crate::vault::Credentials;
 
 /// A request to pull an image.
@@ -29,10 +30,15 @@ pub struct PullAsked<'a> {
     pub bounds: Bounds,
 }
 
+/// What helps where images would be kept in another user's place.
+const WHOSE: &str = "name another place with XDG_DATA_HOME, or use a HOME of your own (`sudo -H`)";
+
 /// The images of a caller: `$XDG_DATA_HOME/lockgate`.
 #[derive(Clone, Debug)]
 pub struct Images {
     directory: PathBuf,
+    /// Whether `XDG_DATA_HOME` names it, as it may a volume of another user's.
+    is_named: bool,
     owners: Owners,
 }
 
@@ -44,10 +50,11 @@ impl Images {
     pub fn of(caller: &Caller) -> Result<Self, Error> {
         let named =
             caller.variable("XDG_DATA_HOME").filter(|p| Path::new(p).is_absolute()).map(PathBuf::from);
+        let is_named = named.is_some();
         let base = named.or_else(|| caller.home.as_ref().map(|home| home.join(".local/share")));
         let base = base.ok_or(Error::NoDataDirectory)?;
         let owners = if caller.superuser { Owners::Anybody } else { Owners::Caller };
-        Ok(Self { directory: base.join("lockgate"), owners })
+        Ok(Self { directory: base.join("lockgate"), is_named, owners })
     }
 
     /// Imports the images in a file or directory.
@@ -97,7 +104,7 @@ impl Images {
     /// # Errors
     /// When the store cannot be read.
     pub fn list(&self) -> Result<Vec<Listed>, Error> {
-        Ok(self.store()?.list()?)
+        Ok(self.store_if_there()?.map_or(Ok(Vec::new()), |store| store.list())?)
     }
 
     /// Returns why the records of images cannot be read, one error for each: these images are not listed.
@@ -105,7 +112,7 @@ impl Images {
     /// # Errors
     /// When the store cannot be read.
     pub fn unreadable(&self) -> Result<Vec<image::Error>, Error> {
-        Ok(self.store()?.unreadable()?)
+        Ok(self.store_if_there()?.map_or(Ok(Vec::new()), |store| store.unreadable())?)
     }
 
     /// Removes an image.
@@ -113,7 +120,7 @@ impl Images {
     /// # Errors
     /// When there is none of that name, or a run uses it.
     pub fn remove(&self, name: &str) -> Result<Removed, Error> {
-        Ok(self.store()?.remove(name)?)
+        Ok(self.store_to_remove(name)?.remove(name)?)
     }
 
     /// Checks that an image could be removed now.
@@ -121,7 +128,7 @@ impl Images {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn check_removable(&self, name: &str) -> Result<(), Error> {
-        Ok(self.store()?.check_removable(name)?)
+        Ok(self.store_to_remove(name)?.check_removable(name)?)
     }
 
     /// Removes images without a name, layers that no image has, and what killed processes left.
@@ -129,7 +136,7 @@ impl Images {
     /// # Errors
     /// When the store cannot be read.
     pub fn prune(&self) -> Result<Removed, Error> {
-        Ok(self.store()?.prune()?)
+        Ok(self.store_if_there()?.map_or(Ok(Removed::default()), |store| store.prune())?)
     }
 
     /// Holds an image for a run, which keeps it from being removed until the value is dropped.
@@ -142,8 +149,29 @@ impl Images {
         &self.directory
     }
 
+    /// Opens the store. It is made if it does not exist, but not by root in another user's home.
     fn store(&self) -> Result<Store, Error> {
-        Ok(Store::open(&self.directory.join("images"))?)
+        if !self.is_named {
+            refuse_to_take_over(&self.directory, WHOSE)?;
+        }
+        Ok(Store::open(&self.place())?)
+    }
+
+    /// Opens the store for what makes nothing in it.
+    fn store_if_there(&self) -> Result<Option<Store>, Error> {
+        match std::fs::metadata(self.place()) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            _ => self.store().map(Some),
+        }
+    }
+
+    fn store_to_remove(&self, name: &str) -> Result<Store, Error> {
+        let nothing = || image::Error::NothingToRemove { name: name.into() };
+        Ok(self.store_if_there()?.ok_or_else(nothing)?)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.directory.join("images")
     }
 }
 
@@ -211,4 +239,34 @@ fn login(id: &ProviderId, caller: &Caller) -> Result<Login, Error> {
         })
     };
     Ok(Login { username: field("username")?.to_string(), password: field("password")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_looks_or_removes_makes_nothing_and_root_makes_nothing_in_another_users_home() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("home");
+        std::fs::create_dir(&home).unwrap();
+        let caller = Caller::new(0, 0, "/").with_home(&home);
+        let images = Images::of(&caller).unwrap();
+        assert_eq!((images.list().unwrap().len(), images.unreadable().unwrap().len()), (0, 0));
+        assert_eq!(images.prune().unwrap(), Removed::default());
+        let refused = images.remove("example.com/app").unwrap_err();
+        assert!(matches!(refused, Error::Image(image::Error::NothingToRemove { .. })), "{refused}");
+        assert!(images.check_removable("example.com/app").is_err());
+        assert!(!home.join(".local").exists());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&home, Some(65_534), None).unwrap();
+            let refused = images.store().unwrap_err();
+            assert!(refused.to_string().contains("home, which belongs to user 65534"), "{refused}");
+            assert!(refused.remedy().unwrap().contains("XDG_DATA_HOME") && !home.join(".local").exists());
+            let named = Images::of(&caller.with_env([("XDG_DATA_HOME", home.to_str().unwrap())])).unwrap();
+            assert!(named.store().is_ok(), "it is named");
+        } else {
+            assert!(images.store().is_ok());
+        }
+    }
 }

@@ -106,25 +106,13 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Refuses to make root's directories in another user's home: `~/.local` would be shut to its owner from then on. Others can make
-    /// directories only where they are let.
+    /// Refuses to make root's directories in another user's home.
     fn refuse_to_take_over(&self, caller: &Caller) -> Result<(), Error> {
         // As in a volume of another user's: whoever names it means it.
         let is_named = caller
             .variable("XDG_STATE_HOME")
             .is_some_and(|named| self.0 == Path::new(named).join("lockgate"));
-        if is_named || !rustix::process::geteuid().is_root() || self.0.exists() {
-            return Ok(());
-        }
-        let above = self.0.ancestors().skip(1).find_map(|path| Some((path, std::fs::metadata(path).ok()?)));
-        match above {
-            Some((path, about)) if about.uid() != 0 => Err(Error::StateOfOthers {
-                path: self.0.clone(),
-                why: format!("it would be made in {}, which belongs to user {}", path.display(), about.uid()),
-                remedy: WHOSE.into(),
-            }),
-            _ => Ok(()),
-        }
+        if is_named { Ok(()) } else { refuse_to_take_over(&self.0, WHOSE) }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -245,6 +233,23 @@ impl StateDirectory {
 }
 
 /// The extension of record and audit files.
+/// Refuses a directory that is not there yet, if root would make it in another user's: `~/.local` would be shut to its owner from then on.
+/// Others can make directories only where they are let.
+pub(crate) fn refuse_to_take_over(directory: &Path, remedy: &str) -> Result<(), Error> {
+    if !rustix::process::geteuid().is_root() || directory.exists() {
+        return Ok(());
+    }
+    let above = directory.ancestors().skip(1).find_map(|path| Some((path, std::fs::metadata(path).ok()?)));
+    match above {
+        Some((path, about)) if about.uid() != 0 => Err(Error::StateOfOthers {
+            path: directory.into(),
+            why: format!("it would be made in {}, which belongs to user {}", path.display(), about.uid()),
+            remedy: remedy.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) const RECORD: &str = ".jsonl";
 
 /// Makes a directory and its parents, for the owner only.
