@@ -94,11 +94,7 @@ impl SearchedPlaces {
             None => self.brought_from_home(&file).or_else(|| {
                 // A mount takes no link.
                 let (file, source) = (file.to_str()?, file.canonicalize().ok()?);
-                let mount = shell_word(&format!("{}:{file}", source.to_str()?));
-                Some(format!(
-                    "here it is {here}, and this brings it: --mount {mount} -- {}",
-                    shell_word(file)
-                ))
+                Some(format!("here it is {here}, and {}", brought(source.to_str()?, file, file)))
             }),
         }
     }
@@ -122,14 +118,24 @@ impl SearchedPlaces {
             ));
         }
         if let Some(tree) = tree_of(&resolved, home) {
-            let mount = shell_word(&format!("{0}:{0}", tree.to_str()?));
-            let program = shell_word(resolved.to_str()?);
-            return Some(format!("here it is {here}, and this brings it: --mount {mount} -- {program}"));
+            let tree = tree.to_str()?;
+            return Some(format!("here it is {here}, and {}", brought(tree, tree, resolved.to_str()?)));
         }
         let target = self.programs.join(name);
-        let mount = shell_word(&format!("{}:{}", resolved.to_str()?, target.to_str()?));
-        Some(format!("here it is {here}, and this brings it: --mount {mount} -- {name}"))
+        Some(format!("here it is {here}, and {}", brought(resolved.to_str()?, target.to_str()?, name)))
     }
+}
+
+/// Returns what shows a path of this machine inside and executes a program there. In a flag a colon ends the path.
+fn brought(source: &str, target: &str, program: &str) -> String {
+    let program = shell_word(program);
+    if source.contains(':') || target.contains(':') {
+        let [source, target] = [source, target].map(|path| toml::Value::from(path).to_string());
+        return format!(
+            "a [[mount]] of a policy file brings it, with source = {source} and target = {target}; then it is {program}"
+        );
+    }
+    format!("this brings it: --mount {} -- {program}", shell_word(&format!("{source}:{target}")))
 }
 
 /// Returns the directory without which a program is nothing: the `node_modules` that npm installed it in, or the Python environment
@@ -249,6 +255,15 @@ mod tests {
         let image = SearchedPlaces { sees_this_machine: false, is_image: true, ..bare };
         assert_eq!(image.hint("tool"), None, "its libraries are not there");
         assert!(image.hint("/none").is_some_and(|hint| hint.contains("its interpreter, or the loader")));
+    }
+
+    #[test]
+    fn a_path_with_a_colon_is_for_a_policy_and_not_for_a_flag() {
+        let flag = brought("/opt/a b", "/opt/x", "x y");
+        assert_eq!(flag, "this brings it: --mount '/opt/a b:/opt/x' -- 'x y'");
+        let told = brought("/opt/bi:n/x", "/opt/x", "x");
+        assert!(told.contains("source = \"/opt/bi:n/x\" and target = \"/opt/x\"; then it is x"), "{told}");
+        assert!(!told.contains("--mount"), "{told}");
     }
 
     #[test]

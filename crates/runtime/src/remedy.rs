@@ -82,7 +82,7 @@ impl Error {
             }
             Self::KeyOfOthers { path, .. } => Some(format!(
                 "if it is yours, make it so: chown \"$(id -u)\" {}; if it is not, move it away",
-                path.display()
+                shell_word(&path.to_string_lossy())
             )),
             Self::KeyShared { path, .. } => Some(of_shared_key(path)),
 
@@ -237,7 +237,8 @@ fn of_shared_key(path: &Path) -> String {
     } else {
         "set a new key and run `lockgate keys rotate`"
     };
-    format!("chmod 600 {}; where somebody may have read or changed it, {anew}", path.display())
+    let path = shell_word(&path.to_string_lossy());
+    format!("chmod 600 {path}; where somebody may have read or changed it, {anew}")
 }
 
 /// What to do about a sidecar that could not serve.
@@ -355,12 +356,12 @@ mod tests {
         assert!(null.contains("mknod -m 666 /dev/null c 1 3"), "{null}");
         let limit = Error::Plumbing { what: "use the standard streams", source: Errno::MFILE.into() };
         assert!(limit.remedy().unwrap().contains("ulimit -n"));
-        let deep = Error::ReadSettings { path: "/a".into(), source: Errno::NAMETOOLONG.into() };
         let thread = Error::Plumbing { what: "carry the standard streams", source: Errno::AGAIN.into() };
         let thread = thread.remedy().unwrap();
         assert!(thread.contains("ulimit -u") && thread.contains("ulimit -v"), "{thread}");
         let lockless = Error::State { path: "/s".into(), source: Errno::NOLCK.into() }.remedy().unwrap();
         assert!(lockless.contains("has no locks") && lockless.contains("XDG_STATE_HOME"), "{lockless}");
+        let deep = Error::ReadSettings { path: "/a".into(), source: Errno::NAMETOOLONG.into() };
         assert!(deep.remedy().unwrap().contains("4095"));
     }
 

@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use policy::{Hostname, OrganisationName, RunId};
+use policy::{Hostname, OrganisationName, RunId, shell_word};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use sandbox::{Caller, Reaper};
@@ -96,7 +96,8 @@ impl StateDirectory {
             let (why, remedy) = if owner != own && owner != 0 {
                 (format!("it belongs to user {owner}, and neither to you nor to root"), WHOSE.into())
             } else if mode & 0o022 != 0 {
-                let shut = format!("see what is in it, then chmod go-w {}", path.display());
+                let word = shell_word(&path.to_string_lossy());
+                let shut = format!("see what is in it, then chmod go-w {word}");
                 (format!("others may write to it (mode {mode:04o})"), shut)
             } else {
                 continue;
@@ -232,7 +233,6 @@ impl StateDirectory {
     }
 }
 
-/// The extension of record and audit files.
 /// Refuses a directory that is not there yet, if root would make it in another user's: `~/.local` would be shut to its owner from then on.
 /// Others can make directories only where they are let.
 pub(crate) fn refuse_to_take_over(directory: &Path, remedy: &str) -> Result<(), Error> {
@@ -250,6 +250,7 @@ pub(crate) fn refuse_to_take_over(directory: &Path, remedy: &str) -> Result<(), 
     }
 }
 
+/// The extension of record and audit files.
 pub(crate) const RECORD: &str = ".jsonl";
 
 /// Makes a directory and its parents, for the owner only.

@@ -191,7 +191,7 @@ fn withheld(run: &RunId, all: &[Change], named: &[PathBuf]) -> Option<String> {
         "only comments in the patch, because this machine would execute or trust it: {}; once you have looked at it, `lockgate diff {run} \
          --path {}` makes a patch of it",
         told.join(", "),
-        output::path(first)
+        policy::shell_word(&first.to_string_lossy())
     ))
 }
 
@@ -351,6 +351,8 @@ mod tests {
         assert!(told.contains("trust it: .husky; ") && told.contains("--path .husky`"), "{told}");
         assert_eq!(withheld(&run, &all, &[".husky".into()]), None);
         assert_eq!(withheld(&run, &all, &["plain".into()]), None);
+        let spaced = withheld(&run, &[change("my dir/.husky", Some("my dir/.husky"))], &[]).unwrap();
+        assert!(spaced.contains("--path 'my dir/.husky'`"), "{spaced}");
         let many: Vec<_> = (0..20).map(|n| change("x", Some(&format!("{n}")))).collect();
         assert!(withheld(&run, &many, &[]).unwrap().contains(", and 12 more;"));
     }

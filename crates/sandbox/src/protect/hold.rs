@@ -77,14 +77,8 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         undo.push_all([Undo::Unheld(Unheld { workspace: workspace.into(), being, names: not_held })]);
     }
     refuse_other_spellings(workspace, root.as_fd(), &covered)?;
-    let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied()).map_err(|error| {
-        let remedy = match error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) {
-            true => "raise the limit of open files: `ulimit -n`",
-            false => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
-        };
-        let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
-        Error::Refused { what, remedy: Some(remedy.into()) }
-    })?;
+    let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied())
+        .map_err(|error| unwatched(workspace, &error))?;
     for held in &undo.held {
         // Somebody's own lock may have gone since. Without this run's, another run that ends removes the placeholder.
         if patience.gave_up {
@@ -104,6 +98,18 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         return Err(meddled(&workspace.join(path)));
     }
     Ok(Hold { cover_watch, workspace: root, names })
+}
+
+fn unwatched(workspace: &Path, error: &std::io::Error) -> Error {
+    let remedy = match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => "raise the limit of open files: `ulimit -n`",
+        Some(Errno::ACCESS) => {
+            "let yourself read the workspace, and the folders in it that hold what is protected: `chmod u+r`"
+        }
+        _ => "switch fs.dir-notify-enable on, or use --workspace-mode overlay",
+    };
+    let what = format!("what is protected in {} cannot be watched: {error}", workspace.display());
+    Error::Refused { what, remedy: Some(remedy.into()) }
 }
 
 /// Refuses a workspace in which somebody made or removed something protected since its names were chosen.
@@ -575,6 +581,14 @@ mod tests {
         assert_eq!((held().unwind(), name.exists()), (Vec::new(), true));
         drop(theirs);
         assert_eq!((held().unwind(), name.exists()), (Vec::new(), false));
+    }
+
+    #[test]
+    fn a_folder_that_may_not_be_read_is_not_told_as_a_setting_of_the_kernels() {
+        let remedy = |errno: Errno| unwatched(Path::new("/w"), &errno.into()).remedy().unwrap();
+        assert!(remedy(Errno::ACCESS).contains("chmod u+r"));
+        assert!(remedy(Errno::INVAL).contains("fs.dir-notify-enable"));
+        assert!(remedy(Errno::MFILE).contains("ulimit -n"));
     }
 
     #[test]
