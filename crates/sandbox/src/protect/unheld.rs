@@ -113,7 +113,8 @@ impl Unheld {
     fn place(&self, root: BorrowedFd<'_>) -> String {
         let named = shown(self.workspace.as_os_str());
         match std::fs::read_link(format!("/proc/self/fd/{}", root.as_raw_fd())) {
-            Ok(now) if now != self.workspace => {
+            // A path with `..` is written otherwise.
+            Ok(now) if now != self.workspace && self.find().is_err() => {
                 format!("`{}` (moved there from `{named}`)", shown(now.as_os_str()))
             }
             _ => format!("`{named}`"),
@@ -308,6 +309,16 @@ mod tests {
         std::fs::rename(&moved, &workspace).unwrap();
         let told = told_by(UndoLog::recover(&text));
         assert!(told.contains(&format!("made in `{}` meanwhile: `.husky`.", workspace.display())), "{told}");
+        std::fs::remove_dir_all(workspace.join(".husky")).unwrap();
+        let mut log = UndoLog::in_memory();
+        let held = hold_absent(&workspace.join("../workspace"), &[], &mut log).unwrap();
+        std::fs::create_dir(workspace.join(".husky")).unwrap();
+        drop(held);
+        let told = told_by(log);
+        assert!(
+            told.contains("/../workspace` meanwhile: `.husky`.") && !told.contains("moved there"),
+            "{told}"
+        );
     }
 
     #[test]
