@@ -223,6 +223,11 @@ impl Exchange<Resolved> {
 }
 
 impl Exchange<Pinned> {
+    /// Gives up its destination, because its requests are exchanges of their own.
+    pub(crate) fn into_granted(self) -> Exchange<Granted> {
+        Exchange { stage: Granted(self.stage.grant), record: self.record }
+    }
+
     /// Attaches the injected credential, if there is one. Only `inject` calls this, after it has examined the request.
     pub(crate) fn ready(mut self, injected: Option<Injected>) -> Exchange<Ready> {
         self.record.awaits_answer();

@@ -82,11 +82,13 @@ pub fn foresee(
     }
     match (granted.carriage(), target.scheme()) {
         _ if granted.is_companion() => Ok(Course::Connection(granted)),
-        (Carriage::Terminated, _) | (Carriage::Any, Scheme::Http) => {
+        // TLS to a host that a credential is bound to is terminated too.
+        (Carriage::Any, Scheme::Https) if !granted.is_bound() => Ok(Course::Connection(granted)),
+        (Carriage::Terminated | Carriage::Any, _) => {
             Ok(Course::RequestWithin { request: judge_request()?, connection: granted })
         }
         (Carriage::Tls, Scheme::Http) => Err(not_tls().with_rule(granted.rule().as_str())),
-        (Carriage::Request | Carriage::Tls | Carriage::Any, _) => Ok(Course::Connection(granted)),
+        (Carriage::Request | Carriage::Tls, _) => Ok(Course::Connection(granted)),
     }
 }
 

@@ -20,6 +20,8 @@ const BROKEN_OFF: &str =
 /// The same by an alert that says so.
 const DISTRUSTED: &str =
     "the program inside broke off TLS without a request, it does not trust the run's authority";
+/// What helps where another protocol is spoken in TLS that is terminated.
+pub(crate) const ONLY_HTTP: &str = "in TLS that is opened only HTTP is understood: for another protocol allow a whole host, by a name that no credential is bound to";
 /// Why one failed that the sidecar itself has ended. A head that comes once it ends is not taken.
 const CUT: &str = "the sidecar ended before a request was taken on the connection";
 

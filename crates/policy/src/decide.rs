@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::address::AddressClass;
 use crate::advice::{Near, not_allowed, not_authorized, not_authorized_encoded, remember_nearest, rule_for};
-use crate::asked::{Asked, View};
+use crate::asked::Asked;
 use crate::denial::{Denial, Guard, MANAGED};
 use crate::denied_addresses::DeniedAddresses;
 use crate::hint::Hint;
@@ -273,13 +273,8 @@ impl Policy {
         }
         let unrequested = self.deny_unrequested_search(&asked.host);
         if self.is_open() && unrequested.is_none() && !is_placed {
-            let carriage = match asked.view {
-                View::Request { .. } => Carriage::Request,
-                View::Tls => Carriage::Tls,
-                View::Opaque => Carriage::Any,
-            };
             let name = RuleName::new("egress.default = \"open-internet\"");
-            return Ok(Grant { addresses: None, ..self.grant_by(asked, name, carriage) });
+            return Ok(self.grant_by(asked, name, Carriage::all_of(&asked.view)));
         }
         match terminated {
             Some(rule) => Ok(self.grant(asked, rule, Carriage::Terminated, None)),
@@ -344,6 +339,8 @@ impl Policy {
     fn grant_by(&self, asked: &Asked, rule: RuleName, carriage: Carriage) -> Grant {
         let providers = || self.providers_bound_to(&asked.host);
         let bound = providers().next().is_some();
+        // At each of its ports: TLS that passed as it is would be neither searched nor held to `pinned` (C22).
+        let carriage = if bound { carriage.opened() } else { carriage };
         let refuses_own_credentials = providers().any(|provider| provider.pinned);
         let message_wise = providers().all(|provider| provider.grpc);
         let (host, port) = (asked.host.clone(), asked.port);
@@ -393,6 +390,9 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
         (Carriage::Tls, Carriage::Any) => Carriage::Tls,
         (_, own) => own,
     };
+    if grant.bound {
+        grant.carriage = grant.carriage.opened();
+    }
     grant.ceiling = Some(Box::new(most));
     Ok(grant)
 }
@@ -400,7 +400,7 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asked::Plane;
+    use crate::asked::{Plane, View};
     use crate::layer::Layers;
     use crate::origin::Origin;
     use crate::path::Path;

@@ -93,17 +93,20 @@ impl Policy {
         self.companions.iter().find(|companion| companion.name == *name)
     }
 
-    /// Returns whether the sidecar may have to terminate a TLS connection: a credential is bound, or a rule names paths or methods.
+    /// Returns whether the sidecar may have to terminate a TLS connection: a credential is bound to its host, or a rule names paths or
+    /// methods.
     #[must_use]
     pub fn may_open(&self) -> bool {
         let partial = |reach: &Reach| reach.is_partial() && reach.may_be_tls();
-        self.providers.iter().flat_map(|p| &p.rules).any(|rule| rule.reach.may_be_tls())
-            || self.allow.iter().any(|rule| partial(&rule.reach))
+        let is_bound = |reach: &Reach| self.bound().any(|rule| rule.reach.host.overlaps(&reach.host));
+        let leads_to_bound = |reach: &Reach| reach.may_be_tls() && is_bound(reach);
+        self.bound().any(|rule| rule.reach.may_be_tls() || self.is_open())
+            || self.allow.iter().any(|rule| partial(&rule.reach) || leads_to_bound(&rule.reach))
             || self.deny.iter().any(|rule| partial(&rule.reach))
             || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.may_open())
     }
 
-    /// Returns whether a credential is bound to host and port, here or in the managed policy. Such a connection is terminated.
+    /// Returns whether a credential is bound to host and port, here or in the managed policy. Only requests of HTTP may go there.
     #[must_use]
     pub fn binds(&self, host: &Host, port: Port) -> bool {
         let mut bound = self.providers.iter().flat_map(|provider| &provider.rules);

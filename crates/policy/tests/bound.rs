@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what does not hold ends it")]
 
-use policy::{Asked, Layers, Method, Origin, Plane, Policy, RunConfig, Target};
+use policy::{Asked, Carriage, Host, Layers, Method, Origin, Plane, Policy, Port, RunConfig, Target, View};
 
 const BOUND: &str = r#"
 [[provider]]
@@ -47,6 +47,51 @@ fn a_host_that_the_managed_policy_binds_is_bound() {
     let both = policy(&[managed, own]);
     assert!(seen(&both, "https://api.example.com/v2/x").1);
     assert!(!seen(&both, "https://other.example.com/").1);
+}
+
+#[test]
+fn tls_to_a_bound_host_is_opened_at_its_other_ports() {
+    // C22
+    const ELSEWHERE: &str = r#"
+[[provider]]
+id = "own"
+authorized_uris = ["http://api.example.com:8080/v1/*"]
+"#;
+    let allowed = "[egress]\nallow = [{ host = \"*.example.com\", ports = [22, 8443] }, \
+                   { url = \"https://api.example.com:9443/*\" }, { url = \"https://other.example.com:9443/*\" }]\n";
+    let open = "egress.default = \"open-internet\"\n";
+    let own = |text: &str| policy(&[(Origin::Named("own".into()), text)]);
+    let managed = |theirs: &str, text: &str| {
+        policy(&[(Origin::Managed("managed".into()), theirs), (Origin::Named("own".into()), text)])
+    };
+    for (bound, ports) in [
+        (own(&format!("{allowed}{ELSEWHERE}")), &["22", "8443", "9443"][..]),
+        (own(&format!("{open}{ELSEWHERE}")), &["22", "443"]),
+        (managed(&format!("{allowed}{ELSEWHERE}"), allowed), &["22", "8443", "9443"]),
+        (managed(open, &format!("{allowed}{ELSEWHERE}")), &["22", "8443", "9443"]),
+        (managed(&format!("{open}{ELSEWHERE}"), allowed), &["22", "8443", "9443"]),
+    ] {
+        let carriage = |host: &str, port: &str, view: View| {
+            let (host, port) = (Host::parse(host).unwrap(), Port::parse(port).unwrap());
+            bound.decide(&Asked::connection(Plane::Transparent, host, port, view)).unwrap().carriage()
+        };
+        assert!(bound.may_open());
+        for port in ports {
+            assert_eq!(carriage("api.example.com", port, View::Tls), Carriage::Terminated, "{port}");
+            assert_eq!(carriage("other.example.com", port, View::Tls), Carriage::Tls, "{port}");
+            // Another protocol may pass, as SSH does, but not where a rule is for TLS.
+            let (here, elsewhere) = match *port {
+                "9443" => (Carriage::Terminated, Carriage::Tls),
+                _ => (Carriage::Any, Carriage::Any),
+            };
+            assert_eq!(carriage("api.example.com", port, View::Opaque), here, "{port}");
+            assert_eq!(carriage("other.example.com", port, View::Opaque), elsewhere, "{port}");
+        }
+    }
+    // No connection can be TLS to the host: no authority is made.
+    let other =
+        "[egress]\nallow = [{ host = \"other.example.com\" }, { url = \"http://api.example.com/*\" }]\n";
+    assert!(!own(&format!("{other}{ELSEWHERE}")).may_open() && !own(allowed).may_open());
 }
 
 /// The providers whose credential is good for a GET: that which is put in first.

@@ -72,6 +72,29 @@ fn only_what_must_be_seen_is_opened() {
 }
 
 #[test]
+fn tls_is_opened_at_the_other_ports_of_a_host_with_a_credential() {
+    // C22: by CONNECT and redirected, a key of the command's own is refused and a range is left out.
+    for site in Site::for_everyone(NEEDS) {
+        let canary = Canary::draw();
+        site.keep("one", "access_token", canary.text());
+        let policy = format!("{POLICY}[[egress.allow]]\nhost = \"protocols.example:8443\"\n");
+        let run = site.run().policy(&policy);
+        for run in [run.clone(), run.bare()] {
+            let before = site.requests().len();
+            let ended = run.script(
+                r#"for own in '' 'Authorization: Bearer own'; do curl -sS -o /dev/null -w "own=$own code=%{http_code}\n" -r 0-3 -H "$own" https://protocols.example:8443/x; done"#,
+            );
+            ended.says("own= code=200");
+            ended.says("own=Authorization: Bearer own code=403");
+            let requests = &site.requests()[before..];
+            assert_eq!(requests.len(), 1, "{requests:?}");
+            assert_eq!(requests[0].header("range"), None, "{requests:?}");
+            assert_eq!(requests[0].header("authorization"), None, "{requests:?}");
+        }
+    }
+}
+
+#[test]
 fn the_certificate_shown_inside_is_for_its_host_and_nobody_else() {
     // S4.67
     let Some((site, canary)) = site() else { return };

@@ -263,6 +263,9 @@ fn how(policy: &Policy, course: &Course, question: &Question) -> String {
     match course {
         Course::Connection(grant) => match grant.carriage() {
             Carriage::Terminated => opened(policy, grant).to_owned(),
+            Carriage::Any if grant.is_bound() && !grant.is_companion() => {
+                format!("{}; what begins in another protocol passes", opened(policy, grant))
+            }
             Carriage::Tls => "; TLS is spliced, not opened".to_owned(),
             Carriage::Any | Carriage::Request => String::new(),
         },
@@ -286,6 +289,8 @@ fn opened(policy: &Policy, connection: &Grant) -> &'static str {
     let (host, port) = (connection.host(), connection.port());
     if policy.binds(host, port) {
         "; TLS is opened, because a credential is bound there"
+    } else if connection.is_bound() {
+        "; TLS is opened, because a credential is bound to the host, at another port"
     } else if policy.denies_in_part(host, port) {
         "; TLS is opened, because a deny rule names paths or methods"
     } else {
@@ -524,6 +529,25 @@ mod tests {
         let other = "allowed by egress.allow[0] in p.toml; TLS is opened, because a credential is bound there for other requests\n";
         assert_eq!(told("v1/x").matches(own).count(), 2, "{}", told("v1/x"));
         assert_eq!(told("x").matches(other).count(), 2, "{}", told("x"));
+    }
+
+    #[test]
+    fn tls_is_opened_at_every_port_of_a_host_that_a_credential_is_bound_to() {
+        const OTHER: &str = "; what begins in another protocol passes";
+        let policy = compiled(
+            "provider = [{ id = \"one\", authorized_uris = [\"https://a.example/v1/*\"] }]\n\
+             egress.allow = [{ host = \"a.example\", ports = [22, 8443] }, { host = \"b.example\", ports = [22, 8443] }]",
+        );
+        let told = |target: &str| lines(&explained_without_method(&policy, target));
+        let why = "; TLS is opened, because a credential is bound to the host, at another port";
+        for (target, with, other) in [
+            ("https://a.example:8443/x", "", "https://b.example:8443/x"),
+            ("a.example:22", OTHER, "b.example:22"),
+        ] {
+            let line = format!("{why}{with}\n");
+            assert_eq!(told(target).matches(&line).count(), 2, "{}", told(target));
+            assert!(!told(other).contains(why), "{}", told(other));
+        }
     }
 
     #[test]

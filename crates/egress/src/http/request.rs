@@ -28,6 +28,11 @@ impl Via {
         }
     }
 
+    /// Returns whether the connection is TLS that is terminated.
+    pub(super) fn is_over_tls(&self) -> bool {
+        matches!(self, Self::Bound { scheme: Scheme::Https, .. })
+    }
+
     /// Returns what a request asked for whose target cannot be read or does not agree with its connection, as far as that is known: the
     /// connection tells the destination, whatever the request says. What is no path there stands apart from it.
     pub(super) fn shown(&self, target: Option<&str>) -> Option<String> {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::answer::{Answer, Extent};
 use super::chunk::{ChunkScanner, ChunkSyntax};
 use super::handle::{handle, refuse_other_host};
-use super::head::{BodyLength, Buffered, RequestHead, is_hopeless_request, parse_request_head};
+use super::head::{BodyLength, Buffered, HeadError, RequestHead, is_hopeless_request, parse_request_head};
 use super::incoming::{Framing, Incoming};
 use super::outgoing::{within_stall_limit, write_last_within_limit};
 use super::problem::{self, After};
@@ -22,7 +22,7 @@ use super::stream::{AgentReader, AgentStream, AgentWriter};
 use crate::audit;
 use crate::ending::UnderWay;
 use crate::gate::Gate;
-use crate::opened::Opened;
+use crate::opened::{ONLY_HTTP, Opened};
 use crate::tunnel;
 
 /// REQUIREMENTS: a connection may be idle for 120 s, and a head may take 10 s.
@@ -64,7 +64,10 @@ pub(crate) async fn serve_opened(
         let head = match parse_request_head(&bytes) {
             Ok(head) => head,
             Err(why) => {
-                let why = format!("the request cannot be read beyond doubt: {why}");
+                let may_be_other =
+                    matches!(why, HeadError::RequestLine | HeadError::Line) && via.is_over_tls();
+                let hint = if may_be_other { format!("; {ONLY_HTTP}") } else { String::new() };
+                let why = format!("the request cannot be read beyond doubt: {why}{hint}");
                 refuse(&gate, &via, &mut writer, None, &why).await?;
                 linger(&mut agent).await;
                 return Ok(());
@@ -181,7 +184,11 @@ async fn connect(
         Err(denial) => Err(denial),
     };
     match pinned {
-        Ok(exchange) => tunnel::after_connect(gate, exchange, agent, &head.target).await,
+        Ok(exchange) => {
+            // Its record counts as under way, until the requests inside count by themselves.
+            drop(under_way);
+            tunnel::after_connect(gate, exchange, agent, &head.target).await
+        }
         Err(denial) => {
             let status = status_of(&denial, gate.policy());
             let reply = problem::denied(&denial, &head.target, gate.run(), status);

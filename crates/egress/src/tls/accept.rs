@@ -8,7 +8,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::cause::cause;
+use crate::cause::{cause, tls_error};
 use crate::http::{AgentStream, Ahead, Buffered};
 
 /// How long a handshake may take.
@@ -29,6 +29,11 @@ pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>
     let version_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = AgentStream::Tls(Box::new(stream));
     Ok(if version_2 { Accepted::Version2(stream) } else { Accepted::Version1(stream) })
+}
+
+/// Whether a handshake failed because the program offers other protocols, and none of HTTP.
+pub(crate) fn offers_no_http(error: &io::Error) -> bool {
+    matches!(tls_error(error), Some(rustls::Error::NoApplicationProtocol))
 }
 
 /// Says why a handshake failed. An alert or an end is the program's doing, anything else the sidecar's own.
@@ -102,7 +107,10 @@ mod tests {
         match accepted {
             Ok(Accepted::Version1(_)) => Ok(()),
             Ok(Accepted::Version2(_)) => Err(("version 2".into(), false)),
-            Err(error) => Err((why_not_accepted(&error), is_distrust(&error))),
+            Err(error) => {
+                assert_eq!(offers_no_http(&error), protocol == "spdy/1");
+                Err((why_not_accepted(&error), is_distrust(&error)))
+            }
         }
     }
 

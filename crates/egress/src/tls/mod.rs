@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-pub(crate) use accept::{Accepted, accept, is_broken_off, is_distrust, why_not_accepted};
+pub(crate) use accept::{Accepted, accept, is_broken_off, is_distrust, offers_no_http, why_not_accepted};
 pub(crate) use authority::Leaves;
 pub use authority::{AuthorityError, RunAuthority};
 

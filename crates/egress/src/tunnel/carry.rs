@@ -12,6 +12,7 @@ use super::client_hello::ServerName;
 use super::refuse::{RefuseBy, refuse, unreachable};
 use super::second_hello::{self, Judged};
 use super::sniff::{self, Carried};
+use super::terminate::terminate;
 use super::{agree, copy, not_tls, preface};
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::gate::Gate;
@@ -87,6 +88,12 @@ pub(super) async fn carry_both(
         },
     };
     let checked = match carried {
+        // Whichever port it is: what is bound may be answered at each. Its requests are dialled for by themselves.
+        Carried::Tls(_) if exchange.grant().is_bound() => {
+            drop(upstream);
+            let granted = exchange.into_granted();
+            return Box::pin(terminate(gate, plane, granted, agent, carried)).await;
+        }
         Carried::Tls(name) => match agree(exchange.grant().host(), &name) {
             Ok(()) => return splice_tls(exchange, agent, upstream, idle).await,
             Err(denial) => Err((denial, RefuseBy::TlsAlert)),
@@ -155,13 +162,17 @@ async fn serve_clear_requests(
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     use policy::{Host, Port};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::fixture::{gate_for, records_in};
+    use crate::fixture::{gate_for, options_for, records_in};
+    use crate::tls::RunAuthority;
+    use crate::trusted::Trusted;
     use crate::upstream::Entrance;
+    use crate::{GateOptions, SigningKey};
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_request_in_the_clear_has_the_only_record() {
@@ -193,5 +204,89 @@ mod tests {
             matches!(told[..], [only] if only.contains("\"denied\"") && only.contains("/x")),
             "{told:#?}"
         );
+    }
+
+    /// What becomes of a connection to a port of this host, where a credential is bound to another port of `a.example`: what the program
+    /// inside reads of it, what the upstream reads, and the records.
+    async fn carried(host: &str, says: Says) -> (String, Vec<u8>, String) {
+        let upstream = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = upstream.local_addr().unwrap().port();
+        let policy = format!(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://a.example:1/*\"]\n[egress]\nallow = [\
+             {{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}, {{ host = \"b.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n"
+        );
+        let mut audit = tempfile::tempfile().unwrap();
+        let authority = RunAuthority::make().unwrap();
+        let roots = Trusted::in_pem(authority.certificate_pem().as_bytes()).authorities;
+        let signed = (Arc::new(audit.try_clone().unwrap()), SigningKey::generate().unwrap().0);
+        let options = options_for(&policy);
+        let options = GateOptions { authority: Some(authority), audit: Some(signed), ..options };
+        let gate = Gate::open(options).unwrap();
+        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
+        let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+        let agent = Buffered::new(agents.accept().await.unwrap().0);
+        let (name, port) = (Host::parse(host).unwrap(), Port::new(port).unwrap());
+        let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), name, port).unwrap();
+        let exchange = granted.pin(&gate).await.unwrap();
+        let inside = async {
+            let mut answer = Vec::new();
+            let octets = match says {
+                Says::Clear(octets) => {
+                    client.write_all(octets).await.unwrap();
+                    client.shutdown().await.unwrap();
+                    let _ = client.read_to_end(&mut answer).await;
+                    return answer;
+                }
+                Says::Tls(text) => text.replace("PORT", &port.to_string()),
+            };
+            let config = rustls::ClientConfig::builder_with_provider(crate::tls::provider());
+            let config = config.with_safe_default_protocol_versions().unwrap();
+            let config = config.with_root_certificates(roots).with_no_client_auth();
+            let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+            if let Ok(mut client) = connector.connect(host.to_owned().try_into().unwrap(), client).await {
+                client.write_all(octets.as_bytes()).await.unwrap();
+                client.shutdown().await.unwrap();
+                let _ = client.read_to_end(&mut answer).await;
+            }
+            answer
+        };
+        let outside = async {
+            let mut seen = vec![0; 64];
+            let mut stream = upstream.accept().await.unwrap().0;
+            let length = stream.read(&mut seen).await.unwrap();
+            seen.truncate(length);
+            seen
+        };
+        let served = carry_any(&gate, exchange, agent);
+        let (_, answer, seen) = tokio::join!(served, inside, outside);
+        gate.close().unwrap();
+        (String::from_utf8(answer).unwrap(), seen, records_in(&mut audit))
+    }
+
+    /// What a program says, in the clear or in TLS, there with the port of its upstream.
+    enum Says {
+        Clear(&'static [u8]),
+        Tls(&'static str),
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn tls_is_opened_at_every_port_of_a_host_that_a_credential_is_bound_to() {
+        // C22: the agent's own key, in TLS.
+        const OWN_KEY: &str = "GET /x HTTP/1.1\r\nHost: a.example:PORT\r\nAuthorization: Bearer own\r\n\r\n";
+        let (answer, seen, records) = carried("a.example", Says::Tls(OWN_KEY)).await;
+        assert!(seen.is_empty(), "{}", seen.escape_ascii());
+        assert!(answer.starts_with("HTTP/1.1 4") && records.contains("\"pinned\""), "{answer}{records}");
+        // Another protocol in TLS: no answer but why.
+        let (answer, seen, records) = carried("a.example", Says::Tls("*1\r\n$4\r\nPING\r\n")).await;
+        assert!(seen.is_empty() && answer.contains("only HTTP is understood"), "{answer}");
+        assert!(records.contains("http_framing"), "{records}");
+        // Controls: SSH, what begins in the clear, and TLS to a host without a credential, which the upstream's certificate is for.
+        for octets in [&b"SSH-2.0-x\r\n"[..], b"\0\0\0\x08\x04\xd2\x16\x2f", b"a1 STARTTLS\r\n"] {
+            let (_, seen, records) = carried("a.example", Says::Clear(octets)).await;
+            assert!(seen == octets && records.contains("\"allowed\""), "{}: {records}", seen.escape_ascii());
+        }
+        let (_, seen, _) = carried("b.example", Says::Tls(OWN_KEY)).await;
+        assert_eq!(seen.first(), Some(&0x16), "{}", seen.escape_ascii());
     }
 }

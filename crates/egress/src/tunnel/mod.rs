@@ -1,6 +1,6 @@
 //! Carries connections: `CONNECT` tunnels, redirected TCP, and connections to declared ports.
 //!
-//! A connection is spliced as it is, unless a credential is bound to its destination or a rule names requests; then its TLS is
+//! A connection is spliced as it is, unless a credential is bound to its host, at whichever port, or a rule names requests; then its TLS is
 //! terminated. The ClientHello of a TLS connection to a name must carry that name, or not one octet is forwarded; so must a second one,
 //! if the server asks for it. A connection is refused at once: with a TLS alert if the agent has begun TLS, else with a reset.
 

@@ -16,8 +16,8 @@ use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_opened, serve_streams};
-use crate::opened::{NO_HEAD, NONE_TAKEN, Opened};
-use crate::tls::{Accepted, accept, is_distrust, why_not_accepted};
+use crate::opened::{NO_HEAD, NONE_TAKEN, ONLY_HTTP, Opened};
+use crate::tls::{Accepted, accept, is_distrust, offers_no_http, why_not_accepted};
 
 /// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
 pub(super) async fn terminate(
@@ -69,13 +69,18 @@ async fn terminate_tls(
         // No rule for TLS may be there at all, which the policy tells better.
         let denied = gate.policy().decide(&Asked::connection(plane, host, port, View::Tls)).err();
         exchange.refuse(denied.unwrap_or_else(|| {
-            let why = "the rule must see requests, and this sidecar has no authority to open TLS with";
+            let why = "a credential is bound to the host, or the rule must see requests, and this sidecar has no authority to open TLS with";
             Denial::new(Guard::Unseen, why)
         }));
         return refuse(agent, RefuseBy::TlsAlert).await;
     };
     let accepted = match accept(config, agent).await {
         Ok(accepted) => accepted,
+        Err(error) if offers_no_http(&error) => {
+            let why = "the program offers other protocols in TLS, and the sidecar opens it to see requests";
+            exchange.refuse(Denial::new(Guard::Protocol, why).with_hint(ONLY_HTTP));
+            return Ok(());
+        }
         Err(error) => {
             match is_distrust(&error) {
                 true => exchange.fail_distrusted(&why_not_accepted(&error)),
@@ -130,11 +135,13 @@ mod tests {
     }
     #[tokio::test]
     async fn a_connection_whose_tls_is_terminated_and_that_asks_for_nothing_is_recorded() {
-        for (protocol, is_reset, why) in [
-            ("http/1.1", false, NONE_TAKEN),
-            ("h2", false, NONE_TAKEN),
-            ("http/1.1", true, "it may not trust the run's authority"),
-            ("h2", true, "it may not trust the run's authority"),
+        let other = "the program offers other protocols in TLS";
+        for (protocol, is_reset, outcome, why) in [
+            ("http/1.1", false, "failed", NONE_TAKEN),
+            ("h2", false, "failed", NONE_TAKEN),
+            ("http/1.1", true, "failed", "it may not trust the run's authority"),
+            ("h2", true, "failed", "it may not trust the run's authority"),
+            ("imap", false, "denied", other),
         ] {
             let authority = crate::tls::RunAuthority::make().unwrap();
             let roots = crate::trusted::Trusted::in_pem(authority.certificate_pem().as_bytes()).authorities;
@@ -164,17 +171,21 @@ mod tests {
                 let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(client));
                 if is_reset {
                     theirs.set_zero_linger().unwrap();
-                    return drop(connector.connect("a.example".try_into().unwrap(), theirs).await.unwrap());
                 }
-                let mut stream = connector.connect("a.example".try_into().unwrap(), theirs).await.unwrap();
-                stream.shutdown().await.unwrap();
-                let _ = stream.read_to_end(&mut Vec::new()).await;
+                let connected = connector.connect("a.example".try_into().unwrap(), theirs).await;
+                assert_eq!(connected.is_ok(), outcome == "failed", "{protocol}");
+                let Ok(mut stream) = connected else { return };
+                if !is_reset {
+                    stream.shutdown().await.unwrap();
+                    let _ = stream.read_to_end(&mut Vec::new()).await;
+                }
             };
             tokio::join!(served, breaks_off);
             gate.close().unwrap();
             let records = records_in(&mut audit);
             let record = records.lines().find(|line| line.contains("\"CONNECT\"")).unwrap();
-            assert!(record.contains("\"failed\"") && record.contains(why), "{protocol}: {record}");
+            let outcome = format!("\"{outcome}\"");
+            assert!(record.contains(&outcome) && record.contains(why), "{protocol}: {record}");
         }
     }
 }
