@@ -151,9 +151,9 @@ fn name(text: &str) -> Result<Hostname, String> {
 mod tests {
     use super::*;
     use crate::asked::{Asked, View};
+    use crate::carriage::Carriage;
     use crate::denial::Guard;
     use crate::hostname::Host;
-    use crate::reach::Carriage;
     use crate::spec::RunSpec;
     use crate::{Backend, Layers, Method, Plane, RunConfig, Target};
 

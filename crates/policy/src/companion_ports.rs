@@ -1,10 +1,10 @@
 //! The policy's view of a companion: part of the sandbox, reached at its declared ports only.
 
 use crate::asked::{Asked, View};
+use crate::carriage::Carriage;
 use crate::denial::{Denial, Guard};
 use crate::hint::Hint;
 use crate::hostname::Hostname;
-use crate::reach::Carriage;
 use crate::rule::RuleName;
 use crate::target::Port;
 

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::asked::Asked;
+use crate::carriage::Carriage;
 use crate::denial::{Denial, Guard};
 use crate::hostname::Host;
 use crate::pattern::HostPattern;
-use crate::reach::Carriage;
 use crate::rule::DenyRule;
 
 /// A question and the deny rules, kept until the host's addresses are known.

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::asked::Asked;
+use crate::carriage::Carriage;
 use crate::hostname::Host;
 use crate::provider::Provider;
-use crate::reach::{Carriage, Fit};
+use crate::reach::Fit;
 use crate::rule::AllowRule;
 use crate::rules::Policy;
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::asked::{Asked, View};
+use crate::carriage::Carriage;
 use crate::denial::Guard;
 use crate::error::ConfigError;
 use crate::hostname::Host;
@@ -13,35 +14,6 @@ use crate::path_reach::PathReach;
 use crate::pattern::{HostPattern, PatternError};
 use crate::shell_quoting::shell_word;
 use crate::target::{Method, Port, Scheme, Target, check_characters};
-
-/// What a granted connection may carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carriage {
-    /// One request.
-    Request,
-    /// HTTP requests that are read and decided one by one, in the clear or over TLS that the sidecar terminates.
-    Terminated,
-    /// Only TLS with the granted host as its server name.
-    Tls,
-    /// Any protocol. TLS must have the granted host as its server name; it is terminated where a credential is bound to the host.
-    Any,
-}
-
-impl Carriage {
-    /// Returns what may be carried if all that is asked for may be.
-    pub(crate) fn all_of(view: &View) -> Self {
-        match view {
-            View::Request { .. } => Self::Request,
-            View::Tls => Self::Tls,
-            View::Opaque => Self::Any,
-        }
-    }
-
-    /// Returns the same with TLS terminated.
-    pub(crate) fn opened(self) -> Self {
-        if self == Self::Tls { Self::Terminated } else { self }
-    }
-}
 
 /// The scope of a rule.
 #[derive(Clone, Debug)]
