@@ -39,16 +39,18 @@ fn what_a_command_leaves_running_is_asked_to_end_before_it_is_killed() {
     }
     let bench = Bench::new();
     for backend in Backend::all() {
-        let name = backend.name();
-        let tidy = format!(
-            "(trap ': > {name}-tidied; exit' TERM; : > {name}; while :; do sleep 0.01; done) & \
-             while ! test -e {name}; do sleep 0.01; done; exit 3"
-        );
-        let ended = bench.run(backend).shell(&tidy);
-        assert!(
-            ended.code == 3 && bench.workspace().join(format!("{name}-tidied")).exists(),
-            "{name}: {ended}"
-        );
+        // It has 200 ms, in which a busy machine may not get round to it.
+        let tidies = |attempt: u8| {
+            let name = format!("{}-{attempt}", backend.name());
+            let tidy = format!(
+                "(trap ': > {name}-tidied; exit' TERM; : > {name}; while :; do sleep 0.01; done) & \
+                 while ! test -e {name}; do sleep 0.01; done; exit 3"
+            );
+            let ended = bench.run(backend).shell(&tidy);
+            assert_eq!(ended.code, 3, "{name}: {ended}");
+            bench.workspace().join(format!("{name}-tidied")).exists()
+        };
+        assert!((0..5).any(tidies), "{}: killed at once", backend.name());
     }
 }
 

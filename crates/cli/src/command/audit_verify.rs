@@ -58,9 +58,11 @@ fn examine(
             "name a run, or the path of an audit file",
         ));
     };
-    let beside = beside(&own.path)?.into_iter();
-    let mut companions: Vec<_> = beside.map(|(name, path)| Chain { companion: Some(name), path }).collect();
+    let beside = beside(&own.path)?;
+    let mut companions: Vec<_> =
+        beside.iter().cloned().map(|(name, path)| Chain { companion: Some(name), path }).collect();
     if let Subject::Run(run) = &subject {
+        refuse_removed(state, run, &beside, verdict)?;
         for chain in std::iter::once(&own).chain(&companions) {
             refuse_others(chain, run, verdict)?;
         }

@@ -128,7 +128,7 @@ mod tests {
             for line in 0..12 {
                 let path = &path;
                 scope.spawn(move || {
-                    let _turn = Turn::wait(path, || Ok::<_, ()>(None)).unwrap();
+                    let _held = HeldFile::wait(path, 20 * PATIENCE).unwrap();
                     let before = runtime::read_policy_if_there(path).unwrap().unwrap_or_default();
                     put(path, &format!("{before}# {line}\n")).unwrap();
                 });

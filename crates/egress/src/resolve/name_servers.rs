@@ -109,7 +109,10 @@ impl NameServers {
                     let last = &self.servers[asked.len() - 1];
                     let head_start = if last.is_silent() { Duration::ZERO } else { HEAD_START };
                     if timeout(head_start, one_more(&mut asked, &mut answers)).await.is_err() {
-                        last.silent.set(Some(Instant::now()));
+                        // Only a head start that was let pass counts, so that one which answers has its place again.
+                        if !head_start.is_zero() && matches!(answers.last(), Some(None)) {
+                            last.silent.set(Some(Instant::now()));
+                        }
                         self.begin(next, name, &mut asked, &mut answers);
                     }
                 }
@@ -358,6 +361,9 @@ mod tests {
         let began = Instant::now();
         assert_eq!(servers.look_up("two.example").await.unwrap().len(), 1);
         assert!(began.elapsed() < HEAD_START, "{:?}", began.elapsed());
+        // It had no head start, so it let none pass.
+        let noted = servers.servers[0].silent.get().unwrap();
+        assert!(noted < began);
         // One that answers again has its place again.
         let answering = NameServers { servers: vec![servers.servers.into_iter().nth(1).unwrap()] };
         answering.servers[0].silent.set(Some(Instant::now()));
