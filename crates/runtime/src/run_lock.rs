@@ -176,7 +176,9 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
     // At once, for this process may be killed as well before the rest is taken away.
     let mut note = |told: &[String]| {
         if let Ok(mut record) = RunRecord::read_as_written(directory, &run) {
-            record.notices.extend_from_slice(told);
+            // What cannot be taken away is told again at each try.
+            let new: Vec<_> = told.iter().filter(|told| !record.notices.contains(told)).cloned().collect();
+            record.notices.extend(new);
             let _ = record.write(directory, &run);
         }
     };

@@ -222,9 +222,14 @@ fn without_objects(plan: &Plan) -> Option<String> {
     let is_shown = plan.shown().any(|path| there.starts_with(path));
     (!is_shown).then(|| {
         let [there, named] = [there, named].map(|path| path.to_string_lossy().escape_debug().to_string());
+        let flag = format!("{there}:{named}");
+        let how = match flag.matches(':').count() {
+            1 => format!(": --mount {}", policy::shell_word(&flag)),
+            _ => String::new(),
+        };
         format!(
-            "the repository borrows objects of {there}, which is not shown: git finds not all of its commits inside. Show them with --mount \
-             {there}:{named}"
+            "`.git/objects/info/alternates`, which a command can write, borrows objects of {there}, which is not shown: git finds not all \
+             commits inside. If you know that folder, show it{how}"
         )
     })
 }

@@ -13,6 +13,9 @@ use crate::regular::open_regular;
 /// The longest file that names a repository. It has one line, a path.
 const LONGEST_LINE: u64 = 8 * 1024;
 
+/// How many stores of objects that a repository names are looked for.
+const MOST_STORES: usize = 4;
+
 /// Refuses a workspace whose repository is elsewhere in it.
 pub(super) fn refuse_repository_inside(workspace: &Path, open: &[PathBuf]) -> Result<(), Error> {
     let git = workspace.join(".git");
@@ -52,18 +55,19 @@ pub(crate) fn repository_outside(workspace: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the first folder outside the workspace from which its repository borrows objects, and the path by which git looks for it:
-/// gitrepository-layout(5). What cannot be read, or leads through a link, is none: nothing depends on it.
+/// gitrepository-layout(5). The command can write that file: a way through the workspace, where it can lay links, is not gone, and what
+/// looks like no store of objects is none. Nor is what cannot be read: nothing depends on it.
 pub(crate) fn objects_outside(workspace: &Path) -> Option<(PathBuf, PathBuf)> {
     let objects = workspace.join(".git/objects");
     let text = read_line(&objects.join("info/alternates")).ok()??;
     let outside = |named: &[u8]| {
         let named = without_parents(&objects.join(OsStr::from_bytes(named)));
-        let there = named.canonicalize().ok()?;
-        (!there.starts_with(workspace) && there.is_dir()).then_some((there, named))
+        let there = (!named.starts_with(workspace)).then(|| named.canonicalize().ok())??;
+        (!there.starts_with(workspace) && there.join("pack").is_dir()).then_some((there, named))
     };
     // A comment, and a path in quotes, which git writes for none that most people have.
     let is_path = |line: &&[u8]| !line.is_empty() && !line.starts_with(b"#") && !line.starts_with(b"\"");
-    text.split(|octet| *octet == b'\n').filter(is_path).find_map(outside)
+    text.split(|octet| *octet == b'\n').filter(is_path).take(MOST_STORES).find_map(outside)
 }
 
 /// Returns a path as git makes one of it: `..` takes away what stands before it, whatever that is.
@@ -215,10 +219,13 @@ mod tests {
         let folder = folder.path().canonicalize().unwrap();
         let (workspace, lent) = (folder.join("w"), folder.join("main/.git/objects"));
         let info = workspace.join(".git/objects/info");
-        for made in [&info, &lent, &workspace.join("own/.git/objects")] {
+        for made in
+            [&info, &lent.join("pack"), &workspace.join("own/.git/objects/pack"), &folder.join("keys")]
+        {
             std::fs::create_dir_all(made).unwrap();
         }
         symlink(folder.join("main"), folder.join("way")).unwrap();
+        symlink(&lent, workspace.join("laid")).unwrap();
         assert_eq!(objects_outside(&workspace), None);
         let named = |path: &str| Some((lent.clone(), folder.join(path)));
         for (text, expected) in [
@@ -226,6 +233,9 @@ mod tests {
             (format!("# x\n\n/nonesuch\n{}\n", lent.display()), named("main/.git/objects")),
             (format!("{}/way/.git/objects", folder.display()), named("way/.git/objects")),
             ("../../own/.git/objects\n".into(), None),
+            (format!("{}\n", folder.join("keys").display()), None),
+            ("../../laid\n".into(), None),
+            (format!("{}{}\n", "/nonesuch\n".repeat(MOST_STORES), lent.display()), None),
             (format!("\"{}\"\n", lent.display()), None),
             ("\0\n\n".into(), None),
         ] {

@@ -224,7 +224,7 @@ fn objects_that_are_borrowed_and_not_shown_are_told_of_with_the_mount_that_shows
     let folder = folder.path().canonicalize().unwrap();
     let (workspace, lent) = (folder.join("w"), folder.join("main/.git/objects"));
     std::fs::create_dir_all(workspace.join(".git/objects/info")).unwrap();
-    std::fs::create_dir_all(&lent).unwrap();
+    std::fs::create_dir_all(lent.join("pack")).unwrap();
     std::fs::write(workspace.join(".git/objects/info/alternates"), "../../../main/.git/objects\n").unwrap();
     let told = |config: &str| {
         let plan = planned(&format!("workspace = {{ path = {workspace:?} }}\n{config}")).unwrap();
