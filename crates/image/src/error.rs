@@ -52,6 +52,16 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// What no image needs any more could not be deleted.
+    #[error("delete {path}: {why}{}", and_more(*.more))]
+    Undeleted {
+        /// The first such file or directory.
+        path: PathBuf,
+        /// Why.
+        why: String,
+        /// How many more there are.
+        more: usize,
+    },
     /// The source of an import is not there.
     #[error("import {path}: there is no such file or directory")]
     NoSource {
@@ -146,6 +156,9 @@ impl Error {
             Self::NoImage { advice, .. } => Some(advice.clone()),
             Self::NothingToRemove { .. } => Some("lockgate image ls names those that are here".into()),
             Self::InUse { .. } => Some("wait for the run to end, or end it".into()),
+            Self::Undeleted { .. } => Some(
+                "mend that, then lockgate image prune; files of ids that are not lent to you now can be deleted by root alone".into(),
+            ),
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
                 Some("to allow more, pass --max-size SIZE".into())
             }
@@ -166,6 +179,10 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn and_more(more: usize) -> String {
+    if more == 0 { String::new() } else { format!("; and {more} more") }
 }
 
 /// Whether an operation failed for lack of space.

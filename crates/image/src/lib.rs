@@ -29,5 +29,5 @@ pub use reference::Reference;
 pub use registry::{Connect, Connecting, Login, PullProgress, PullRequest, Stream, Transport, pull};
 pub use service::{HealthCheck, Service, signal};
 pub use source::{Overrides, Owners, import};
-pub use store::{Held, ImageRecord, Listed, Removed, Store};
+pub use store::{Held, ImageRecord, Listed, Removed, Store, Undeleted};
 pub use unpack::{Bounds, Lent, LentIds, Ownership};

@@ -66,6 +66,7 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
             let removed = images.prune()?;
             output::tell(&format!("removed {} images{}", removed.images, freed(&removed)));
             tell_kept(&removed);
+            removed.check_deleted().map_err(runtime::Error::from)?;
         }
     }
     Ok(0)
@@ -80,12 +81,14 @@ fn take_all_descriptors() {
 /// Removes all named images. One that cannot be removed keeps all of them.
 fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
     names.iter().try_for_each(|name| images.check_removable(name))?;
+    let mut undeleted = Removed::default();
     for name in names.iter().collect::<BTreeSet<_>>() {
         let removed = images.remove(name)?;
         output::tell(&format!("removed {name}{}", freed(&removed)));
         tell_kept(&removed);
+        undeleted.undeleted.extend(removed.undeleted);
     }
-    Ok(())
+    Ok(undeleted.check_deleted()?)
 }
 
 /// Reads how a root file system is run from a file that a person wrote.

@@ -18,12 +18,61 @@ use crate::unpack::Ownership;
 pub struct Removed {
     /// The number of images.
     pub images: usize,
-    /// The number of layers.
+    /// The number of layers that were deleted.
     pub layers: usize,
-    /// Their unpacked size, and that of what killed processes left, in octets.
+    /// Their unpacked size, and that of what killed processes had left and is deleted, in octets.
     pub octets: u64,
     /// Why no layer was removed, if the record of an image that stays cannot be read: any layer may be of that image.
     pub kept: Option<String>,
+    /// What could not be deleted. The next removal of what nothing needs tries again.
+    pub undeleted: Vec<Undeleted>,
+}
+
+/// What nothing needs, and could not be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undeleted {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+/// What nothing needs, and is to be deleted.
+struct Unneeded {
+    path: PathBuf,
+    layers: usize,
+    octets: u64,
+}
+
+impl Unneeded {
+    /// Returns what a killed process left.
+    fn left(path: PathBuf) -> Self {
+        Self { layers: 0, octets: octets_in(&path), path }
+    }
+}
+
+impl Removed {
+    /// Checks that everything was deleted that was to be.
+    ///
+    /// # Errors
+    /// When something was not: it tells of the first.
+    pub fn check_deleted(&self) -> Result<(), Error> {
+        let Some(Undeleted { path, why }) = self.undeleted.first() else { return Ok(()) };
+        Err(Error::Undeleted { path: path.clone(), why: why.clone(), more: self.undeleted.len() - 1 })
+    }
+
+    /// Deletes what nothing needs. What cannot be deleted does not count, and does not keep the rest.
+    fn delete(&mut self, all: Vec<Unneeded>) {
+        for Unneeded { path, layers, octets } in all {
+            match delete(&path) {
+                Ok(()) => {
+                    self.layers += layers;
+                    self.octets += octets;
+                }
+                Err(error) => self.undeleted.push(Undeleted { path, why: error.to_string() }),
+            }
+        }
+    }
 }
 
 impl Store {
@@ -34,14 +83,15 @@ impl Store {
     /// When there is none of that name, or a run uses it.
     pub fn remove(&self, name: &str) -> Result<Removed, Error> {
         let mut removed = Removed::default();
-        let gone = {
+        let unneeded = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
             let names = self.names_without(name)?;
             match self.write_names(&names) {
                 // The room for them comes from what is removed, so that goes first. A name without an image, if this ends in
                 // between, counts as none.
                 Err(Error::Store { source, .. }) if is_full(&source) => {
-                    clear(&self.collect(&names, &mut removed)?);
+                    let unneeded = self.collect(&names, &mut removed)?;
+                    removed.delete(unneeded);
                     self.write_names(&names)?;
                     Vec::new()
                 }
@@ -51,7 +101,7 @@ impl Store {
                 }
             }
         };
-        clear(&gone);
+        removed.delete(unneeded);
         Ok(removed)
     }
 
@@ -90,19 +140,24 @@ impl Store {
     /// When the store cannot be read.
     pub fn prune(&self) -> Result<Removed, Error> {
         let mut removed = Removed::default();
-        let (gone, left) = {
+        let (unneeded, left) = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
             // First, or what is moved out of its place next would be among them, and count twice.
             let left = [self.abandoned(), self.broken_off()].concat();
             (self.collect(&self.names()?, &mut removed)?, left)
         };
-        removed.octets += left.iter().map(|path| octets_in(path)).sum::<u64>();
-        clear(&[gone, left].concat());
+        let left = left.into_iter().map(Unneeded::left).collect();
+        removed.delete(unneeded);
+        removed.delete(left);
         Ok(removed)
     }
 
     /// Moves everything unnamed and unused away, under the lock. The caller deletes it later, without the lock.
-    fn collect(&self, names: &BTreeMap<String, Named>, removed: &mut Removed) -> Result<Vec<PathBuf>, Error> {
+    fn collect(
+        &self,
+        names: &BTreeMap<String, Named>,
+        removed: &mut Removed,
+    ) -> Result<Vec<Unneeded>, Error> {
         let named: BTreeSet<_> = names.values().map(|named| &named.image).collect();
         let stays =
             |digest: &Digest| Ok::<_, Error>(named.contains(digest) || !is_free(&self.image(digest))?);
@@ -133,7 +188,7 @@ impl Store {
         }
         let directory = self.0.join("layers");
         let entries = std::fs::read_dir(&directory).map_err(|source| failed(&directory, source))?;
-        let mut gone = Vec::new();
+        let mut unneeded = Vec::new();
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let size = entry.path().join("octets");
@@ -141,12 +196,10 @@ impl Store {
                 continue;
             }
             let octets = document::read(&size).ok().and_then(|text| size_in(&text));
-            let aside = self.put_aside(&entry.path())?;
-            removed.layers += 1;
-            removed.octets += octets.unwrap_or(0);
-            gone.push(aside);
+            let path = self.put_aside(&entry.path())?;
+            unneeded.push(Unneeded { path, layers: 1, octets: octets.unwrap_or(0) });
         }
-        Ok(gone)
+        Ok(unneeded)
     }
 
     /// Moves a layer out of its place, for the caller to delete.
@@ -190,7 +243,8 @@ impl Store {
             }
             self.put_aside(&place)?
         };
-        clear(&[gone]);
+        // It is out of the way, and the next `prune` tells of what cannot be deleted.
+        let _ = delete(&gone);
         Ok(())
     }
 
@@ -247,23 +301,24 @@ fn octets_in(path: &Path) -> u64 {
     }
 }
 
-/// Deletes what was moved away. What cannot be deleted now is found by the next collection.
-fn clear(gone: &[PathBuf]) {
-    for path in gone {
-        if path.is_dir() {
-            let _ = std::fs::remove_dir_all(path);
-        } else {
-            let _ = std::fs::remove_file(path);
-        }
+/// Deletes a file or directory. What cannot be deleted now is found by the next collection.
+fn delete(path: &Path) -> io::Result<()> {
+    let deleted = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    match deleted {
+        // Another process found it as well.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        deleted => deleted,
     }
 }
 
-/// Deletes the unfinished files of killed processes, before new ones are made.
+/// Deletes the unfinished files of killed processes, before new ones are made. Those that cannot be deleted do not stop what follows.
 pub(crate) fn sweep(store: &Store) -> Result<(), Error> {
     let gone = {
         let _lock = store.lock(FlockOperation::LockExclusive)?;
         store.abandoned()
     };
-    clear(&gone);
+    for path in gone {
+        let _ = delete(&path);
+    }
     Ok(())
 }

@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-pub use self::collect::Removed;
 pub(crate) use self::collect::sweep;
+pub use self::collect::{Removed, Undeleted};
 pub(crate) use self::document::open_or_make;
 pub(crate) use self::layer::LayerUse;
 pub(crate) use self::record::LayerRecord;

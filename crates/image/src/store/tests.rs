@@ -148,7 +148,7 @@ fn removing_an_image_keeps_the_layers_of_another() {
     let one = shelf.image("one:latest", &["a=base", "b=1"]);
     let two = shelf.image("two:latest", &["a=base", "b=2"]);
     assert_eq!((shelf.counts(), &one.layers[0]), ([2, 3, 0], &two.layers[0]));
-    let removed = Removed { images: 1, layers: 1, octets: one.layers[1].octets, kept: None };
+    let removed = Removed { images: 1, layers: 1, octets: one.layers[1].octets, ..Removed::default() };
     assert_eq!((shelf.store.remove("one").unwrap(), shelf.counts()), (removed, [1, 2, 0]));
     assert!(shelf.store.hold("two").unwrap().layers.iter().all(|tree| tree.is_dir()));
     assert_eq!(shelf.store.remove("two").unwrap().layers, 2);
@@ -500,6 +500,40 @@ fn no_image_misses_a_layer_while_others_are_pruned() {
         })
     });
     assert!(faults.is_empty(), "{faults:?}");
+}
+
+#[test]
+fn what_cannot_be_deleted_is_told_and_does_not_count() {
+    let shelf = Shelf::new();
+    let record = shelf.image("app:1", &["a=1", "a=2 b=22"]);
+    let tree = shelf.store.tree(&record.layers[0].digest, ownership());
+    std::fs::create_dir(tree.join("held")).unwrap();
+    // Root may delete whatever the modes say, but nothing that is mounted over.
+    let disk = Disk::mount(&tree.join("held"));
+    if disk.is_none() && rustix::process::geteuid().is_root() {
+        return;
+    }
+    std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o500)).unwrap();
+    let removed = shelf.store.remove("app:1").unwrap();
+    assert_eq!((removed.images, removed.layers, removed.octets), (1, 1, record.layers[1].octets));
+    let path = removed.undeleted[0].path.clone();
+    // The mount has moved with the layer.
+    let disk = disk.map(|disk| (std::mem::forget(disk), Disk(path.join("tree/held"))).1);
+    let error = removed.check_deleted().unwrap_err();
+    let told = error.to_string();
+    assert!(told.starts_with(&format!("delete {}: ", path.display())) && told.ends_with(')'), "{told}");
+    assert!(error.remedy().unwrap().contains("lockgate image prune"));
+    let several = Removed { undeleted: vec![removed.undeleted[0].clone(); 3], ..Removed::default() };
+    assert!(several.check_deleted().unwrap_err().to_string().ends_with("; and 2 more"));
+    let pruned = shelf.store.prune().unwrap();
+    assert_eq!(pruned, Removed { undeleted: removed.undeleted, ..Removed::default() });
+    // What is to be taken in is not kept from that.
+    shelf.image("new:1", &["a=1"]);
+    assert_eq!(shelf.counts(), [1, 1, 1]);
+    drop(disk);
+    std::fs::set_permissions(path.join("tree"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(shelf.store.prune().unwrap().check_deleted().is_ok());
+    assert_eq!(shelf.counts(), [1, 1, 0]);
 }
 
 #[test]
