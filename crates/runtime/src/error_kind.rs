@@ -47,7 +47,6 @@ impl Error {
             | Self::LeftBehind { .. }
             | Self::Stop { .. }
             | Self::AlreadyEnded { .. }
-            | Self::TakeOver { .. }
             | Self::WrittenBy { .. }
             | Self::NothingKept { .. } => ErrorKind::Nothing,
             Self::Interrupted { signal } | Self::TakeOverEnded { signal, .. } => {
@@ -60,6 +59,7 @@ impl Error {
             | Self::Approval { .. }
             | Self::Write { .. }
             | Self::Changes { .. }
+            | Self::TakeOver { .. }
             | Self::HalfPlatform { .. }
             | Self::VaultKey { .. }
             | Self::KeyFile { .. }
@@ -94,6 +94,15 @@ mod tests {
         assert_eq!(Error::Sandbox(impossible).kind(), ErrorKind::Usage);
         let refused = sandbox::Error::Refused { what: String::new(), remedy: None };
         assert_eq!(Error::Sandbox(refused).kind(), ErrorKind::Failed);
+    }
+
+    #[test]
+    fn an_apply_that_breaks_off_is_no_answer() {
+        for kind in [std::io::ErrorKind::StorageFull, std::io::ErrorKind::PermissionDenied] {
+            let broken_off = Error::TakeOver { path: "a".into(), source: kind.into() };
+            assert_eq!(broken_off.kind(), ErrorKind::Failed);
+        }
+        assert_eq!(Error::TakeOverEnded { path: "a".into(), signal: 2 }.kind(), ErrorKind::Interrupted(2));
     }
 
     #[test]

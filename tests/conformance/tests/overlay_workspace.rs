@@ -144,7 +144,7 @@ fn what_ends_half_way_is_finished_by_the_next_apply() {
     let apply = program("lockgate").expect("`ready` was asked first");
     for (how, code, told) in [
         // The largest file that may be written: such as a disk that is full.
-        ("ulimit -f 100; exec \"$1\" apply", 1, "take over sub/big: "),
+        ("ulimit -f 100; exec \"$1\" apply", 125, "take over sub/big: "),
         // The signal waits for the first who hears it.
         (
             "exec env --block-signal=INT sh -c 'kill -INT $$; exec \"$1\" apply' - \"$1\"",
