@@ -115,20 +115,16 @@ impl Images {
         Ok(self.store_if_there()?.map_or(Ok(Vec::new()), |store| store.unreadable())?)
     }
 
-    /// Removes an image.
+    /// Removes names of images, and the images that have no other.
     ///
     /// # Errors
-    /// When there is none of that name, or a run uses it.
-    pub fn remove(&self, name: &str) -> Result<Removed, Error> {
-        Ok(self.store_to_remove(name)?.remove(name)?)
-    }
-
-    /// Checks that an image could be removed now.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn check_removable(&self, name: &str) -> Result<(), Error> {
-        Ok(self.store_to_remove(name)?.check_removable(name)?)
+    /// When there is none of one of these names, or a run uses it: then all stay.
+    pub fn remove(&self, names: &[impl AsRef<str>]) -> Result<Removed, Error> {
+        if let Some(store) = self.store_if_there()? {
+            return Ok(store.remove(names)?);
+        }
+        let absent = names.first().map(|name| image::Error::NothingToRemove { name: name.as_ref().into() });
+        Ok(absent.map_or(Ok(Removed::default()), Err)?)
     }
 
     /// Removes images without a name, layers that no image has, and what killed processes left.
@@ -163,11 +159,6 @@ impl Images {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             _ => self.store().map(Some),
         }
-    }
-
-    fn store_to_remove(&self, name: &str) -> Result<Store, Error> {
-        let nothing = || image::Error::NothingToRemove { name: name.into() };
-        Ok(self.store_if_there()?.ok_or_else(nothing)?)
     }
 
     fn place(&self) -> PathBuf {
@@ -254,9 +245,8 @@ mod tests {
         let images = Images::of(&caller).unwrap();
         assert_eq!((images.list().unwrap().len(), images.unreadable().unwrap().len()), (0, 0));
         assert_eq!(images.prune().unwrap(), Removed::default());
-        let refused = images.remove("example.com/app").unwrap_err();
+        let refused = images.remove(&["example.com/app"]).unwrap_err();
         assert!(matches!(refused, Error::Image(image::Error::NothingToRemove { .. })), "{refused}");
-        assert!(images.check_removable("example.com/app").is_err());
         assert!(!home.join(".local").exists());
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&home, Some(65_534), None).unwrap();

@@ -78,17 +78,14 @@ fn take_all_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Removes all named images. One that cannot be removed keeps all of them.
+/// Removes all named images at once: on a full disk only what has no name left makes room. One that cannot be removed keeps all.
 fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
-    names.iter().try_for_each(|name| images.check_removable(name))?;
-    let mut undeleted = Removed::default();
-    for name in names.iter().collect::<BTreeSet<_>>() {
-        let removed = images.remove(name)?;
-        output::tell(&format!("removed {name}{}", freed(&removed)));
-        tell_kept(&removed);
-        undeleted.undeleted.extend(removed.undeleted);
-    }
-    Ok(undeleted.check_deleted()?)
+    let removed = images.remove(names)?;
+    let named: BTreeSet<_> = names.iter().map(String::as_str).collect();
+    let named = named.into_iter().collect::<Vec<_>>().join(", ");
+    output::tell(&format!("removed {named}{}", freed(&removed)));
+    tell_kept(&removed);
+    Ok(removed.check_deleted()?)
 }
 
 /// Reads how a root file system is run from a file that a person wrote.

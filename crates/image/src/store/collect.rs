@@ -76,16 +76,16 @@ impl Removed {
 }
 
 impl Store {
-    /// Removes a name, and its image if that was the last name. Of a reference with a digest and no tag, these are all names that its
-    /// repository gives the image.
+    /// Removes names, and each image whose last name is among them. Of a reference with a digest and no tag, these are all names that
+    /// its repository gives the image.
     ///
     /// # Errors
-    /// When there is none of that name, or a run uses it.
-    pub fn remove(&self, name: &str) -> Result<Removed, Error> {
+    /// When there is none of one of these names, or a run uses it: then all stay.
+    pub fn remove(&self, names: &[impl AsRef<str>]) -> Result<Removed, Error> {
         let mut removed = Removed::default();
         let unneeded = {
             let _lock = self.lock(FlockOperation::LockExclusive)?;
-            let names = self.names_without(name)?;
+            let names = self.names_without(names)?;
             match self.write_names(&names) {
                 // The room for them comes from what is removed, so that goes first. A name without an image, if this ends in
                 // between, counts as none.
@@ -105,33 +105,32 @@ impl Store {
         Ok(removed)
     }
 
-    /// Checks that a name could be removed now.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
-    pub fn check_removable(&self, name: &str) -> Result<(), Error> {
-        let _lock = self.lock(FlockOperation::LockExclusive)?;
-        self.names_without(name).map(drop)
-    }
-
-    /// Returns the names that are left after one is removed. The caller holds the store's lock.
-    fn names_without(&self, name: &str) -> Result<BTreeMap<String, Named>, Error> {
-        let digest = self.find(name).map_err(|error| match error {
-            Error::NoImage { name, .. } => Error::NothingToRemove { name },
-            other => other,
-        })?;
-        let mut names = self.names()?;
-        let mut own = names_meant(&names, name);
-        own.retain(|name| names[name].image == digest);
-        let is_others = |(name, named): (&String, &Named)| named.image == digest && !own.contains(name);
-        if own.is_empty() || !names.iter().any(is_others) {
-            if !is_free(&self.image(&digest))? {
+    /// Returns the names that are left after some are removed. The caller holds the store's lock.
+    fn names_without(&self, removed: &[impl AsRef<str>]) -> Result<BTreeMap<String, Named>, Error> {
+        let names = self.names()?;
+        let (mut left, mut images) = (names.clone(), Vec::new());
+        for name in removed.iter().map(AsRef::as_ref) {
+            let digest = self.find(name).map_err(|error| match error {
+                Error::NoImage { name, .. } => Error::NothingToRemove { name },
+                other => other,
+            })?;
+            let mut own = names_meant(&names, name);
+            own.retain(|name| names[name].image == digest);
+            // The beginning of a digest means all names of its image.
+            let is_meant = |name: &str, image: &Digest| {
+                if own.is_empty() { *image == digest } else { own.contains(name) }
+            };
+            left.retain(|name, named| !is_meant(name, &named.image));
+            images.push((name, digest));
+        }
+        // Only now is known which images lose their last name.
+        for (name, digest) in images {
+            let keeps_a_name = left.values().any(|named| named.image == digest);
+            if !keeps_a_name && !is_free(&self.image(&digest))? {
                 return Err(Error::InUse { name: name.into() });
             }
-            own.extend(names.iter().filter(|(_, named)| named.image == digest).map(|(name, _)| name.clone()));
         }
-        names.retain(|name, _| !own.contains(name));
-        Ok(names)
+        Ok(left)
     }
 
     /// Removes every image without a name, every layer without an image, and the leftovers of killed processes.

@@ -149,9 +149,9 @@ fn removing_an_image_keeps_the_layers_of_another() {
     let two = shelf.image("two:latest", &["a=base", "b=2"]);
     assert_eq!((shelf.counts(), &one.layers[0]), ([2, 3, 0], &two.layers[0]));
     let removed = Removed { images: 1, layers: 1, octets: one.layers[1].octets, ..Removed::default() };
-    assert_eq!((shelf.store.remove("one").unwrap(), shelf.counts()), (removed, [1, 2, 0]));
+    assert_eq!((shelf.store.remove(&["one"]).unwrap(), shelf.counts()), (removed, [1, 2, 0]));
     assert!(shelf.store.hold("two").unwrap().layers.iter().all(|tree| tree.is_dir()));
-    assert_eq!(shelf.store.remove("two").unwrap().layers, 2);
+    assert_eq!(shelf.store.remove(&["two"]).unwrap().layers, 2);
     assert!(shelf.counts() == [0, 0, 0] && shelf.store.list().unwrap().is_empty());
 }
 
@@ -182,7 +182,7 @@ fn no_layer_goes_while_it_cannot_be_told_whose_it_is() {
     let text = std::fs::read(&path).unwrap();
     std::fs::write(&path, "{").unwrap();
     assert_eq!(shelf.store.unreadable().unwrap().len(), 1);
-    let removed = shelf.store.remove("other:1").unwrap();
+    let removed = shelf.store.remove(&["other:1"]).unwrap();
     assert!((removed.images, removed.layers) == (1, 0) && removed.kept.is_some(), "{removed:?}");
     assert!(shelf.store.prune().unwrap().kept.unwrap().contains("images"));
     assert!(is_whole(&held) && shelf.counts() == [1, 2, 0]);
@@ -195,7 +195,7 @@ fn no_layer_goes_while_it_cannot_be_told_whose_it_is() {
     std::fs::copy(&path, shelf.store.image(&Digest::of(b"x"))).unwrap();
     assert_eq!(shelf.store.unreadable().unwrap().len(), 1);
     std::fs::write(&path, "{").unwrap();
-    let removed = shelf.store.remove("kept:1").unwrap();
+    let removed = shelf.store.remove(&["kept:1"]).unwrap();
     assert_eq!((removed.images, removed.layers, removed.kept), (2, 1, None));
 }
 
@@ -220,8 +220,12 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
             shelf.store.known_layer(&record.layers[0].digest, ownership()).is_ok(),
             !matches!(name, "lock" | "layers")
         );
-        let _ =
-            (shelf.store.list(), shelf.store.unreadable(), shelf.store.prune(), shelf.store.remove("app:1"));
+        let _ = (
+            shelf.store.list(),
+            shelf.store.unreadable(),
+            shelf.store.prune(),
+            shelf.store.remove(&["app:1"]),
+        );
     }
 }
 
@@ -253,12 +257,12 @@ fn an_image_that_a_run_uses_stays() {
     let shelf = Shelf::new();
     shelf.image("one:latest", &["a=1"]);
     let (held, second) = (shelf.store.hold("one").unwrap(), shelf.store.hold("one:latest").unwrap());
-    assert!(matches!(shelf.store.remove("one"), Err(Error::InUse { .. })));
+    assert!(matches!(shelf.store.remove(&["one"]), Err(Error::InUse { .. })));
     drop(held);
-    assert!(matches!(shelf.store.remove("one"), Err(Error::InUse { .. })));
+    assert!(matches!(shelf.store.remove(&["one"]), Err(Error::InUse { .. })));
     assert!(shelf.store.prune().unwrap() == Removed::default() && is_whole(&second));
     drop(second);
-    assert_eq!(shelf.store.remove("one").unwrap().images, 1);
+    assert_eq!(shelf.store.remove(&["one"]).unwrap().images, 1);
 }
 
 #[test]
@@ -291,16 +295,38 @@ fn one_of_several_names_can_go() {
     let shelf = Shelf::new();
     let record = shelf.image("a:1 b:1", &["a=1"]);
     let held = shelf.store.hold("a:1").unwrap();
-    assert_eq!(shelf.store.remove("a:1").unwrap(), Removed::default());
-    assert!(matches!(shelf.store.remove("b:1"), Err(Error::InUse { .. })));
+    assert_eq!(shelf.store.remove(&["a:1"]).unwrap(), Removed::default());
+    assert!(matches!(shelf.store.remove(&["b:1"]), Err(Error::InUse { .. })));
     assert_eq!(
         shelf.store.list().unwrap(),
         [Listed { name: Some("b:1".into()), record: record.clone(), before: None }]
     );
     drop(held);
     shelf.image("c:1", &["a=1"]);
-    assert_eq!(shelf.store.remove(record.digest.short()).unwrap().images, 1);
+    assert_eq!(shelf.store.remove(&[record.digest.short()]).unwrap().images, 1);
     assert!(shelf.store.list().unwrap().is_empty());
+}
+
+#[test]
+fn several_names_go_at_once_or_not_at_all() {
+    let shelf = Shelf::new();
+    let record = shelf.image("a:1 b:1 c:1", &["a=1"]);
+    shelf.image("d:1", &["a=2"]);
+    let named =
+        || shelf.store.list().unwrap().into_iter().filter_map(|listed| listed.name).collect::<Vec<_>>();
+    let error = shelf.store.remove(&["a:1", "nope", "d:1"]).unwrap_err();
+    assert!(matches!(&error, Error::NothingToRemove { name } if name == "nope"), "{error}");
+    let held = shelf.store.hold("b:1").unwrap();
+    assert_eq!(shelf.store.remove(&["a:1", "a:1"]).unwrap(), Removed::default());
+    for all in [["d:1", "b:1", "c:1"], ["d:1", record.digest.short(), "c:1"]] {
+        let error = shelf.store.remove(&all).unwrap_err();
+        assert!(matches!(&error, Error::InUse { name } if name == all[1]), "{error}");
+        assert_eq!(named(), ["b:1", "c:1", "d:1"]);
+    }
+    drop(held);
+    let removed = shelf.store.remove(&["d:1", "b:1", "c:1", record.digest.short()]).unwrap();
+    assert_eq!((removed.images, removed.layers, shelf.counts()), (2, 2, [0, 0, 0]));
+    assert!(named().is_empty());
 }
 
 #[test]
@@ -309,11 +335,11 @@ fn a_digest_takes_the_names_of_its_repository_and_no_others() {
     let record = shelf.image("aa:1 aa:2 bb:2", &["a=1"]);
     let held = shelf.store.hold("bb:2").unwrap();
     let whole = |repository: &str| format!("{repository}@{}", record.digest);
-    assert_eq!(shelf.store.remove(&whole("aa")).unwrap(), Removed::default());
+    assert_eq!(shelf.store.remove(&[&whole("aa")]).unwrap(), Removed::default());
     let names: Vec<_> = shelf.store.list().unwrap().into_iter().filter_map(|listed| listed.name).collect();
     assert_eq!(names, ["bb:2"]);
     drop(held);
-    assert_eq!(shelf.store.remove(&whole("bb")).unwrap().images, 1);
+    assert_eq!(shelf.store.remove(&[&whole("bb")]).unwrap().images, 1);
 }
 
 #[test]
@@ -485,7 +511,7 @@ fn no_image_misses_a_layer_while_others_are_pruned() {
     let shelf = Shelf::new();
     let source = shelf.file("root.tar", &layer("a=1 b=2"));
     let prune = || {
-        let _ = ["app0", "app1"].map(|name| shelf.store.remove(name));
+        let _ = ["app0", "app1"].map(|name| shelf.store.remove(&[name]));
         shelf.store.prune().unwrap();
     };
     let round = |name: &str| {
@@ -514,7 +540,7 @@ fn what_cannot_be_deleted_is_told_and_does_not_count() {
         return;
     }
     std::fs::set_permissions(&tree, std::fs::Permissions::from_mode(0o500)).unwrap();
-    let removed = shelf.store.remove("app:1").unwrap();
+    let removed = shelf.store.remove(&["app:1"]).unwrap();
     assert_eq!((removed.images, removed.layers, removed.octets), (1, 1, record.layers[1].octets));
     let path = removed.undeleted[0].path.clone();
     // The mount has moved with the layer.
@@ -570,7 +596,7 @@ fn what_a_killed_prune_left_does_not_stop_the_next() {
     let layer = std::fs::read_dir(shelf.store.directory().join("layers")).unwrap().next().unwrap().unwrap();
     let left = format!("staging/gone-{}/tree", layer.file_name().display());
     std::fs::create_dir_all(shelf.store.directory().join(left)).unwrap();
-    assert_eq!(shelf.store.remove("app:1").unwrap().layers, 1);
+    assert_eq!(shelf.store.remove(&["app:1"]).unwrap().layers, 1);
     shelf.store.prune().unwrap();
     assert_eq!(shelf.counts(), [0, 0, 0]);
 }
@@ -584,12 +610,17 @@ fn an_image_can_be_removed_from_a_full_disk() {
     let long = "n".repeat(100);
     let all = (0..60).map(|n| format!("{long}{n}:1")).collect::<Vec<_>>().join(" ");
     shelf.image(&all, &["a=1"]);
-    shelf.image("large:1", &[&format!("a={}", "x".repeat(512 << 10))]);
+    shelf.image("large:1 large:2", &[&format!("a={}", "x".repeat(512 << 10))]);
     let mut filling = File::create(shelf.store.directory().join("filling")).unwrap();
     while io::Write::write_all(&mut filling, &[0; 4096]).is_ok() {}
     let full = shelf.store.write_names(&shelf.store.names().unwrap()).unwrap_err();
     assert!(matches!(full, Error::Store { .. }), "{full}");
-    let removed = shelf.store.remove("large:1").unwrap();
+    let full = shelf.store.remove(&["large:1"]).unwrap_err();
+    assert!(
+        matches!(full, Error::Store { .. }) && shelf.counts() == [2, 2, 0],
+        "the other name keeps it: {full}"
+    );
+    let removed = shelf.store.remove(&["large:1", "large:2"]).unwrap();
     assert_eq!((removed.images, removed.layers, shelf.counts()), (1, 1, [1, 1, 0]));
     assert!(
         shelf.store.hold("large:1").is_err() && is_whole(&shelf.store.hold(&format!("{long}7:1")).unwrap())
@@ -665,11 +696,7 @@ fn what_is_not_here_is_told_with_what_would_work() {
         held(&format!("debian:12@{digest}")).starts_with("lockgate image import FILE --name debian:12; ")
     );
     assert_eq!(held("../x"), "lockgate image ls names those that are here");
-    assert_eq!(
-        shelf.store.check_removable("nope").unwrap_err().to_string(),
-        shelf.store.remove("nope").unwrap_err().to_string()
-    );
-    let error = shelf.store.remove("nope").unwrap_err();
+    let error = shelf.store.remove(&["nope"]).unwrap_err();
     assert!(error.to_string().starts_with("remove the image `nope`"), "{error}");
     assert_eq!(error.remedy().unwrap(), "lockgate image ls names those that are here");
 }
