@@ -213,10 +213,10 @@ pub(crate) fn malformed(what: &'static str, why: impl Into<String>) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn descriptor(platform: &str) -> String {
+    pub(crate) fn descriptor(platform: &str) -> String {
         format!(r#"{{"mediaType":"m","digest":"{}","size":1{platform}}}"#, Digest::of(b""))
     }
 

@@ -77,12 +77,8 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Digest;
+    use crate::manifest::tests::descriptor;
     use crate::manifest::{EMPTY, IMAGES};
-
-    fn descriptor(platform: &str) -> String {
-        format!(r#"{{"mediaType":"m","digest":"{}","size":1{platform}}}"#, Digest::of(b""))
-    }
 
     #[test]
     fn an_artifact_without_a_platform_does_not_end_the_search() {
