@@ -43,7 +43,7 @@ fn without_a_descriptor_it_waits_and_does_not_spin() {
         begun=$(spent); served short; echo "spent=$(( $(spent) - begun ))"
         touch enough; wait $takes; rm enough
         await 'curl -s -o /dev/null -m 3 -x http://127.0.0.1:8081 http://www.example.org/'
-        served after; await '[ $(ls /proc/$serving/fd | wc -l) -lt 40 ]'"#,
+        served after; await '[ $(ls /proc/$serving/fd | wc -l) -lt 32 ]'"#,
         take.display()
     ));
     for when in ["before", "after"] {
