@@ -96,7 +96,7 @@ pub use rule::RuleName;
 pub use rules::Policy;
 pub use run_id::{RunId, RunIdError};
 pub use setup::{OnFailure, Setup};
-pub use shell_quoting::shell_word;
+pub use shell_quoting::{shell_word, visible_shell_word};
 pub use spec::{EnvSpec, RunSpec, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};
 pub use written::{

@@ -11,9 +11,24 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
+/// Returns a text as one shell word, unless some of its characters cannot be seen in a line that is to be typed.
+#[must_use]
+pub fn visible_shell_word(text: &str) -> Option<String> {
+    let is_visible = |c: char| "'\"\\".contains(c) || c.escape_debug().eq([c]);
+    text.chars().all(is_visible).then(|| shell_word(text))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use super::{shell_word, visible_shell_word};
+
+    #[test]
+    fn a_word_that_cannot_be_seen_whole_is_not_to_be_typed() {
+        assert_eq!(visible_shell_word("/src/ol'd \\"), Some(r"'/src/ol'\''d \'".into()));
+        for text in ["/a\nb", "/a\u{202e}b", "/a\u{200b}", "/\x1b[2J"] {
+            assert_eq!(visible_shell_word(text), None, "{text:?}");
+        }
+    }
 
     #[test]
     fn a_shell_reads_the_text_and_nothing_else() {

@@ -221,12 +221,11 @@ fn without_objects(plan: &Plan) -> Option<String> {
     let (there, named) = protect::objects_outside(&plan.workspace)?;
     let is_shown = plan.shown().any(|path| there.starts_with(path));
     (!is_shown).then(|| {
-        let [there, named] = [there, named].map(|path| path.to_string_lossy().escape_debug().to_string());
-        let flag = format!("{there}:{named}");
-        let how = match flag.matches(':').count() {
-            1 => format!(": --mount {}", policy::shell_word(&flag)),
-            _ => String::new(),
-        };
+        let flag = format!("{}:{}", there.display(), named.display());
+        let word = policy::visible_shell_word(&flag).filter(|_| flag.matches(':').count() == 1);
+        let how = word.map(|word| format!(": --mount {word}")).unwrap_or_default();
+        let there = there.to_string_lossy();
+        let there = there.escape_debug();
         format!(
             "`.git/objects/info/alternates`, which a command can write, borrows objects of {there}, which is not shown: git finds not all \
              commits inside. If you know that folder, show it{how}"

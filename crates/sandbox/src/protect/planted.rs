@@ -106,12 +106,12 @@ pub(crate) fn take_away(
     told: &mut Vec<String>,
 ) -> io::Result<()> {
     let stays = |error| {
-        let path = repository.path.display().to_string();
-        let path = path.escape_debug();
+        let path = policy::visible_shell_word(&repository.path.display().to_string());
+        let path = path.as_deref().unwrap_or("DIRECTORY");
         let what =
             "so there may still be links through which git would write, or pipes at which it would wait";
         let remedy = "look at them before you use git here";
-        io::Error::other(format!("{error}; {what}: {remedy} (`find '{path}' -type l -o -type p`)"))
+        io::Error::other(format!("{error}; {what}: {remedy} (`find {path} -type l -o -type p`)"))
     };
     let found;
     let opened = match held {

@@ -222,13 +222,14 @@ fn a_repository_that_is_not_shown_is_told_of() {
 fn objects_that_are_borrowed_and_not_shown_are_told_of_with_the_mount_that_shows_them() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
-    let (workspace, lent) = (folder.join("w"), folder.join("main/.git/objects"));
+    let (workspace, lent) = (folder.join("w"), folder.join("ol'd/.git/objects"));
     std::fs::create_dir_all(workspace.join(".git/objects/info")).unwrap();
     std::fs::create_dir_all(lent.join("pack")).unwrap();
-    std::fs::write(workspace.join(".git/objects/info/alternates"), "../../../main/.git/objects\n").unwrap();
+    std::fs::write(workspace.join(".git/objects/info/alternates"), "../../../ol'd/.git/objects\n").unwrap();
     let told = |config: &str| {
         let plan = planned(&format!("workspace = {{ path = {workspace:?} }}\n{config}")).unwrap();
-        let way_out = format!("--mount {0}:{0}", lent.display());
+        let flag = format!("{0}:{0}", lent.display());
+        let way_out = format!("--mount {}", policy::shell_word(&flag));
         plan.notices.iter().any(|notice| notice.contains("borrows objects") && notice.ends_with(&way_out))
     };
     assert!(told(""));
