@@ -1,22 +1,29 @@
 //! Tracks what a command makes of the terminal: whether it has the whole screen to itself, as an editor or a pager has (messages would
 //! be written over it), and what must be undone where it did not end by itself. Recognised from its output: xterm's alternate screen,
-//! by the private modes 47, 1047 and 1049, and other private modes (ECMA-48 §5.4; ctlseqs).
+//! by the private modes 47, 1047 and 1049; other private modes (ECMA-48 §5.4; ctlseqs); and how keys are told: xterm's `modifyOtherKeys`,
+//! and the flags of kitty's keyboard protocol, which programs push and pop.
 
 /// Leaves the alternate screen, and its colours.
 const LEAVE: &str = "\x1b[?1049l\x1b[m";
 /// Private modes that would be in the way of whoever has the terminal next, and what they usually are: application cursor keys, the
-/// visible cursor, reports of the mouse and of the focus, and bracketed paste.
-const MODES: [(&[u8], &str); 9] = [
+/// visible cursor, reports of the mouse and of the focus, bracketed paste, and output that is held back until it is whole.
+const MODES: [(&[u8], &str); 12] = [
     (b"1", "\x1b[?1l"),
+    (b"9", "\x1b[?9l"),
     (b"25", "\x1b[?25h"),
     (b"1000", "\x1b[?1000l"),
     (b"1002", "\x1b[?1002l"),
     (b"1003", "\x1b[?1003l"),
     (b"1004", "\x1b[?1004l"),
+    (b"1005", "\x1b[?1005l"),
     (b"1006", "\x1b[?1006l"),
     (b"1015", "\x1b[?1015l"),
     (b"2004", "\x1b[?2004l"),
+    (b"2026", "\x1b[?2026l"),
 ];
+
+/// The resource of xterm's that makes it tell of modifier keys with any other key.
+const MODIFY_OTHER_KEYS: u16 = 4;
 
 /// The longest sequence of interest.
 const LONGEST: usize = 32;
@@ -27,8 +34,29 @@ pub(crate) struct Screen {
     is_full: bool,
     /// Which of [`MODES`] are not as usual.
     changed: [bool; MODES.len()],
+    /// How keys are told, of the usual screen and of the alternate one: each has a stack of its own.
+    keys: [Keys; 2],
+    /// Whether modified keys are told as xterm's `modifyOtherKeys` has it.
+    are_modified_told: bool,
     /// The start of a sequence that has not ended.
     begun: Vec<u8>,
+}
+
+/// What a program made of the flags of kitty's keyboard protocol.
+#[derive(Clone, Copy, Debug, Default)]
+struct Keys {
+    pushed: u16,
+    are_set: bool,
+}
+
+impl Keys {
+    fn undo(self) -> String {
+        let set = if self.are_set { "\x1b[=0u" } else { "" };
+        match self.pushed {
+            0 => set.to_owned(),
+            pushed => format!("\x1b[<{pushed}u{set}"),
+        }
+    }
 }
 
 impl Screen {
@@ -41,17 +69,34 @@ impl Screen {
             match (self.begun.as_slice(), octet) {
                 (_, 0x1b) => self.begun = vec![0x1b],
                 ([], _) => {}
-                ([0x1b], b'[') | ([0x1b, b'['], b'?') => self.begun.push(*octet),
+                ([0x1b], b'[') | ([0x1b, b'['], b'?' | b'<'..=b'>') => self.begun.push(*octet),
                 ([0x1b], b'c') => *self = Self::default(), // a full reset
-                ([0x1b, b'[', b'?', ..], b'0'..=b'9' | b';') if self.begun.len() < LONGEST => {
+                ([0x1b, b'[', _, ..], b'0'..=b'9' | b';') if self.begun.len() < LONGEST => {
                     self.begun.push(*octet);
                 }
-                ([0x1b, b'[', b'?', ..], b'h' | b'l') => {
-                    let begun = std::mem::take(&mut self.begun);
-                    begun[3..].split(|octet| *octet == b';').for_each(|mode| self.set(mode, *octet));
+                ([0x1b, b'[', kind, ..], last) => {
+                    let (kind, begun) = (*kind, std::mem::take(&mut self.begun));
+                    let numbers = begun[3..].split(|octet| *octet == b';');
+                    self.end(kind, numbers, *last);
                 }
                 _ => self.begun.clear(),
             }
+        }
+    }
+
+    /// Notes what a whole sequence means: its kind, its numbers and its last octet.
+    fn end<'a>(&mut self, kind: u8, mut numbers: impl Iterator<Item = &'a [u8]>, last: u8) {
+        let keys = &mut self.keys[usize::from(self.is_full)];
+        let mut next = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u16>().ok();
+        match (kind, last) {
+            (b'>', b'u') => keys.pushed = keys.pushed.saturating_add(1),
+            (b'<', b'u') => keys.pushed = keys.pushed.saturating_sub(next().unwrap_or(1)),
+            (b'=', b'u') => keys.are_set = next().unwrap_or(0) != 0,
+            (b'>', b'm') if next().is_none_or(|resource| resource == MODIFY_OTHER_KEYS) => {
+                self.are_modified_told = next().unwrap_or(0) != 0;
+            }
+            (b'?', b'h' | b'l') => numbers.for_each(|mode| self.set(mode, last)),
+            _ => {}
         }
     }
 
@@ -67,9 +112,11 @@ impl Screen {
 
     /// Returns what makes the terminal as it usually is.
     pub(crate) fn undo(&self) -> String {
-        let leave = if self.is_full { LEAVE } else { "" };
+        let leave = if self.is_full { self.keys[1].undo() + LEAVE } else { String::new() };
+        let modified = if self.are_modified_told { "\x1b[>4m" } else { "" };
+        let keys = [leave, self.keys[0].undo(), modified.to_owned()];
         let changed = MODES.iter().zip(self.changed).filter(|(_, is_changed)| *is_changed);
-        [leave].into_iter().chain(changed.map(|((_, usual), _)| *usual)).collect()
+        keys.into_iter().chain(changed.map(|((_, usual), _)| (*usual).to_owned())).collect()
     }
 }
 
@@ -113,6 +160,12 @@ mod tests {
             ("\x1b[?1049h\x1b[?1002h\x1b[?1003h", "\x1b[?1049l\x1b[m\x1b[?1002l\x1b[?1003l"),
             ("\x1b[?1049h\x1b[?25l\x1bc", ""),
             ("\x1b[?7l\x1b[25l\x1b[?12h", ""),
+            ("\x1b[?9h\x1b[?2026h\x1b[?1005h", "\x1b[?9l\x1b[?1005l\x1b[?2026l"),
+            ("\x1b[>1u\x1b[>5u\x1b[<u", "\x1b[<1u"),
+            ("\x1b[>1u\x1b[?1049h\x1b[>7u\x1b[>4;2m", "\x1b[<1u\x1b[?1049l\x1b[m\x1b[<1u\x1b[>4m"),
+            ("\x1b[?1049h\x1b[>1u\x1b[>4;1m\x1b[>4m\x1b[<1u\x1b[?1049l", ""),
+            ("\x1b[=5;1u", "\x1b[=0u"),
+            ("\x1b[=5u\x1b[=0u\x1b[?u\x1b[>c\x1b[>0q\x1b[<9u", ""),
         ] {
             let mut screen = Screen::default();
             screen.see(text.as_bytes());
