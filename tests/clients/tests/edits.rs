@@ -56,6 +56,20 @@ fn a_rule_is_written_once_and_into_the_file_that_was_named() {
 }
 
 #[test]
+fn a_file_that_is_made_for_one_rule_says_nothing_else() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let config = site.folder("config");
+    fs::create_dir(config.join("lockgate")).expect("room");
+    fs::set_permissions(config.join("lockgate"), fs::Permissions::from_mode(0o755)).expect("ours");
+    fs::write(config.join("lockgate/config.toml"), "[egress]\ndefault = \"open-internet\"\n").expect("room");
+    let ended = site.shell().with("XDG_CONFIG_HOME", config.to_str().expect("UTF-8")).run(
+        "lockgate policy deny ads.example.com && lockgate policy allow api.example.com:443
+        for host in ads api other; do lockgate policy check https://$host.example.com/ > /dev/null; echo $?; done",
+    );
+    assert_eq!(ended.stdout, "1\n0\n0\n", "{ended}");
+}
+
+#[test]
 fn what_a_denial_recommends_allows_it() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let named = site.file("a policy.toml", "[egress]\ndefault = \"deny\"\n");

@@ -16,8 +16,11 @@ use crate::arguments::PolicyFile;
 use crate::exit::{Done, Usage};
 use crate::output;
 
-const BLANK: &str = "\
-# What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.
+/// What a new file begins with.
+const ABOUT: &str =
+    "# What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.\n";
+/// What `policy init` adds. A file that is made for one rule has none of it, which would close what an earlier layer opens.
+const CLOSED: &str = "\
 # Nothing may leave until a rule allows it: `lockgate policy allow HOST`.
 
 [egress]
@@ -33,7 +36,7 @@ pub(crate) fn init(file: &PolicyFile) -> Done {
             "change it with `lockgate policy allow HOST`",
         ));
     }
-    file.write(BLANK)?;
+    file.write(&format!("{ABOUT}{CLOSED}"))?;
     output::tell(&format!("wrote {}: nothing may leave yet", file.name));
     Ok(0)
 }
@@ -50,7 +53,7 @@ pub(crate) fn deny(file: &PolicyFile, targets: &[String], reason: Option<&str>) 
 fn edit(file: &PolicyFile, targets: &[String], list: RuleList, reason: Option<&str>) -> Done {
     let _turn = turn(file)?;
     let file = PolicyText::open(file)?;
-    let start = if file.text.is_empty() { BLANK } else { &file.text };
+    let start = if file.text.is_empty() { ABOUT } else { &file.text };
     let mut document: DocumentMut = start
         .parse()
         .map_err(|error: toml_edit::TomlError| file.unreadable(error.to_string().trim_end().to_owned()))?;
@@ -98,7 +101,11 @@ fn insert<'a>(
 
 /// Returns the rules of a list, which is begun where there is none; `None` if what should hold them is no table.
 fn rules_of(document: &mut DocumentMut, list: RuleList) -> Option<&mut Item> {
-    let egress = document.entry("egress").or_insert_with(|| Item::Table(Table::new()));
+    let egress = document.entry("egress").or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
     // An inline table cannot hold `[[…]]` blocks.
     let none = if egress.is_inline_table() {
         value(Array::new())

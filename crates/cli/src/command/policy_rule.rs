@@ -46,6 +46,7 @@ pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
         return Some(());
     }
     let list = rules.as_array_mut()?;
+    end_with_comma(list);
     let mut rule = toml_edit::Value::InlineTable(rule.into_inline_table());
     // Below the last rule if each has its own line, and behind the comment on that line.
     let before = list.iter().last().and_then(|last| last.decor().prefix()?.as_str());
@@ -59,6 +60,17 @@ pub(super) fn push(rules: &mut Item, rule: Table) -> Option<()> {
     }
     list.push_formatted(rule);
     Some(())
+}
+
+/// Gives a list whose last rule ends its line without a comma one. What follows the rule belongs to the list then.
+fn end_with_comma(list: &mut Array) {
+    let Some(last) = list.iter_mut().last() else { return };
+    let behind = last.decor().suffix().and_then(|suffix| suffix.as_str()).unwrap_or_default().to_owned();
+    if behind.contains('\n') {
+        last.decor_mut().set_suffix("");
+        list.set_trailing(behind);
+        list.set_trailing_comma(true);
+    }
 }
 
 /// Sets the reason of an equal rule; returns whether there is one.
@@ -181,6 +193,27 @@ mod tests {
     use toml_edit::DocumentMut;
 
     use super::*;
+
+    #[test]
+    fn a_rule_is_added_in_the_style_of_the_others() {
+        let last = "  { host = \"b.example\" }";
+        for (before, after) in [
+            ("[{ host = \"a.example\" }]", "[{ host = \"a.example\" }, { host = \"b.example\" }]".to_owned()),
+            ("[\n  { host = \"a.example\" }\n]", format!("[\n  {{ host = \"a.example\" }},\n{last},\n]")),
+            (
+                "[\n  { host = \"a.example\" }, # ours\n]",
+                format!("[\n  {{ host = \"a.example\" }}, # ours\n{last},\n]"),
+            ),
+            (
+                "[\n  { host = \"a.example\" } # ours\n]",
+                format!("[\n  {{ host = \"a.example\" }}, # ours\n{last},\n]"),
+            ),
+        ] {
+            let mut document: DocumentMut = format!("allow = {before}\n").parse().unwrap();
+            push(document.get_mut("allow").unwrap(), rule(RuleList::Allow, "b.example", None)).unwrap();
+            assert_eq!(document.to_string(), format!("allow = {after}\n"), "{before}");
+        }
+    }
 
     #[test]
     fn a_reason_goes_to_the_rule_that_is_there() {
