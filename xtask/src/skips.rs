@@ -1,5 +1,5 @@
-//! Lists what the tests skipped. A test that cannot run here prints a line `skipped: REASON` and passes, and nextest keeps the
-//! output of passing tests in its JUnit report. This module reads those lines, so that no skip is silent.
+//! Lists what the tests skipped. A test that cannot run here says so by `lockgate_needs::missing`, which prints a line
+//! `skipped: REASON`, and passes; nextest keeps the output of passing tests in its JUnit report. This module reads those lines.
 //!
 //! It knows only as much of JUnit as nextest writes.
 

@@ -298,7 +298,14 @@ mod tests {
         let stamp = |random: [u8; 12]| {
             ProcessStamp::read(&format!("{} {}", 1 + u16::from(random[0]), random[1])).unwrap()
         };
-        (0..9, paths(), any::<[u8; 12]>()).prop_map(move |(kind, path, random)| match kind {
+        let being = |random: [u8; 12]| {
+            let [inode, seconds, nanoseconds, major, minor, ..] = random;
+            FileId::read(&format!("{inode}:-{seconds}:{nanoseconds}:{major}:{minor}")).unwrap()
+        };
+        let layout = |random: [u8; 12]| if random[5].is_multiple_of(2) { Layout::Whole } else { Layout::Bare };
+        (0..11, paths(), any::<[u8; 12]>()).prop_map(move |(kind, path, random)| match kind {
+            10 => Undo::Unheld(Unheld::read(".husky,info/attributes", being(random), path)),
+            9 => Undo::PlantedLinks(Repository { path, being: being(random), layout: layout(random) }),
             8 => Undo::Supervisor(stamp(random)),
             7 => Undo::Process(stamp(random)),
             0 => Undo::Group(path),
@@ -307,7 +314,8 @@ mod tests {
             3 => Undo::Trusted(path),
             4 => Undo::Firewall(RunId::from_random(random)),
             5 => Undo::Link(RunId::from_random(random)),
-            _ => Undo::Engine(path, RunId::from_random(random)),
+            6 => Undo::Engine(path, RunId::from_random(random)),
+            _ => unreachable!("no such kind"),
         })
     }
 
