@@ -171,14 +171,13 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
     if name.starts_with('.') {
         // Killed before the file had its name: nothing had been acquired.
         let _ = std::fs::remove_file(path);
+        return None;
     }
     let run: RunId = name.parse().ok()?;
     // At once, for this process may be killed as well before the rest is taken away.
     let mut note = |told: &[String]| {
         if let Ok(mut record) = RunRecord::read_as_written(directory, &run) {
-            // What cannot be taken away is told again at each try.
-            let new: Vec<_> = told.iter().filter(|told| !record.notices.contains(told)).cloned().collect();
-            record.notices.extend(new);
+            note_told(&mut record, told);
             let _ = record.write(directory, &run);
         }
     };
@@ -188,33 +187,8 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
         Ok(Dead::Alive) => return None,
         Err(error) => return Some(Reaped { run, problems: vec![error.to_string()], told: Vec::new() }),
     };
-    let is_copy = unwound.is_none();
-    let Unwound { problems, told, why_left } = unwound.unwrap_or_default();
-    let is_settled = match RunRecord::read_as_written(directory, &run) {
-        Ok(mut record) => {
-            let was = record.clone();
-            if record.state == RunState::Running {
-                record.state = RunState::Lost;
-                record.ended = Some(last_seen(directory, &run));
-            }
-            let is_new = |told: &&String| !was.notices.contains(told);
-            record.notices.extend(told.iter().filter(is_new).cloned());
-            match is_copy {
-                true => record.notices.push(OF_A_COPY.into()),
-                false => record.note_leftover(why_left, &problems),
-            }
-            record == was || record.write(directory, &run).is_ok()
-        }
-        Err(Error::NoRun { .. }) => true,
-        Err(Error::Record { .. }) => {
-            if std::fs::metadata(directory.record(&run)).is_ok_and(|record| record.len() == 0) {
-                // It was killed before it wrote a word.
-                let _ = std::fs::remove_file(directory.record(&run));
-            }
-            true
-        }
-        Err(_) => false,
-    };
+    let is_settled = settle_record(directory, &run, unwound.as_ref());
+    let Unwound { problems, told, .. } = unwound.unwrap_or_default();
     if !is_settled {
         // The disk is full, say, or no more files may be opened: the next process tries again.
         return Some(Reaped { run, problems, told });
@@ -224,6 +198,43 @@ fn reap(directory: &StateDirectory, reaper: &mut Reaper, path: &Path) -> Option<
         let _ = std::fs::remove_file(path);
     }
     Some(Reaped { run, problems, told })
+}
+
+/// Notes in the record of a run that was killed how it ended, and what became of what it left; nothing did if its lock file is a copy.
+/// Returns whether nothing of that is left to be written.
+fn settle_record(directory: &StateDirectory, run: &RunId, unwound: Option<&Unwound>) -> bool {
+    match RunRecord::read_as_written(directory, run) {
+        Ok(mut record) => {
+            let was = record.clone();
+            if record.state == RunState::Running {
+                record.state = RunState::Lost;
+                record.ended = Some(last_seen(directory, run));
+            }
+            match unwound {
+                Some(unwound) => {
+                    note_told(&mut record, &unwound.told);
+                    record.note_leftover(unwound.why_left.clone(), &unwound.problems);
+                }
+                None => record.notices.push(OF_A_COPY.into()),
+            }
+            record == was || record.write(directory, run).is_ok()
+        }
+        Err(Error::NoRun { .. }) => true,
+        Err(Error::Record { .. }) => {
+            if std::fs::metadata(directory.record(run)).is_ok_and(|record| record.len() == 0) {
+                // It was killed before it wrote a word.
+                let _ = std::fs::remove_file(directory.record(run));
+            }
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Notes what was told of a run, but once: what cannot be taken away is told again at each try.
+fn note_told(record: &mut RunRecord, told: &[String]) {
+    let new: Vec<_> = told.iter().filter(|told| !record.notices.contains(told)).cloned().collect();
+    record.notices.extend(new);
 }
 
 /// What is noted in a record whose lock file is a copy.
