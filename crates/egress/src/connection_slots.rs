@@ -16,7 +16,7 @@ use crate::idle;
 /// Connections of all listeners but the declared ports.
 const MOST: usize = 1024;
 /// Further connections that only the gateway's listeners take, so that it answers while the proxy is full.
-const MOST_KEPT: usize = 64;
+const MOST_RESERVED: usize = 64;
 /// Connections to one declared port. They take no slots of the command's or of another port.
 const MOST_INBOUND: usize = 128;
 /// Idle connections to upstreams.
@@ -35,14 +35,14 @@ const FEWEST_DESCRIPTORS: u64 = 64;
 
 thread_local! {
     static BOUNDS: Bounds = Bounds::within(getrlimit(Resource::Nofile).current);
-    static SLOTS: OnceCell<[Rc<Semaphore>; 2]> = const { OnceCell::new() };
+    static SHARED: OnceCell<Shared> = const { OnceCell::new() };
 }
 
 /// The limits of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bounds {
     common: usize,
-    kept: usize,
+    reserved: usize,
     idle: usize,
     streams: usize,
 }
@@ -52,15 +52,15 @@ impl Bounds {
     /// upstream.
     fn within(descriptors: Option<u64>) -> Self {
         let Some(descriptors) = descriptors else {
-            return Self { common: MOST, kept: MOST_KEPT, idle: MOST_IDLE, streams: MOST_STREAMS };
+            return Self { common: MOST, reserved: MOST_RESERVED, idle: MOST_IDLE, streams: MOST_STREAMS };
         };
         let left = usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
         // Two descriptors for each slot, one for an idle connection for every four slots, and one for a stream for every slot or more.
-        let all = (left / 13 * 4).clamp(FEWEST, MOST + MOST_KEPT);
-        let kept = (all / 8).clamp(2, MOST_KEPT);
+        let all = (left / 13 * 4).clamp(FEWEST, MOST + MOST_RESERVED);
+        let reserved = (all / 8).clamp(2, MOST_RESERVED);
         let idle = (all / 4).min(MOST_IDLE);
         let streams = left.saturating_sub(2 * all + idle).clamp(FEWEST_STREAMS, MOST_STREAMS);
-        Self { common: (all - kept).min(MOST), kept, idle, streams }
+        Self { common: (all - reserved).min(MOST), reserved, idle, streams }
     }
 }
 
@@ -91,41 +91,49 @@ pub(crate) fn most_streams() -> usize {
 pub(crate) struct ConnectionSlots {
     first: Rc<Semaphore>,
     /// Taken when the first ones are used up.
-    kept: Option<Rc<Semaphore>>,
+    reserved: Option<Rc<Semaphore>>,
 }
 
 impl ConnectionSlots {
     /// The slots that all listeners share.
     pub(crate) fn common() -> Self {
-        Self { first: shared(0), kept: None }
+        Self { first: shared(|shared| &shared.common), reserved: None }
     }
 
     /// The shared slots, and those that are reserved for the gateway's listeners.
     pub(crate) fn gateway() -> Self {
-        Self { first: shared(0), kept: Some(shared(1)) }
+        Self { first: shared(|shared| &shared.common), reserved: Some(shared(|shared| &shared.reserved)) }
     }
 
     /// The slots of one declared port.
     pub(crate) fn inbound() -> Self {
         let most = BOUNDS.with(|bounds| bounds.common.min(MOST_INBOUND));
-        Self { first: Rc::new(Semaphore::new(most)), kept: None }
+        Self { first: Rc::new(Semaphore::new(most)), reserved: None }
     }
 
     /// Waits for a free slot.
     pub(crate) async fn take(&self) -> ConnectionPermit {
-        let Some(kept) = &self.kept else { return ConnectionPermit::of(&self.first).await };
+        let Some(reserved) = &self.reserved else { return ConnectionPermit::of(&self.first).await };
         tokio::select! {
             biased;
             permit = ConnectionPermit::of(&self.first) => permit,
-            permit = ConnectionPermit::of(kept) => permit,
+            permit = ConnectionPermit::of(reserved) => permit,
         }
     }
 }
 
-/// Returns the shared (0) or the reserved (1) slots of this thread's sidecar.
-fn shared(at: usize) -> Rc<Semaphore> {
-    let made = || BOUNDS.with(|it| [it.common, it.kept].map(|many| Rc::new(Semaphore::new(many))));
-    SLOTS.with(|slots| Rc::clone(&slots.get_or_init(made)[at]))
+/// The slots that more than one listener takes.
+struct Shared {
+    common: Rc<Semaphore>,
+    /// Those of the gateway's listeners alone.
+    reserved: Rc<Semaphore>,
+}
+
+/// Returns some of the shared slots of this thread's sidecar.
+fn shared(which: fn(&Shared) -> &Rc<Semaphore>) -> Rc<Semaphore> {
+    let slots = |many| Rc::new(Semaphore::new(many));
+    let made = || BOUNDS.with(|it| Shared { common: slots(it.common), reserved: slots(it.reserved) });
+    SHARED.with(|shared| Rc::clone(which(shared.get_or_init(made))))
 }
 
 /// A slot, given back when it is dropped.
@@ -153,18 +161,18 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_few_places() {
-        let most = Bounds { common: 1024, kept: 64, idle: 64, streams: 4096 };
+        let most = Bounds { common: 1024, reserved: 64, idle: 64, streams: 4096 };
         assert_eq!(Bounds::within(None), most);
         assert_eq!(Bounds::within(Some(8192)), most);
         for descriptors in [FEWEST_DESCRIPTORS, 100, 256, 1024, 2048, 4096, 6000, 8192] {
-            let Bounds { common, kept, idle, streams } = Bounds::within(Some(descriptors));
-            let taken = OTHER_DESCRIPTORS + (2 * (common + kept) + idle + streams) as u64;
+            let Bounds { common, reserved, idle, streams } = Bounds::within(Some(descriptors));
+            let taken = OTHER_DESCRIPTORS + (2 * (common + reserved) + idle + streams) as u64;
             assert!(taken <= descriptors, "{taken} of {descriptors}");
-            assert!(common >= 8 && kept >= 2 && kept < common && streams >= 4);
+            assert!(common >= 8 && reserved >= 2 && reserved < common && streams >= 4);
             assert!(descriptors < 256 || streams >= common);
         }
         assert!(!is_too_few(None) && !is_too_few(Some(FEWEST_DESCRIPTORS)));
         assert!(is_too_few(Some(FEWEST_DESCRIPTORS - 1)));
-        assert_eq!(Bounds::within(Some(0)), Bounds { common: 8, kept: 2, idle: 2, streams: 4 });
+        assert_eq!(Bounds::within(Some(0)), Bounds { common: 8, reserved: 2, idle: 2, streams: 4 });
     }
 }

@@ -76,9 +76,9 @@ pub(crate) fn start(
             broker: None,
             end_rest: orphans::end_rest,
         };
-        let status = supervise::run(&it, prepare(&it, group_inside, forked));
+        supervise::run(&it, prepare(&it, group_inside, forked));
         end_descendants();
-        status
+        0
     })
     .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Supervisor));

@@ -138,9 +138,18 @@ pub(crate) const BEHIND: i32 = 3;
 impl Started {
     /// Returns a sandbox with its init, control socket and group alone.
     pub(crate) fn of(init: Child, control: OwnedFd, group: Option<Group>, teardown: Teardown) -> Self {
-        let (hand, hung_up, orphans) = (None.into(), false.into(), None);
-        let (cover_watch, firewall, remover) = (None, None, None);
-        Self { init, control, group, cover_watch, firewall, hand, remover, teardown, hung_up, orphans }
+        Self {
+            init,
+            control,
+            group,
+            cover_watch: None,
+            firewall: None,
+            hand: None.into(),
+            remover: None,
+            teardown,
+            hung_up: false.into(),
+            orphans: None,
+        }
     }
 
     /// Returns a descriptor that becomes readable when init reports an event, or is gone.

@@ -51,8 +51,8 @@ fn is_of_the_root(directory: &Path) -> bool {
     directory.ancestors().find_map(device) == device(Path::new("/"))
 }
 
-/// Runs init to its end. Returns the exit status of its process, which nobody reads.
-pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 {
+/// Runs init to its end, and reports how it ended. Its exit status tells nothing.
+pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) {
     match prepared.map_err(Over::Failed).and_then(|ready| live(it, ready)) {
         Ok(ended) => {
             // Before the end is reported: the parent then removes what held the sandbox.
@@ -65,7 +65,6 @@ pub(crate) fn run(it: &Supervised<'_>, prepared: Result<Ready, Failure>) -> i32 
         Err(Over::NotExecuted { errno }) => drop(Event::NotExecuted { errno }.send(it.control)),
         Err(Over::Abandoned) => {}
     }
-    0
 }
 
 /// Waits for the sidecar, runs the set-up commands, and runs the command. Returns how the command ended.

@@ -1,7 +1,7 @@
 //! Adds a layer to the store: unpacks it in the staging directory, verifies it, and only then gives it its name.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -125,7 +125,9 @@ impl Staged {
             lock_shared(&lock)?;
             match std::fs::rename(self.directory.path(), place) {
                 Ok(()) => Ok(Some(lock)),
-                Err(e) if matches!(e.raw_os_error(), Some(39 | 17)) => Ok(None), // ENOTEMPTY, EEXIST
+                Err(e) if matches!(e.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
+                    Ok(None)
+                }
                 Err(error) => Err(error),
             }
         };

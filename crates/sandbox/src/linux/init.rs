@@ -41,8 +41,8 @@ const TERMINAL: &CStr = c"/dev/pts/0";
 /// Init's own process, counted beside those of the command.
 const OWN_PROCESSES: u64 = 1;
 
-/// Runs init to its end. Returns the exit status of init's process, which nobody reads.
-pub(super) fn run(inputs: InitInputs<'_>, left: Namespaces, forked: Forked) -> i32 {
+/// Runs init to its end.
+pub(super) fn run(inputs: InitInputs<'_>, left: Namespaces, forked: Forked) {
     let launch = Launch::of(inputs.plan, inputs.command);
     let supervised = Supervised {
         launch: &launch,
@@ -52,7 +52,7 @@ pub(super) fn run(inputs: InitInputs<'_>, left: Namespaces, forked: Forked) -> i
         broker: inputs.broker.as_ref(),
         end_rest: init_loop::end_rest,
     };
-    supervise::run(&supervised, prepare(&inputs, left, forked))
+    supervise::run(&supervised, prepare(&inputs, left, forked));
 }
 
 fn prepare(inputs: &InitInputs<'_>, left: Namespaces, forked: Forked) -> Result<Ready, Failure> {

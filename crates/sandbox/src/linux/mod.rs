@@ -104,9 +104,12 @@ pub(crate) fn start(
         InitInputs { plan, command, stdio, control: control_inside, sidecar, broker, hand: hand_inside };
     // The closure owns the child's ends of every socket. Dropping it closes them in this process.
     let birthplace = group.as_ref().and_then(Group::birthplace);
-    let init =
-        ahead::clone_init(ahead.as_ref(), birthplace, move |left, forked| init::run(inputs, left, forked))
-            .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
+    let run_init = move |left, forked| {
+        init::run(inputs, left, forked);
+        0
+    };
+    let init = ahead::clone_init(ahead.as_ref(), birthplace, run_init)
+        .map_err(|source| Error::Start { what: THE_SANDBOX, source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Process));
     let mut started = Started::of(init, control, group, Teardown::Kill);
     match meanwhile(plan, host, undo, &hand, starter, &mut started) {
@@ -285,14 +288,14 @@ mod tests {
     #[test]
     fn what_is_mapped_already_can_be_read_and_not_written() {
         if !rustix::process::geteuid().is_root() {
-            return;
+            return lockgate_needs::missing("only root maps the owners of a folder");
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
         let opened = source::open(&path).unwrap();
         let mut owners = Owners::new(Identity::with_sidecar_id(TRIED));
         let tree = match mapped_tree(&path, MountMode::ReadWrite, &mut owners) {
-            Err(Error::Unmappable { .. }) => return, // as in a container
+            Err(error @ Error::Unmappable { .. }) => return lockgate_needs::missing(&error.to_string()),
             tree => tree.unwrap(),
         };
         let mut again = |mode| map_tree(tree.try_clone().unwrap(), opened.as_fd(), &path, mode, &mut owners);
