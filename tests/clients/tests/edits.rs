@@ -63,10 +63,10 @@ fn a_file_that_is_made_for_one_rule_says_nothing_else() {
     fs::set_permissions(config.join("lockgate"), fs::Permissions::from_mode(0o755)).expect("ours");
     fs::write(config.join("lockgate/config.toml"), "[egress]\ndefault = \"open-internet\"\n").expect("room");
     let ended = site.shell().with("XDG_CONFIG_HOME", config.to_str().expect("UTF-8")).run(
-        "lockgate policy deny ads.example.com && lockgate policy allow api.example.com:443
-        for host in ads api other; do lockgate policy check https://$host.example.com/ > /dev/null; echo $?; done",
+        "lockgate policy deny files.example.com && lockgate policy allow www.example.com:443
+        for host in files.example.com www.example.org; do lockgate policy check https://$host/ > /dev/null; echo $?; done",
     );
-    assert_eq!(ended.stdout, "1\n0\n0\n", "{ended}");
+    assert_eq!(ended.stdout, "1\n0\n", "{ended}");
 }
 
 #[test]

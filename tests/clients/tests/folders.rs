@@ -270,7 +270,7 @@ fn a_folder_of_a_mount_without_programs_has_none_where_it_is_kept_apart() {
         for mode in rw overlay; do "$PRODUCT" run --workspace-mode $mode -- sh -c ./x; echo $?; done
         export HOME="$HERE/home"; mount -t tmpfs -o noexec none "$HOME/.cache/pip"
         mkdir "$HOME/.cache/pip/http-v2"; cp x "$HOME/.cache/pip/http-v2"
-        "$PRODUCT" run --builtin-tool pip -- sh -c ~/.cache/pip/http-v2/x; echo $?
+        "$PRODUCT" run --builtin-tool pip -- sh -c '~/.cache/pip/http-v2/x'; echo $?
 END
         mkdir -p home/.cache/pip; unshare -m sh script"#,
     );
