@@ -402,6 +402,7 @@ fn hold_to_ceiling(mut grant: Grant, ceiling: &Policy, asked: &Asked) -> Result<
 mod tests {
     use super::*;
     use crate::asked::{Plane, View};
+    use crate::hostname::Hostname;
     use crate::layer::Layers;
     use crate::origin::Origin;
     use crate::path::Path;
@@ -450,6 +451,79 @@ mod tests {
                 Ok((Carriage::Any, None)),
                 "{layers_of:?}"
             );
+        }
+    }
+
+    // R7
+    #[test]
+    fn a_connection_passes_unopened_only_where_a_rule_covers_every_request_in_it() {
+        let at = |rule: &str, view: View| {
+            let mut layers = Layers::default();
+            let text = format!("egress.allow = [{rule}]");
+            layers.push(Origin::Named("file".into()), toml::from_str(&text).unwrap());
+            let (host, port) = (Host::parse("a.example.com").unwrap(), Port::parse("443").unwrap());
+            let asked = Asked::connection(Plane::Forward, host, port, view);
+            let granted = layers.compile().unwrap().policy.decide(&asked);
+            granted.map(|grant| grant.carriage()).map_err(|denial| denial.guard)
+        };
+        let (opened, tls, any) = (Ok(Carriage::Terminated), Ok(Carriage::Tls), Ok(Carriage::Any));
+        for (rule, of_tls, of_any) in [
+            ("{ host = \"a.example.com\" }", tls, any),
+            ("{ host = \"a.example.com\", methods = [\"GET\"] }", opened, opened),
+            ("{ url = \"https://a.example.com/*\" }", tls, tls),
+            ("{ url = \"https://a.example.com/*\", methods = [\"GET\"] }", opened, opened),
+            ("{ url = \"https://a.example.com/x/*\" }", opened, opened),
+            ("{ url = \"https://a.example.com/x\" }", opened, opened),
+            ("{ url = \"http://a.example.com:443/*\" }", Err(Guard::SchemeNotAllowed), opened),
+        ] {
+            assert_eq!((at(rule, View::Tls), at(rule, View::Opaque)), (of_tls, of_any), "{rule}");
+        }
+    }
+
+    // R10, E14
+    #[test]
+    fn who_lists_the_addresses_of_a_host_and_who_binds_it_is_known_by_host_and_port() {
+        let text = "egress.allow = [{ host = \"a.example.com\", addresses = [\"10.0.0.5\"] }]\n\
+                    egress.deny = [{ url = \"https://a.example.com/x\" }, { host = \"b.example.com\" }]\n\
+                    [[provider]]\nid = \"mine\"\nauthorized_uris = [\"https://c.example.com/*\"]";
+        let of = |origin: Origin| {
+            let mut layers = Layers::default();
+            layers.push(origin, toml::from_str(text).unwrap());
+            layers.compile().unwrap().policy
+        };
+        let (own, held) = (of(Origin::Flags), of(Origin::Managed("/etc/policy".into())));
+        for (host, port, places, binds, denies_in_part) in [
+            ("a.example.com", "443", true, false, true),
+            ("a.example.com", "444", false, false, false),
+            ("b.example.com", "443", false, false, false),
+            ("c.example.com", "443", false, true, false),
+            ("c.example.com", "444", false, false, false),
+        ] {
+            let (name, port) = (Host::parse(host).unwrap(), Port::parse(port).unwrap());
+            assert_eq!(own.places(&name, port), places, "{host}:{port}");
+            assert_eq!(own.binds(&name, port), binds, "{host}:{port}");
+            assert_eq!(held.binds(&name, port), binds, "{host}:{port}");
+            assert_eq!(own.denies_in_part(&name, port), denies_in_part, "{host}:{port}");
+            assert_eq!(own.provider_at(&name, port).is_some(), binds, "{host}:{port}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_denied_in_part_is_resolved() {
+        let named = |deny: &str| {
+            let mut layers = Layers::default();
+            let text =
+                format!("egress.allow = [{{ host = \"a.example.com\" }}]\negress.deny = [{{ {deny} }}]");
+            layers.push(Origin::Named("file".into()), toml::from_str(&text).unwrap());
+            layers.compile().unwrap().policy.decide_name(&Hostname::parse("a.example.com").unwrap()).is_ok()
+        };
+        assert!(!named("host = \"a.example.com\""));
+        for part in [
+            "host = \"a.example.com\", ports = [8443]",
+            "host = \"a.example.com\", methods = [\"DELETE\"]",
+            "url = \"https://a.example.com/x/*\"",
+        ] {
+            assert!(named(part), "{part}");
         }
     }
 

@@ -151,6 +151,23 @@ mod tests {
     }
 
     #[test]
+    fn a_label_and_a_name_are_as_long_as_dns_has_them() {
+        // RFC 1035 §2.3.4
+        let label = "a".repeat(63);
+        assert!(Hostname::parse(&label).is_ok());
+        for longer in [64, 65, 200] {
+            assert_eq!(Hostname::parse(&"a".repeat(longer)).unwrap_err(), HostnameError::Label, "{longer}");
+        }
+        let longest = format!("{label}.{label}.{label}.{}", &label[..61]);
+        assert_eq!(longest.len(), 253);
+        assert!(Hostname::parse(&longest).is_ok() && Hostname::parse(&format!("{longest}.")).is_ok());
+        for more in ["a", "aa"] {
+            let text = format!("{longest}{more}");
+            assert_eq!(Hostname::parse(&text).unwrap_err(), HostnameError::TooLong, "{}", text.len());
+        }
+    }
+
+    #[test]
     fn numbers_are_not_names() {
         for text in [
             "2130706433",

@@ -331,6 +331,46 @@ mod tests {
     }
 
     #[test]
+    fn a_public_suffix_is_not_widened_to_what_is_below_it() {
+        for text in ["com", "co.uk", "github.io", "internal"] {
+            assert!(HostPattern::parse(text).and_then(HostPattern::with_subdomains).is_err(), "{text}");
+        }
+        assert!(HostPattern::parse("a.co.uk").and_then(HostPattern::with_subdomains).is_ok());
+        assert!(HostPattern::parse("*.a.co.uk").and_then(HostPattern::with_subdomains).is_err());
+    }
+
+    #[test]
+    fn patterns_overlap_where_a_host_is_covered_by_both() {
+        let apex = |text: &str| HostPattern::parse(text).unwrap().with_subdomains().unwrap();
+        let read = |text: &str| HostPattern::parse(text).unwrap();
+        for (a, b, wanted) in [
+            (read("x.a.com"), read("*.a.com"), true),
+            (read("y.x.a.com"), read("*.a.com"), false),
+            (read("192.0.43.8"), read("192.0.43.8"), true),
+            (read("192.0.43.8"), read("192.0.43.9"), false),
+            (read("192.0.43.8"), read("**.a.com"), false),
+            (read("*.a.com"), read("*.a.com"), true),
+            (read("*.a.com"), read("*.x.a.com"), false),
+            (read("*.a.com"), read("**.a.com"), true),
+            (read("*.x.a.com"), read("**.a.com"), true),
+            (read("*.a.com"), read("**.x.a.com"), false),
+            (read("*.a.com"), apex("a.com"), true),
+            (read("*.x.a.com"), apex("a.com"), true),
+            (read("*.a.com"), apex("x.a.com"), true),
+            (read("*.a.com"), apex("y.x.a.com"), false),
+            (read("*.a.com"), apex("b.com"), false),
+            (read("**.a.com"), read("**.a.com"), true),
+            (read("**.a.com"), read("**.x.a.com"), true),
+            (read("**.a.com"), apex("x.a.com"), true),
+            (read("**.a.com"), apex("b.com"), false),
+            (apex("a.com"), apex("xa.com"), false),
+        ] {
+            assert_eq!(a.overlaps(&b), wanted, "{a}, {b}");
+            assert_eq!(b.overlaps(&a), wanted, "{b}, {a}");
+        }
+    }
+
+    #[test]
     fn an_address_without_its_brackets_is_told_of_them() {
         let why = HostPattern::parse("2606:2800:220:1::1").unwrap_err().to_string();
         assert!(why.contains("in brackets") && !why.contains("label"), "{why}");

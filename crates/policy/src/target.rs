@@ -404,6 +404,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_target_is_held_to_its_length() {
+        let of = |length: usize| check_characters(&"a".repeat(length)).map_err(|denial| denial.guard);
+        assert_eq!(of(MAX_TARGET), Ok(()));
+        for more in [1, 2] {
+            assert_eq!(of(MAX_TARGET + more), Err(Guard::Syntax), "{more}");
+        }
+    }
+
+    #[test]
+    fn an_origin_form_is_a_path_and_a_query_and_goes_out_as_it_came() {
+        let read = |port: &str, origin: &str| {
+            let (host, port) = (Host::parse("a.example").unwrap(), Port::parse(port).unwrap());
+            Target::from_origin_form(Scheme::Https, host, port, origin)
+        };
+        for text in ["/", "/a/b", "/a?b=/../c", "/a?", "//b.example/x"] {
+            assert_eq!(read("443", text).unwrap().origin_form(), text);
+        }
+        assert_eq!(read("443", "/").unwrap().host_header(), "a.example");
+        assert_eq!(read("8443", "/").unwrap().host_header(), "a.example:8443");
+        for (text, guard) in [
+            ("", Guard::Syntax),
+            ("a", Guard::Syntax),
+            ("*", Guard::Syntax),
+            ("https://b.example/", Guard::Syntax),
+            ("/a#b", Guard::Fragment),
+        ] {
+            assert_eq!(read("443", text).unwrap_err().guard, guard, "{text}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn what_is_accepted_reads_the_same_again(text in "(http|https)://[ -~]{0,60}") {

@@ -351,6 +351,34 @@ mod tests {
     }
 
     #[test]
+    fn what_a_managed_policy_requires_no_other_layer_takes_back() {
+        let compile = |managed: &str, own: &str| {
+            let mut all = Layers::default();
+            all.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+            all.push(Origin::Flags, toml::from_str(own).unwrap());
+            all.compile().unwrap()
+        };
+        let wish = "egress.scrub = \"best-effort\"\nlimits.enforce = \"best-effort\"";
+        let held = compile("egress.scrub = \"strict\"\nlimits.enforce = \"required\"", wish);
+        assert_eq!((held.policy.scrub(), held.limits.enforcement), (Scrub::Strict, Enforcement::Required));
+        let free = compile("egress.scrub = \"best-effort\"\nlimits.enforce = \"best-effort\"", wish);
+        assert_eq!(
+            (free.policy.scrub(), free.limits.enforcement),
+            (Scrub::BestEffort, Enforcement::BestEffort)
+        );
+        let backend = |managed: &str, own: &str| {
+            let mut all = Layers::default();
+            for (origin, word) in [(Origin::Managed("/etc/policy".into()), managed), (Origin::Flags, own)] {
+                all.push(origin, toml::from_str(&format!("backend = \"{word}\"")).unwrap());
+            }
+            all.compile().map(|spec| spec.backend).map_err(|error| error.to_string())
+        };
+        assert_eq!(backend("linux", "linux"), Ok(Backend::Linux));
+        let refused = backend("linux", "process").unwrap_err();
+        assert!(refused.contains("backend") && refused.contains("`linux`"), "{refused}");
+    }
+
+    #[test]
     fn a_project_may_ask_for_less_and_for_nothing_else() {
         let asked = |before: &str, text: &str| {
             let mut all = Layers::default();
@@ -361,6 +389,9 @@ mod tests {
             all.compile().map(drop).map_err(|error| error.to_string())
         };
         let container = "backend = \"container\"";
+        let limits =
+            "limits = { memory = \"256MiB\", cpus = 1, pids = 64, disk = \"1GiB\", enforce = \"required\" }";
+        let budget = "llm.budget = { requests = 5, tokens = 7, usd = 9 }";
         for (before, text, field) in [
             ("", "backend = \"process\"", "backend"),
             ("", "backend = \"docker\"", "backend"),
@@ -373,6 +404,23 @@ mod tests {
             ("", "terminal = \"never\"", "terminal"),
             ("workspace = { mode = \"ro\" }", "workspace = { mode = \"overlay\" }", "workspace"),
             ("", "workspace = { mode = \"rw\" }", "workspace"),
+            ("", "timeout = \"2h\"", "timeout"),
+            ("", "limits.enforce = \"best-effort\"", "limits"),
+            (limits, "limits.memory = \"257MiB\"", "limits"),
+            (limits, "limits.cpus = 2", "limits"),
+            (limits, "limits.pids = 65", "limits"),
+            (limits, "limits.disk = \"2GiB\"", "limits"),
+            (limits, "limits.enforce = \"best-effort\"", "limits"),
+            (budget, "llm.budget.requests = 6", "llm.budget"),
+            (budget, "llm.budget.tokens = 8", "llm.budget"),
+            (budget, "llm.budget.usd = 10", "llm.budget"),
+            ("", "llm.price = [{ model = \"m\", input = 0.1, output = 0.1 }]", "llm.price"),
+            ("", "egress.default = \"open-internet\"", "egress.default"),
+            ("", "egress.allow = [{ host = \"a.example.com\" }]", "egress.allow"),
+            ("", "egress.no_proxy = [\"a.example.com\"]", "egress.no_proxy"),
+            ("", "egress.proxy = \"direct\"", "egress.proxy"),
+            ("", "egress.denied_status = 404", "egress.denied_status"),
+            ("", "egress.scrub = \"best-effort\"", "egress.scrub"),
         ] {
             let why = asked(before, text).unwrap_err();
             assert!(why.starts_with(&format!("lockgate.toml: {field}: ")), "{before}, {text}: {why}");
@@ -384,6 +432,15 @@ mod tests {
             ("", "workspace = { mode = \"overlay\" }"),
             ("workspace = { mode = \"overlay\" }", "workspace = { mode = \"ro\" }"),
             ("", "timeout = \"1m\""),
+            (limits, limits),
+            (limits, "limits = { memory = \"255MiB\", cpus = 0.5, pids = 63, disk = \"1MiB\" }"),
+            (budget, budget),
+            (budget, "llm.budget = { requests = 4, tokens = 6, usd = 8 }"),
+            ("", "llm.budget.requests = 1000"),
+            (
+                "",
+                "egress = { default = \"deny\", scrub = \"strict\", deny = [{ host = \"a.example.com\" }] }",
+            ),
         ] {
             assert_eq!(asked(before, text), Ok(()), "{before}, {text}");
         }

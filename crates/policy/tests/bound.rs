@@ -50,6 +50,80 @@ fn a_host_that_the_managed_policy_binds_is_bound() {
 }
 
 #[test]
+fn what_the_managed_policy_pins_no_other_policy_frees() {
+    // C22
+    let pinned = BOUND.replace("pinned = false", "pinned = true").replace("grpc = true\n", "");
+    let managed = format!("{ALLOWED}{pinned}");
+    let own = (Origin::Named("own".into()), ALLOWED);
+    let grant = |policy: &Policy, target: &str| {
+        let target = Target::parse(target).unwrap();
+        policy.decide(&Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target)).unwrap()
+    };
+    let both = policy(&[(Origin::Managed("managed".into()), &managed), own]);
+    let held = grant(&both, "https://api.example.com/v2/x");
+    assert!(held.is_bound() && held.refuses_own_credentials() && !held.is_message_wise());
+    let free = grant(&both, "https://other.example.com/v2/x");
+    assert!(!free.is_bound() && !free.refuses_own_credentials() && free.is_message_wise());
+}
+
+#[test]
+fn a_provider_that_is_declared_again_is_held_to_the_managed_policys() {
+    // C22
+    let pinned = BOUND.replace("pinned = false", "pinned = true").replace("grpc = true\n", "");
+    let managed = format!("{ALLOWED}{pinned}");
+    let again = |uris: &str| {
+        let text = format!(
+            "{ALLOWED}[[provider]]\nid = \"own\"\nauthorized_uris = [{uris}]\ngrpc = true\npinned = false\n"
+        );
+        policy(&[(Origin::Managed("managed".into()), &managed), (Origin::Flags, &text)])
+    };
+    let decide = |policy: &Policy, target: &str, provider: Option<&str>| {
+        let target = Target::parse(target).unwrap();
+        let mut asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+        asked.provider = provider.map(|id| id.parse().unwrap());
+        policy.decide(&asked)
+    };
+    let elsewhere = again("\"https://other.example.com/*\"");
+    let held = decide(&elsewhere, "https://api.example.com/v2/x", None).unwrap();
+    assert!(held.is_bound() && held.refuses_own_credentials() && !held.is_message_wise());
+    let refused = decide(&elsewhere, "https://other.example.com/x", None).unwrap_err();
+    assert!(refused.reason.contains("authorizes `own` elsewhere"), "{}", refused.reason);
+    let wider = again("\"https://api.example.com/*\"");
+    assert!(decide(&wider, "https://api.example.com/v2/x", Some("own")).is_err());
+    assert!(decide(&wider, "https://api.example.com/v1/x", Some("own")).unwrap().provider().is_some());
+    // A provider that the managed policy does not know is held to the hosts of that one alone.
+    let text = format!("{ALLOWED}{}", BOUND.replace("\"own\"", "\"mine\""));
+    let mine = policy(&[(Origin::Managed("managed".into()), ALLOWED), (Origin::Flags, &text)]);
+    assert!(decide(&mine, "https://api.example.com/v1/x", Some("mine")).unwrap().provider().is_some());
+}
+
+#[test]
+fn a_part_of_a_providers_uris_is_neither_another_host_nor_another_scheme_nor_another_path() {
+    // C22
+    let text = r#"
+[[provider]]
+id = "own"
+authorized_uris = ["https://api.example.com/*", "http://api.example.com/*", "https://b.example.com/*"]
+inject = [{ header = "x-key", value = "{{key}}", at = "https://api.example.com/v1/*" }]
+"#;
+    let policy = policy(&[(Origin::Named("own".into()), text)]);
+    let provider = policy.providers().next().unwrap();
+    for (target, wanted) in [
+        ("https://api.example.com/v1/x", true),
+        ("https://api.example.com/v2/x", false),
+        ("https://api.example.com:8443/v1/x", false),
+        ("http://api.example.com/v1/x", false),
+        ("http://api.example.com:443/v1/x", false),
+        ("https://b.example.com/v1/x", false),
+    ] {
+        let target = Target::parse(target).unwrap();
+        let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+        assert_eq!(provider.injection(&target).is_some(), wanted, "{target}");
+        assert_eq!(provider.injects_into(&asked), wanted, "{target}");
+    }
+}
+
+#[test]
 fn tls_to_a_bound_host_is_opened_at_its_other_ports() {
     // C22
     const ELSEWHERE: &str = r#"
