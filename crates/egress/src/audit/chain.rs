@@ -264,6 +264,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_counts_and_is_signed_in_time() {
+        let (mut file, audit) = audit();
+        let mut audit = audit.into_inner();
+        for _ in 0..3 {
+            audit.append(&denial("http://x/".into()));
+            assert_eq!(audit.written, records_in(&mut file).len() as u64);
+        }
+        audit.signed_at = Instant::now() - 2 * SIGN_EVERY;
+        audit.append(&denial("http://x/".into()));
+        assert!(records_in(&mut file).lines().last().unwrap().contains("\"sig\":"));
+        assert_eq!(audit.unsigned, 0);
+    }
+
+    #[test]
     fn what_waits_for_room_is_written_when_there_is_some() {
         let (mut file, audit) = audit();
         let mut audit = audit.into_inner();

@@ -266,6 +266,24 @@ mod tests {
     }
 
     #[test]
+    fn a_first_or_a_last_record_without_its_signature_shows() {
+        let (text, key) = chain(2);
+        let lines: Vec<&str> = text.lines().collect();
+        let unsigned = |bare: usize| {
+            let signed = |line: &str| line.contains("\",\"sig\":\"");
+            assert!(signed(lines[bare]), "{}", lines[bare]);
+            let at = lines[bare].rfind(",\"sig\":\"").unwrap();
+            let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+            lines[bare] = format!("{}}}", &lines[bare][..at]);
+            verify(lines.join("\n").as_bytes(), &key)
+        };
+        for (bare, told) in [(0, 1), (lines.len() - 1, lines.len() as u64)] {
+            let found = unsigned(bare);
+            assert!(matches!(found, Err(VerifyError::Broken { line, .. }) if line == told), "{found:?}");
+        }
+    }
+
+    #[test]
     fn another_key_does_not_vouch() {
         let (text, _) = chain(1);
         let (_, other) = chain(1);

@@ -232,6 +232,28 @@ mod tests {
         }
     }
 
+    // RFC 9112 §7.1.1: what ends the line for one reader ends the chunk's data for none.
+    #[test]
+    fn an_extension_is_text_of_one_line_and_of_a_bounded_length() {
+        let line = |extension: &str, syntax| {
+            let body = format!("5;{extension}\r\nhello\r\n0\r\n\r\n");
+            end_of(body.as_bytes(), syntax, 3).map(|end| end == Some(body.len()))
+        };
+        let longest = "x".repeat(LONGEST_SIZE_LINE - "5;".len());
+        for syntax in [ChunkSyntax::Strict, ChunkSyntax::Lenient] {
+            for good in ["", "x", "x=\"y z\"", "x\t=y", "~", "\u{e9}", &longest] {
+                assert_eq!(line(good, syntax), Ok(true), "{good:?}");
+            }
+            for bad in ["\n", "x\n", "x\ry", "x\0", "x\u{1f}", "x\u{7f}", "\u{b}", &format!("{longest}x")] {
+                assert!(line(bad, syntax).is_err(), "{bad:?}");
+            }
+        }
+        for size in ["5 ", "5\t", "5 \t "] {
+            let body = format!("{size}\r\nhello\r\n0\r\n\r\n");
+            assert_eq!(end_of(body.as_bytes(), ChunkSyntax::Lenient, 3), Ok(Some(body.len())), "{size:?}");
+        }
+    }
+
     #[test]
     fn white_space_may_stand_before_an_extension() {
         for size in ["5 ; ext = 1", "5\t;x", "5 \t ;x=\"y\"", "5;x"] {

@@ -230,6 +230,25 @@ pub(crate) fn trim(value: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
+    // RFC 9110 §7.6.1
+    #[test]
+    fn what_connection_names_is_not_sent_on() {
+        for named in ["x-private", "X-Private", "x_private", "x.private"] {
+            let list = format!("keep-alive , {named}");
+            let mut fields = Fields::from_iter([
+                ("Connection", list.as_bytes()),
+                (named, b"1"),
+                ("x-other", b"2"),
+                ("x.other", b"3"),
+            ]);
+            fields.leave_hop();
+            let left: Vec<&str> = fields.iter().map(|(name, _)| name).collect();
+            assert_eq!(left, ["x-other", "x.other"], "{named}");
+        }
+        let trailers = Fields::from_iter([("connection", &b"close"[..]), ("x-sum", b"1")]).without_hop();
+        assert_eq!(trailers.iter().collect::<Vec<_>>(), [("x-sum", &b"1"[..])]);
+    }
+
     #[test]
     fn what_is_not_sent_on_is_known_in_every_spelling() {
         for name in [

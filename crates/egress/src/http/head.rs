@@ -471,6 +471,41 @@ mod tests {
     }
 
     #[test]
+    fn a_head_is_held_to_its_size_and_to_its_number_of_fields() {
+        let of_fields = |count: usize| {
+            parse(&format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "a: b\r\n".repeat(count - 1)))
+        };
+        let of_size = |size: usize| {
+            let begins = "GET / HTTP/1.1\r\nHost: a\r\nX: ";
+            parse(&format!("{begins}{}\r\n\r\n", "x".repeat(size - begins.len() - 4)))
+        };
+        assert!(of_fields(MOST_FIELDS).is_ok() && of_size(LARGEST_HEAD).is_ok());
+        for more in [1, 2] {
+            assert!(matches!(of_fields(MOST_FIELDS + more), Err(HeadError::TooLarge)), "{more}");
+            assert!(matches!(of_size(LARGEST_HEAD + more), Err(HeadError::TooLarge)), "{more}");
+        }
+    }
+
+    // RFC 9112 §6.3
+    #[test]
+    fn a_length_is_plain_digits_and_none_is_nothing_to_wait_for() {
+        let of = |length: &str| {
+            parse(&format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"))
+                .map(|head| head.body())
+        };
+        for (length, body) in
+            [("0", BodyLength::None), ("00", BodyLength::None), ("07", BodyLength::Sized(7))]
+        {
+            assert_eq!(of(length).unwrap(), body, "{length}");
+        }
+        for bad in
+            ["", "+0", "-0", "+1", "0,0", "1, 1", "0x0", "1 0", "0000000000000000000", "9999999999999999999"]
+        {
+            assert!(matches!(of(bad), Err(HeadError::Length)), "{bad}");
+        }
+    }
+
+    #[test]
     fn a_websocket_is_asked_for_with_a_key_of_16_octets() {
         let asks = |keys: &[&str]| {
             let keys: String = keys.iter().map(|key| format!("Sec-WebSocket-Key: {key}\r\n")).collect();
