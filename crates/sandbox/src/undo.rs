@@ -302,7 +302,8 @@ mod tests {
             let [inode, seconds, nanoseconds, major, minor, ..] = random;
             FileId::read(&format!("{inode}:-{seconds}:{nanoseconds}:{major}:{minor}")).unwrap()
         };
-        let layout = |random: [u8; 12]| if random[5].is_multiple_of(2) { Layout::Whole } else { Layout::Bare };
+        let layout =
+            |random: [u8; 12]| if random[5].is_multiple_of(2) { Layout::Whole } else { Layout::Bare };
         (0..11, paths(), any::<[u8; 12]>()).prop_map(move |(kind, path, random)| match kind {
             10 => Undo::Unheld(Unheld::read(".husky,info/attributes", being(random), path)),
             9 => Undo::PlantedLinks(Repository { path, being: being(random), layout: layout(random) }),
