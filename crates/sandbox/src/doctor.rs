@@ -3,9 +3,10 @@
 use std::io;
 
 use rustix::io::Errno;
-use sys::probe::{Feature, try_feature};
+use sys::probe::{Feature, try_child, try_feature};
 
 use crate::caller::Caller;
+use crate::error::{Error, THE_SUPERVISOR};
 use crate::host::{Authorities, Host};
 use crate::linux::within_subordinate_ids;
 use crate::need::Need;
@@ -113,11 +114,7 @@ pub fn examine(caller: &Caller) -> Vec<Check> {
     checks.extend(Authorities::detect(caller).hidden.map(hidden_authorities_check));
     checks.push(linux_check(kernel));
     checks.push(container_check(kernel, overlays));
-    checks.push(Check::works(
-        "backends",
-        "process",
-        "always there, and no isolation: only the proxy checks requests",
-    ));
+    checks.push(process_check(try_child()));
     checks
 }
 
@@ -217,6 +214,16 @@ fn container_check(kernel: Kernel, overlays: Overlays) -> Check {
     }
 }
 
+fn process_check(tried: io::Result<()>) -> Check {
+    let (group, what) = ("backends", "process");
+    match tried.map_err(|source| Error::Start { what: THE_SUPERVISOR, source }) {
+        Ok(()) => Check::works(group, what, "no isolation: only the proxy checks requests"),
+        Err(error) => {
+            Check::lacks(group, what, Verdict::Missing, format!("failed to {error}"), error.remedy())
+        }
+    }
+}
+
 /// Examines the subordinate ids of a caller, for the owners of an image's files. Root needs none.
 #[must_use]
 pub fn examine_subordinate_ids(caller: &Caller) -> Option<Check> {
@@ -277,6 +284,14 @@ mod tests {
         assert!(feature_check(Feature::Mounts, Ok(())).verdict == Verdict::Works);
         let not_tried = not_tried(Feature::Redirect);
         assert!(not_tried.verdict == Verdict::Missing && not_tried.remedy.is_none(), "{}", not_tried.detail);
+    }
+
+    #[test]
+    fn a_backend_without_isolation_is_tried_as_well() {
+        assert!(process_check(Ok(())).verdict == Verdict::Works);
+        let refused = process_check(Err(Errno::NOSYS.into()));
+        assert!(refused.verdict == Verdict::Missing && !refused.prevents_a_run());
+        assert_eq!(refused.remedy, Some(Need::NewerKernel.remedy()));
     }
 
     #[test]

@@ -146,6 +146,9 @@ impl Error {
             Self::Start { what: THE_SANDBOX, source } => {
                 return Need::of_namespaces(source).map(Need::remedy);
             }
+            Self::Start { source, .. } if Errno::from_io_error(source) == Some(Errno::NOSYS) => {
+                return Some(Need::NewerKernel.remedy());
+            }
             // What fork(2) says where one process more is one too many.
             Self::Start { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
                 return Some(Need::MoreProcesses.remedy());
@@ -179,6 +182,8 @@ fn or_below(place: Option<&Path>) -> String {
 
 /// The text for the start of a sandbox's init.
 pub(crate) const THE_SANDBOX: &str = "the sandbox";
+/// The text for the start of a plain command's supervisor.
+pub(crate) const THE_SUPERVISOR: &str = "the command's supervisor";
 
 #[cfg(test)]
 mod tests {
@@ -189,6 +194,7 @@ mod tests {
         let remedy = |errno: Errno| Error::Start { what: "the sidecar", source: errno.into() }.remedy();
         assert!(remedy(Errno::AGAIN).unwrap().contains("ulimit -u"));
         assert_eq!(remedy(Errno::IO), None);
+        assert_eq!(remedy(Errno::NOSYS), Some(Need::NewerKernel.remedy()));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use sys::process::{self, Forked, Namespaces};
 use sys::{descriptor, listener, privilege};
 
 use crate::environment::trusted;
-use crate::error::Error;
+use crate::error::{Error, THE_SUPERVISOR};
 use crate::failure::Failure;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
@@ -80,7 +80,7 @@ pub(crate) fn start(
         end_descendants();
         0
     })
-    .map_err(|source| Error::Start { what: "the command's supervisor", source })?;
+    .map_err(|source| Error::Start { what: THE_SUPERVISOR, source })?;
     undo.push_all(ProcessStamp::of(init.pid()).map(Undo::Supervisor));
     if let Err(source) = descriptor::send(&control, NOTED, &[])
         && !is_gone(&source)

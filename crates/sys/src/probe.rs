@@ -57,6 +57,14 @@ pub fn try_feature(feature: Feature) -> io::Result<()> {
     }
 }
 
+/// Tries to start a plain child.
+///
+/// # Errors
+/// The kernel's error if none can be started.
+pub fn try_child() -> io::Result<()> {
+    process::clone(Namespaces::NONE, None, |_| 0)?.wait().map(drop)
+}
+
 /// Whether tmpfs files can have user extended attributes, which overlayfs needs above an image. Linux 6.6 and later.
 #[must_use]
 pub fn memory_has_attributes() -> bool {

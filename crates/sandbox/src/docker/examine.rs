@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::apart::{LONGEST, apart};
 use super::engine::Engine;
 use super::engine_error::error_text;
-use super::{podman, pool, prepare};
+use super::{podman, pool, prepare, start};
 use crate::caller::Caller;
 use crate::doctor::{Check, Verdict};
 use crate::error::Error;
@@ -37,6 +37,9 @@ pub fn examine_engine(caller: &Caller) -> Vec<Check> {
         Err(error) => return lacks(&error),
     };
     let engine = Check::works(GROUP, WHAT, describe(&found));
+    if let Err(source) = sys::probe::try_child() {
+        return lacks(&start::unstarted(source));
+    }
     match pool::size(caller) {
         Ok(size) => {
             let size = if found.at.lends_sidecars() { size } else { 0 };

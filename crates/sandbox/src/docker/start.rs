@@ -99,7 +99,7 @@ fn fork_shim(given: ShimInputs<'_>) -> Result<Child, Error> {
 }
 
 /// Returns the error for a shim that cannot be started.
-fn unstarted(source: io::Error) -> Error {
+pub(super) fn unstarted(source: io::Error) -> Error {
     Error::Start { what: "the shim", source }
 }
 

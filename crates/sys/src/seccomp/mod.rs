@@ -14,6 +14,8 @@ mod tests;
 
 pub use install::{install, is_installed};
 pub use profile::{Action, Condition, Expect, Profile, Rule, Verdict};
+#[cfg(test)]
+pub(crate) use tests::refusing;
 
 use assemble::{CAPACITY, Instruction};
 

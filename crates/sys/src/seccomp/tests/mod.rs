@@ -3,3 +3,6 @@
 mod evaluate;
 mod kernel;
 mod properties;
+mod refusing;
+
+pub(crate) use refusing::refusing;
