@@ -58,10 +58,8 @@ impl Failure {
                 Some(Need::MoreRoom)
             }
             // The private root is in memory and the sources are only opened, so no disk is full.
-            Step::OpenSources | Step::MountRoot { .. } | Step::MountProc if is(Errno::NOSPC) => {
-                Some(Need::MoreNamespaces)
-            }
-            Step::OpenSources => {
+            Step::MountProc if is(Errno::NOSPC) => Some(Need::MoreNamespaces),
+            Step::OpenSources | Step::MountRoot { .. } | Step::ShowSystem(_) | Step::EnterRoot => {
                 errno.map(io::Error::from_raw_os_error).and_then(|error| Need::of_mounts(&error))
             }
             Step::MakeDevices if is(Errno::NOSPC) => Some(Need::MoreTerminals),
@@ -171,12 +169,16 @@ mod tests {
         let full = Some(Errno::NOSPC.raw_os_error());
         for (step, need) in [
             (Step::OpenSources, Need::MoreNamespaces),
-            (root, Need::MoreNamespaces),
+            (root.clone(), Need::MoreNamespaces),
             (copy, Need::MoreRoom),
             (Step::ReadAuthorities("/etc/ssl/certs/bundle.pem".into()), Need::MoreRoom),
             (Step::TrustAuthority(None), Need::MoreRoom),
         ] {
             assert_eq!(Failure::of_step(&step, &[], String::new(), full).need, Some(need), "{step}");
+        }
+        for step in [root, Step::ShowSystem("/usr".into()), Step::EnterRoot] {
+            let forbidden = Failure::of_step(&step, &[], String::new(), Some(Errno::PERM.raw_os_error()));
+            assert_eq!(forbidden.need, Some(Need::Mounts), "{step}");
         }
         let lacks = Failure::of_step(&Step::ShowEtc, &[], String::new(), Some(Errno::NOSYS.raw_os_error()));
         assert_eq!(lacks.need, Some(Need::NewerKernel));

@@ -10,6 +10,7 @@ use sys::landlock::MOVES_FILES;
 
 use crate::caller::Caller;
 use crate::host_path::{Seen, SystemPath};
+use crate::need::also_in_a_container;
 
 /// The control groups that can enforce limits, or the reason why none can.
 pub type LimitsHere = Result<Cgroups, LimitsUnavailable>;
@@ -44,8 +45,8 @@ pub struct Host {
     pub memory: ByteSize,
     /// Whether limits can be enforced.
     pub limits: LimitsHere,
-    /// The kernel's Landlock version, if it has it.
-    pub landlock: Option<u32>,
+    /// The kernel's Landlock version, or what was said in its place.
+    pub landlock: Result<u32, Errno>,
     /// Whether tmpfs files can have the extended attributes that overlayfs needs.
     pub memory_attributes: bool,
     /// Whether this process can make links and packet filters in its network namespace.

@@ -206,11 +206,8 @@ impl Need {
                 "what is started here belongs to another pid namespace than who starts it, and none can be made there: \
                  `unshare --pid` takes `--fork` as well"
             }
-            Self::NewerKernel => newer_kernel(),
-            Self::Mounts => {
-                "in a container, start it with `--security-opt apparmor=unconfined`; elsewhere, see what forbids mounts in a user \
-                 namespace: AppArmor, SELinux"
-            }
+            Self::NewerKernel => return newer_kernel(),
+            Self::Mounts => allow_mounts(sys::seccomp::is_installed()),
             Self::ProcessFiles => {
                 "a run needs the process file system, of its own pid namespace: `mount -t proc proc /proc`, `unshare --mount-proc`, \
                  `bwrap --proc /proc`"
@@ -238,15 +235,39 @@ impl Need {
 }
 
 /// Returns what helps where a system call is not known: a filter, or the kernel, does not have it.
-fn newer_kernel() -> &'static str {
+fn newer_kernel() -> Cow<'static, str> {
     if !sys::seccomp::is_installed() {
-        return "this kernel is too old: Linux 5.12 or later";
+        return "this kernel is too old: Linux 5.12 or later".into();
     }
     if is_in_a_run() {
-        NO_RUN_WITHIN
-    } else {
+        return NO_RUN_WITHIN.into();
+    }
+    Cow::Owned(format!(
         "a filter of system calls is in force here, a container's or a service's, and forbids what a sandbox is made of: \
-         start outside it, or have it allow namespaces and mounts (in a container, `--security-opt seccomp=unconfined`)"
+         start outside it, or have it allow namespaces and mounts (in a container, {CONTAINER_FLAGS})"
+    ))
+}
+
+/// What starts a container in which runs can be made: with a filter that allows it, and with a `/proc` that nothing covers.
+const CONTAINER_FLAGS: &str = "`--security-opt seccomp=unconfined --security-opt systempaths=unconfined`";
+
+/// Returns what else it takes where a filter is in force, as in a container.
+pub(crate) fn also_in_a_container() -> String {
+    match sys::seccomp::is_installed() {
+        true => format!("; a container takes {CONTAINER_FLAGS} as well"),
+        false => String::new(),
+    }
+}
+
+/// Returns what helps where mounts are refused. A filter refuses what each kernel has.
+fn allow_mounts(is_filtered: bool) -> &'static str {
+    if is_filtered {
+        "a filter of system calls is in force here and may forbid that: in a container, start it with `--security-opt seccomp=unconfined`, \
+         and where AppArmor is in use with `--security-opt apparmor=unconfined`; in a service of systemd's, with \
+         `SystemCallFilter=@mount`"
+    } else {
+        "in a container, start it with `--security-opt apparmor=unconfined`; elsewhere, see what forbids mounts in a user \
+         namespace: AppArmor, SELinux"
     }
 }
 
@@ -270,8 +291,7 @@ fn allow_user_namespaces(settings: &Path) -> String {
         .filter(forbids)
         .map(|(name, value)| format!("{name}={}", if value == "0" { 1 } else { 0 }))
         .collect();
-    let container =
-        "a container's filter of system calls may forbid them (`--security-opt seccomp=unconfined`)";
+    let container = format!("a container's filter of system calls may forbid them ({CONTAINER_FLAGS})");
     match set.is_empty() {
         true => format!(
             "user namespaces are forbidden here: {container}, and so may a profile of AppArmor's or SELinux's policy (`dmesg` tells); a process \
@@ -323,6 +343,9 @@ mod tests {
         }
         assert_eq!(Need::of_mounts(&error(Errno::ACCESS)), Some(Need::Mounts));
         assert!(Need::Mounts.remedy().contains("apparmor=unconfined"));
+        assert!(
+            allow_mounts(true).contains("seccomp=unconfined") && !allow_mounts(false).contains("seccomp")
+        );
         assert_eq!(Need::of_mounts(&error(Errno::INVAL)), None);
         assert_eq!(Need::of_mounts(&error(Errno::NOSPC)), Some(Need::MoreNamespaces));
         assert_eq!(Need::of_maps(&error(Errno::INVAL)), None);

@@ -131,6 +131,14 @@ pub fn attach(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Res
     Ok(rustix::mount::move_mount(tree, c"", dir, path, flags)?)
 }
 
+/// Attaches a detached tree over the root, which is always there. Paths go on from the root below it, so this covers none.
+///
+/// # Errors
+/// When `move_mount(2)` fails.
+pub fn attach_over_root(tree: BorrowedFd<'_>) -> io::Result<()> {
+    attach(tree, CWD, c"/")
+}
+
 /// Makes a detached mount of a file system with the given options.
 ///
 /// # Errors

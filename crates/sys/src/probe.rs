@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode};
 
 use crate::mount::{self, Flags};
 use crate::process::{self, Exit, Namespaces};
@@ -16,7 +16,7 @@ pub enum Feature {
     UserNamespace,
     /// Mount, network, IPC, UTS and cgroup namespaces inside it.
     OtherNamespaces,
-    /// Mounts of its own, whose flags can be set. Linux 5.12 and later.
+    /// Mounts of its own, whose flags can be set, and of which one can be the root. Linux 5.12 and later.
     Mounts,
     /// A `/proc` of its own.
     Proc,
@@ -89,7 +89,8 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     match feature {
         Feature::UserNamespace | Feature::OtherNamespaces => Ok(()),
         Feature::Mounts => {
-            mount::set_flags(mount::make(c"tmpfs", &[], Flags::NO_DEV)?.as_fd(), Flags::NO_SUID)
+            stand_in_memory()?;
+            mount::pivot_to_current_directory()
         }
         Feature::Proc => mount::make(c"proc", &[], Flags::NO_SUID).map(drop),
         Feature::Redirect => {
@@ -100,20 +101,24 @@ fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
     }
 }
 
+/// Mounts files in memory, and makes their root the current directory.
+fn stand_in_memory() -> io::Result<()> {
+    let memory = mount::make(c"tmpfs", &[], Flags::NO_DEV)?;
+    mount::set_flags(memory.as_fd(), Flags::NO_SUID)?;
+    mount::attach_over_root(memory.as_fd())?;
+    Ok(rustix::process::fchdir(&memory)?)
+}
+
 /// Mounts an overlay, and replaces a directory of the lower layer by one of the same name. That takes extended attributes: without them in
 /// memory the upper layer is on disk, and the mount alone is tried.
 fn overlay() -> io::Result<()> {
-    let plain = Flags::NO_SUID.and(Flags::NO_DEV);
-    let memory = mount::make(c"tmpfs", &[], plain)?;
-    let base = rustix::fs::open("/tmp", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
-    mount::attach(memory.as_fd(), base.as_fd(), c"")?;
-    rustix::process::fchdir(&memory)?;
+    stand_in_memory()?;
     for name in ["lower", "lower/directory", "upper", "work"] {
         rustix::fs::mkdir(name, Mode::RWXU)?;
     }
     let options =
         [(c"lowerdir", c"lower"), (c"upperdir", c"upper"), (c"workdir", c"work"), (c"userxattr", c"")];
-    let whole = mount::make(c"overlay", &options, plain)?;
+    let whole = mount::make(c"overlay", &options, Flags::NO_SUID.and(Flags::NO_DEV))?;
     if !memory_has_attributes() {
         return Ok(());
     }

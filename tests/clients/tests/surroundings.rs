@@ -275,6 +275,21 @@ fn root_without_its_rights_makes_no_sandbox_and_says_so() {
 }
 
 #[test]
+fn a_machine_without_a_folder_for_temporary_files_has_runs() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("pivot_root")]) else { return };
+    // As in an image that has nothing but what it takes.
+    let script = r#"
+        mkdir "$OUTSIDE/root" "$OUTSIDE/home"; exec unshare --mount sh -uc '
+            work=$PWD; mount -t tmpfs -o mode=755 none "$OUTSIDE/root"; cd "$OUTSIDE/root"; mkdir work home old; cp "$PRODUCT" product
+            for folder in usr etc dev proc bin sbin lib lib64; do mkdir $folder; mount --rbind /$folder $folder; done
+            mount --bind "$work" work; mount --bind "$OUTSIDE/home" home; pivot_root . old; umount -l old; rmdir old
+            export HOME=/home XDG_STATE_HOME=/home; cd /work; [ -e /tmp ] || echo none
+            /product run -- echo works; /product doctor >/dev/null; echo "doctor=$?"'"#;
+    let ended = site.shell().run(script);
+    assert_eq!(ended.stdout, "none\nworks\ndoctor=0\n", "{ended}");
+}
+
+#[test]
 fn what_is_not_there_is_named() {
     let Some(site) = Site::for_test(&[Need::Root]) else { return };
     let ended = |script: &str| site.shell().run(&format!("exec unshare --mount sh -uc '{script}'"));

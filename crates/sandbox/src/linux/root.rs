@@ -18,8 +18,6 @@ use crate::error::Error;
 use crate::source;
 use crate::step::{PrivateFile, Step, TreeSource, Visible};
 
-/// The mount point of the private root before it becomes the root. All sources are opened before, so covering this directory hides none.
-const BASE: &str = "/tmp";
 /// The most attempts at a path that concurrent renames disturb.
 const TRIES: usize = 10_000;
 /// The flags of every tree from the host.
@@ -37,7 +35,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Opens all sources of the plan, before the private root covers part of the host.
+    /// Opens all sources of the plan, while the root is the host's.
     pub(super) fn open_sources(&mut self, inputs: &InitInputs<'_>) -> Result<(), Error> {
         if inputs.plan.identity.is_private() {
             return Ok(()); // the parent, as root, opens and maps them and hands them over
@@ -85,8 +83,7 @@ impl Root {
         let (size, inodes) = (c_number(size), c_number(inodes));
         let options = [(c"size", size.as_c_str()), (c"nr_inodes", &inodes), (c"mode", c"755")];
         let tree = mount::make(c"tmpfs", &options, PLAIN)?;
-        let base = rustix::fs::open(BASE, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        mount::attach(tree.as_fd(), base.as_fd(), c"")?;
+        mount::attach_over_root(tree.as_fd())?;
         self.directory = Some(tree);
         Ok(())
     }
