@@ -1,18 +1,19 @@
 //! Probes of kernel features: each is tried in a short-lived child.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode};
 
 use crate::mount::{self, Flags};
-use crate::process::{self, Exit, Namespaces};
-use crate::{network, nftables, privilege};
+use crate::privilege::{self, IdMap};
+use crate::process::{self, Child, Exit, Forked, Namespaces};
+use crate::{descriptor, network, nftables};
 
 /// A kernel feature that a sandbox needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// A user and a pid namespace, with the caller's own id mapped.
+    /// A user and a pid namespace, with the ids of a run mapped.
     UserNamespace,
     /// Mount, network, IPC, UTS and cgroup namespaces inside it.
     OtherNamespaces,
@@ -43,11 +44,18 @@ impl Feature {
 /// # Errors
 /// The kernel's error if the feature does not work.
 pub fn try_feature(feature: Feature) -> io::Result<()> {
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let child = process::clone(Namespaces::USER_AND_PID, None, |_| match attempt(feature, uid, gid) {
-        Ok(()) => 0,
-        Err(error) => error.raw_os_error().unwrap_or(libc::EIO).clamp(1, 255),
+    let ids = Ids::of_a_run()?;
+    let child = process::clone(Namespaces::USER_AND_PID, None, |forked| {
+        match ids.take(forked).and_then(|()| attempt(feature)) {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(libc::EIO).clamp(1, 255),
+        }
     })?;
+    if let Err(error) = ids.give(&child) {
+        drop(ids);
+        child.wait()?;
+        return Err(error);
+    }
     match child.wait()? {
         Exit::Code(0) => Ok(()),
         Exit::Code(errno) => Err(io::Error::from_raw_os_error(errno)),
@@ -65,6 +73,53 @@ pub fn try_child() -> io::Result<()> {
     process::clone(Namespaces::NONE, None, |_| 0)?.wait().map(drop)
 }
 
+/// An id of no user, for the private ids of an attempt.
+const PRIVATE: u32 = 0x7000_0000;
+
+/// How an attempt comes by its ids. As a run does: to map one's own root inside takes `CAP_SETFCAP`, and to map others from outside does
+/// not, user_namespaces(7).
+enum Ids {
+    /// The caller's own, which the attempt maps itself.
+    Own(u32, u32),
+    /// Private ones, which root maps from outside. The attempt waits at the second end until that is done.
+    Private(OwnedFd, OwnedFd),
+}
+
+impl Ids {
+    fn of_a_run() -> io::Result<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        if uid.is_root() && privilege::lacking_for_own_ids().is_empty() {
+            return descriptor::message_pair().map(|(outside, inside)| Self::Private(outside, inside));
+        }
+        Ok(Self::Own(uid.as_raw(), gid.as_raw()))
+    }
+
+    /// The parent's part.
+    fn give(&self, child: &Child) -> io::Result<()> {
+        let Self::Private(outside, _) = self else { return Ok(()) };
+        let map = [IdMap::one(0, PRIVATE)];
+        privilege::write_foreign_id_maps(&format!("/proc/{}", child.pid().as_raw_nonzero()), &map, &map)?;
+        descriptor::send(outside, b"mapped", &[])
+    }
+
+    /// The child's part.
+    fn take(&self, forked: Forked) -> io::Result<()> {
+        match self {
+            Self::Own(uid, gid) => {
+                privilege::write_id_maps("/proc/self", IdMap::one(*uid, *uid), IdMap::one(*gid, *gid))
+            }
+            Self::Private(_, inside) => {
+                // Without the parent's end, so that it sees the parent's.
+                forked.close_all_but(&[inside.as_fd()])?;
+                match descriptor::receive(inside, &mut [0; 8])?.0 {
+                    [] => Err(io::ErrorKind::UnexpectedEof.into()),
+                    _ => privilege::become_user(0, 0),
+                }
+            }
+        }
+    }
+}
+
 /// Whether tmpfs files can have user extended attributes, which overlayfs needs above an image. Linux 6.6 and later.
 #[must_use]
 pub fn memory_has_attributes() -> bool {
@@ -74,9 +129,7 @@ pub fn memory_has_attributes() -> bool {
     })
 }
 
-fn attempt(feature: Feature, uid: u32, gid: u32) -> io::Result<()> {
-    let same = |id| privilege::IdMap::one(id, id);
-    privilege::write_id_maps("/proc/self", same(uid), same(gid))?;
+fn attempt(feature: Feature) -> io::Result<()> {
     if feature == Feature::UserNamespace {
         return Ok(());
     }

@@ -275,6 +275,16 @@ fn root_without_its_rights_makes_no_sandbox_and_says_so() {
 }
 
 #[test]
+fn root_with_the_rights_that_a_run_takes_is_told_so() {
+    let Some(site) = Site::for_test(&[Need::Root, Need::Program("setpriv")]) else { return };
+    let ended = site.shell().run(
+        r#"only="setpriv --no-new-privs --bounding-set=-all,+sys_admin,+setuid,+setgid"
+        $only "$PRODUCT" run -- true; echo "code=$?"; $only "$PRODUCT" doctor; echo "doctor=$?""#,
+    );
+    assert!(ended.stdout.starts_with("code=0\n") && ended.stdout.ends_with("doctor=0\n"), "{ended}");
+}
+
+#[test]
 fn a_machine_without_a_folder_for_temporary_files_has_runs() {
     let Some(site) = Site::for_test(&[Need::Root, Need::Program("pivot_root")]) else { return };
     // As in an image that has nothing but what it takes.
