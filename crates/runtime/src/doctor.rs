@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use policy::{Layers, Span};
-use sandbox::{Caller, Check, Verdict};
+use sandbox::{Ahead, Caller, Check, Verdict};
 
 use crate::ending::Ending;
 use crate::error::Error;
@@ -83,7 +83,7 @@ fn run_nothing(caller: &Caller, state: StateDirectory, told: &mut Vec<String>) -
         caller: caller.clone(),
         state: state.clone(),
         policy: None,
-        ahead: None,
+        ahead: Ahead::begin(),
     };
     let finished = run(request, &mut |report| {
         if let Report::Note(text) = report {
