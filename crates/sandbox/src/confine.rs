@@ -140,7 +140,7 @@ pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
 /// When the kernel has it and refuses, or enforces nothing.
 pub(crate) fn restrict_files(trees: &[(BorrowedFd<'_>, Right)]) -> Result<(), String> {
     let enforced = landlock::restrict(trees).map_err(|error| error.to_string())?;
-    refuse_unenforced(enforced, landlock::version()).map_err(str::to_owned)
+    refuse_unenforced(enforced, landlock::version().ok()).map_err(str::to_owned)
 }
 
 fn refuse_unenforced(enforced: Enforced, version: Option<u32>) -> Result<(), &'static str> {

@@ -7,7 +7,7 @@ use sys::probe::{Feature, try_child, try_feature};
 
 use crate::caller::Caller;
 use crate::error::{Error, THE_SUPERVISOR};
-use crate::host::{Authorities, Host};
+use crate::host::{Authorities, Host, NoLandlock};
 use crate::linux::within_subordinate_ids;
 use crate::need::Need;
 use crate::process_files;
@@ -149,11 +149,7 @@ fn not_tried(feature: Feature) -> Check {
 fn landlock_check(host: &Host) -> Check {
     match host.landlock_for_command() {
         Ok(version) => Check::works("kernel", "Landlock", format!("version {version}")),
-        Err(why) => {
-            let remedy = match host.landlock {
-                None => "boot with `lsm=landlock,…`, on Linux 5.19 or later",
-                Some(_) => "Linux 5.19 or later",
-            };
+        Err(NoLandlock { why, remedy }) => {
             let detail = format!("{why}; mounts alone keep files apart");
             Check::lacks("kernel", "Landlock", Verdict::Weaker, detail, Some(remedy.into()))
         }

@@ -335,7 +335,7 @@ mod tests {
             system: system.iter().map(|path| SystemPath::Tree(path.into())).collect(),
             memory: policy::ByteSize::from_mib(16384),
             limits: Err(crate::host::LimitsUnavailable { why: String::new(), remedy: String::new() }),
-            landlock: None,
+            landlock: Err(rustix::io::Errno::NOSYS),
             memory_attributes: false,
             makes_links: false,
             root_lacks: Vec::new(),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use policy::agreed::CA_BUNDLES;
 use policy::{Backend, ByteSize, CpuCount, RunSpec};
+use rustix::io::Errno;
 use sys::cgroup::Host as Cgroups;
 pub(crate) use sys::cgroup::Unavailable as LimitsUnavailable;
 use sys::landlock::MOVES_FILES;
@@ -63,7 +64,10 @@ impl Host {
         let lacks = (!self.root_lacks.is_empty()).then(|| self.root_lacks.join(" and "))?;
         Some((
             format!("root without {lacks} can give the command no id but its own, and nobody is root inside"),
-            "start it as a user who is not root, or with those capabilities".into(),
+            format!(
+                "start it as a user who is not root, or with those capabilities{}",
+                also_in_a_container()
+            ),
         ))
     }
 
@@ -99,14 +103,15 @@ impl Host {
         }
     }
 
-    /// Returns the Landlock version that restricts a command, or the reason why none does.
-    pub(crate) fn landlock_for_command(&self) -> Result<u32, &'static str> {
+    /// Returns the Landlock version that restricts a command, or why none does.
+    pub(crate) fn landlock_for_command(&self) -> Result<u32, NoLandlock> {
         match self.landlock {
-            None => Err("this kernel has no Landlock"),
-            Some(version) if version < MOVES_FILES => Err(
-                "this kernel's Landlock, version 1, would let no file be moved to another folder, so it is not used",
-            ),
-            Some(version) => Ok(version),
+            Ok(version) if version < MOVES_FILES => Err(NoLandlock {
+                why: "this kernel's Landlock, version 1, would let no file be moved to another folder, so it is not used",
+                remedy: "Linux 5.19 or later",
+            }),
+            Ok(version) => Ok(version),
+            Err(errno) => Err(NoLandlock::of(errno, sys::seccomp::is_installed)),
         }
     }
 
@@ -133,6 +138,33 @@ impl Host {
             makes_links: sys::privilege::may_configure_network(),
             root_lacks: sys::privilege::lacking_for_own_ids(),
             bundle,
+        }
+    }
+}
+
+/// Why no Landlock restricts a command, and what would help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoLandlock {
+    pub(crate) why: &'static str,
+    pub(crate) remedy: &'static str,
+}
+
+impl NoLandlock {
+    /// A kernel says `ENOSYS` or `EOPNOTSUPP`, landlock_create_ruleset(2), and a filter says what it likes.
+    fn of(errno: Errno, is_filtered: fn() -> bool) -> Self {
+        match errno {
+            Errno::NOSYS if !is_filtered() => Self {
+                why: "this kernel has no Landlock",
+                remedy: "boot with `lsm=landlock,…`, on Linux 5.19 or later",
+            },
+            Errno::OPNOTSUPP => Self {
+                why: "Landlock is switched off on this machine",
+                remedy: "boot with `lsm=landlock,…`",
+            },
+            _ => Self {
+                why: "a filter of system calls, a container's or a service's, hides Landlock here",
+                remedy: "have the filter allow `landlock_create_ruleset`, `landlock_add_rule` and `landlock_restrict_self`",
+            },
         }
     }
 }
@@ -176,6 +208,20 @@ impl Authorities {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn landlock_that_a_filter_hides_takes_no_reboot() {
+        for (errno, is_filtered, hides) in [
+            (Errno::NOSYS, false, false),
+            (Errno::NOSYS, true, true),
+            (Errno::PERM, true, true),
+            (Errno::OPNOTSUPP, true, false),
+        ] {
+            let none = NoLandlock::of(errno, if is_filtered { || true } else { || false });
+            assert_eq!(none.why.contains("filter"), hides, "{errno}: {}", none.why);
+            assert_eq!(none.remedy.contains("boot with"), !hides, "{errno}: {}", none.remedy);
+        }
+    }
 
     #[test]
     fn the_memory_of_this_machine_is_counted_in_octets() {

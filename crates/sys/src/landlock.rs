@@ -1,12 +1,14 @@
 //! Landlock: a second restriction of file access behind the mounts. It identifies files by inode, so it also covers a mount that was
 //! left by mistake.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, RulesetStatus, Scope,
 };
+use rustix::io::Errno;
 
 /// The access that is allowed below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +66,27 @@ pub fn restrict(trees: &[(BorrowedFd<'_>, Right)]) -> Result<Enforced, RulesetEr
 /// landlock(7), `LANDLOCK_ACCESS_FS_REFER`.
 pub const MOVES_FILES: u32 = 2;
 
-/// Returns the Landlock version of this kernel. `None` if it has none, or Landlock is switched off.
-#[must_use]
-pub fn version() -> Option<u32> {
+/// Returns the Landlock version of this kernel.
+///
+/// # Errors
+/// `ENOSYS` if it has none, `EOPNOTSUPP` if Landlock is switched off, or whatever a filter of system calls puts in place of an answer.
+pub fn version() -> Result<u32, Errno> {
     // SAFETY: with LANDLOCK_CREATE_RULESET_VERSION the call accesses no memory and only returns a number.
     let answer =
         unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, 1u32) };
-    u32::try_from(answer).ok()
+    u32::try_from(answer).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seccomp::refusing;
+
+    #[test]
+    fn what_a_filter_says_is_told_from_what_a_kernel_says() {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            let told = refusing(libc::SYS_landlock_create_ruleset, errno, || Ok(version().map(|_| true)?));
+            assert_eq!(told, Err(errno));
+        }
+    }
 }

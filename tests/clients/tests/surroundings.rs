@@ -284,6 +284,51 @@ fn root_with_the_rights_that_a_run_takes_is_told_so() {
     assert!(ended.stdout.starts_with("code=0\n") && ended.stdout.ends_with("doctor=0\n"), "{ended}");
 }
 
+/// Runs a program where a filter answers one system call, by its number, with an error.
+const REFUSE: &str = r#"
+import ctypes, os, struct, sys
+call, errno = int(sys.argv[1]), int(sys.argv[2])
+lines = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, 0x50000 | errno), (0x06, 0, 0, 0x7FFF0000)]
+code = b"".join(struct.pack("HBBI", *line) for line in lines)
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(Program(len(lines), code))) == 0
+os.execv(sys.argv[3], sys.argv[3:])
+"#;
+
+#[test]
+fn what_a_containers_filter_refuses_is_done_without_or_named() {
+    let (eperm, enosys) = (1, 38);
+    for site in Site::for_everyone(&[Need::Program("python3")]) {
+        let refuse = site.file("refuse.py", REFUSE);
+        let ended = |(call, errno): (u32, u32), words: &str| {
+            site.shell()
+                .run(&format!(r#"exec python3 {} {call} {errno} "$PRODUCT" {words}"#, refuse.display()))
+        };
+        let clone3 = (435, enosys);
+        let plain = ended(clone3, "run --backend process -- sh -c 'exit 3'");
+        assert_eq!(plain.code, 3, "{plain}");
+        let sandbox = ended(clone3, "run -- true");
+        assert!(sandbox.code == 125 && sandbox.stderr.contains("seccomp=unconfined"), "{sandbox}");
+
+        let pivot_root = (155, eperm);
+        let (run, doctor) = (ended(pivot_root, "run -- true"), ended(pivot_root, "doctor"));
+        assert!(run.code == 125 && run.stderr.contains("seccomp=unconfined"), "{run}");
+        assert!(doctor.code == 1 && doctor.stdout.contains("✗ mounts of its own"), "{doctor}");
+        assert!(doctor.stdout.contains("seccomp=unconfined"), "{doctor}");
+
+        let pidfd_send_signal = (424, eperm);
+        let run = ended(pidfd_send_signal, "run -- true");
+        assert!(run.code == 0 && run.took < Duration::from_secs(20), "{run}");
+
+        let landlock_create_ruleset = (444, eperm);
+        let doctor = ended(landlock_create_ruleset, "doctor");
+        assert!(doctor.code == 0 && doctor.stdout.contains("hides Landlock"), "{doctor}");
+        assert!(!doctor.stdout.contains("boot with `lsm"), "{doctor}");
+    }
+}
+
 #[test]
 fn a_machine_without_a_folder_for_temporary_files_has_runs() {
     let Some(site) = Site::for_test(&[Need::Root, Need::Program("pivot_root")]) else { return };

@@ -285,7 +285,7 @@ fn bundle_at(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Restricts this process and the command by Landlock: everything is readable, `writable` is writable.
 fn restrict(writable: &[PathBuf]) -> Result<(), String> {
-    if landlock::version().is_none_or(|version| version < landlock::MOVES_FILES) {
+    if !landlock::version().is_ok_and(|version| version >= landlock::MOVES_FILES) {
         return Ok(());
     }
     let named = |path: &str, right| (PathBuf::from(path), right);

@@ -183,7 +183,7 @@ mod tests {
             system: Vec::new(),
             memory: policy::ByteSize::from_mib(16384),
             limits: Err(missing),
-            landlock: None,
+            landlock: Err(rustix::io::Errno::NOSYS),
             memory_attributes: true,
             makes_links: true,
             root_lacks: Vec::new(),

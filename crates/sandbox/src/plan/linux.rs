@@ -8,7 +8,7 @@ use super::inputs::PlanInputs;
 use super::inside::HOME;
 use super::limits::inodes;
 use crate::error::Error;
-use crate::host::Host;
+use crate::host::{Host, NoLandlock};
 use crate::host_path::SystemPath;
 use crate::step::{Step, Visible};
 
@@ -81,7 +81,7 @@ pub(super) fn finish(steps: &mut Vec<Step>, wiring: Wiring, host: &Host) {
 }
 
 pub(super) fn note_landlock(host: &Host, notices: &mut Vec<String>) {
-    if let Err(why) = host.landlock_for_command() {
+    if let Err(NoLandlock { why, .. }) = host.landlock_for_command() {
         notices.push(format!("{why}; mounts alone keep files apart"));
     }
 }

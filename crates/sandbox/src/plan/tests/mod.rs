@@ -44,7 +44,7 @@ fn machine() -> Host {
         system: vec![SystemPath::Tree("/usr".into()), SystemPath::Link("/bin".into(), "usr/bin".into())],
         memory: ByteSize::from_mib(16384),
         limits: Err(LimitsUnavailable { why: "there are none".into(), remedy: "make some".into() }),
-        landlock: Some(7),
+        landlock: Ok(7),
         memory_attributes: true,
         makes_links: true,
         root_lacks: Vec::new(),

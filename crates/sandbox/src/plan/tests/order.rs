@@ -6,6 +6,7 @@ use policy::{Backend, Wiring, WorkspaceMode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use rustix::io::Errno;
 
 use super::{compile, machine, planned_with, run};
 use crate::caller::Caller;
@@ -26,7 +27,7 @@ struct Valid {
     mounts: Vec<(&'static str, &'static str)>,
     /// The targets of copies.
     copies: Vec<&'static str>,
-    landlock: Option<u32>,
+    landlock: Result<u32, Errno>,
     memory_attributes: bool,
     opens_tls: bool,
     /// Whether files and caches of built-in tools are brought in.
@@ -88,7 +89,7 @@ prop_compose! {
         mounted in subsequence(vec!["/data/a", "/home/agent/b", "/etc/c", "/usr/lib/jvm"], 0..=2),
         mount_modes in vec(select(vec!["ro", "rw"]), 2),
         copies in subsequence(vec!["/home/agent/copied", "/opt/copied"], 0..=2),
-        landlock in select(vec![None, Some(1), Some(2), Some(7)]),
+        landlock in select(vec![Err(Errno::NOSYS), Ok(1), Ok(2), Ok(7)]),
         memory_attributes in any::<bool>(),
         opens_tls in any::<bool>(),
         has_tools in any::<bool>(),
@@ -159,7 +160,7 @@ proptest! {
         prop_assert!(trusts.iter().all(|at| *at < drop), "{plan}");
 
         let mut last = vec![Step::DropPrivileges];
-        let restricts = valid.landlock.is_some_and(|version| version > 1);
+        let restricts = valid.landlock.is_ok_and(|version| version > 1);
         last.extend(restricts.then_some(Step::Landlock));
         let says_so = plan.notices.iter().any(|notice| notice.contains("mounts alone keep files apart"));
         prop_assert_eq!(says_so, !restricts, "{}", plan);
