@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use policy::{Layers, Span};
+use policy::{Backend, Layers, RunSpec, Span};
 use sandbox::{Ahead, Caller, Check, Verdict};
 
 use crate::ending::Ending;
@@ -96,21 +96,39 @@ fn run_nothing(caller: &Caller, state: StateDirectory, told: &mut Vec<String>) -
     Ok(finished)
 }
 
-/// Checks the settings that a run here would read.
+/// Checks the settings that a run here would read, and whether this machine has what they ask for.
 fn settings(caller: &Caller) -> Check {
     let what = "settings and policy of this folder";
-    match loaded(caller) {
+    let met = |settings: Settings| refuse_unmet(&settings.spec, caller).map(|()| settings);
+    match loaded(caller).and_then(met) {
         Ok(Settings { project, .. }) => {
             let found = project.map_or("no file of a project".to_owned(), |path| path.display().to_string());
             Check::works("settings", what, found)
         }
         Err(error) => {
             // A broken project file only concerns runs that read it.
-            let without = loaded_without_project(caller).is_ok();
+            let without = loaded_without_project(caller).and_then(met).is_ok();
             let remedy = remedies(error.remedy(), without);
             Check::lacks("settings", what, Verdict::Missing, error.sentence(), remedy)
         }
     }
+}
+
+/// Refuses settings that ask for what cannot be had here: limits, a wiring, places inside. What is wrong with the folder is for its own
+/// check.
+fn refuse_unmet(spec: &RunSpec, caller: &Caller) -> Result<(), Error> {
+    let state = StateDirectory::of(caller)?;
+    // An engine has limits of its own.
+    if spec.backend == Backend::Docker || refuse_unfit(of_the_folder(spec)?, caller, &state).is_err() {
+        return Ok(());
+    }
+    refuse_unfit(spec.clone(), caller, &state)
+}
+
+/// Returns what settings say of the folder alone.
+fn of_the_folder(spec: &RunSpec) -> Result<RunSpec, Error> {
+    let RunSpec { workspace, workspace_mode, open, .. } = spec.clone();
+    Ok(RunSpec { workspace, workspace_mode, open, ..Layers::default().compile()? })
 }
 
 /// Joins an error's own remedy with the advice to leave the file out, if that helps and is not said yet.
@@ -131,7 +149,7 @@ fn workspace(caller: &Caller) -> Check {
     let state = StateDirectory::of(caller);
     let fit = spec.and_then(|spec| {
         let looked_at = caller.workspace(spec.workspace.as_deref());
-        refuse_unfit(spec, caller, &state?).map(|()| looked_at)
+        refuse_unfit(of_the_folder(&spec)?, caller, &state?).map(|()| looked_at)
     });
     match fit {
         Ok(looked_at) => Check::works("settings", what, looked_at.display().to_string()),
@@ -256,6 +274,24 @@ mod tests {
             ("XDG_STATE_HOME", state.to_str().unwrap()),
         ]));
         assert_eq!(check.detail, root.join("project").display().to_string());
+    }
+
+    #[test]
+    fn what_settings_ask_for_in_vain_is_no_fault_of_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["here", "lockgate"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let caller = Caller::new(uid, gid, root.join("here")).with_env([
+            ("XDG_CONFIG_HOME", root.to_str().unwrap()),
+            ("XDG_STATE_HOME", root.join("state").to_str().unwrap()),
+        ]);
+        std::fs::write(root.join("lockgate/config.toml"), "[[mount]]\nsource = \"/srv\"\ntarget = \"/usr\"")
+            .unwrap();
+        let checks = [settings(&caller), workspace(&caller)].map(|check| check.verdict);
+        assert_eq!(checks, [Verdict::Missing, Verdict::Works]);
     }
 
     #[test]
