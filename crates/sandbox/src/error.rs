@@ -78,6 +78,12 @@ pub enum Error {
         /// The first mount below it, whose file system it may be.
         below: Option<PathBuf>,
     },
+    /// The file system of the state directory does not map owners.
+    #[error("use `{path}` of the state directory: its file system cannot map owners to the run's own user")]
+    UnmappableState {
+        /// The run's directory in it.
+        path: PathBuf,
+    },
     /// A step of the plan failed in the sandbox's own process.
     #[error("{}: {}", .0.step, .0.cause)]
     Step(Failure),
@@ -130,6 +136,14 @@ impl Error {
         Self::Source { path: path.into(), why }
     }
 
+    /// Tells of a directory of the run's own, which the caller chose by the state directory alone.
+    pub(crate) fn of_the_state(self) -> Self {
+        match self {
+            Self::Unmappable { path, .. } => Self::UnmappableState { path },
+            error => error,
+        }
+    }
+
     /// Returns what the user can do about it, if that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
@@ -166,6 +180,9 @@ impl Error {
             Self::Unmappable { .. } => Some(
                 "use a folder on ext4, xfs or btrfs, in a container a volume that is on one; or show it read-only (the workspace by \
                  --workspace-mode ro); or have another user than root own it (chown), and start as that user",
+            ),
+            Self::UnmappableState { .. } => Some(
+                "name a place on ext4, xfs or btrfs for it, in a container a volume that is on one: XDG_STATE_HOME=DIR",
             ),
             Self::Link { .. } => Some(
                 "the kernel needs veth, nf_tables with nft_redir, nft_ct and nft_connlimit; or use --wiring redirect",

@@ -175,6 +175,8 @@ pub(crate) enum TreeSource<'a> {
     Layer(&'a Path),
     /// A path that the caller named.
     Path(&'a Path, MountMode),
+    /// A directory of the run's own in the state directory, to which it writes.
+    State(&'a Path),
 }
 
 impl Step {
@@ -186,7 +188,7 @@ impl Step {
                 layers.iter().chain(written).map(|layer| TreeSource::Layer(layer)).collect()
             }
             Self::OverlayWorkspace { workspace, changes } => {
-                [workspace, changes].map(|path| TreeSource::Path(path, ReadWrite)).into()
+                vec![TreeSource::Path(workspace, ReadWrite), TreeSource::State(changes)]
             }
             Self::ShowWorkspace(path, mode) => {
                 let mode = if *mode == WorkspaceMode::ReadWrite { ReadWrite } else { ReadOnly };

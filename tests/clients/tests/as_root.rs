@@ -29,6 +29,8 @@ fn where_owners_cannot_be_mapped_every_way_out_that_is_named_is_one() {
             mount -t ramfs none there; chmod 755 there; mkdir there/w there/tmp there/home; cd there/w
             "$PRODUCT" run -- true; echo "code=$?"; "$PRODUCT" doctor | grep -c "✗ *this folder as a workspace"
             "$PRODUCT" run --workspace-mode ro -- true; echo "ro=$?"
+            (mkdir ../state "$OUTSIDE/w"; export XDG_STATE_HOME=${PWD%/w}/state; cd "$OUTSIDE/w"
+                "$PRODUCT" run --workspace-mode overlay -- true)
             HOME=$OUTSIDE TMPDIR=$PWD/../tmp "$PRODUCT" demo >/dev/null; echo "demo=$?"
             HOME=$PWD/../home TMPDIR=$PWD/../tmp "$PRODUCT" demo; echo "code=$?"; ls "$OUTSIDE" ../tmp ../home
             chown -R 65534:65534 ..; export HOME=/nonexistent XDG_STATE_HOME=${PWD%/w}/home XDG_DATA_HOME=${PWD%/w}/home
@@ -36,7 +38,9 @@ fn where_owners_cannot_be_mapped_every_way_out_that_is_named_is_one() {
     let ended = site.shell().run(script);
     let expected = "code=125\n1\nro=0\ndemo=0\ncode=125\n";
     assert!(ended.stdout.starts_with(expected) && !ended.stdout.contains("lockgate-demo"), "{ended}");
-    for said in ["cannot map owners", "--workspace-mode ro", "ext4", "TMPDIR", "owner\n"] {
+    for said in
+        ["cannot map owners", "--workspace-mode ro", "ext4", "XDG_STATE_HOME=DIR", "TMPDIR", "owner\n"]
+    {
         assert!(ended.stderr.contains(said), "{said}: {ended}");
     }
 }

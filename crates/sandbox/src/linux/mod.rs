@@ -205,7 +205,7 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
         for tree in step.trees() {
             match (step, tree) {
                 (Step::Copy { source, .. }, _) => source::refuse_uncopied(source)?,
-                (_, TreeSource::Path(path, _)) => drop(source::open(path)?),
+                (_, TreeSource::Path(path, _) | TreeSource::State(path)) => drop(source::open(path)?),
                 (_, TreeSource::Layer(_)) => {}
             }
         }
@@ -223,6 +223,9 @@ fn mapped_trees(plan: &Plan, owners: &mut Owners) -> Result<Vec<OwnedFd>, Error>
     let trees = plan.steps.iter().flat_map(Step::trees).map(|tree| match tree {
         TreeSource::Layer(layer) => layer::open_mapped(layer, owners),
         TreeSource::Path(path, mode) => mapped_tree(path, mode, owners),
+        TreeSource::State(path) => {
+            mapped_tree(path, MountMode::ReadWrite, owners).map_err(Error::of_the_state)
+        }
     });
     trees.collect()
 }

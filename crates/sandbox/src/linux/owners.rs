@@ -54,7 +54,8 @@ impl Owners {
         let index = match known {
             Some(index) => index,
             None => {
-                let map = self.make(owner)?;
+                // What the kernel says here is not of the mount's file system.
+                let map = self.make(owner).map_err(io::Error::other)?;
                 self.made.push((owner, map));
                 self.made.len() - 1
             }

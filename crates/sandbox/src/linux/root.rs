@@ -43,7 +43,7 @@ impl Root {
         for tree in inputs.plan.steps.iter().flat_map(Step::trees) {
             self.trees.push_back(match tree {
                 TreeSource::Layer(layer) => layer::open(layer)?,
-                TreeSource::Path(path, _) => {
+                TreeSource::Path(path, _) | TreeSource::State(path) => {
                     let opened = source::open(path)?;
                     mount::clone_tree(opened.as_fd(), c"", Depth::Recursive)
                         .map_err(|source| Error::Mount { path: path.into(), source })?

@@ -18,7 +18,7 @@ pub(super) fn refuse(plan: &Plan, mounts: &MountsOnceRead) -> Result<(), Error> 
     }
     let trees = plan.steps.iter().flat_map(Step::trees);
     let mut shown = trees.filter_map(|tree| match tree {
-        TreeSource::Path(path, _) => Some(path),
+        TreeSource::Path(path, _) | TreeSource::State(path) => Some(path),
         TreeSource::Layer(_) => None,
     });
     match shown.find_map(|path| Some((path, mounts.first_unbindable(&resolved(path))?))) {
