@@ -69,6 +69,10 @@ const WITHOUT_REFUSED_CALLS: &[(&str, &str)] = &[
     ("LSAN_OPTIONS", "detect_leaks=0"),
 ];
 
+/// The variable by which Go asks no repository for the state that it writes into programs. Where a placeholder is in the place of `.git`,
+/// Go takes it for a repository, asks git, and fails.
+const WITHOUT_REPOSITORY: (&str, &str) = ("GOFLAGS", "-buildvcs=false");
+
 /// The addresses of the explicit planes, for the command. S0.16.
 #[derive(Clone, Debug)]
 pub(crate) struct Planes {
@@ -97,6 +101,8 @@ pub(crate) struct EnvironmentInputs<'a> {
     pub(crate) planes: &'a Planes,
     pub(crate) tools: &'a Brought,
     pub(crate) additions: &'a Additions,
+    /// Whether a placeholder will be in the place of the workspace's `.git`.
+    pub(crate) holds_git: bool,
 }
 
 impl EnvironmentInputs<'_> {
@@ -141,6 +147,9 @@ impl EnvironmentInputs<'_> {
         UNASKED.iter().for_each(|(name, value)| env.set(name, *value));
         if self.spec.backend != Backend::Process {
             WITHOUT_REFUSED_CALLS.iter().for_each(|(name, value)| env.set(name, *value));
+        }
+        if self.holds_git {
+            env.set(WITHOUT_REPOSITORY.0, WITHOUT_REPOSITORY.1);
         }
     }
 

@@ -25,3 +25,16 @@ fn a_package_is_built_with_files_of_roots() {
         assert!(ended.code == 0 && ended.stdout.matches("root/root").count() == 4, "{ended}");
     }
 }
+
+#[test]
+fn go_builds_where_there_is_a_repository_and_where_there_is_none() {
+    for site in Site::for_everyone(&[Need::Program("go"), Need::Program("git")]) {
+        let script = r#"
+            printf 'module m\n\ngo 1.18\n' >go.mod
+            printf 'package main\n\nfunc main() { println("built") }\n' >m.go
+            build() { "$PRODUCT" run -- sh -c 'go build -o m . && ./m' 2>&1; }
+            build; mkdir below; cp go.mod m.go below; git init -q .; build; cd below; build"#;
+        let ended = site.shell().run(script);
+        assert!(ended.code == 0 && ended.stdout.matches("built\n").count() == 3, "{ended}");
+    }
+}

@@ -60,9 +60,18 @@ pub fn plan_companion(
     let said = image.environment.iter().find(|(name, _)| name == "HOME").map(|(_, value)| Path::new(value));
     let said = said.unwrap_or(&home);
     let tools = tool::Brought::default();
-    let environment =
-        EnvironmentInputs { spec, caller, host, run, home: said, planes: &planes, tools: &tools, additions }
-            .build()?;
+    let environment = EnvironmentInputs {
+        spec,
+        caller,
+        host,
+        run,
+        home: said,
+        planes: &planes,
+        tools: &tools,
+        additions,
+        holds_git: false,
+    }
+    .build()?;
     let root = Path::new("/");
     Ok(Plan {
         run: run.clone(),

@@ -117,9 +117,18 @@ pub fn plan(
     builtin::bring(&mut steps, spec, &home, host, additions, &mut notices);
     let planes =
         Planes::inside(matches!(spec.backend, Backend::Linux | Backend::Container).then_some(GATEWAY_SOCKET));
-    let environment =
-        EnvironmentInputs { spec, caller, host, run, home: &home, planes: &planes, tools: &tools, additions }
-            .build()?;
+    let environment = EnvironmentInputs {
+        spec,
+        caller,
+        host,
+        run,
+        home: &home,
+        planes: &planes,
+        tools: &tools,
+        additions,
+        holds_git: holds(spec, &workspace, Path::new(".git"))?.is_some(),
+    }
+    .build()?;
     linux::read_authorities_early(&mut steps, environment::java_home(&environment));
     let mut plan = Plan {
         run: run.clone(),
@@ -200,6 +209,14 @@ fn backend_steps(
         trust_authority(&mut steps, bundle);
     }
     Ok(steps)
+}
+
+/// Returns the name at or above a path of the workspace that a placeholder will hold, if one will.
+fn holds(spec: &RunSpec, workspace: &Path, within: &Path) -> Result<Option<&'static Path>, Error> {
+    if spec.backend == Backend::Process || spec.workspace_mode != WorkspaceMode::ReadWrite {
+        return Ok(None);
+    }
+    protect::held_above(workspace, &spec.open, within)
 }
 
 /// Returns what to say of a workspace whose repository is not shown with it: a linked worktree, a submodule.

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use policy::{Backend, MountMode, RunSpec, WorkspaceMode};
 
-use super::Plan;
 use super::engine::{self, SOCKET};
 use super::inside::GATEWAY_SOCKET;
-use super::session;
+use super::{Plan, holds, session};
 use crate::alias::Aliases;
 use crate::caller::Caller;
 use crate::error::Error;
@@ -136,13 +135,10 @@ fn is_shut(error: &io::Error, socket: &Path, backend: Backend, caller: &Caller) 
 /// Refuses to show anything at or below a held name of the workspace: a placeholder with something in it would look like the user's own
 /// folder.
 pub(super) fn refuse_below_held(spec: &RunSpec, plan: &Plan) -> Result<(), Error> {
-    if spec.workspace_mode != WorkspaceMode::ReadWrite {
-        return Ok(());
-    }
     let targets = spec.mounts.iter().map(|mount| &mount.target);
     for target in targets.chain(spec.copies.iter().map(|copy| &copy.target)) {
         let Ok(within) = target.strip_prefix(&plan.workspace) else { continue };
-        if let Some(held) = protect::held_above(&plan.workspace, &spec.open, within)? {
+        if let Some(held) = holds(spec, &plan.workspace, within)? {
             return Err(Error::Refused {
                 what: format!(
                     "nothing can be shown at `{}`: `{}` is protected, and is not there in the workspace",

@@ -182,6 +182,22 @@ fn the_environment_is_only_what_is_named() {
 }
 
 #[test]
+fn where_a_placeholder_holds_the_name_of_a_repository_go_asks_for_none() {
+    let workspace = tempfile::tempdir().unwrap();
+    let flags = |config: &str| {
+        let plan = planned(&format!("workspace.path = {:?}\n{config}", workspace.path())).unwrap();
+        plan.environment.into_iter().find(|(name, _)| name == "GOFLAGS").map(|(_, value)| value)
+    };
+    assert_eq!(flags("").as_deref(), Some("-buildvcs=false"));
+    assert_eq!(flags("env.set.GOFLAGS = \"-mod=vendor\"").as_deref(), Some("-mod=vendor"));
+    for not_held in ["workspace.mode = \"ro\"", "workspace.open = [\".git\"]", "backend = \"process\""] {
+        assert_eq!(flags(not_held), None, "{not_held}");
+    }
+    std::fs::create_dir(workspace.path().join(".git")).unwrap();
+    assert_eq!(flags(""), None);
+}
+
+#[test]
 fn a_path_that_is_opened_is_told_of_where_it_can_be_written() {
     for (mode, told) in [("rw", 1), ("ro", 0)] {
         let plan = planned(&format!("workspace = {{ mode = \"{mode}\", open = [\".vscode\"] }}")).unwrap();
