@@ -80,8 +80,9 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
             remedy: None,
         });
     }
+    let is_brought = |path: &Path| roots.iter().any(|root| path.starts_with(root));
     let active = caller.variable("PATH").unwrap_or_default().split(':').map(PathBuf::from);
-    let active = active.filter(|entry| roots.iter().any(|root| entry.starts_with(root)));
+    let active = active.filter(|entry| is_brought(entry));
     let search = active.chain(tool.path.iter().map(|p| caller.resolve(p)).filter(|p| p.exists())).collect();
     let visible = roots.iter().map(|root| Visible {
         source: root.clone(),
@@ -89,8 +90,11 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
         mode: MountMode::ReadOnly,
     });
     let environment = tool.env.iter().map(|(name, value)| {
+        let active = caller.variable(name).filter(|active| is_brought(Path::new(active)));
         let value = match value.strip_prefix('~') {
-            Some(_) => caller.resolve(Path::new(value)).display().to_string(),
+            Some(_) => {
+                active.map_or_else(|| caller.resolve(Path::new(value)).display().to_string(), str::to_owned)
+            }
             None => value.clone(),
         };
         (name.clone(), value)
@@ -100,6 +104,29 @@ pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_that_is_active_outside_is_active_inside_by_path_and_by_variable() {
+        let home = tempfile::tempdir().unwrap();
+        let java = home.path().join(".sdkman/candidates/java");
+        std::fs::create_dir_all(java.join("17/bin")).unwrap();
+        let brought = |java_home: &Path| {
+            let path = format!("/usr/bin:{}", java.join("17/bin").display());
+            let caller = Caller::new(1000, 1000, "/").with_home(home.path());
+            bring("sdkman", &caller.with_env([("PATH", &*path), ("JAVA_HOME", java_home.to_str().unwrap())]))
+                .unwrap()
+        };
+        let variable = |java_home: &Path| {
+            let mut environment = brought(java_home).environment.into_iter();
+            environment.find(|(name, _)| name == "JAVA_HOME").map(|(_, value)| PathBuf::from(value))
+        };
+        assert_eq!(brought(&java.join("17")).search, [java.join("17/bin")]);
+        assert_eq!(variable(&java.join("17")), Some(java.join("17")));
+        // Of a folder that the tool does not bring nothing is there.
+        assert_eq!(variable(Path::new("/srv/java")), Some(java.join("current")));
+    }
+
     #[test]
     fn the_table_parses_and_names_are_unique() {
         let mut names: Vec<String> = super::tool_names().unwrap().into_iter().map(|(name, _)| name).collect();
