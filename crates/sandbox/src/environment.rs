@@ -17,6 +17,8 @@ use crate::tool::Brought;
 
 /// The default search path, appended to the system directories of the caller's own.
 const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where a user's own programs lie in a home.
+const PROGRAMS: &str = ".local/bin";
 /// The directories below which entries of the caller's search path exist inside.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/store"];
 /// The stores of the systems whose search path consists of links, and on which alone links are followed: an entry may be on a file system
@@ -266,7 +268,7 @@ impl Variables {
 /// Returns the directory of a user's own programs in a home, by the XDG Base Directory Specification.
 #[must_use]
 pub fn programs_of(home: &Path) -> PathBuf {
-    home.join(".local/bin")
+    home.join(PROGRAMS)
 }
 
 /// Whether entries of the caller's search path that are links are followed.
@@ -304,9 +306,16 @@ fn inside(entry: &str, links: Links) -> Option<String> {
     target.into_os_string().into_string().ok().filter(|target| !target.contains(':'))
 }
 
-/// Returns the Java runtime that an environment names.
-pub(crate) fn java_home(environment: &[(String, String)]) -> Option<&Path> {
-    environment.iter().find(|(name, _)| name == "JAVA_HOME").map(|(_, home)| Path::new(home))
+/// Returns the folders of Java runtimes that an environment leads to: the one that it names, and each with its programs on the search path
+/// where no system has them.
+pub(crate) fn java_homes(environment: &[(String, String)]) -> Vec<&Path> {
+    let value =
+        |wanted: &str| environment.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let is_usual =
+        |path: &Path| SEARCH.split(':').any(|usual| path == Path::new(usual)) || path.ends_with(PROGRAMS);
+    let search = value("PATH").unwrap_or_default().split(':').map(Path::new);
+    let own = search.filter(|entry| entry.is_absolute() && entry.ends_with("bin") && !is_usual(entry));
+    value("JAVA_HOME").map(Path::new).into_iter().chain(own.filter_map(Path::parent)).collect()
 }
 
 #[cfg(test)]
@@ -336,6 +345,18 @@ mod tests {
         // As it is, whatever it leads to.
         assert_eq!(inside("/usr/none", Links::Followed).as_deref(), Some("/usr/none"));
         assert_eq!(inside("/nix/var/nix/profiles/default/none", Links::Followed), None);
+    }
+
+    #[test]
+    fn a_java_runtime_is_sought_where_a_variable_or_the_search_path_leads_beyond_the_usual_folders() {
+        let homes = |java: &str, path: &str| {
+            let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            let environment = [of("JAVA_HOME", java), of("PATH", path)];
+            java_homes(&environment).into_iter().map(Path::to_owned).collect::<Vec<_>>()
+        };
+        let path = format!("/home/me/.asdf/shims:/home/me/17/bin:{SEARCH}:/home/agent/.local/bin:tools/bin");
+        assert_eq!(homes("/srv/21", &path), ["/srv/21", "/home/me/17"].map(PathBuf::from));
+        assert!(java_homes(&[]).is_empty());
     }
 
     #[test]

@@ -228,3 +228,21 @@ fn a_runtime_with_a_store_of_its_own_gets_the_same() {
     assert_eq!(places, expected, "{ended}");
     assert!(lines.iter().all(|line| line.0 == lines[0].0), "{ended}");
 }
+
+#[test]
+fn a_runtime_that_the_search_path_leads_to_gets_the_same() {
+    for site in Site::for_everyone(NEEDS) {
+        let canary = Canary::draw();
+        site.keep("one", "access_token", canary.text());
+        for runtime in ["led-to", "other"] {
+            let folder = site.workspace().join(runtime).join("lib/security");
+            fs::create_dir_all(&folder).expect("room for a store");
+            fs::write(folder.join("cacerts"), "its own").expect("room for a store");
+        }
+        let path = format!("PATH={}/bin:/usr/bin:/bin", site.workspace().join("led-to").display());
+        let run = site.run().policy(POLICY).flags(["--env", &path]);
+        let ended = run
+            .script("grep -rlx 'its own' led-to other; head -c 4 led-to/lib/security/cacerts | od -An -tx1");
+        assert_eq!(ended.stdout, "other/lib/security/cacerts\n fe ed fe ed\n", "{ended}");
+    }
+}

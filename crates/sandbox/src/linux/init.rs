@@ -305,7 +305,7 @@ impl<'a> SandboxMaker<'a> {
     }
 
     fn read_authorities(&self, bundle: Option<&'a Path>) -> io::Result<Trust<'a>> {
-        Trust::prepare(&self.root, bundle, environment::java_home(&self.inputs.plan.environment))
+        Trust::prepare(&self.root, bundle, &environment::java_homes(&self.inputs.plan.environment))
     }
 
     /// Allows reading everything, and writing only to the private directories and to what was shown for writing.

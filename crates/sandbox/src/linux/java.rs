@@ -46,11 +46,11 @@ pub(super) fn lay(root: &Root, store: &[u8], theirs: &[PathBuf]) -> io::Result<(
     theirs.iter().try_for_each(|theirs| lay_over(root, &ours, theirs))
 }
 
-/// Finds the stores that are installed inside, and that of the runtime which the environment names. A store that several links name is
+/// Finds the stores that are installed inside, and those of the runtimes that the environment leads to. A store that several links name is
 /// returned once.
-pub(super) fn stores(root: &Root, home: Option<&Path>) -> Vec<PathBuf> {
+pub(super) fn stores(root: &Root, led_to: &[&Path]) -> Vec<PathBuf> {
     let installed = HOMES.iter().flat_map(|homes| folders(root, Path::new(homes)));
-    let homes = installed.chain(home.map(Path::to_owned));
+    let homes = installed.chain(led_to.iter().take(MOST).map(|home| (*home).to_owned()));
     let own = homes.flat_map(|home| PLACES.map(|place| home.join(place)));
     let mut found = Vec::new();
     let mut paths: Vec<PathBuf> = SHARED.iter().map(PathBuf::from).chain(own).collect();

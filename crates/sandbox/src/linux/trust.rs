@@ -36,9 +36,9 @@ pub(super) struct Trust<'a> {
 }
 
 impl<'a> Trust<'a> {
-    /// Does everything that does not need the authority, which the sidecar makes meanwhile. `java` is the runtime that the environment
-    /// names.
-    pub(super) fn prepare(root: &Root, bundle: Option<&'a Path>, java: Option<&Path>) -> io::Result<Self> {
+    /// Does everything that does not need the authority, which the sidecar makes meanwhile. `java` are the runtimes that the
+    /// environment leads to.
+    pub(super) fn prepare(root: &Root, bundle: Option<&'a Path>, java: &[&Path]) -> io::Result<Self> {
         // In an image, the first of the usual bundles that exists.
         let of_image = || CA_BUNDLES.map(Path::new).into_iter().find(|path| root.open_file(path).is_ok());
         let bundle = bundle.or_else(|| if root.is_image() { of_image() } else { None });

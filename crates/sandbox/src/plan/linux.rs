@@ -136,7 +136,7 @@ pub(super) fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
 
 /// Adds a step that reads the host's authorities, which takes longest, while the parent does its own part. Not if something that is shown
 /// later could cover the bundle or a Java runtime.
-pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: Option<&Path>) {
+pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: &[&Path]) {
     let bundle = steps.iter().find_map(|step| match step {
         Step::TrustAuthority(bundle) => bundle.clone(),
         _ => None,
@@ -151,7 +151,7 @@ pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: Option<&Path>)
         _ => None,
     });
     let places = [tree.as_path(), Path::new("/usr"), Path::new("/opt")];
-    let read: Vec<&Path> = shown.chain(places).chain(java).collect();
+    let read: Vec<&Path> = shown.chain(places).chain(java.iter().copied()).collect();
     let lies_over =
         |covered: &Path| read.iter().any(|read| covered.starts_with(read) || read.starts_with(covered));
     if !steps.iter().filter_map(Step::covers).any(lies_over) {

@@ -129,7 +129,7 @@ pub fn plan(
         holds_git: holds(spec, &workspace, Path::new(".git"))?.is_some(),
     }
     .build()?;
-    linux::read_authorities_early(&mut steps, environment::java_home(&environment));
+    linux::read_authorities_early(&mut steps, &environment::java_homes(&environment));
     let mut plan = Plan {
         run: run.clone(),
         backend: spec.backend,
