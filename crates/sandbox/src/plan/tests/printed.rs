@@ -179,6 +179,7 @@ fn the_environment_is_only_what_is_named() {
     let path = value("PATH").unwrap();
     assert!(path.starts_with("/usr/bin:/opt/x/bin:") && path.ends_with(":/home/agent/.local/bin"), "{path}");
     assert_eq!(value("npm_config_update_notifier"), Some("false"));
+    assert_eq!(value("pnpm_config_fetch_retries"), Some("1"));
 }
 
 #[test]
