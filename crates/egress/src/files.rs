@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 
 use crate::file_opener::FileOpener;
 use crate::local_addresses::LocalAddresses;
-use crate::read_file::ReadFile;
+use crate::read_file::{ReadFile, open_regular};
 use crate::resolve::{Answers, HOSTS, RESOLV_CONF};
 use crate::trusted::{Trusted, certificates_in};
 
@@ -72,7 +72,7 @@ impl Files {
                 Bundle::Named(named(path).map_err(|source| FilesError::Bundle { path: path.into(), source })?)
             }
             None => {
-                let usual = CA_BUNDLES.iter().find_map(|path| File::open(path).ok());
+                let usual = CA_BUNDLES.iter().find_map(|path| open_regular(path).ok());
                 usual.map_or(Bundle::BuiltIn, Bundle::Usual)
             }
         };
@@ -127,7 +127,7 @@ impl Files {
 
 /// Opens a named bundle, and checks that it holds an authority, or a server's certificate.
 fn named(path: &str) -> io::Result<File> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     let mut pem = Vec::with_capacity(BEGINNING as usize);
     // One authority is enough, and most bundles begin with one. To parse them all would cost a start a millisecond.
     let mut has_one = |most: u64| -> io::Result<bool> {
@@ -164,6 +164,8 @@ mod tests {
             assert!(told.contains(why), "{told}");
         }
         assert!(refusal(folder.path().to_str().unwrap()).contains("directory"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        assert!(refusal(&path("pipe")).contains("no regular file"), "nobody is waited for");
 
         let authority = crate::tls::RunAuthority::make().unwrap();
         std::fs::write(path("one"), format!("an authority\n{}", authority.certificate_pem())).unwrap();

@@ -1,10 +1,12 @@
 //! A file of which the content and what tells it from a later one are known. A confined sidecar opens none (Landlock), but it may still
 //! look whether the one at a path is another by now.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 /// The content of a file as it was read, and what tells it from a later one.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +30,7 @@ impl ReadFile {
     pub(crate) fn open(path: &Path) -> Self {
         // Looked at before: a change meanwhile must be seen later.
         let stamp = std::fs::metadata(path).ok().map(|file| Stamp::of(&file));
-        let content = std::fs::read(path).unwrap_or_default();
-        Self { path: path.into(), content, stamp }
+        Self { stamp, ..Self::of(path, open_regular(path).ok()) }
     }
 
     /// Reads the file that another process has opened at this path, or found none.
@@ -71,6 +72,20 @@ impl Stamp {
     }
 }
 
+/// Opens a file that is to be read now. A pipe in its place would be waited for.
+///
+/// # Errors
+/// When it cannot be opened, or is no regular file.
+pub(crate) fn open_regular(path: impl AsRef<Path>) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.file_type() {
+        kind if kind.is_file() => Ok(file),
+        kind if kind.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::other("it is no regular file")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +101,10 @@ mod tests {
 
         let folder_in_its_place = ReadFile::open(folder.path());
         assert!(folder_in_its_place.content.is_empty() && !folder_in_its_place.has_changed(), "unreadable");
+
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert!(ReadFile::open(&pipe).content.is_empty(), "nobody is waited for");
 
         let first = ReadFile::open(&path);
         assert!(first.content == b"one" && !first.has_changed());
