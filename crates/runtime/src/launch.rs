@@ -16,7 +16,7 @@ use crate::locality::Locality;
 use crate::platform::{History, Platform, Sources};
 use crate::proxy_url::ProxyVariables;
 use crate::sidecar::{self, AllowedPeer, SidecarConfig, SidecarEndpoints};
-use crate::sidecar_messages;
+use crate::sidecar_messages::{self, LONGEST_START};
 use crate::state::{StateDirectory, append};
 
 /// The data from which the sidecar's questions are answered.
@@ -165,7 +165,7 @@ impl SidecarStart for SidecarLaunch<'_> {
     }
 
     fn authority(&mut self) -> io::Result<Vec<u8>> {
-        match sidecar_messages::await_first(self.notices)? {
+        match sidecar_messages::await_first(self.notices, LONGEST_START)? {
             Some(SidecarMessage::Authority(pem)) => Ok(pem.into_bytes()),
             Some(SidecarMessage::Failed { why, remedy }) => {
                 self.failed = Some(Error::SidecarFailed { why, remedy });

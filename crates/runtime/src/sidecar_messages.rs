@@ -12,7 +12,7 @@ use rustix::net::RecvFlags;
 use crate::error::Error;
 
 /// How long a sidecar on this machine may take to begin.
-const LONGEST_START: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_START: Duration = Duration::from_secs(60);
 /// How long a sidecar that was told to end may take over its last message.
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(5);
 /// The same where a run that ended well would fail without that message: its audit may be on a slow disk.
@@ -48,11 +48,16 @@ pub(crate) fn next(socket: impl AsFd) -> rustix::io::Result<Option<SidecarMessag
 }
 
 /// Waits for the first message, which is the certificate of the run's authority or why there is none. The sidecar makes it while the
-/// sandbox is being made.
-pub(crate) fn await_first(notices: BorrowedFd<'_>) -> io::Result<Option<SidecarMessage>> {
+/// sandbox is being made. One that has told nothing by then has failed.
+pub(crate) fn await_first(notices: BorrowedFd<'_>, longest: Duration) -> io::Result<Option<SidecarMessage>> {
     let mut fds = [PollFd::from_borrowed_fd(notices, PollFlags::IN)];
-    rustix::event::poll(&mut fds, Timespec::try_from(LONGEST_START).ok().as_ref())?;
-    Ok(next(notices)?)
+    match rustix::event::poll(&mut fds, Timespec::try_from(longest).ok().as_ref())? {
+        0 => Ok(Some(SidecarMessage::Failed {
+            why: format!("start the sidecar: it did not begin within {} s", longest.as_secs()),
+            remedy: Some("start it again, when this machine has less to do; something may also stop processes (SIGSTOP)".into()),
+        })),
+        _ => Ok(next(notices)?),
+    }
 }
 
 /// Returns why a sidecar that is over failed, if it said so. What it told before that is passed over.
@@ -96,6 +101,19 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn a_sidecar_that_does_not_begin_is_told_of_with_what_helps() {
+        let (ours, theirs) = sandbox::message_pair().unwrap();
+        let Ok(Some(SidecarMessage::Failed { why, remedy })) =
+            await_first(ours.as_fd(), Duration::from_millis(10))
+        else {
+            panic!("it is late");
+        };
+        assert!(why.contains("did not begin") && remedy.is_some(), "{why}");
+        drop(theirs);
+        assert!(matches!(await_first(ours.as_fd(), Duration::from_millis(10)), Ok(None)));
+    }
 
     #[test]
     fn a_sidecar_that_is_late_is_waited_for_and_none_that_is_stopped_or_gone() {
