@@ -1,6 +1,9 @@
 //! The configuration of an image, parsed and bounded: its layers and how it is run.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -135,9 +138,7 @@ impl ImageConfig {
     /// # Errors
     /// When it is malformed, too large, or for another machine.
     pub fn parse(octets: &[u8]) -> Result<Self, Error> {
-        if octets.len() as u64 > LARGEST {
-            return Err(malformed("configuration", "it is larger than 4 MiB"));
-        }
+        refuse_larger(octets)?;
         let raw: RawConfig = parse("configuration", octets)?;
         let fits = |said: &str, here| said.is_empty() || said == here;
         if !fits(&raw.os, HERE.0) || !fits(&raw.architecture, HERE.1) {
@@ -153,13 +154,29 @@ impl ImageConfig {
     }
 }
 
+/// Refuses a configuration that is larger than any.
+fn refuse_larger(octets: &[u8]) -> Result<(), Error> {
+    match octets.len() as u64 > LARGEST {
+        true => Err(malformed("configuration", "it is larger than 4 MiB")),
+        false => Ok(()),
+    }
+}
+
 impl Command {
-    /// Parses only the `config` object of an image's configuration, written by hand: a key that no engine knows is a slip, and so is what
+    /// Reads only the `config` object of an image's configuration, written by hand: a key that no engine knows is a slip, and so is what
     /// is left out of an engine's configuration.
     ///
     /// # Errors
-    /// When it is malformed, or has an unknown key.
-    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
+    /// When it cannot be read, is malformed or too large, or has an unknown key.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let mut octets = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut octets));
+        read.map_err(|source| Error::Read { path: path.into(), source })?;
+        Self::parse(&octets)
+    }
+
+    fn parse(octets: &[u8]) -> Result<Self, Error> {
+        refuse_larger(octets)?;
         let keys: BTreeMap<String, IgnoredAny> = parse("configuration", octets)?;
         let is_known = |key: &&String| READ.contains(&key.as_str()) || UNHEEDED.contains(&key.as_str());
         if let Some(key) = keys.keys().find(|key| !is_known(key)) {
@@ -237,6 +254,13 @@ mod tests {
         }
         let pulled = r#"{"config":{"Cmdd":["x"]},"rootfs":{"diff_ids":[]}}"#;
         assert!(ImageConfig::parse(pulled.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_read_to_a_bound() {
+        let error = Command::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(error.contains("larger than 4 MiB"), "{error}");
+        assert!(matches!(Command::read(Path::new("/nonesuch")), Err(Error::Read { .. })));
     }
 
     #[test]

@@ -90,14 +90,10 @@ fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
 
 /// Reads how a root file system is run from a file that a person wrote.
 fn configured(path: PathBuf) -> Result<Command, runtime::Error> {
-    let text = match std::fs::read(&path) {
-        Ok(text) => text,
-        Err(source) => return Err(image::Error::Read { path, source }.into()),
-    };
-    Command::parse(&text).map_err(|error| {
+    Command::read(&path).map_err(|error| {
         let why = match error {
             image::Error::Document { why, .. } => why,
-            error => error.to_string(),
+            error => return error.into(),
         };
         let meant = policy::did_it_mean(&why).map(|meant| format!("\n{meant}")).unwrap_or_default();
         runtime::Error::ParseSettings { path, why: format!("{why}{meant}") }

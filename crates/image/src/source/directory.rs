@@ -64,7 +64,10 @@ pub(super) fn is_image_of_parts(source: &Path) -> bool {
     let is_small = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() <= LARGEST);
     is_small(&version)
         && is_small(&manifest)
-        && std::fs::read(manifest).is_ok_and(|octets| serde_json::from_slice::<Versioned>(&octets).is_ok())
+        && std::fs::File::open(manifest).is_ok_and(|file| {
+            // It may have grown since.
+            serde_json::from_reader::<_, Versioned>(io::BufReader::new(file).take(LARGEST)).is_ok()
+        })
 }
 
 /// The directories that are written to meanwhile, each by its device and inode: with them an import would never end.
