@@ -261,15 +261,27 @@ fn map_tree(
 ) -> Result<OwnedFd, Error> {
     match owners.map(tree.as_fd(), opened) {
         Ok(()) => Ok(tree),
-        Err(error) if !Errno::from_io_error(&error).is_some_and(|errno| UNMAPPABLE.contains(&errno)) => {
-            let why = format!("its owners cannot be mapped: {error}");
-            Err(Error::Source { path: path.into(), why })
-        }
         // It can still be read.
-        Err(_) if mode == MountMode::ReadOnly => Ok(tree),
-        Err(_) => {
-            Err(Error::Unmappable { path: path.into(), below: mounted::first_below(path).ok().flatten() })
+        Err(error) if mode == MountMode::ReadOnly && is_of_the_file_system(&error) => Ok(tree),
+        Err(error) => Err(unmapped(path, error)),
+    }
+}
+
+/// Whether a file system said that it maps no owners.
+fn is_of_the_file_system(error: &std::io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(|errno| UNMAPPABLE.contains(&errno))
+}
+
+/// Returns the error for a folder whose owner was not mapped.
+fn unmapped(path: &Path, source: std::io::Error) -> Error {
+    let path = path.to_path_buf();
+    match Errno::from_io_error(&source) {
+        _ if is_of_the_file_system(&source) => {
+            let below = mounted::first_below(&path).ok().flatten();
+            Error::Unmappable { path, below }
         }
+        Some(errno) if source::is_of_this_machine(errno) => Error::Open { path, source },
+        _ => Error::Source { path, why: format!("its owners cannot be mapped: {source}") },
     }
 }
 
@@ -287,6 +299,14 @@ fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_not_told_of_the_folder() {
+        let unmapped = |errno: Errno| unmapped(Path::new("/nonesuch"), errno.into());
+        assert!(matches!(unmapped(Errno::MFILE), Error::Open { .. }));
+        assert!(matches!(unmapped(UNMAPPABLE[0]), Error::Unmappable { .. }));
+        assert!(matches!(unmapped(Errno::BADF), Error::Source { .. }));
+    }
 
     #[test]
     fn what_is_mapped_already_can_be_read_and_not_written() {
