@@ -161,7 +161,7 @@ impl Totals {
                 ("what a WebSocket takes is not counted", "ask over HTTP, or set a budget of requests alone")
             }
         };
-        refuse(format!("the run has a budget of tokens, and {what}"), hint)
+        refuse(format!("the run has a budget {}, and {what}", self.counted()), hint)
     }
 
     fn refuse_over_budget(&self) -> Result<(), Denial> {
@@ -200,22 +200,23 @@ impl Totals {
         let Some(unknown) = self.unknown.filter(|_| self.counts_tokens()) else { return Ok(()) };
         let (why, hint) = match unknown {
             UnknownUsage::Missing => (
-                "an answer did not tell how many it took",
+                "an answer did not tell how many tokens it took",
                 "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
             ),
-            UnknownUsage::Illegible => {
-                ("an answer could not be read for how many it took: it is no JSON", "begin another run")
-            }
+            UnknownUsage::Illegible => (
+                "an answer could not be read for how many tokens it took: it is no JSON",
+                "begin another run",
+            ),
             UnknownUsage::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
             UnknownUsage::Unread => (
-                "an answer was too large, or came beside too many large ones, to be read for how many it took",
+                "an answer was too large, or came beside too many large ones, to be read for how many tokens it took",
                 "begin another run, and ask for less at once",
             ),
             UnknownUsage::CutOff => {
-                ("an answer was cut off before it told how many it took", "begin another run")
+                ("an answer was cut off before it told how many tokens it took", "begin another run")
             }
         };
-        refuse(format!("the run has a budget of tokens, and {why}"), hint)
+        refuse(format!("the run has a budget {}, and {why}", self.counted()), hint)
     }
 
     /// Returns whether one more request fits beside those under way. Each of them is assumed to need as much as the largest so far. The
@@ -241,6 +242,11 @@ impl Totals {
         let largest = self.largest.get_or_insert_default();
         largest.tokens = largest.tokens.max(tokens.total());
         largest.micro_usd = largest.micro_usd.max(cost.map_or(0, MicroUsd::micros));
+    }
+
+    /// Says of a budget of tokens or money which of them it is.
+    fn counted(&self) -> &'static str {
+        if self.spending.budget.tokens.is_some() { "of tokens" } else { "in USD" }
     }
 
     /// Returns whether there is a budget of tokens or money.
@@ -292,6 +298,27 @@ mod tests {
         let unpriced = totals.used.unpriced.unwrap();
         assert!(unpriced.len() == LONGEST_NAME && unpriced.ends_with("m (speed)"), "{unpriced}");
     }
+
+    #[test]
+    fn who_is_refused_is_told_which_budget_there_is() {
+        for (budget, told) in [
+            ("tokens = 9", "a budget of tokens,"),
+            ("usd = \"9\"", "a budget in USD,"),
+            ("tokens = 9, usd = \"9\"", "a budget of tokens,"),
+        ] {
+            let mut layers = Layers::default();
+            let text = format!("[llm]\nbudget = {{ {budget} }}\n");
+            layers.push(Origin::Flags, toml::from_str(&text).unwrap());
+            let mut totals = Totals::new(layers.compile().unwrap().spending);
+            let uncounted = totals.admit(ModelRequest::Batch).unwrap_err();
+            totals.charge(&Metered { unknown: Some(UnknownUsage::Missing), ..Metered::default() });
+            let after_unknown = totals.admit(ModelRequest::Answer).unwrap_err();
+            for denial in [uncounted, after_unknown] {
+                assert!(denial.reason.starts_with(&format!("the run has {told}")), "{denial}");
+            }
+        }
+    }
+
     #[test]
     fn who_can_name_a_missing_price_is_told() {
         let budget = "[llm]\nbudget = { usd = \"9\" }\n";
