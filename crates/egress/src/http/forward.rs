@@ -13,9 +13,10 @@ use super::pooled;
 use super::problem::After;
 use super::progress::Progress;
 use super::pump::{pump, race};
+use super::refuse::status_of;
 use super::replay::ReplayBuffer;
 use super::request::Request;
-use super::respond::{Failure, Responded, by_deadline, respond};
+use super::respond::{Failure, Responded, UNAUTHORIZED, by_deadline, respond};
 use super::send::{self, Connection, Reuse, SentRequest};
 use super::session::OpenStream;
 use super::stream::AgentReader;
@@ -83,9 +84,15 @@ impl Forwarding<'_> {
                 Relayed::Unauthorized { unanswered, renewed } => {
                     Unanswered { answer, exchange } = *unanswered;
                     renewal = Retry::Used;
-                    if let Some(injected) = inject_again(&mut exchange, renewed, self.target) {
-                        sending = injected;
+                    match inject_again(&mut exchange, self.gate, renewed.credential, self.target) {
+                        Ok(injected) => sending = injected,
+                        Err(denial) => {
+                            exchange.record().status(UNAUTHORIZED);
+                            let status = status_of(&denial, self.gate.policy());
+                            return Box::pin(self.refuse(exchange, denial, status, answer)).await;
+                        }
                     }
+                    renewed.token.spend();
                 }
             }
             sending.fields.remove("expect"); // it was met: the body is at hand
@@ -212,23 +219,26 @@ const NO_SUCCESS: u16 = 300;
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddr};
     use std::rc::Rc;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use bytes::BytesMut;
+    use policy::{Host, Plane, Port, Scheme};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream, UnixStream};
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::fixture::{gate_for, records_in};
+    use crate::fixture::{gate_for, options_for, records_in};
     use crate::http::chunk::ChunkSyntax;
     use crate::http::head::Buffered;
     use crate::http::incoming::Framing;
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
+    use crate::{CredentialConfig, GateOptions, PlatformPlace, SigningKey};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -305,65 +315,188 @@ mod tests {
     }
 
     /// Answers each connection's one request, until it is dropped.
-    async fn answers(listener: TcpListener, mut answer: impl FnMut() -> String) {
+    async fn answers(listener: TcpListener, mut answer: impl FnMut(String) -> String) {
         loop {
             let mut stream = Buffered::new(listener.accept().await.unwrap().0);
-            stream.read_head(MINUTE, MINUTE, |_, _| false).await.unwrap();
-            stream.reader.write_all(answer().as_bytes()).await.unwrap();
+            let head = stream.read_head(MINUTE, MINUTE, |_, _| false).await.unwrap().unwrap();
+            let answer = answer(String::from_utf8(head.to_vec()).unwrap());
+            stream.reader.write_all(answer.as_bytes()).await.unwrap();
         }
     }
+
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+
+    /// What came of a request with a credential.
+    struct Exchanged {
+        gate: Rc<Gate>,
+        /// What the agent read.
+        read: String,
+        /// How often the upstream was asked.
+        sent: usize,
+        /// How often the platform was asked.
+        fetched: usize,
+        records: String,
+    }
+
+    /// Sends a request of a run whose only provider, with these settings besides, is bound to an upstream that answers 401 once and then 200.
+    /// The platform has these fields, one after the other.
+    async fn exchanged_with(
+        settings: &str,
+        fields: &[&str],
+        asks: impl FnOnce(SocketAddr) -> (Via, String),
+    ) -> Exchanged {
+        let [upstream, platform] = [(); 2].map(|()| async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            (listener.local_addr().unwrap(), listener)
+        });
+        let ((at, upstream), (platform_at, platform)) = tokio::join!(upstream, platform);
+        let mut audit = tempfile::tempfile().unwrap();
+        let policy = format!(
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://{at}/*\"]\n{settings}\n\
+             [egress]\ndeny = [{{ url = \"http://{at}/admin*\" }}, {{ url = \"http://{at}/v1/admin*\" }}]\n"
+        );
+        let platform_at = PlatformPlace::Address(
+            format!("http://{platform_at}").parse().unwrap(),
+            credential::Secret::from_text("token".into()).try_into().unwrap(),
+        );
+        let gate = Gate::open(GateOptions {
+            audit: Some((Arc::new(audit.try_clone().unwrap()), SigningKey::generate().unwrap().0)),
+            credential_config: CredentialConfig {
+                platform: Some(platform_at),
+                placeholders: vec![(OURS.parse().unwrap(), "one".parse().unwrap())],
+                ..CredentialConfig::default()
+            },
+            ..options_for(&policy)
+        })
+        .unwrap();
+        let (via, request) = asks(at);
+        let (ours, mut agent) = UnixStream::pair().unwrap();
+        let agent = async {
+            agent.write_all(request.as_bytes()).await.unwrap();
+            let mut read = String::new();
+            agent.read_to_string(&mut read).await.unwrap();
+            read
+        };
+        let (mut sent, mut fetched) = (0, 0);
+        let read = {
+            let upstream = answers(upstream, |_| {
+                sent += 1;
+                let status = if sent == 1 { "401 Unauthorized" } else { "200 OK" };
+                format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            });
+            let platform = answers(platform, |_| {
+                let body = format!("{{\"fields\":{}}}", fields[fetched]);
+                fetched += 1;
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+            });
+            let served = serve_requests(Rc::clone(&gate), via, AgentStream::Unix(ours), BytesMut::new());
+            let exchanged = async { tokio::join!(agent, served).0 };
+            LocalSet::new()
+                .run_until(async {
+                    tokio::select! {
+                        read = exchanged => read,
+                        _ = async { tokio::join!(upstream, platform) } => unreachable!("they go on"),
+                    }
+                })
+                .await
+        };
+        gate.close().unwrap();
+        let records = records_in(&mut audit);
+        Exchanged { gate, read, sent, fetched, records }
+    }
+
+    const IN_A_HEADER: &str = "inject = { header = \"x-key\", value = \"{{access_token}}\" }\n";
 
     #[tokio::test]
     async fn a_second_attempt_takes_its_share_of_a_rate() {
         for (burst, attempts, answered) in [(1, 1, "401"), (2, 2, "200")] {
-            let [upstream, platform] = [(); 2].map(|()| async {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-                (listener.local_addr().unwrap(), listener)
-            });
-            let ((at, upstream), (platform_at, platform)) = tokio::join!(upstream, platform);
-            let policy = format!(
-                "[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://{at}/*\"]\n\
-                 rate = {{ requests_per_minute = 1, burst = {burst} }}\n\
-                 inject = {{ header = \"x-key\", value = \"{{{{access_token}}}}\" }}\n"
-            );
-            let gate = gate_for(&policy, Vec::new(), None);
-            let token = credential::Secret::from_text("token".into());
-            gate.credentials().configure(&format!("http://{platform_at}"), token).unwrap();
-            let (ours, mut agent) = UnixStream::pair().unwrap();
-            let agent = async {
-                let head = format!("GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
-                agent.write_all(head.as_bytes()).await.unwrap();
-                let mut read = String::new();
-                agent.read_to_string(&mut read).await.unwrap();
-                read
-            };
-            let (mut sent, mut fetched) = (0, 0);
-            let read = {
-                let upstream = answers(upstream, || {
-                    sent += 1;
-                    let status = if sent == 1 { "401 Unauthorized" } else { "200 OK" };
-                    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                });
-                let platform = answers(platform, || {
-                    fetched += 1;
-                    let body = format!("{{\"fields\":{{\"access_token\":\"key-number-{fetched}\"}}}}");
-                    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-                });
-                let served =
-                    serve_requests(Rc::clone(&gate), Via::Proxy, AgentStream::Unix(ours), BytesMut::new());
-                let exchanged = async { tokio::join!(agent, served).0 };
-                LocalSet::new()
-                    .run_until(async {
-                        tokio::select! {
-                            read = exchanged => read,
-                            _ = async { tokio::join!(upstream, platform) } => unreachable!("they go on"),
-                        }
-                    })
-                    .await
-            };
+            let settings = format!("rate = {{ requests_per_minute = 1, burst = {burst} }}\n{IN_A_HEADER}");
+            let keys = ["{\"access_token\":\"key-number-1\"}", "{\"access_token\":\"key-number-2\"}"];
+            let Exchanged { read, sent, fetched, .. } = exchanged_with(&settings, &keys, |at| {
+                let get = format!("GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
+                (Via::Proxy, get)
+            })
+            .await;
             assert!(read.starts_with(&format!("HTTP/1.1 {answered} ")), "{read}");
             // The credential is fetched anew either way: without a second attempt it counts from the next request on.
             assert_eq!((sent, fetched), (attempts, 2), "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_not_sent_again_with_a_credential_that_the_upstream_refused() {
+        let settings = format!("rate = {{ requests_per_minute = 1, burst = 2 }}\n{IN_A_HEADER}");
+        let fields = ["{\"access_token\":\"key-number-1\"}", "{\"other\":\"key-number-2\"}"];
+        let Exchanged { gate, read, sent, records, .. } = exchanged_with(&settings, &fields, |at| {
+            let head = format!("POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n");
+            (Via::Proxy, format!("{head}Content-Length: 5\r\n\r\nonce!"))
+        })
+        .await;
+        let why = "the upstream refused the credential, and the one fetched anew does not fit: \
+            the credential of `one` has no field `access_token`";
+        assert!(read.starts_with("HTTP/1.1 400 ") && read.contains(why), "{read}");
+        let record = records.lines().find(|line| line.contains("\"POST\"")).unwrap();
+        for told in [why, "\"denied\"", "\"placeholder_unresolved\"", "\"status\":401"] {
+            assert!(record.contains(told), "{told}: {record}");
+        }
+        assert_eq!(sent, 1);
+        // What was not sent used up nothing of the rate.
+        let provider = gate.policy().providers().next().unwrap();
+        gate.rates().admit(provider, std::time::Instant::now).unwrap().spend();
+        assert!(gate.rates().admit(provider, std::time::Instant::now).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_value_leads_no_request_to_where_a_rule_denies_it() {
+        const GUEST: &str = "{\"access_token\":\"guest\"}";
+        const OTHER: &str = "{\"access_token\":\"other\"}";
+        const ADMIN: &str = "{\"access_token\":\"admin\"}";
+        type Asks = fn(SocketAddr) -> (Via, String);
+        let planes: [(&str, Asks); 7] = [
+            ("forward", |at| (Via::Proxy, format!("GET http://{at}/{OURS} HTTP/1.1\r\nHost: {at}\r\n"))),
+            ("transparent", |at| {
+                let (host, port) = (Host::Address(at.ip()), Port::new(at.port()).unwrap());
+                let via = Via::Bound { plane: Plane::Transparent, scheme: Scheme::Http, host, port };
+                (via, format!("GET /{OURS} HTTP/1.1\r\nHost: {at}\r\n"))
+            }),
+            ("gateway", |at| (Via::Gateway, format!("GET http://{at}/{OURS} HTTP/1.1\r\nHost: {at}\r\n"))),
+            ("/proxy, by a placeholder", |at| {
+                (
+                    Via::Gateway,
+                    format!("GET /proxy HTTP/1.1\r\nX-Provider: one\r\nX-Target: http://{at}/{OURS}\r\n"),
+                )
+            }),
+            ("/proxy, by a template", |at| {
+                let target = format!("http://{at}/{{{{access_token}}}}");
+                (Via::Gateway, format!("GET /proxy HTTP/1.1\r\nX-Provider: one\r\nX-Target: {target}\r\n"))
+            }),
+            ("/llm", |_| (Via::Gateway, format!("GET /llm/v1/{OURS} HTTP/1.1\r\n"))),
+            ("a header by which servers take another path", |at| {
+                let head = format!("GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nX-Original-URL: /{OURS}\r\n");
+                (Via::Proxy, head)
+            }),
+        ];
+        for (plane, asks) in planes {
+            for (fields, answered, attempts) in
+                [(&[ADMIN][..], "403", 0), (&[GUEST, ADMIN], "403", 1), (&[GUEST, OTHER], "200", 2)]
+            {
+                let asked = |at| {
+                    let (via, head) = asks(at);
+                    let host = if head.contains("\r\nHost") { "" } else { "Host: gate\r\n" };
+                    (via, format!("{head}{host}Connection: close\r\n\r\n"))
+                };
+                let settings = "placeholders = \"anywhere\"\nllm = \"openai\"\n";
+                let Exchanged { read, sent, records, .. } = exchanged_with(settings, fields, asked).await;
+                assert!(read.starts_with(&format!("HTTP/1.1 {answered} ")), "{plane} {fields:?}: {read}");
+                assert_eq!(sent, attempts, "{plane} {fields:?}");
+                assert_eq!(
+                    records.contains("\"deny_rule\""),
+                    answered == "403",
+                    "{plane} {fields:?}: {records}"
+                );
+                // Nobody is told the value.
+                assert!(!read.contains("admin") && !records.contains("admin"), "{plane}: {read} {records}");
+            }
         }
     }
 

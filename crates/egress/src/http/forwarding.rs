@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::Target;
+use policy::{Denial, Target};
 use tokio::time::Instant;
 
 use super::answer::Answer;
@@ -13,7 +13,7 @@ use super::head::BodyLength;
 use super::problem::{self, After, TOO_SLOW};
 use super::refuse::unreachable;
 use super::replay::ReplayBuffer;
-use super::respond::{Failure, Handling, Metering, Responded, UNAUTHORIZED};
+use super::respond::{Failure, Handling, Metering, Renewed, Responded, UNAUTHORIZED};
 use super::version2;
 use crate::cause::cause;
 use crate::exchange::{Exchange, Ready};
@@ -78,7 +78,7 @@ pub(super) enum Relayed<'a> {
         status: Option<u16>,
     },
     /// The upstream refused the credential, and there is another one.
-    Unauthorized { unanswered: Box<Unanswered<'a>>, renewed: Rc<FetchedCredential> },
+    Unauthorized { unanswered: Box<Unanswered<'a>>, renewed: Renewed },
     /// The upstream gave the request back unread.
     Unread(Box<Unanswered<'a>>),
 }
@@ -133,6 +133,19 @@ impl<'a> Forwarding<'a> {
         unreachable(self.gate, exchange, self.target, error, answer, self.terms.late_status).await
     }
 
+    /// Refuses a request that was sent, and answers the agent in the upstream's place.
+    pub(super) async fn refuse(
+        &self,
+        exchange: Exchange<Ready>,
+        denial: Denial,
+        status: u16,
+        answer: Answer<'_>,
+    ) -> io::Result<After> {
+        let denial = exchange.refuse(denial);
+        let reply = problem::denied(&denial, &self.target.to_string(), self.gate.run(), status);
+        answer.reply(reply, After::Close).await
+    }
+
     /// Completes the record of an attempt, and answers the agent if no response was passed on. The status is the upstream's, whatever
     /// became of its response.
     pub(super) async fn settle<'r>(
@@ -167,9 +180,7 @@ impl<'a> Forwarding<'a> {
                 Ok(Relayed::Answered { after, status: None })
             }
             Ok(Responded::Failed(answer, Failure::Denied(denial))) => {
-                let denial = exchange.refuse(denial);
-                let reply = problem::denied(&denial, &self.target.to_string(), self.gate.run(), 502);
-                let after = answer.reply(reply, After::Close).await?;
+                let after = self.refuse(exchange, denial, 502, answer).await?;
                 Ok(Relayed::Answered { after, status: None })
             }
             Err(error) => {

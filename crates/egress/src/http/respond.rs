@@ -27,6 +27,7 @@ use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::live_needles::LiveNeedles;
 use crate::llm::{Account, Ledger, Usage};
+use crate::rate::Token;
 use crate::upstream::UpstreamReader;
 
 /// The status of an upstream that refuses the credential.
@@ -82,9 +83,16 @@ pub(super) enum Responded<'a> {
         note: Option<String>,
     },
     /// The upstream refused the credential, and there is this other one.
-    Unauthorized(Answer<'a>, Rc<FetchedCredential>),
+    Unauthorized(Answer<'a>, Renewed),
     /// Nothing has been answered yet, and the upstream's response will not be passed on.
     Failed(Answer<'a>, Failure),
+}
+
+/// A credential in place of one that the upstream refused.
+pub(super) struct Renewed {
+    pub(super) credential: Rc<FetchedCredential>,
+    /// The token of the provider's rate for the attempt with it: to the provider that is one more request.
+    pub(super) token: Token,
 }
 
 /// Why a response is not passed on.
@@ -193,21 +201,17 @@ async fn pass_on<'a>(
 
 /// Fetches the credential anew after a 401, and returns it if it is another one and the request can be sent again with it. Otherwise the
 /// response is passed on, and the request's body needs no more room.
-async fn renew_if_unauthorized(handling: Handling<'_>, status: u16) -> Option<Rc<FetchedCredential>> {
+async fn renew_if_unauthorized(handling: Handling<'_>, status: u16) -> Option<Renewed> {
     let renewal = handling.renewal.filter(|_| status == UNAUTHORIZED && handling.replay.is_complete());
     let Some((gate, held, token)) = renewal.and_then(|(gate, held)| {
         let provider = gate.policy().providers().find(|provider| provider.id() == held.provider())?;
-        // To the provider a second attempt is one more request.
         Some((gate, held, gate.rates().admit(provider, std::time::Instant::now).ok()?))
     }) else {
         handling.replay.discard();
         return None;
     };
     match gate.credentials().fetch(held.provider()).await {
-        Ok(new) if !new.is_same_as(held) => {
-            token.spend();
-            return Some(new);
-        }
+        Ok(credential) if !credential.is_same_as(held) => return Some(Renewed { credential, token }),
         _ => gate.credentials().report_refused(held.provider()).await,
     }
     None

@@ -92,18 +92,29 @@ pub(crate) fn refuse_line(
     method_override::judge(&sending, policy, provider, target).map(drop)
 }
 
-/// Makes a request again from its draft, with a new credential of the same provider.
+/// Makes a request again from its draft, with a new credential of the same provider in place of one that the upstream refused.
+///
+/// # Errors
+/// The new one does not fit the request, which so cannot be sent again.
 pub(crate) fn inject_again(
     exchange: &mut Exchange<Ready>,
+    gate: &Gate,
     new: Rc<FetchedCredential>,
     target: &Target,
-) -> Option<Sending> {
-    let provider = exchange.grant().provider()?.clone();
-    let draft = exchange.draft()?;
+) -> Result<Sending, Denial> {
+    let (Some(provider), Some(draft)) = (exchange.grant().provider(), exchange.draft()) else {
+        return Err(Denial::new(Guard::Credential, "the request was sent without a credential"));
+    };
     let mut sending = draft.sending.clone();
-    put(&mut sending, &provider, target, &new, draft.redeemable).ok()?;
+    put(&mut sending, gate.policy(), provider, target, &new, draft.redeemable).map_err(|denial| {
+        let reason = format!(
+            "the upstream refused the credential, and the one fetched anew does not fit: {}",
+            denial.reason
+        );
+        Denial { reason, ..denial }
+    })?;
     exchange.hold(new);
-    Some(sending)
+    Ok(sending)
 }
 
 /// Tells an agent the sub-protocol that it offered itself, where the upstream took the one into which its key was put.
@@ -160,7 +171,7 @@ async fn prepare(
     }
     ask_for_whole_response(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
-    put(sending, provider, target, &held, redeemable)?;
+    put(sending, gate.policy(), provider, target, &held, redeemable)?;
     let admitted = match model_request {
         Some(model_request) => Some(gate.ledger().admit(model_request).await?),
         None => None,
@@ -259,8 +270,12 @@ fn ask_for_whole_response(sending: &mut Sending) {
 }
 
 /// Puts the credential where the agent says, and also where the provider says unless the former authenticates already.
+///
+/// # Errors
+/// It does not fit there, or leads the request to where the policy does not let it go.
 fn put(
     sending: &mut Sending,
+    policy: &Policy,
     provider: &Provider,
     target: &Target,
     held: &FetchedCredential,
@@ -279,12 +294,39 @@ fn put(
         Redeemable::Templates => substitution::fill(sending, held.credential())?,
         Redeemable::Nothing => {}
     }
+    if redeemable != Redeemable::Nothing {
+        judge_filled(sending, policy, provider, target)?;
+    }
     match provider.injection(target) {
         Some(injection) if !authenticates => {
             substitution::place(sending, injection.place(), injection.value(), held)
         }
         _ => Ok(()),
     }
+}
+
+/// Judges a request again once the credential is where the agent says: its value may lead it elsewhere.
+fn judge_filled(
+    sending: &Sending,
+    policy: &Policy,
+    provider: &Provider,
+    target: &Target,
+) -> Result<(), Denial> {
+    let filled =
+        Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), &sending.origin_form);
+    let judged = filled.and_then(|filled| {
+        if filled.path() != target.path() {
+            let mut asked = Asked::request(Plane::Forward, sending.method.clone(), &filled);
+            asked.provider = Some(provider.id().clone());
+            policy.decide(&asked)?;
+        }
+        method_override::judge(sending, policy, Some(provider), &filled)
+    });
+    judged.map(drop).map_err(|denial| {
+        // The policy's own reason is left out: it may quote what it judged, which holds the credential.
+        let why = "the credential's value leads the request to where the policy does not let it go";
+        Denial::new(denial.guard, why).with_hint("leave the placeholder out of the path")
+    })
 }
 
 #[cfg(test)]

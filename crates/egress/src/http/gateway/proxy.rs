@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use credential::{Position, is_template, substitute};
-use policy::{Denial, Guard, Method, Placeholders, Plane, ProviderId, Target};
+use policy::{Denial, Guard, Method, Placeholders, Plane, Target};
 
 use super::control_headers::ControlHeaders;
 use super::refused::{Refused, refusal};
@@ -69,7 +69,7 @@ async fn prepare(
     })?;
     let denied = |denial| Refused::denied(denial, &headers.target);
     let judged = judge(gate, &request.head.method, &headers).await.map_err(denied)?;
-    let mut prepared = inject_and_rejudge(gate, judged, &headers, request).await?;
+    let mut prepared = inject_into_head(gate, judged, &headers, request).await?;
     // Before anything is sent: a request that had been carried out would be repeated by an agent that is told to try again.
     match ReservedMemory::for_octets(headers.max_response_size) {
         Some(for_answer) => prepared.reserved.push(for_answer),
@@ -115,8 +115,8 @@ async fn judge(gate: &Rc<Gate>, method: &Method, headers: &ControlHeaders) -> Re
     Ok(Judged { exchange, target, origin_form })
 }
 
-/// Puts the credential into the target and the headers, and judges the target that came of it. S0.47 to S0.50
-async fn inject_and_rejudge(
+/// Puts the credential into the target and the headers. S0.47 to S0.50
+async fn inject_into_head(
     gate: &Rc<Gate>,
     judged: Judged,
     headers: &ControlHeaders,
@@ -130,7 +130,6 @@ async fn inject_and_rejudge(
     let exchange = count_forward(exchange, &mut sending, gate, &target, &headers.target)
         .map_err(|ended| Refused::ended(ended, request, &headers.target))?;
     let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await.map_err(denied)?;
-    let exchange = judge_again(gate, exchange, &headers.provider, &target, &sending).map_err(denied)?;
     let terms = Terms {
         max_body: Some(headers.max_response_size),
         within: Some(OUTBOUND),
@@ -210,31 +209,6 @@ fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Resu
         }
         // Not copied: it holds the credential, and is wiped when the last of it has been sent.
         _ => Ok(Bytes::from_owner(filled)),
-    }
-}
-
-/// Judges the target again after its template was filled: a value may lead it elsewhere.
-fn judge_again(
-    gate: &Gate,
-    exchange: Exchange<Ready>,
-    provider: &ProviderId,
-    target: &Target,
-    sending: &Sending,
-) -> Result<Exchange<Ready>, Denial> {
-    let filled =
-        Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), &sending.origin_form);
-    let again = filled.and_then(|filled| {
-        let mut again = policy::Asked::request(Plane::Gateway, sending.method.clone(), &filled);
-        again.provider = Some(provider.clone());
-        gate.policy().decide(&again)
-    });
-    match again {
-        Ok(_) => Ok(exchange),
-        // The policy's reason is left out: it may quote the target, which now holds the credential.
-        Err(denial) => {
-            let why = "the credential's value leads outside of what its provider is authorized for";
-            Err(exchange.refuse(Denial::new(denial.guard, why)))
-        }
     }
 }
 
