@@ -8,22 +8,39 @@ use crate::exchange::{Asked, Exchange, Granted, Pinned};
 use crate::gate::Gate;
 use crate::tls;
 
-/// Why a connection in the clear failed that had no request.
-pub(crate) const NO_HEAD: &str = "the connection ended before the head of a request was whole";
-/// Why a connection failed whose TLS was terminated and that had no request, as those that browsers open ahead. The HTTP/2 library may have
-/// refused some that were asked.
-pub(crate) const NONE_TAKEN: &str = "the connection ended without a request";
-/// Why one failed whose TLS was terminated, where the program inside ended it by an alert or a reset: it may have looked at the certificate
-/// late.
-const BROKEN_OFF: &str =
-    "the program inside broke off the connection without a request, it may not trust the run's authority";
-/// The same by an alert that says so.
-const DISTRUSTED: &str =
-    "the program inside broke off TLS without a request, it does not trust the run's authority";
 /// What helps where another protocol is spoken in TLS that is terminated.
 pub(crate) const ONLY_HTTP: &str = "in TLS that is opened only HTTP is understood: for another protocol allow a whole host, by a name that no credential is bound to";
-/// Why one failed that the sidecar itself has ended. A head that comes once it ends is not taken.
-const CUT: &str = "the sidecar ended before a request was taken on the connection";
+/// Why a connection has failed that had no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRequest {
+    /// It was in the clear.
+    NoHead,
+    /// Its TLS was terminated, as with those that browsers open ahead. The HTTP/2 library may have refused some that were asked.
+    NoneTaken,
+    /// Its TLS was terminated, and the program inside ended it by an alert or a reset: it may have looked at the certificate late.
+    BrokenOff,
+    /// The same by an alert that says so.
+    Distrusted,
+    /// The sidecar itself has ended. A head that comes once it ends is not taken.
+    Cut,
+}
+
+impl NoRequest {
+    /// What the record says of it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NoHead => "the connection ended before the head of a request was whole",
+            Self::NoneTaken => "the connection ended without a request",
+            Self::BrokenOff => {
+                "the program inside broke off the connection without a request, it may not trust the run's authority"
+            }
+            Self::Distrusted => {
+                "the program inside broke off TLS without a request, it does not trust the run's authority"
+            }
+            Self::Cut => "the sidecar ended before a request was taken on the connection",
+        }
+    }
+}
 
 /// The exchange of a connection that awaits its first request. It is recorded when it is dropped without one.
 pub(crate) struct Opened(Option<Box<Unasked>>);
@@ -32,7 +49,7 @@ enum Unasked {
     /// The policy has not been asked: it is about each request.
     Asked(Rc<Gate>, Exchange<Asked>),
     /// The policy has granted it, and why it has failed without a request.
-    Granted(Rc<Gate>, Exchange<Granted>, &'static str),
+    Granted(Rc<Gate>, Exchange<Granted>, NoRequest),
     /// Its upstream was reached, which its record tells.
     Reached(Exchange<Pinned>),
 }
@@ -47,7 +64,7 @@ impl Opened {
         Self::new(Unasked::Asked(Rc::clone(gate), exchange.rest()))
     }
 
-    pub(crate) fn granted(gate: &Rc<Gate>, exchange: Exchange<Granted>, why: &'static str) -> Self {
+    pub(crate) fn granted(gate: &Rc<Gate>, exchange: Exchange<Granted>, why: NoRequest) -> Self {
         Self::new(Unasked::Granted(Rc::clone(gate), exchange.rest(), why))
     }
 
@@ -58,10 +75,10 @@ impl Opened {
     /// Notes that the connection failed. If the program inside has broken off TLS, it may not trust the run's authority.
     pub(crate) fn broke_off(&mut self, error: &io::Error) {
         if let Some(Unasked::Granted(_, _, why)) = self.0.as_deref_mut()
-            && *why == NONE_TAKEN
+            && *why == NoRequest::NoneTaken
             && tls::is_broken_off(error)
         {
-            *why = if tls::is_distrust(error) { DISTRUSTED } else { BROKEN_OFF };
+            *why = if tls::is_distrust(error) { NoRequest::Distrusted } else { NoRequest::BrokenOff };
         }
     }
 
@@ -86,15 +103,15 @@ impl Drop for Opened {
             Some(Unasked::Asked(gate, exchange)) => {
                 // A denial is recorded by then.
                 let Ok(granted) = exchange.authorize(&gate) else { return };
-                (gate, granted, NO_HEAD)
+                (gate, granted, NoRequest::NoHead)
             }
             Some(Unasked::Granted(gate, exchange, why)) => (gate, exchange, why),
             Some(Unasked::Reached(_)) | None => return,
         };
-        let why = if gate.ending().has_begun() { CUT } else { why };
+        let why = if gate.ending().has_begun() { NoRequest::Cut } else { why };
         match why {
-            DISTRUSTED => granted.fail_distrusted(DISTRUSTED),
-            why => granted.fail(why),
+            NoRequest::Distrusted => granted.fail_distrusted(why.text()),
+            _ => granted.fail(why.text()),
         }
     }
 }
@@ -110,12 +127,12 @@ mod tests {
     fn only_a_connection_that_was_broken_off_may_be_distrusted() {
         let alert = |name| io::Error::other(format!("received fatal alert: {name}"));
         for (error, wanted) in [
-            (None, NONE_TAKEN),
-            (Some(io::ErrorKind::UnexpectedEof.into()), NONE_TAKEN),
-            (Some(io::ErrorKind::TimedOut.into()), NONE_TAKEN),
-            (Some(io::ErrorKind::ConnectionReset.into()), BROKEN_OFF),
-            (Some(alert("UserCanceled")), BROKEN_OFF),
-            (Some(alert("UnknownCA")), DISTRUSTED),
+            (None, NoRequest::NoneTaken),
+            (Some(io::ErrorKind::UnexpectedEof.into()), NoRequest::NoneTaken),
+            (Some(io::ErrorKind::TimedOut.into()), NoRequest::NoneTaken),
+            (Some(io::ErrorKind::ConnectionReset.into()), NoRequest::BrokenOff),
+            (Some(alert("UserCanceled")), NoRequest::BrokenOff),
+            (Some(alert("UnknownCA")), NoRequest::Distrusted),
         ] {
             let mut audit = tempfile::tempfile().unwrap();
             let rule = "[egress]\nallow = [{ host = \"a.example\" }]\n";
@@ -124,12 +141,12 @@ mod tests {
             let asked = policy::Asked::connection(Plane::Forward, name, port, View::Tls);
             let exchange = Exchange::begin(&gate, "CONNECT", "a.example:443".into(), asked);
             let granted = exchange.authorize(&gate).unwrap();
-            let mut opened = Opened::granted(&gate, granted, NONE_TAKEN);
+            let mut opened = Opened::granted(&gate, granted, NoRequest::NoneTaken);
             error.iter().for_each(|error| opened.broke_off(error));
             drop(opened);
             gate.close().unwrap();
             let records = records_in(&mut audit);
-            assert!(records.contains(&format!("\"{wanted}\"")), "{error:?}: {records}");
+            assert!(records.contains(&format!("\"{}\"", wanted.text())), "{error:?}: {records}");
         }
     }
 
@@ -138,8 +155,8 @@ mod tests {
         const RULE: &str = "[egress]\nallow = [{ url = \"http://a.example/*\" }]\n";
         for (host, asks, ends, wanted) in [
             ("b.example", false, false, Some("host_not_allowed")),
-            ("a.example", false, false, Some(NO_HEAD)),
-            ("a.example", false, true, Some(CUT)),
+            ("a.example", false, false, Some(NoRequest::NoHead.text())),
+            ("a.example", false, true, Some(NoRequest::Cut.text())),
             ("a.example", true, false, None),
             ("b.example", true, false, None),
         ] {

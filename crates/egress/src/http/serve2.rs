@@ -168,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{gate_for, records_in};
+    use crate::opened::NoRequest;
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_does_not_hear_that_its_connection_ends_loses_it() {
@@ -287,7 +288,7 @@ mod tests {
         for (length, drains, recorded) in [
             (1, false, None),
             (1, true, Some("the sidecar ended before a request was taken")),
-            (20_000, false, Some(crate::opened::NONE_TAKEN)),
+            (20_000, false, Some(NoRequest::NoneTaken.text())),
         ] {
             let mut audit = tempfile::tempfile().unwrap();
             let rule = "[egress]\nallow = [{ url = \"https://a.test/*\" }]\n";
@@ -296,7 +297,7 @@ mod tests {
             let asked = policy::Asked::connection(policy::Plane::Forward, name, port, policy::View::Tls);
             let exchange = crate::exchange::Exchange::begin(&gate, "CONNECT", "a.test:443".into(), asked);
             let granted = exchange.authorize(&gate).unwrap();
-            let opened = Opened::granted(&gate, granted, crate::opened::NONE_TAKEN);
+            let opened = Opened::granted(&gate, granted, NoRequest::NoneTaken);
             if drains {
                 gate.ending().drain().await;
             }

@@ -16,7 +16,7 @@ use super::{agree, preface};
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via, serve_opened, serve_streams};
-use crate::opened::{NO_HEAD, NONE_TAKEN, ONLY_HTTP, Opened};
+use crate::opened::{NoRequest, ONLY_HTTP, Opened};
 use crate::tls::{Accepted, accept, is_distrust, offers_no_http, why_not_accepted};
 
 /// Serves the requests of a connection whose first octets have been judged, and terminates its TLS if it has any.
@@ -34,7 +34,7 @@ pub(super) async fn terminate(
             Ok(())
         }
         Carried::Http => {
-            let opened = Opened::granted(gate, exchange, NO_HEAD);
+            let opened = Opened::granted(gate, exchange, NoRequest::NoHead);
             let via = Via::Bound { plane, scheme: Scheme::Http, host, port };
             serve_clear(gate, opened, via, agent).await
         }
@@ -89,7 +89,7 @@ async fn terminate_tls(
             return Ok(());
         }
     };
-    let opened = Opened::granted(gate, exchange, NONE_TAKEN);
+    let opened = Opened::granted(gate, exchange, NoRequest::NoneTaken);
     let via = Via::Bound { plane, scheme: Scheme::Https, host, port };
     match accepted {
         Accepted::Version1(stream) => {
@@ -137,8 +137,8 @@ mod tests {
     async fn a_connection_whose_tls_is_terminated_and_that_asks_for_nothing_is_recorded() {
         let other = "the program offers other protocols in TLS";
         for (protocol, is_reset, outcome, why) in [
-            ("http/1.1", false, "failed", NONE_TAKEN),
-            ("h2", false, "failed", NONE_TAKEN),
+            ("http/1.1", false, "failed", NoRequest::NoneTaken.text()),
+            ("h2", false, "failed", NoRequest::NoneTaken.text()),
             ("http/1.1", true, "failed", "it may not trust the run's authority"),
             ("h2", true, "failed", "it may not trust the run's authority"),
             ("imap", false, "denied", other),

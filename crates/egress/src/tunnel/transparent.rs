@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{gate_for, records_in};
-    use crate::opened::NO_HEAD;
+    use crate::opened::NoRequest;
     use crate::upstream::Entrance;
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
             let records = records_in(&mut audit);
             let own = records.lines().find(|line| line.contains("\"TCP\""));
             assert_eq!(own.is_some(), counts, "{}: {records}", octets.escape_ascii());
-            let is_told = |it: &str| it.contains("\"failed\"") && it.contains(NO_HEAD);
+            let is_told = |it: &str| it.contains("\"failed\"") && it.contains(NoRequest::NoHead.text());
             assert!(own.is_none_or(is_told), "{}: {records}", octets.escape_ascii());
         }
     }
