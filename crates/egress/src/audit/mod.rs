@@ -21,7 +21,7 @@ pub use companion::{CompanionChain, first_hash, named_companions};
 pub use entry::{Digest, Entry, digest};
 pub use key::SigningKey;
 pub(crate) use no_exchange::{
-    record_datagram, record_denied_name, record_own_answer, record_own_port, record_unreadable,
+    record_datagram, record_denied_name, record_own_answer, record_own_port, record_refused_unasked,
 };
 pub(crate) use record::Record;
 pub use verify::{LONGEST_RECORD, VerifyError, VerifyReport, verify};

@@ -8,8 +8,8 @@ use policy::{Denial, Guard, Plane};
 use super::Record;
 use crate::gate::Gate;
 
-/// Records a request that is refused because its destination is ambiguous or unreadable, and returns its denial.
-pub(crate) fn record_unreadable(gate: &Rc<Gate>, plane: Plane, target: &str, denial: Denial) -> Denial {
+/// Records a request that is refused before the policy is asked, and returns its denial.
+pub(crate) fn record_refused_unasked(gate: &Rc<Gate>, plane: Plane, target: &str, denial: Denial) -> Denial {
     Record::begin(gate, plane, "HTTP", target.escape_default().to_string()).deny(denial)
 }
 

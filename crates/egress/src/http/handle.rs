@@ -91,7 +91,7 @@ async fn refuse_unreadable(
     denial: Denial,
 ) -> io::Result<After> {
     let shown = via.shown(Some(&request.head.target)).unwrap_or_default();
-    let denial = audit::record_unreadable(gate, via.plane(), &shown, denial);
+    let denial = audit::record_refused_unasked(gate, via.plane(), &shown, denial);
     refuse(gate, request, answer, &denial, &shown).await
 }
 

@@ -183,7 +183,7 @@ fn unreadable(why: String) -> Denial {
 
 /// Records a refused line, and returns the answer to it.
 fn refused(gate: &Rc<Gate>, target: &str, denial: Denial, status: u16) -> serde_json::Value {
-    let denial = audit::record_unreadable(gate, Plane::Gateway, target, denial);
+    let denial = audit::record_refused_unasked(gate, Plane::Gateway, target, denial);
     json!({"error": denial.reason, "status": status, "guard": denial.guard.code()})
 }
 

@@ -132,7 +132,7 @@ async fn refuse(
     let denial = Denial::new(Guard::Framing, why);
     let shown = via.shown(target);
     let recorded = shown.as_deref().unwrap_or(UNREADABLE);
-    let denial = audit::record_unreadable(gate, via.plane(), recorded, denial);
+    let denial = audit::record_refused_unasked(gate, via.plane(), recorded, denial);
     let reply = problem::denied(&denial, &shown.unwrap_or_default(), gate.run(), 400);
     write_last_within_limit(writer, &reply.to_version_1(After::Close)).await
 }
@@ -172,7 +172,7 @@ async fn connect(
     let here = agent.reader.local_addr().ok().map(|address| address.port());
     let granted = match connect_target(head, here) {
         Ok((host, port)) => tunnel::ask(gate, "CONNECT", head.target.clone(), host, port),
-        Err(denial) => Err(audit::record_unreadable(gate, Plane::Forward, &head.target, denial)),
+        Err(denial) => Err(audit::record_refused_unasked(gate, Plane::Forward, &head.target, denial)),
     };
     let pinned = match granted {
         Ok(exchange) if exchange.grant().carriage() == Carriage::Terminated => {

@@ -48,7 +48,7 @@ pub(crate) async fn serve_streams(
                     opened.has_request();
                     let denial = Denial::new(Guard::Framing, version2::misdeed(&error));
                     let shown = via.shown(None);
-                    audit::record_unreadable(
+                    audit::record_refused_unasked(
                         &gate,
                         via.plane(),
                         shown.as_deref().unwrap_or(UNREADABLE),
@@ -111,7 +111,7 @@ async fn serve_stream(
             let denial = Denial::new(Guard::Framing, why);
             let shown = via.shown(parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str));
             let recorded = shown.as_deref().unwrap_or(UNREADABLE);
-            let denial = audit::record_unreadable(gate, via.plane(), recorded, denial);
+            let denial = audit::record_refused_unasked(gate, via.plane(), recorded, denial);
             let reply = problem::denied(&denial, &shown.unwrap_or_default(), gate.run(), 400);
             return answer.reply(reply, After::KeepAlive).await.map(drop);
         }

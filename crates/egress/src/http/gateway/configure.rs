@@ -59,7 +59,7 @@ pub(super) async fn configure(
 ) -> io::Result<After> {
     let refuse = |why: &'static str| {
         let denial = Denial::new(Guard::Credential, why);
-        audit::record_unreadable(gate, Plane::Gateway, "/configure", denial);
+        audit::record_refused_unasked(gate, Plane::Gateway, "/configure", denial);
         refusal(403, "credential_unavailable", why)
     };
     let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));

@@ -124,14 +124,14 @@ async fn prepare(
 /// Records and refuses a request in a run without a provider of models.
 fn not_configured(gate: &Rc<Gate>, request: &Request<'_>) -> Refused {
     let why = "LLM proxy not configured";
-    audit::record_unreadable(gate, Plane::Gateway, "/llm", Denial::new(Guard::Provider, why));
+    audit::record_refused_unasked(gate, Plane::Gateway, "/llm", Denial::new(Guard::Provider, why));
     let reply = refusal(503, "provider_not_declared", why);
     Refused::Answered { reply, after: after_unread(request) }
 }
 
 /// Records and refuses a request before its target has been judged.
 fn unreadable(gate: &Rc<Gate>, denial: Denial, shown: &str) -> Refused {
-    let denial = audit::record_unreadable(gate, Plane::Gateway, shown, denial);
+    let denial = audit::record_refused_unasked(gate, Plane::Gateway, shown, denial);
     Refused::denied(denial, shown)
 }
 

@@ -64,7 +64,7 @@ async fn prepare(
     answer: &mut Answer<'_>,
 ) -> Result<Prepared, Refused> {
     let headers = ControlHeaders::read(&request.head.fields).map_err(|why| {
-        audit::record_unreadable(gate, Plane::Gateway, "/proxy", Denial::new(Guard::Syntax, why));
+        audit::record_refused_unasked(gate, Plane::Gateway, "/proxy", Denial::new(Guard::Syntax, why));
         Refused::Answered { reply: refusal(400, "target_syntax", why), after: After::Close }
     })?;
     let denied = |denial| Refused::denied(denial, &headers.target);
@@ -92,7 +92,7 @@ struct Judged {
 /// Judges the template of the target, and pins it to addresses that the guard judged. S0.45, S0.46
 async fn judge(gate: &Rc<Gate>, method: &Method, headers: &ControlHeaders) -> Result<Judged, Denial> {
     let (target, origin_form) = template::judged(&headers.target)
-        .map_err(|denial| audit::record_unreadable(gate, Plane::Gateway, &headers.target, denial))?;
+        .map_err(|denial| audit::record_refused_unasked(gate, Plane::Gateway, &headers.target, denial))?;
     let mut asked = policy::Asked::request(Plane::Gateway, method.clone(), &target);
     asked.provider = Some(headers.provider.clone());
     let granted = Exchange::begin(gate, method.as_str(), headers.target.clone(), asked).authorize(gate)?;
