@@ -17,7 +17,7 @@ use crate::preset::is_provider;
 use crate::provider::Provider;
 use crate::provider_id::ProviderId;
 use crate::reach::Fit;
-use crate::rule::{AllowRule, DenyRule, RuleName};
+use crate::rule::{AllowRule, RuleName};
 use crate::rules::Policy;
 use crate::target::Port;
 
@@ -199,8 +199,7 @@ impl Policy {
         }
         let mut grant = self.decide_allowed(asked).map_err(|denial| self.advised(denial, asked))?;
         let unseen = matches!(grant.carriage, Carriage::Any | Carriage::Tls);
-        let denied_in_part = |rule: &DenyRule| rule.reach.is_at(&asked.host, asked.port);
-        if unseen && self.deny.iter().any(denied_in_part) {
+        if unseen && self.denies_in_part(&asked.host, asked.port) {
             grant.carriage = Carriage::Terminated;
         }
         grant.denied_addresses = DeniedAddresses::of(asked, &self.deny);
