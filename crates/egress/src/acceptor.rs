@@ -58,7 +58,8 @@ impl Slotted {
         Ok(Self { listener, slots })
     }
 
-    /// Waits for a connection, then for a slot, and then accepts. Who found no slot waits for one, and does not look again meanwhile.
+    /// Waits for a connection, then for a slot, and then accepts. Without a free slot it waits for one, and does not poll the
+    /// listener.
     ///
     /// # Errors
     /// When the listener itself has failed.

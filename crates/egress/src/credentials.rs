@@ -1,4 +1,5 @@
-//! The credentials of a sidecar: fetched from the platform at first use, kept until they change, never written to disk.
+//! The credentials of a sidecar: fetched from the platform at first use and never written to disk. Where the platform tells of
+//! changes they are kept until they change, elsewhere for one request.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

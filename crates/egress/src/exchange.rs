@@ -76,7 +76,7 @@ impl HasDestination for Ready {
     }
 }
 
-/// A request in one of its states, with its audit record, which is written whatever happens.
+/// A request in one of its states, with its audit record, which is written whatever happens, unless its requests are recorded in its place.
 #[derive(Debug)]
 pub(crate) struct Exchange<S> {
     stage: S,

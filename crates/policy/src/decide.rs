@@ -54,7 +54,8 @@ impl Grant {
         self.metered_as.as_ref()
     }
 
-    /// Returns whether a credential is bound to the host, be it for other requests: what they store there, this one may be answered.
+    /// Returns whether a credential is bound to the host, even if for other requests only: the answer to this one may contain what those
+    /// stored there.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bound

@@ -21,8 +21,8 @@ impl Policy {
         fitting.into_iter().map(|(provider, _)| provider).collect()
     }
 
-    /// Returns the providers whose credentials are bound to a host, be it for other requests: what those store there, any request may be
-    /// answered.
+    /// Returns the providers whose credentials are bound to a host, for whichever requests: any answer of the host may contain what those
+    /// stored there.
     pub fn providers_bound_to(&self, host: &Host) -> impl Iterator<Item = &Arc<Provider>> {
         self.providers
             .iter()

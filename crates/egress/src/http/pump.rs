@@ -20,7 +20,8 @@ use crate::inject::tells_who_asks;
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 
 /// Runs [`pump`] and `respond` together until the response is over, or the request's body fails. Notes when the whole request has been sent;
-/// is told when the response has begun, by its status. Takes both pinned: they are large, and a future holds what it is given by value twice.
+/// is told when the response has begun, by its status. Takes both pinned: they are large, and a future that takes them by value
+/// would hold each twice.
 pub(super) async fn race<T>(
     mut pump: Pin<&mut impl Future<Output = Result<(), Stopped>>>,
     mut respond: Pin<&mut impl Future<Output = io::Result<T>>>,

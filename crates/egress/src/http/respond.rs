@@ -41,7 +41,7 @@ pub(super) struct Handling<'a> {
     /// What to mask.
     pub(super) needles: Option<&'a LiveNeedles>,
     pub(super) unsearchable: Unsearchable,
-    /// Whether a credential is bound to the host, be it for other requests.
+    /// Whether a credential is bound to the host, even if for other requests only.
     pub(super) is_bound: bool,
     /// Whether messages of gRPC and Connect may be passed on one by one.
     pub(super) message_wise: bool,

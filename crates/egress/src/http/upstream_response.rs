@@ -79,8 +79,8 @@ impl<'a> UpstreamResponse<'a> {
                 framed => framed,
             }
         };
-        // As over HTTP/1, such an answer ends with its head, whether or not the upstream ends the stream. Without the stream the rest of a
-        // request would not be sent.
+        // A response without a body is over with its head. The stream is kept while the request is still being sent: dropping it would
+        // reset the request.
         let is_over = is_sent && has_no_body(method, head.status);
         let body = if is_over { Incoming::Whole(None) } else { Incoming::Version2(stream) };
         Ok(Self { head, length, body })

@@ -342,7 +342,7 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
             let all = number(&usage["prompt_tokens"])?.max(number(&usage["input_tokens"])?);
             let cached = number(part[0])?.max(number(part[1])?).min(all);
             let output = number(&usage["completion_tokens"])?.max(number(&usage["output_tokens"])?);
-            // Who resells models answers `/messages` too, as Anthropic does.
+            // A reseller also serves `/messages`, and then counts as Anthropic does.
             let is_anthropics = usage["prompt_tokens"].is_null() && part.iter().all(|part| part.is_null());
             let (written, read) = match is_anthropics {
                 true => (

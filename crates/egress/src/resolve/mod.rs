@@ -25,7 +25,7 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The file that tells addresses of names.
 pub const HOSTS: &str = "/etc/hosts";
 
-/// How long it counts that no server tells anything of a name, for who can do without, and of how many names it is known.
+/// How long, and for how many names, a failed look-up is remembered for exchanges that need no address.
 const UNTOLD: Duration = Duration::from_secs(30);
 const MOST_UNTOLD: usize = 256;
 
