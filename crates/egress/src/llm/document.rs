@@ -14,6 +14,13 @@ const READ: [&str; 5] = ["model", "usage", "speed", "service_tier", "server_tool
 /// The parts that may have these fields instead: Anthropic's first event has them in `message`, OpenAI's last event in `response`.
 const PARTS: [&str; 2] = ["message", "response"];
 
+/// The largest value that is understood, in octets and in objects, of which the smallest takes more than a hundred times as much memory as
+/// it has octets. Those that services send have a few KiB.
+const LARGEST: usize = 64 * 1024;
+const MOST_OBJECTS: usize = 1024;
+/// The longest name of a model that is understood, in octets. It is kept for as long as its answer lasts.
+const LONGEST_NAME: usize = 256;
+
 /// Returns an answer or an event with nothing but the fields that are read. `None` if it is no object.
 pub(super) fn read(text: &[u8]) -> Option<Value> {
     let found: Found<'_> = serde_json::from_slice(text).ok()?;
@@ -29,9 +36,18 @@ pub(super) fn read(text: &[u8]) -> Option<Value> {
 
 /// Returns the values of the fields that are read. One that cannot be understood counts as one of no known meaning, and not as missing.
 fn understood(found: &Found<'_>) -> Map<String, Value> {
-    let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| unreadable());
+    let value = |name, raw: &RawValue| {
+        let small = Some(raw.get()).filter(|raw| is_small(name, raw));
+        small.and_then(|raw| serde_json::from_str(raw).ok()).unwrap_or_else(unreadable)
+    };
     let fields = READ.into_iter().filter_map(|name| Some((name, found.0.get(name)?)));
-    fields.map(|(name, raw)| (name.to_owned(), value(raw))).collect()
+    fields.map(|(name, raw)| (name.to_owned(), value(name, raw))).collect()
+}
+
+/// Whether the value of a field takes little memory once it is understood.
+fn is_small(name: &str, raw: &str) -> bool {
+    let longest = if name == "model" { LONGEST_NAME } else { LARGEST };
+    raw.len() <= longest && memchr::memchr_iter(b'{', raw.as_bytes()).count() <= MOST_OBJECTS
 }
 
 /// A value of no known meaning.
@@ -99,6 +115,35 @@ mod tests {
             for name in READ {
                 let read = read(format!(r#"{{"{name}":{other}}}"#).as_bytes()).unwrap();
                 assert!(read[name].is_object(), "{name} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_would_take_much_memory_is_not_understood() {
+        let objects = |count: usize| format!("[{}{{}}]", "{},".repeat(count - 1));
+        let list = |octets: usize, last: &str| format!("[{}{last}]", "7,".repeat(octets / 2 - 2));
+        let name = |length: usize| format!("\"{}\"", "m".repeat(length - 2));
+        for (field, value, is_read) in [
+            ("usage", objects(MOST_OBJECTS), true),
+            ("usage", objects(MOST_OBJECTS + 1), false),
+            ("usage", list(LARGEST, "77"), true),
+            ("usage", list(LARGEST, "777"), false),
+            ("server_tool_use", list(1024 * 1024, "77"), false),
+            ("speed", name(LARGEST + 1), false),
+            ("model", name(LONGEST_NAME), true),
+            ("model", name(LONGEST_NAME + 1), false),
+            ("model", name(7 * 1024 * 1024), false),
+        ] {
+            let fields = format!(r#"{{"{field}":{value}}}"#);
+            for (text, part) in [
+                (fields.clone(), None),
+                (format!(r#"{{"message":{fields}}}"#), Some("message")),
+                (format!(r#"{{"response":{fields}}}"#), Some("response")),
+            ] {
+                let read = read(text.as_bytes()).unwrap();
+                let read = &part.map_or(&read, |part| &read[part])[field];
+                assert_eq!(*read != unreadable(), is_read, "{field} of {} octets in {part:?}", value.len());
             }
         }
     }

@@ -235,8 +235,9 @@ impl<'a> Meter<'a> {
         for (part, is_last) in
             [(&document, true), (&document["message"], false), (&document["response"], true)]
         {
-            if let Some(model) = part["model"].as_str() {
-                self.found.model = Some(model.to_owned());
+            if !part["model"].is_null() {
+                // What is no name, or too long for one, has no price.
+                self.found.model = part["model"].as_str().map(str::to_owned);
             }
             let model = self.found.model.as_deref();
             self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part, model));
@@ -595,6 +596,19 @@ mod tests {
 
     fn told(format: LlmFormat, usage: &str) -> Metered {
         metered(format, "application/json", format!("{{\"usage\":{usage}}}").as_bytes(), 99)
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_none() {
+        let room = Room::default();
+        let mut meter = Meter::new(&room, LlmFormat::OpenAi, Usage::Expected);
+        meter.begin(200, Some("text/event-stream"));
+        for (model, kept) in [("gpt-x".to_owned(), Some("gpt-x")), ("m".repeat(LARGEST - 99), None)] {
+            let event = format!("data: {{\"model\":\"{model}\",\"usage\":{{\"input_tokens\":1}}}}\n\n");
+            meter.piece(event.as_bytes());
+            assert_eq!(meter.found.model.as_deref(), kept);
+        }
+        assert_eq!(meter.end(AnswerEnd::Whole).unknown, None);
     }
 
     #[test]
