@@ -2,8 +2,9 @@
 
 use memchr::memmem;
 use policy::{LlmFormat, Tokens};
-use serde_json::Value;
 
+use super::cost::surcharge;
+use super::counts::{each, tokens};
 use super::document;
 use super::kept::{Kept, NoRoom, Room};
 use crate::http::MediaType;
@@ -257,123 +258,10 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Reads a usage. Its own counts leave out some of what its `iterations` list, such as a compaction, and all of those are billed
-/// (Anthropic). Returns `None` if a part of it is unreadable.
-fn tokens(format: LlmFormat, usage: &Value) -> Option<Tokens> {
-    let own = counts(format, usage)?;
-    let iterations = match &usage["iterations"] {
-        Value::Null => return Some(own),
-        iterations => iterations.as_array()?,
-    };
-    let all = iterations.iter().try_fold(Tokens::default(), |sum, iteration| {
-        Some(each(sum, counts(format, iteration)?, u64::saturating_add))
-    })?;
-    Some(each(own, all, u64::max))
-}
-
-/// What an answer or its usage tells of how it was made, and the values that cost no more than a model's price.
-const AT_LIST_PRICE: [(&str, &[&str]); 2] = [
-    ("speed", &["standard"]),
-    ("service_tier", &["standard", "default", "on_demand", "batch", "flex", "auto"]),
-];
-/// The usage's counts of what the provider's own tools did, which is paid beside the tokens.
-const TOOLS: &str = "server_tool_use";
-/// Those of them that cost their tokens alone.
-const FREE_TOOLS: [&str; 2] = ["web_fetch_requests", "tool_search_requests"];
-
-/// Returns the field by which an answer, its usage or an iteration tells that it cost more than the price of its `model`, or may have.
-fn surcharge(answer: &Value, model: Option<&str>) -> Option<&'static str> {
-    let usage = &answer["usage"];
-    let iterations = usage["iterations"].as_array().into_iter().flatten();
-    let is_of_another = |part: &Value| !part["model"].is_null() && part["model"].as_str() != model;
-    if iterations.clone().any(is_of_another) {
-        return Some("iterations");
-    }
-    iterations.chain([usage, answer]).find_map(|part| {
-        let ordinary = |value: &Value, all: &[&str]| {
-            value.is_null() || value.as_str().is_some_and(|value| all.contains(&value))
-        };
-        let none = |value: &Value| value.is_null() || count(value) == Some(0);
-        let idle = match &part[TOOLS] {
-            Value::Object(counts) => counts.iter().all(|(tool, value)| {
-                none(value) || FREE_TOOLS.contains(&tool.as_str()) && count(value).is_some()
-            }),
-            other => other.is_null(),
-        };
-        let dearer = AT_LIST_PRICE.iter().find(|(field, all)| !ordinary(&part[*field], all));
-        dearer.map(|(field, _)| *field).or((!idle).then_some(TOOLS))
-    })
-}
-
-/// Combines each count of one with that of the other.
-fn each(one: Tokens, other: Tokens, combine: fn(u64, u64) -> u64) -> Tokens {
-    Tokens {
-        input: combine(one.input, other.input),
-        cached: combine(one.cached, other.cached),
-        output: combine(one.output, other.output),
-        cached_long: combine(one.cached_long, other.cached_long),
-    }
-}
-
-/// Reads the counts of a usage or an iteration. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns
-/// `None` if a known field is no count, or if there is no known field.
-fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
-    let mut any = false;
-    let mut number = |value: &Value| match value {
-        Value::Null => Some(0),
-        value => {
-            any = true;
-            count(value)
-        }
-    };
-    let cached_long = number(&usage["cache_creation"]["ephemeral_1h_input_tokens"])?;
-    let tokens = match format {
-        LlmFormat::Anthropic => {
-            let written = number(&usage["cache_creation_input_tokens"])?;
-            Tokens {
-                input: number(&usage["input_tokens"])?.saturating_add(written),
-                cached: number(&usage["cache_read_input_tokens"])?,
-                output: number(&usage["output_tokens"])?,
-                cached_long,
-            }
-        }
-        LlmFormat::OpenAi => {
-            let part = [&usage["prompt_tokens_details"], &usage["input_tokens_details"]]
-                .map(|details| &details["cached_tokens"]);
-            let all = number(&usage["prompt_tokens"])?.max(number(&usage["input_tokens"])?);
-            let cached = number(part[0])?.max(number(part[1])?).min(all);
-            let output = number(&usage["completion_tokens"])?.max(number(&usage["output_tokens"])?);
-            // A reseller also serves `/messages`, and then counts as Anthropic does.
-            let is_anthropics = usage["prompt_tokens"].is_null() && part.iter().all(|part| part.is_null());
-            let (written, read) = match is_anthropics {
-                true => (
-                    number(&usage["cache_creation_input_tokens"])?,
-                    number(&usage["cache_read_input_tokens"])?,
-                ),
-                false => (0, 0),
-            };
-            Tokens {
-                input: (all - cached).saturating_add(written),
-                cached: cached.saturating_add(read),
-                output,
-                cached_long,
-            }
-        }
-    };
-    any.then_some(tokens)
-}
-
-/// Reads a number of tokens. Some services write it with a fraction of zero.
-fn count(value: &Value) -> Option<u64> {
-    /// From here on, adjacent integers are the same floating-point number.
-    const EXACT: f64 = (1u64 << 53) as f64;
-    let whole = |number: &f64| number.fract() == 0.0 && (0.0..EXACT).contains(number);
-    value.as_u64().or_else(|| value.as_f64().filter(whole).map(|number| number as u64))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::llm::cost::TOOLS;
 
     fn metered(format: LlmFormat, kind: &str, body: &[u8], piece: usize) -> Metered {
         let room = Room::default();

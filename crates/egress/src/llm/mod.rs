@@ -1,6 +1,8 @@
 //! Models: counts the tokens that answers report, prices them, and enforces the run's budget.
 
 mod account;
+mod cost;
+mod counts;
 mod document;
 mod kept;
 mod ledger;
