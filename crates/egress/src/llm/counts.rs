@@ -64,10 +64,13 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
                 ),
                 false => (0, 0),
             };
+            // Some count what was thought in the sum alone: xAI, and Gemini in OpenAI's form.
+            let all_input = all.saturating_add(written).saturating_add(read);
+            let rest = number(&usage["total_tokens"])?.saturating_sub(all_input);
             Tokens {
                 input: (all - cached).saturating_add(written),
                 cached: cached.saturating_add(read),
-                output,
+                output: output.max(rest),
                 cached_long,
             }
         }
@@ -81,4 +84,45 @@ pub(super) fn count(value: &Value) -> Option<u64> {
     const EXACT: f64 = (1u64 << 53) as f64;
     let whole = |number: &f64| number.fract() == 0.0 && (0.0..EXACT).contains(number);
     value.as_u64().or_else(|| value.as_f64().filter(whole).map(|number| number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_only_the_sum_tells_is_output() {
+        let thought = json!({"reasoning_tokens": 10_000});
+        for (usage, input, cached, output) in [
+            (
+                json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 10_150,
+                    "prompt_tokens_details": {"cached_tokens": 40}, "completion_tokens_details": thought}),
+                60,
+                40,
+                10_050,
+            ),
+            // OpenAI's own counts have it in the output.
+            (
+                json!({"prompt_tokens": 100, "completion_tokens": 10_050, "total_tokens": 10_150}),
+                100,
+                0,
+                10_050,
+            ),
+            (
+                json!({"input_tokens": 3, "cache_read_input_tokens": 1000, "output_tokens": 4, "total_tokens": 1007}),
+                3,
+                1000,
+                4,
+            ),
+            (json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 0}), 100, 0, 50),
+            (json!({"total_tokens": 7}), 0, 0, 7),
+        ] {
+            let told = Tokens { input, cached, output, ..Tokens::default() };
+            assert_eq!(tokens(LlmFormat::OpenAi, &usage), Some(told), "{usage}");
+        }
+        let bad = json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": -1});
+        assert_eq!(tokens(LlmFormat::OpenAi, &bad), None);
+    }
 }
