@@ -30,6 +30,9 @@ pub(super) fn each(one: Tokens, other: Tokens, combine: fn(u64, u64) -> u64) -> 
 /// Reads the counts of a usage or an iteration. Anthropic reports cached tokens beside the others, OpenAI as a part of them. Returns
 /// `None` if a known field is no count, or if there is no known field.
 fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
+    // Anthropic's own API answers Chat Completions too, in OpenAI's form.
+    let is_openais = usage["input_tokens"].is_null() && !usage["prompt_tokens"].is_null();
+    let format = if is_openais { LlmFormat::OpenAi } else { format };
     let mut any = false;
     let mut number = |value: &Value| match value {
         Value::Null => Some(0),
@@ -91,6 +94,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn chat_completions_are_read_at_anthropics_api_too() {
+        for (usage, told) in [
+            (
+                json!({"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107,
+                    "prompt_tokens_details": {"cached_tokens": 40}}),
+                Some((60, 40, 7)),
+            ),
+            (json!({"prompt_tokens": 9, "input_tokens": 3, "output_tokens": 4}), Some((3, 0, 4))),
+            (json!({"prompt_tokens": -1, "completion_tokens": 7}), None),
+            (json!({"completion_tokens": 7}), None),
+        ] {
+            let counts = tokens(LlmFormat::Anthropic, &usage);
+            assert_eq!(counts.map(|it| (it.input, it.cached, it.output)), told, "{usage}");
+        }
+    }
 
     #[test]
     fn what_only_the_sum_tells_is_output() {
