@@ -22,6 +22,24 @@ impl MicroUsd {
         Self(micros)
     }
 
+    /// Returns the least amount that is not below so many dollars, as their shortest decimal has them. `None` if that is no amount, or
+    /// is a million dollars or more.
+    #[must_use]
+    pub fn at_least(amount: f64) -> Option<Self> {
+        if !(0.0..1e6).contains(&amount) {
+            return None;
+        }
+        let near = format!("{amount:.6}");
+        let is_below = near.parse::<f64>().is_ok_and(|near| near < amount);
+        dollars(&near).map(|near| Self(near.0 + u64::from(is_below)))
+    }
+
+    /// Returns the sum with another amount.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// Returns the amount as a file says it.
     pub(crate) fn written(self) -> String {
         format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
@@ -207,6 +225,26 @@ mod tests {
             assert_eq!(dollars(bad), None, "{bad}");
         }
         assert_eq!(MicroUsd(1_234_567).to_string(), "1.2345 USD");
+    }
+
+    #[test]
+    fn dollars_are_rounded_up_to_the_millionth_and_no_further() {
+        for (amount, micros) in [
+            (0.0, 0),
+            (0.000_001, 1),
+            (0.000_000_1, 1),
+            (0.29, 290_000),
+            (0.012_3, 12_300),
+            (0.012_300_4, 12_301),
+            (1.1, 1_100_000),
+            (19.0, 19_000_000),
+            (999_999.999_999_9, 1_000_000_000_000),
+        ] {
+            assert_eq!(MicroUsd::at_least(amount), Some(MicroUsd(micros)), "{amount}");
+        }
+        for bad in [-0.1, 1e6, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(MicroUsd::at_least(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Reads how many tokens an answer took while the answer passes: from its JSON, or from the events of a stream.
 
 use memchr::memmem;
-use policy::{LlmFormat, Tokens};
+use policy::{LlmFormat, MicroUsd, Tokens};
 
-use super::cost::surcharge;
+use super::cost::{surcharge, told};
 use super::counts::{each, tokens};
 use super::document;
 use super::kept::{Kept, NoRoom, Room};
@@ -67,6 +67,8 @@ pub enum AnswerEnd {
 pub(super) struct Metered {
     pub(super) tokens: Option<Tokens>,
     pub(super) model: Option<String>,
+    /// What the answer told that it cost.
+    pub(super) cost: Option<MicroUsd>,
     /// The field that tells that the answer cost more than its model's price.
     pub(super) surcharge: Option<&'static str>,
     /// Why the usage, or a part of it, is unknown.
@@ -241,6 +243,7 @@ impl<'a> Meter<'a> {
                 self.found.model = part["model"].as_str().map(str::to_owned);
             }
             let model = self.found.model.as_deref();
+            self.found.cost = self.found.cost.max(told(&part["usage"]));
             self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part, model));
             if !part["usage"].is_object() {
                 continue;

@@ -126,7 +126,10 @@ impl Totals {
         add(&mut self.used.cached_tokens, tokens.cached);
         add(&mut self.used.output_tokens, tokens.output);
         let model = metered.model.as_deref().unwrap_or("unknown");
-        let cost = self.spending.cost(model, tokens).filter(|_| metered.surcharge.is_none());
+        let listed = self.spending.cost(model, tokens);
+        // What an answer tells makes nothing cheaper, and is the only price where nobody has to name one.
+        let told = metered.cost.filter(|_| listed.is_some() || !self.spending.is_priced_by_managed());
+        let cost = listed.max(told).filter(|_| metered.surcharge.is_none());
         match cost {
             Some(cost) => add(&mut self.used.cost_micro_usd, cost.micros()),
             None => {
@@ -279,7 +282,7 @@ mod tests {
             layers.push(Origin::Flags, toml::from_str(&text).unwrap());
             let mut totals = Totals::new(layers.compile().unwrap().spending);
             let tokens = Some(Tokens { output: 1000, ..Tokens::default() });
-            totals.charge(&Metered { tokens, model: Some(model.clone()), surcharge, unknown: None });
+            totals.charge(&Metered { tokens, model: Some(model.clone()), surcharge, ..Metered::default() });
             let admitted = totals.admit(ModelRequest::Answer);
             assert_eq!(admitted.is_ok(), is_admitted, "{budget} {surcharge:?}");
             assert_eq!(totals.used.unpriced.is_some(), surcharge.is_some());
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!(totals.used.unmetered, 3);
         let model = Some("m".repeat(999));
         let tokens = Some(Tokens::default());
-        totals.charge(&Metered { tokens, model, surcharge: Some("speed"), unknown: None });
+        totals.charge(&Metered { tokens, model, surcharge: Some("speed"), ..Metered::default() });
         let unpriced = totals.used.unpriced.unwrap();
         assert!(unpriced.len() == LONGEST_NAME && unpriced.ends_with("m (speed)"), "{unpriced}");
     }
@@ -316,6 +319,39 @@ mod tests {
             for denial in [uncounted, after_unknown] {
                 assert!(denial.reason.starts_with(&format!("the run has {told}")), "{denial}");
             }
+        }
+    }
+
+    #[test]
+    fn what_an_answer_tells_that_it_cost_is_charged_where_it_is_more_than_the_list_or_there_is_none() {
+        let free = "[[llm.price]]\nmodel = \"free\"\ninput = 0.0\noutput = 0.0\n";
+        let (flags, managed) = (Origin::Flags, Origin::Managed("managed".into()));
+        for (origin, model, told, charged) in [
+            // Fifteen dollars a million.
+            (&flags, "claude-sonnet-4-5", Some(950_000), Some(950_000)),
+            (&flags, "claude-sonnet-4-5", Some(1), Some(15_000)),
+            (&flags, "claude-sonnet-4-5", None, Some(15_000)),
+            (&flags, "vendor/model", Some(950_000), Some(950_000)),
+            (&flags, "vendor/model", Some(0), Some(0)),
+            (&flags, "vendor/model", None, None),
+            (&managed, "claude-sonnet-4-5", Some(950_000), Some(950_000)),
+            (&managed, "free", Some(7), Some(7)),
+            (&managed, "vendor/model", Some(7), None),
+        ] {
+            let mut layers = Layers::default();
+            let text = format!("[llm]\nbudget = {{ usd = \"1\" }}\n{free}");
+            layers.push(origin.clone(), toml::from_str(&text).unwrap());
+            let mut totals = Totals::new(layers.compile().unwrap().spending);
+            let tokens = Some(Tokens { output: 1000, ..Tokens::default() });
+            let cost = told.map(MicroUsd::new);
+            let metered = Metered { tokens, model: Some(model.into()), cost, ..Metered::default() };
+            totals.charge(&metered);
+            let what = format!("{origin:?}, {model} for {told:?}");
+            assert_eq!(totals.used.cost_micro_usd, charged.unwrap_or(0), "{what}");
+            assert_eq!(totals.used.unpriced.is_none(), charged.is_some(), "{what}");
+            totals.charge(&metered);
+            let is_within = charged.is_some_and(|charged| 2 * charged < 1_000_000);
+            assert_eq!(totals.admit(ModelRequest::Answer).is_ok(), is_within, "{what}");
         }
     }
 
