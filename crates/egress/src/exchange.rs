@@ -266,9 +266,13 @@ impl Exchange<Ready> {
         self.stage.injected.as_ref().is_some_and(|injected| injected.admitted.is_some())
     }
 
-    /// Whether the response should report a usage.
-    pub(crate) fn usage(&self) -> Usage {
-        if self.is_counted() { Usage::Expected } else { Usage::NotExpected }
+    /// Whether the response should report a usage, or may. Returns `None` if what it says is none.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        match &self.stage.injected {
+            Some(injected) if injected.asks_for_stored => None,
+            _ if self.is_counted() => Some(Usage::Expected),
+            _ => Some(Usage::NotExpected),
+        }
     }
 
     /// Uses up a token of the provider's rate. From here on it may be sent, whatever the agent hears of it.

@@ -115,10 +115,10 @@ impl<'a> Forwarding<'a> {
             renewal: held.filter(|_| attempt.renewal == Retry::Allowed).map(|held| (&**self.gate, held)),
             max_body: self.terms.max_body,
             deadline: self.deadline,
-            metering: format.map(|format| Metering {
+            metering: format.zip(exchange.usage()).map(|(format, usage)| Metering {
                 ledger: self.gate.ledger(),
                 format,
-                usage: exchange.usage(),
+                usage,
             }),
         }
     }

@@ -83,6 +83,8 @@ pub(crate) struct Injected {
     pub(crate) token: Option<Token>,
     /// The admission by the run's budget, if the request asks a model for something.
     pub(crate) admitted: Option<Admitted>,
+    /// Whether it asks a model's API for what somebody has stored there, which tells nothing of a model's use.
+    pub(crate) asks_for_stored: bool,
 }
 
 /// What a request holds for its credential to replace.

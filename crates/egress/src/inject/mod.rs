@@ -165,6 +165,8 @@ async fn prepare(
     let metered_as = grant.metered_as();
     let model_request =
         metered_as.and_then(|metered| model_request::model_request(metered, &readings, sending));
+    let asks_for_stored = model_request.is_none()
+        && metered_as.is_some_and(|metered| model_request::asks_for_stored(metered, &readings));
     let held = gate.credentials().of(provider.id()).await?;
     if form == Form::Templates {
         escaped::refuse_in_head(sending, held.credential())?;
@@ -176,7 +178,7 @@ async fn prepare(
         Some(model_request) => Some(gate.ledger().admit(model_request).await?),
         None => None,
     };
-    Ok(Some(Injected { held, draft, token: Some(token), admitted }))
+    Ok(Some(Injected { held, draft, token: Some(token), admitted, asks_for_stored }))
 }
 
 /// Returns what the request holds for its credential to replace.

@@ -31,6 +31,14 @@ const UNMETERED_AT_ANTHROPIC: &[&str] = &[
     "api/claude_cli_feedback",
 ];
 const ANTHROPIC: &str = "api.anthropic.com";
+/// The paths, written as those above, that give back what somebody has stored there, the agent too. It tells nothing of a model's use.
+const STORED: &[&str] = &[
+    "files/*/content",
+    "containers/*/files/*/content",
+    "vector_stores/*/files/*/content",
+    "skills/*/content",
+    "skills/*/versions/*/content",
+];
 /// The path segment of requests for many answers at once, to be fetched later.
 const BATCH: &str = "batches";
 
@@ -43,7 +51,7 @@ pub(super) fn model_request(
     provider.llm()?;
     let base = base_of(provider.first_uri());
     let is_telemetry = |path: &str| sending.authority == ANTHROPIC && is_telemetry(path);
-    let is_metered = |path: &&str| !is_unmetered(path, base) && !is_telemetry(path);
+    let is_metered = |path: &&str| !is_one_of(UNMETERED, path, base) && !is_telemetry(path);
     if readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST")) {
         let mut metered = readings.paths().filter(is_metered).peekable();
         if metered.peek().is_some() {
@@ -53,21 +61,27 @@ pub(super) fn model_request(
     sending.fields.has("sec-websocket-key").then_some(ModelRequest::Socket)
 }
 
+/// Whether the request asks for what is stored, under every reading.
+pub(super) fn asks_for_stored(provider: &Provider, readings: &Readings) -> bool {
+    let base = base_of(provider.first_uri());
+    readings.paths().all(|path| is_one_of(STORED, path, base))
+}
+
 /// Returns where a provider's API begins: the path of its first URI.
 fn base_of(uri: &str) -> &str {
     let behind_host = uri.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     behind_host.map_or("", |(_, path)| path.trim_end_matches(['*', '/']))
 }
 
-/// Whether the path, behind the API's base and version, is one of [`UNMETERED`] as a whole. A path that is written in an unusual way is
+/// Whether the path, behind the API's base and version, is one of the patterns as a whole. A path that is written in an unusual way is
 /// not: a server may read it as another one.
-fn is_unmetered(path: &str, base: &str) -> bool {
+fn is_one_of(patterns: &[&str], path: &str, base: &str) -> bool {
     let path = path.trim_start_matches('/');
     let behind_base = path.strip_prefix(base).and_then(|rest| rest.strip_prefix('/'));
     [Some(path), behind_base].into_iter().flatten().any(|path| {
         let behind_version = path.split_once('/').filter(|(first, _)| is_version(first));
         let path = behind_version.map_or(path, |(_, rest)| rest);
-        UNMETERED.iter().any(|pattern| is_like(path, pattern))
+        patterns.iter().any(|pattern| is_like(path, pattern))
     })
 }
 
@@ -118,7 +132,7 @@ mod tests {
             "/api/v1/files",
             "/api/v1beta/files",
         ] {
-            assert!(is_unmetered(silent, base), "{silent}");
+            assert!(is_one_of(UNMETERED, silent, base), "{silent}");
         }
         for asks in [
             "/v1/messages",
@@ -132,7 +146,26 @@ mod tests {
             "/other/v1/files",
             "/v1/files/",
         ] {
-            assert!(!is_unmetered(asks, base), "{asks}");
+            assert!(!is_one_of(UNMETERED, asks, base), "{asks}");
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_known_by_its_whole_path() {
+        let base = base_of("https://gateway.example/api/*");
+        for stored in ["/v1/files/f_1/content", "/files/f/content", "/api/v1/containers/c/files/f-2/content"]
+        {
+            assert!(is_one_of(STORED, stored, base), "{stored}");
+        }
+        for other in [
+            "/v1/responses/r_1",
+            "/v1/responses/r_1/content",
+            "/v1/files/f/content/",
+            "/v1/files/../content",
+            "/v1/responses/r;/files/f/content",
+            "/v1/files/f%2f..%2f..%2fresponses%2fr/content",
+        ] {
+            assert!(!is_one_of(STORED, other, base), "{other}");
         }
     }
 

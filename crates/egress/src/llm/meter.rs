@@ -111,10 +111,13 @@ impl<'a> Meter<'a> {
 
     /// Reads the answer's head. Only a successful answer reports a usage.
     pub(super) fn begin(&mut self, status: u16, content_type: Option<&str>) {
+        let kind = MediaType::of(content_type.unwrap_or_default());
+        self.stream = kind.is("text/event-stream");
+        // What no model was asked for may be anything, such as a file that the agent wrote.
+        self.given_up = self.usage == Usage::NotExpected && !self.stream && !kind.is_json();
         if !(200..300).contains(&status) {
             self.usage = Usage::NotExpected;
         }
-        self.stream = content_type.is_some_and(|kind| MediaType::of(kind).is("text/event-stream"));
     }
 
     /// Reads a piece of the body. The lines of a stream end with LF, CR or both (the HTML standard, §9.2.6).
@@ -487,6 +490,26 @@ mod tests {
 
     fn told(format: LlmFormat, usage: &str) -> Metered {
         metered(format, "application/json", format!("{{\"usage\":{usage}}}").as_bytes(), 99)
+    }
+
+    #[test]
+    fn only_json_and_events_tell_a_use_that_nobody_asked_for() {
+        let body = br#"{"usage":{"input_tokens":3,"output_tokens":4}}"#;
+        for (kind, usage, is_read) in [
+            (Some("application/octet-stream"), Usage::NotExpected, false),
+            (Some("text/plain"), Usage::NotExpected, false),
+            (None, Usage::NotExpected, false),
+            (Some("application/json; charset=utf-8"), Usage::NotExpected, true),
+            (Some("application/octet-stream"), Usage::Expected, true),
+            (None, Usage::Expected, true),
+        ] {
+            let room = Room::default();
+            let mut meter = Meter::new(&room, LlmFormat::OpenAi, usage);
+            meter.begin(200, kind);
+            body.chunks(7).for_each(|piece| meter.piece(piece));
+            let found = meter.end(AnswerEnd::Whole);
+            assert_eq!((found.tokens.is_some(), found.unknown), (is_read, None), "{kind:?}, {usage:?}");
+        }
     }
 
     #[test]

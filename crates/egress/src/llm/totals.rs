@@ -149,7 +149,7 @@ impl Totals {
 
     /// Returns what was used, if anything was.
     pub(super) fn used(&self) -> Option<ModelUse> {
-        (self.used.requests > 0).then(|| self.used.clone())
+        (self.used != ModelUse::default()).then(|| self.used.clone())
     }
 
     /// Under a budget of tokens or money, refuses requests whose usage is not counted.
@@ -320,6 +320,16 @@ mod tests {
                 assert!(denial.reason.starts_with(&format!("the run has {told}")), "{denial}");
             }
         }
+    }
+
+    #[test]
+    fn what_was_used_without_a_request_is_told() {
+        let mut totals = Totals::default();
+        assert_eq!(totals.used(), None);
+        let tokens = Some(Tokens { input: 1000, ..Tokens::default() });
+        totals.charge(&Metered { tokens, ..Metered::default() });
+        let used = totals.used().unwrap();
+        assert_eq!((used.requests, used.input_tokens), (0, 1000));
     }
 
     #[test]
