@@ -39,8 +39,9 @@ const STORED: &[&str] = &[
     "skills/*/content",
     "skills/*/versions/*/content",
 ];
-/// The path segment of requests for many answers at once, to be fetched later.
-const BATCH: &str = "batches";
+/// The path segments of requests for work that is done later: many answers at once (OpenAI's and Anthropic's, Mistral's), training,
+/// evaluations, videos.
+const LATER: [&str; 7] = ["batches", "batch", "fine_tuning", "fine-tuning", "fine-tunes", "evals", "videos"];
 
 /// Returns what a request asks a model for, if it asks for anything.
 pub(super) fn model_request(
@@ -55,7 +56,8 @@ pub(super) fn model_request(
     if readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST")) {
         let mut metered = readings.paths().filter(is_metered).peekable();
         if metered.peek().is_some() {
-            return Some(if metered.any(is_batch) { ModelRequest::Batch } else { ModelRequest::Answer });
+            let is_later = metered.any(|path| is_later(path, base));
+            return Some(if is_later { ModelRequest::Later } else { ModelRequest::Answer });
         }
     }
     sending.fields.has("sec-websocket-key").then_some(ModelRequest::Socket)
@@ -109,9 +111,12 @@ pub(crate) fn is_version(segment: &str) -> bool {
         && letters.all(|letter| letter.is_ascii_alphanumeric())
 }
 
-/// Whether a server may read the path as a request for a batch.
-fn is_batch(path: &str) -> bool {
-    decoded(path).split(['/', ';', '?', '#']).any(|part| part.trim().eq_ignore_ascii_case(BATCH))
+/// Whether a server may read the path, behind the API's base, as a request for work that is done later.
+fn is_later(path: &str, base: &str) -> bool {
+    let behind_base = path.strip_prefix('/').and_then(|path| path.strip_prefix(base));
+    let path = behind_base.filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    let is_named = |part: &str| LATER.iter().any(|name| part.trim().eq_ignore_ascii_case(name));
+    decoded(path).split(['/', ';', '?', '#']).any(is_named)
 }
 
 #[cfg(test)]
@@ -193,8 +198,9 @@ mod tests {
         ] {
             assert_eq!(asked(silent), None, "{silent}");
         }
+        let elsewhere = "https://gateway.example/api/event_logging/batch";
+        assert_eq!(asked(elsewhere), Some(ModelRequest::Later));
         for asks in [
-            "https://gateway.example/api/event_logging/batch",
             "https://gateway.example/api/eval/one",
             "https://api.anthropic.com/api/eval/one/two",
             "https://api.anthropic.com/v1/api/eval/one",
@@ -208,12 +214,28 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_seen_however_it_is_written() {
-        for batch in
-            ["/v1/batches", "/v1/messages/Batches", "/v1/batches;a=1", "/v1/b%61tches", "/v1/batches/"]
-        {
-            assert!(is_batch(batch), "{batch}");
+    fn work_that_is_done_later_is_seen_however_it_is_written() {
+        for later in [
+            "/v1/batches",
+            "/v1/messages/Batches",
+            "/v1/batches;a=1",
+            "/v1/b%61tches",
+            "/v1/batches/",
+            "/v1/batch/jobs",
+            "/v1/fine_tuning/jobs",
+            "/v1/fine_tuning/jobs/j_1/resume",
+            "/v1/fine-tunes",
+            "/v1/evals/e_1/runs",
+            "/v1/videos",
+            "/v1/videos/v_1/remix",
+        ] {
+            assert!(is_later(later, ""), "{later}");
         }
-        assert!(!is_batch("/v1/messages") && !is_batch("/v1/batches-of-one"));
+        for now in ["/v1/messages", "/v1/batches-of-one", "/v1/chat/completions", "/v1/images/generations"] {
+            assert!(!is_later(now, ""), "{now}");
+        }
+        // A gateway may have such a name.
+        assert!(!is_later("/evals/v1/messages", "evals") && is_later("/evals/v1/evals", "evals"));
+        assert!(is_later("/v1/evals", "evals") && is_later("/v1/batches", "v1/b"));
     }
 }

@@ -196,7 +196,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn what_is_not_counted_has_no_place_in_a_budget_of_tokens() {
         for (budget, admitted) in [("tokens = 9000", false), ("usd = \"9\"", false), ("requests = 1", true)] {
-            for request in [ModelRequest::Batch, ModelRequest::Socket] {
+            for request in [ModelRequest::Later, ModelRequest::Socket] {
                 assert_eq!(ledger(budget).admit(request).await.is_ok(), admitted, "{budget}: {request:?}");
             }
         }

@@ -42,8 +42,8 @@ impl ModelUse {
 pub(crate) enum ModelRequest {
     /// An answer that reports its usage.
     Answer,
-    /// Many answers, to be fetched later. No response that passes here reports their usage.
-    Batch,
+    /// Work that is done later, such as a batch of answers. No response that passes here reports all that it takes.
+    Later,
     /// A WebSocket. The usage of what is asked over it is not counted.
     Socket,
 }
@@ -157,9 +157,10 @@ impl Totals {
         let (what, hint) = match request {
             _ if !self.counts_tokens() => return Ok(()),
             ModelRequest::Answer => return Ok(()),
-            ModelRequest::Batch => {
-                ("what a batch takes is not counted", "ask one by one, or set a budget of requests alone")
-            }
+            ModelRequest::Later => (
+                "what batches and other work that is done later take is not counted",
+                "ask one by one, or set a budget of requests alone",
+            ),
             ModelRequest::Socket => {
                 ("what a WebSocket takes is not counted", "ask over HTTP, or set a budget of requests alone")
             }
