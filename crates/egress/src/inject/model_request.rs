@@ -22,15 +22,34 @@ const UNMETERED: &[&str] = &[
     "uploads/*/cancel",
     "fine_tuning/jobs/*/cancel",
 ];
-/// The whole paths at Anthropic's own host to which Claude Code sends telemetry and feedback, and asks for its feature flags.
-const UNMETERED_AT_ANTHROPIC: &[&str] = &[
-    "api/event_logging/batch",
-    "api/event_logging/v2/batch",
-    "api/eval/*",
-    "api/claude_code/metrics",
-    "api/claude_cli_feedback",
+/// The same for whole paths at one host: those to which Claude Code sends telemetry and feedback, and asks for its feature flags; and what
+/// is free at OpenAI's. Elsewhere a path of such a name may ask a model, as Mistral's `conversations` does, or be paid.
+const UNMETERED_AT: [(&str, &[&str]); 2] = [
+    (
+        "api.anthropic.com",
+        &[
+            "api/event_logging/batch",
+            "api/event_logging/v2/batch",
+            "api/eval/*",
+            "api/claude_code/metrics",
+            "api/claude_cli_feedback",
+        ],
+    ),
+    (
+        "api.openai.com",
+        &[
+            "v1/moderations",
+            "v1/conversations",
+            "v1/conversations/*/items",
+            "v1/threads",
+            "v1/threads/*/messages",
+            "v1/uploads",
+            "v1/uploads/*/parts",
+            "v1/uploads/*/complete",
+            "v1/vector_stores",
+        ],
+    ),
 ];
-const ANTHROPIC: &str = "api.anthropic.com";
 /// The paths, written as those above, that give back what somebody has stored there, the agent too. It tells nothing of a model's use.
 const STORED: &[&str] = &[
     "files/*/content",
@@ -51,8 +70,8 @@ pub(super) fn model_request(
 ) -> Option<ModelRequest> {
     provider.llm()?;
     let base = base_of(provider.first_uri());
-    let is_telemetry = |path: &str| sending.authority == ANTHROPIC && is_telemetry(path);
-    let is_metered = |path: &&str| !is_one_of(UNMETERED, path, base) && !is_telemetry(path);
+    let is_metered =
+        |path: &&str| !is_one_of(UNMETERED, path, base) && !is_unmetered_at(&sending.authority, path);
     if readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST")) {
         let mut metered = readings.paths().filter(is_metered).peekable();
         if metered.peek().is_some() {
@@ -87,9 +106,10 @@ fn is_one_of(patterns: &[&str], path: &str, base: &str) -> bool {
     })
 }
 
-fn is_telemetry(path: &str) -> bool {
-    path.strip_prefix('/')
-        .is_some_and(|path| UNMETERED_AT_ANTHROPIC.iter().any(|pattern| is_like(path, pattern)))
+/// Whether the whole path is one of [`UNMETERED_AT`] the host.
+fn is_unmetered_at(host: &str, path: &str) -> bool {
+    let Some(path) = path.strip_prefix('/') else { return false };
+    UNMETERED_AT.iter().any(|(at, all)| *at == host && all.iter().any(|pattern| is_like(path, pattern)))
 }
 
 fn is_like(path: &str, pattern: &str) -> bool {
@@ -175,10 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn what_claude_code_tells_about_itself_asks_no_model_there() {
+    fn what_asks_no_model_at_one_host_may_do_so_at_others() {
         let asked_by = |method: &str, url: &str| {
             let config = "[[provider]]\nid = \"one\"\nllm = \"anthropic\"\n\
-                          authorized_uris = [\"https://api.anthropic.com/*\", \"https://gateway.example/api/*\"]\n";
+                          authorized_uris = [\"https://api.anthropic.com/*\", \"https://api.openai.com/*\", \
+                          \"https://gateway.example/api/*\"]\n";
             let mut layers = policy::Layers::default();
             layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
             let policy = layers.compile().unwrap().policy;
@@ -195,6 +216,11 @@ mod tests {
             "https://api.anthropic.com/api/event_logging/v2/batch?x=1",
             "https://api.anthropic.com/api/eval/sdk-zAZezfDKGoZuXXKe",
             "https://api.anthropic.com/v1/messages/count_tokens",
+            "https://api.openai.com/v1/moderations",
+            "https://api.openai.com/v1/conversations",
+            "https://api.openai.com/v1/threads/thread_1/messages",
+            "https://api.openai.com/v1/uploads/upload_1/parts",
+            "https://api.openai.com/v1/vector_stores",
         ] {
             assert_eq!(asked(silent), None, "{silent}");
         }
@@ -206,6 +232,12 @@ mod tests {
             "https://api.anthropic.com/v1/api/eval/one",
             "https://api.anthropic.com/api/event_logging/",
             "https://api.anthropic.com/v1/messages",
+            "https://gateway.example/api/v1/conversations",
+            "https://gateway.example/api/v1/moderations",
+            "https://api.openai.com/v1/threads/runs",
+            "https://api.openai.com/v1/threads/thread_1/runs",
+            "https://api.openai.com/v1/vector_stores/vs_1/search",
+            "https://api.openai.com/v1/responses",
         ] {
             assert_eq!(asked(asks), Some(ModelRequest::Answer), "{asks}");
             // Some servers read `post` as POST.

@@ -80,6 +80,8 @@ pub(super) struct Metered {
 pub(super) enum UnknownUsage {
     /// The answer came whole and reported none.
     Missing,
+    /// The same of a stream, which services may have to be asked for it.
+    MissingInStream,
     /// The answer came whole and was not of a form that can be read.
     Illegible,
     /// The answer reported something that is no count of tokens.
@@ -160,6 +162,7 @@ impl<'a> Meter<'a> {
             _ if self.found.unknown.is_some() => self.found.unknown,
             // What another event told may be only a part.
             _ if end == AnswerEnd::Whole && self.is_illegible => Some(UnknownUsage::Illegible),
+            None if end == AnswerEnd::Whole && self.stream => Some(UnknownUsage::MissingInStream),
             None if end == AnswerEnd::Whole => Some(UnknownUsage::Missing),
             None => Some(UnknownUsage::CutOff),
             Some(_) => None,
@@ -413,7 +416,7 @@ mod tests {
                 "data: {\"message\":{\"\\ud83d\":0,\"usage\":{\"input_tokens\":9}}}\n\ndata: {\"usage\":{\"input_tokens\":3}}\n\n".into(),
                 Some(UnknownUsage::Unreadable),
             ),
-            (stream, "data: {\"text\":NaN}\n\ndata: [DONE]\n\n".into(), Some(UnknownUsage::Missing)),
+            (stream, "data: {\"text\":NaN}\n\ndata: [DONE]\n\n".into(), Some(UnknownUsage::MissingInStream)),
         ] {
             assert_eq!(metered(LlmFormat::OpenAi, kind, body.as_bytes(), 50).unknown, unknown, "{body}");
         }

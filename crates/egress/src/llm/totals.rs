@@ -203,7 +203,8 @@ impl Totals {
     fn refuse_after_unknown(&self) -> Result<(), Denial> {
         let Some(unknown) = self.unknown.filter(|_| self.counts_tokens()) else { return Ok(()) };
         let (why, hint) = match unknown {
-            UnknownUsage::Missing => (
+            UnknownUsage::Missing => ("an answer did not tell how many tokens it took", "begin another run"),
+            UnknownUsage::MissingInStream => (
                 "an answer did not tell how many tokens it took",
                 "begin another run, and have them told: `stream_options.include_usage` does that at OpenAI's API",
             ),
@@ -363,6 +364,22 @@ mod tests {
             totals.charge(&metered);
             let is_within = charged.is_some_and(|charged| 2 * charged < 1_000_000);
             assert_eq!(totals.admit(ModelRequest::Answer).is_ok(), is_within, "{what}");
+        }
+    }
+
+    #[test]
+    fn only_after_a_stream_an_option_of_streams_is_named() {
+        for (unknown, is_named) in [
+            (UnknownUsage::Missing, false),
+            (UnknownUsage::MissingInStream, true),
+            (UnknownUsage::CutOff, false),
+        ] {
+            let mut layers = Layers::default();
+            layers.push(Origin::Flags, toml::from_str("llm.budget.tokens = 9").unwrap());
+            let mut totals = Totals::new(layers.compile().unwrap().spending);
+            totals.charge(&Metered { unknown: Some(unknown), ..Metered::default() });
+            let denial = totals.admit(ModelRequest::Answer).unwrap_err();
+            assert_eq!(format!("{denial:?}").contains("include_usage"), is_named, "{denial:?}");
         }
     }
 
