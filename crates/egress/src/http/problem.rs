@@ -3,7 +3,7 @@
 
 use std::io;
 
-use policy::{Denial, Hint, RunId};
+use policy::{Denial, Guard, Hint, RunId};
 use serde::Serialize;
 
 use super::fields::Fields;
@@ -11,8 +11,7 @@ use crate::cause::cause;
 
 #[derive(Serialize)]
 struct Problem<'a> {
-    /// Read by clients of the existing sidecar.
-    error: &'a str,
+    error: ErrorMember<'a>,
     title: &'a str,
     status: u16,
     detail: &'a str,
@@ -23,6 +22,16 @@ struct Problem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     run: &'a str,
+}
+
+/// What clients show of a refused request.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ErrorMember<'a> {
+    /// For clients of the existing sidecar.
+    Text(&'a str),
+    /// For the libraries of model APIs, which show nothing but the message of an object.
+    OfModelApi { r#type: &'a str, code: &'a str, message: String },
 }
 
 /// The media type of a problem document (RFC 9457 §3).
@@ -45,8 +54,9 @@ pub(crate) enum After {
 
 /// Returns the answer to a request that a guard refused: a denied one, or one for a name that does not resolve. S0.38
 pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) -> Reply {
+    let is_budget = denial.guard == Guard::Budget;
     let problem = Problem {
-        error: &denial.reason,
+        error: if is_budget { of_model_api(denial) } else { ErrorMember::Text(&denial.reason) },
         title: if denial.guard.is_failure() {
             "The name does not resolve"
         } else {
@@ -67,13 +77,22 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
     // RFC 9110 §10.2.3
     if let Some(Hint::Wait(seconds)) = denial.hint {
         reply.fields.push("retry-after", seconds.to_string().as_bytes());
+    } else if is_budget {
+        // A budget that has ended stays so. The libraries of Anthropic and OpenAI ask twice more without this.
+        reply.fields.push("x-should-retry", b"false");
     }
     reply
 }
 
+fn of_model_api(denial: &Denial) -> ErrorMember<'_> {
+    let hint = denial.hint.iter().map(|hint| format!("; {hint}"));
+    let message = std::iter::once(denial.reason.clone()).chain(hint).collect();
+    ErrorMember::OfModelApi { r#type: denial.guard.code(), code: denial.guard.code(), message }
+}
+
 /// Returns the answer to a request that was allowed and failed.
 pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: &RunId) -> Reply {
-    let (error, guard, run) = (detail, "none", run.as_str());
+    let (error, guard, run) = (ErrorMember::Text(detail), "none", run.as_str());
     let problem = Problem { error, title, status, detail, guard, rule: None, target, hint: None, run };
     Reply::json(status, PROBLEM, &problem)
 }
@@ -141,6 +160,21 @@ mod tests {
             assert_eq!(reply.fields.text("x-lockgate-denied").is_some(), is_denied, "{body}");
             assert!(body.contains(guard.code()), "{body}");
         }
+    }
+
+    #[test]
+    fn a_budget_that_has_ended_is_told_in_the_form_of_model_apis_and_not_asked_for_again() {
+        let run = RunId::from_random([0; 12]);
+        let told = |guard: Guard, hint: Hint| {
+            let reply = denied(&Denial::new(guard, "why").with_hint(hint), "target", &run, 429);
+            let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+            (body["error"].clone(), reply.fields.text("x-should-retry").map(str::to_owned))
+        };
+        let in_form = |message: &str| serde_json::json!({"type": "budget_exhausted", "code": "budget_exhausted", "message": message});
+        let last = told(Guard::Budget, "begin another run".into());
+        assert_eq!(last, (in_form("why; begin another run"), Some("false".into())));
+        assert_eq!(told(Guard::Budget, Hint::Wait(3)), (in_form("why; ask again in 3 s"), None));
+        assert_eq!(told(Guard::RateLimit, "later".into()), ("why".into(), None));
     }
 
     #[test]

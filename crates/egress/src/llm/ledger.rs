@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::{Denial, Guard, Spending};
+use policy::{Denial, Guard, Hint, Spending};
 use tokio::sync::Notify;
 
 use super::kept::Room;
@@ -37,6 +37,8 @@ pub(crate) struct Admitted {
 
 /// How long a request waits for others to end. Clients of models wait longer than this for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// When to ask again after that, in seconds.
+const PAUSE: u64 = 5;
 
 impl Ledger {
     pub(crate) fn new(spending: Spending) -> Self {
@@ -60,7 +62,7 @@ impl Ledger {
         };
         tokio::time::timeout(PATIENCE, admitted).await.unwrap_or_else(|_| {
             let what = "the requests to models that are under way may use up the run's budget";
-            Err(Denial::new(Guard::Budget, what).with_hint("ask again when one of them has ended"))
+            Err(Denial::new(Guard::Budget, what).with_hint(Hint::Wait(PAUSE)))
         })
     }
 
@@ -179,6 +181,7 @@ mod tests {
         let refused = ledger.admit(ModelRequest::Answer).await.unwrap_err();
         assert_eq!((refused.guard, begun.elapsed()), (Guard::Budget, PATIENCE));
         assert!(refused.reason.contains("under way"), "{}", refused.reason);
+        assert_eq!(refused.hint, Some(Hint::Wait(PAUSE)));
         drop(first);
         assert!(ledger.admit(ModelRequest::Answer).await.is_ok());
     }
