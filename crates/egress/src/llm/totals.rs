@@ -315,7 +315,7 @@ mod tests {
             let text = format!("[llm]\nbudget = {{ {budget} }}\n");
             layers.push(Origin::Flags, toml::from_str(&text).unwrap());
             let mut totals = Totals::new(layers.compile().unwrap().spending);
-            let uncounted = totals.admit(ModelRequest::Batch).unwrap_err();
+            let uncounted = totals.admit(ModelRequest::Later).unwrap_err();
             totals.charge(&Metered { unknown: Some(UnknownUsage::Missing), ..Metered::default() });
             let after_unknown = totals.admit(ModelRequest::Answer).unwrap_err();
             for denial in [uncounted, after_unknown] {
