@@ -13,7 +13,7 @@ use crate::local_addresses::ThisMachine;
 /// The destination of one exchange.
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
-    /// The first of these addresses that answers, in resolver order.
+    /// The first of these addresses that answers; they begin in resolver order, the families in turn.
     Dial(Vec<PinnedAddr>),
     /// A port of a companion of the run.
     Companion(Hostname, Port),
@@ -29,6 +29,12 @@ impl PinnedAddr {
     /// The address to dial.
     pub(crate) fn socket_addr(self) -> SocketAddr {
         self.0
+    }
+}
+
+impl From<PinnedAddr> for SocketAddr {
+    fn from(pinned: PinnedAddr) -> Self {
+        pinned.0
     }
 }
 

@@ -8,16 +8,12 @@ use std::time::Duration;
 use policy::Port;
 use tokio::io::AsyncBufReadExt;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
+use super::race::{self, CONNECT};
 use crate::destination::PinnedAddr;
 use crate::duplex::{Duplex, duplex};
 
-/// How long all attempts to connect may take together.
-pub(super) const CONNECT: Duration = Duration::from_secs(10);
-/// How long one address may take while others are left to try.
-const ATTEMPT: Duration = Duration::from_secs(3);
 /// How long a peer may be silent before it is asked whether it is there, and how long until it is asked again (tcp(7)).
 const SILENT: Duration = Duration::from_secs(60);
 const ASKED_AGAIN: Duration = Duration::from_secs(15);
@@ -34,8 +30,8 @@ pub(crate) enum Dialled {
 
 /// Connects to a proxy, which the policy or the caller declared.
 pub(super) async fn dial_proxy(found: &[IpAddr], port: Port) -> io::Result<TcpStream> {
-    let addresses = found.iter().map(|address| SocketAddr::new(*address, port.number()));
-    Ok(dial_first(addresses).await?.0)
+    let addresses: Vec<_> = found.iter().map(|address| SocketAddr::new(*address, port.number())).collect();
+    Ok(dial_first(&addresses).await?.0)
 }
 
 /// Connects to the platform, at the address in the sidecar's configuration.
@@ -45,39 +41,20 @@ pub(crate) async fn dial_platform(address: SocketAddr) -> io::Result<TcpStream> 
     dialled?
 }
 
-/// Connects to the first of these addresses that answers.
-pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
-    let (stream, index) = dial_first(addresses.iter().map(|address| address.socket_addr())).await?;
-    Ok((stream, addresses[index]))
-}
-
 /// Connects to the first of these addresses that answers, and returns which it is.
-async fn dial_first(addresses: impl ExactSizeIterator<Item = SocketAddr>) -> io::Result<(TcpStream, usize)> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let (begun, count) = (Instant::now(), addresses.len());
-    for (index, address) in addresses.enumerate() {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the one place that dials: pinned addresses, and those of declared proxies"
-        )]
-        match tokio::time::timeout_at(due(begun, index + 1 == count), TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                stream.set_nodelay(true)?;
-                keep_alive(&stream)?;
-                return Ok((stream, index));
-            }
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(last)
+pub(super) async fn dial_each(addresses: &[PinnedAddr]) -> io::Result<(TcpStream, PinnedAddr)> {
+    dial_first(addresses).await
 }
 
-/// Returns until when an address may be tried now. There is one timer for each attempt, since each timer that becomes the next to fire
-/// wakes the event loop.
-fn due(begun: Instant, is_last: bool) -> Instant {
-    let all = begun + CONNECT;
-    if is_last { all } else { all.min(Instant::now() + ATTEMPT) }
+async fn dial_first<A: Copy + Into<SocketAddr>>(addresses: &[A]) -> io::Result<(TcpStream, A)> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that dials: pinned addresses, and those of declared proxies"
+    )]
+    let (stream, address) = race::first_of(addresses, TcpStream::connect).await?;
+    stream.set_nodelay(true)?;
+    keep_alive(&stream)?;
+    Ok((stream, address))
 }
 
 /// Has the kernel ask a silent peer whether it is still there, and end the connection if not: the agent's own questions end at the sidecar.
@@ -142,14 +119,6 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_last_address_has_all_the_time_that_is_left() {
-        let begun = Instant::now();
-        assert_eq!((due(begun, true), due(begun, false)), (begun + CONNECT, begun + ATTEMPT));
-        tokio::time::advance(3 * ATTEMPT).await;
-        assert_eq!((due(begun, true), due(begun, false)), (begun + CONNECT, begun + CONNECT));
-    }
 
     #[tokio::test]
     async fn a_peer_that_is_silent_is_asked_whether_it_is_there() {

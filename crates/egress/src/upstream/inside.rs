@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::dial::CONNECT;
+use super::race::CONNECT;
 
 /// A route into a sandbox.
 #[derive(Debug)]

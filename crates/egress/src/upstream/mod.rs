@@ -8,6 +8,7 @@ mod outside;
 mod pool;
 mod proxy_error;
 mod proxy_login;
+mod race;
 mod route;
 mod socks5;
 mod stream;

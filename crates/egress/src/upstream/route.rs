@@ -7,7 +7,8 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use super::cascade;
-use super::dial::{CONNECT, Dialled, dial_each};
+use super::dial::{Dialled, dial_each};
+use super::race::CONNECT;
 use super::stream::Upstream;
 use super::trust::Offer;
 use crate::destination::{Destination, Peer};
