@@ -2,6 +2,7 @@
 
 mod hosts;
 mod name_servers;
+mod recent;
 mod sockets;
 
 use std::cell::{OnceCell, RefCell};

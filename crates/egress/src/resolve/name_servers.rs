@@ -11,16 +11,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hickory_resolver::Resolver;
-use hickory_resolver::config::{
-    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
-};
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::{DnsError, NetError, NoRecords};
 use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::RecordType;
 use resolv_conf::{Config, ScopedIp};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::recent::Recent;
 use super::sockets::Sockets;
 
 /// Where name servers listen.
@@ -35,6 +35,11 @@ const MOST: usize = 3;
 const HEAD_START: Duration = Duration::from_secs(1);
 /// How long one that was silent has no head start, and is asked but once.
 const SILENT: Duration = Duration::from_secs(60);
+
+/// How long the question for one family is waited for once the other has addresses: some networks swallow that for IPv6. And how long if
+/// that did not do a moment ago (RFC 8305 §3).
+const OTHER_FAMILY: Duration = Duration::from_secs(1);
+const OTHER_FAMILY_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long an answer counts, whatever it says: networks change behind an unchanged server.
 const LONGEST_FOUND: Duration = Duration::from_secs(60);
@@ -58,11 +63,28 @@ struct NameServer {
     address: IpAddr,
     sockets: Sockets,
     resolver: Resolver<Sockets>,
+    /// Asked for, in this order: a host without IPv6 answers at once.
+    families: &'static [RecordType],
     /// When it last did not answer, if it has not since.
     silent: Cell<Option<Instant>>,
+    /// The names of which it has told the addresses of one family alone, and nothing of the other.
+    told_by_half: Recent<()>,
 }
 
 type Answer = Result<Vec<IpAddr>, Unresolved>;
+
+/// What a server answers of one family.
+type Family = Result<Vec<IpAddr>, NetError>;
+
+/// What a server that is asked has answered so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Heard {
+    #[default]
+    Nothing,
+    Something,
+    /// What counts. The rest is waited for but briefly.
+    Enough,
+}
 
 impl std::fmt::Debug for NameServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -92,9 +114,10 @@ impl NameServers {
     /// Returns the addresses of a name, IPv4 first. The first server that knows them counts; that there is no such name counts once each
     /// server before has failed.
     pub(super) async fn look_up(&self, name: &str) -> Answer {
+        let heard: [Cell<Heard>; MOST] = Default::default();
         let (mut asked, mut answers) = (Vec::new(), Vec::<Option<Answer>>::new());
         loop {
-            let next = self.servers.get(asked.len());
+            let next = self.servers.get(asked.len()).zip(heard.get(asked.len()));
             let can_none_tell = answers.iter().all(|answer| matches!(answer, Some(Err(why)) if !why.ends()));
             match next {
                 Some(next) if can_none_tell => self.begin(next, name, &mut asked, &mut answers),
@@ -102,15 +125,19 @@ impl NameServers {
                     if let Some(told) = told(&answers) {
                         return told;
                     }
-                    let Some(next) = next else {
+                    let last = asked.len() - 1;
+                    let Some(next) = next.filter(|_| heard[last].get() != Heard::Enough) else {
                         one_more(&mut asked, &mut answers).await;
                         continue;
                     };
-                    let last = &self.servers[asked.len() - 1];
+                    let (last, heard) = (&self.servers[last], &heard[last]);
                     let head_start = if last.is_silent() { Duration::ZERO } else { HEAD_START };
-                    if timeout(head_start, one_more(&mut asked, &mut answers)).await.is_err() {
+                    if timeout(head_start, one_more(&mut asked, &mut answers)).await.is_err()
+                        && heard.get() != Heard::Enough
+                    {
                         // Only a head start that was let pass counts, so that one which answers has its place again.
-                        if !head_start.is_zero() && matches!(answers.last(), Some(None)) {
+                        let is_silent = matches!(answers.last(), Some(None)) && heard.get() == Heard::Nothing;
+                        if !head_start.is_zero() && is_silent {
                             last.silent.set(Some(Instant::now()));
                         }
                         self.begin(next, name, &mut asked, &mut answers);
@@ -123,14 +150,14 @@ impl NameServers {
     /// Asks one more server. One that was silent has less time, if there is another.
     fn begin<'a>(
         &self,
-        server: &'a NameServer,
+        (server, heard): (&'a NameServer, &'a Cell<Heard>),
         name: &'a str,
         asked: &mut Vec<Asked<'a>>,
         answers: &mut Vec<Option<Answer>>,
     ) {
         let is_short = self.servers.len() > 1 && server.is_silent();
         let patience = if is_short { TIMEOUT } else { TIMEOUT * ATTEMPTS };
-        asked.push(Box::pin(server.ask(name, patience)));
+        asked.push(Box::pin(server.ask(name, patience, heard)));
         answers.push(None);
     }
 }
@@ -143,10 +170,10 @@ impl Unresolved {
     }
 }
 
-type Asked<'a> = Pin<Box<dyn Future<Output = Answer> + 'a>>;
+type Asked<'a, T = Answer> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Waits until one more of those asked has answered.
-async fn one_more(asked: &mut [Asked<'_>], answers: &mut [Option<Answer>]) {
+async fn one_more<T>(asked: &mut [Asked<'_, T>], answers: &mut [Option<T>]) {
     poll_fn(|context| {
         for (asked, answer) in asked.iter_mut().zip(&mut *answers).filter(|(_, answer)| answer.is_none()) {
             if let Poll::Ready(told) = asked.as_mut().poll(context) {
@@ -196,8 +223,6 @@ impl NameServer {
             if config.use_vc { NameServerConfig::tcp(ip) } else { NameServerConfig::udp_and_tcp(ip) };
         server.connections.iter_mut().for_each(|over| over.port = address.port());
         let mut options = ResolverOpts::default();
-        let both = LookupIpStrategy::Ipv4AndIpv6;
-        options.ip_strategy = if config.no_aaaa { LookupIpStrategy::Ipv4Only } else { both };
         options.use_hosts_file = ResolveHosts::Never; // its content is asked before
         options.edns0 = config.edns0;
         options.timeout = TIMEOUT;
@@ -213,27 +238,80 @@ impl NameServer {
         let mut builder = Resolver::builder_with_config(alone, sockets.clone());
         *builder.options_mut() = options;
         let resolver = builder.build().map_err(|error| error.to_string())?;
-        Ok(Self { address: ip, sockets, resolver, silent: Cell::new(None) })
+        let families: &[_] =
+            if config.no_aaaa { &[RecordType::A] } else { &[RecordType::A, RecordType::AAAA] };
+        let (silent, told_by_half) = (Cell::new(None), Recent::within(SILENT));
+        Ok(Self { address: ip, sockets, resolver, families, silent, told_by_half })
     }
 
     fn is_silent(&self) -> bool {
         self.silent.get().is_some_and(|since| since.elapsed() < SILENT)
     }
 
-    async fn ask(&self, name: &str, patience: Duration) -> Answer {
-        // The dot keeps search domains out: the server is asked for the name that was judged.
-        let answer = timeout(patience, self.resolver.lookup_ip(format!("{name}."))).await;
-        let answer = answer.unwrap_or(Err(NetError::Timeout));
-        self.silent.set(matches!(answer, Err(NetError::Timeout)).then(Instant::now));
-        match answer {
-            Ok(found) => {
-                let mut addresses: Vec<IpAddr> = found.iter().collect();
-                addresses.sort_by_key(IpAddr::is_ipv6); // a host without IPv6 answers at once
-                addresses.dedup();
-                Ok(addresses)
-            }
-            Err(error) => Err(self.why(&error)),
+    /// Asks for each family by itself. One that has addresses is an answer, whatever becomes of the other.
+    async fn ask(&self, name: &str, patience: Duration, heard: &Cell<Heard>) -> Answer {
+        let was_told_by_half = self.told_by_half.of(name).is_some();
+        let briefly = if was_told_by_half { OTHER_FAMILY_AGAIN } else { OTHER_FAMILY };
+        let families = self.ask_for_families(name, patience, briefly, heard).await;
+        let unanswered = families.iter().filter(|family| matches!(family, Err(NetError::Timeout))).count();
+        self.silent.set((unanswered == families.len()).then(Instant::now));
+        let mut addresses: Vec<IpAddr> = families.iter().flatten().flatten().copied().collect();
+        addresses.dedup();
+        if addresses.is_empty() {
+            return Err(self.why_none(&families, unanswered));
         }
+        match unanswered {
+            0 => self.told_by_half.forget(name),
+            _ if was_told_by_half => {}
+            _ => self.told_by_half.note(name, ()),
+        }
+        Ok(addresses)
+    }
+
+    async fn ask_for_families(
+        &self,
+        name: &str,
+        patience: Duration,
+        briefly: Duration,
+        heard: &Cell<Heard>,
+    ) -> Vec<Family> {
+        let mut asked: Vec<Asked<'_, Family>> = Vec::new();
+        for family in self.families {
+            asked.push(Box::pin(self.ask_for(name, *family)));
+        }
+        let mut answers: Vec<Option<Family>> = self.families.iter().map(|_| None).collect();
+        let mut end = Instant::now() + patience;
+        while answers.iter().any(Option::is_none) {
+            if timeout_at(end, one_more(&mut asked, &mut answers)).await.is_err() {
+                break;
+            }
+            if heard.get() != Heard::Enough {
+                heard.set(Heard::of(&answers));
+                if heard.get() == Heard::Enough {
+                    end = end.min(Instant::now() + briefly);
+                }
+            }
+        }
+        answers.into_iter().map(|answer| answer.unwrap_or(Err(NetError::Timeout))).collect()
+    }
+
+    async fn ask_for(&self, name: &str, family: RecordType) -> Family {
+        // The dot keeps search domains out: the server is asked for the name that was judged.
+        let found = self.resolver.lookup(format!("{name}."), family).await?;
+        Ok(found.answers().iter().filter_map(|record| record.data.ip_addr()).collect())
+    }
+
+    /// Says why there are no addresses: what is said of IPv4, unless that is that it has none and nothing is said of IPv6.
+    fn why_none(&self, families: &[Family], unanswered: usize) -> Unresolved {
+        let mut whys = families.iter().zip(self.families).map(|(family, records)| match family {
+            Ok(_) => Unresolved::NoAddress,
+            Err(NetError::Timeout) if unanswered < families.len() => {
+                self.untold(&format!("it does not answer what it is asked of {records} records"))
+            }
+            Err(error) => self.why(error),
+        });
+        let first = whys.next().unwrap_or(Unresolved::NoAddress);
+        if first == Unresolved::NoAddress && unanswered > 0 { whys.next().unwrap_or(first) } else { first }
     }
 
     fn why(&self, error: &NetError) -> Unresolved {
@@ -250,7 +328,26 @@ impl NameServer {
             NetError::NoConnections => self.sockets.failure().unwrap_or_else(|| error.to_string()),
             error => error.to_string(),
         };
+        self.untold(&why)
+    }
+
+    fn untold(&self, why: &str) -> Unresolved {
         Unresolved::Untold(format!("name server {}: {why}", self.address))
+    }
+}
+
+impl Heard {
+    /// Addresses are enough, and so is it that the name does not exist where it is asked for IPv4: some deny it for IPv6 alone.
+    fn of(answers: &[Option<Family>]) -> Self {
+        let has_addresses = answers.iter().flatten().flatten().any(|addresses| !addresses.is_empty());
+        let is_denied = matches!(answers.first(), Some(Some(Err(NetError::Dns(DnsError::NoRecordsFound(why)))))
+                if why.response_code == ResponseCode::NXDomain);
+        let is_told = |answer: &Family| !matches!(answer, Err(NetError::Timeout));
+        match answers.iter().flatten().any(is_told) {
+            _ if has_addresses || is_denied => Self::Enough,
+            true => Self::Something,
+            false => Self::Nothing,
+        }
     }
 }
 
@@ -273,9 +370,9 @@ fn about_servers(resolv_conf: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use hickory_resolver::proto::op::Message;
-    use hickory_resolver::proto::rr::rdata::A;
-    use hickory_resolver::proto::rr::{RData, Record, RecordType};
+    use hickory_resolver::proto::op::{Message, Query};
+    use hickory_resolver::proto::rr::rdata::{A, AAAA};
+    use hickory_resolver::proto::rr::{RData, Record};
     use tokio::net::UdpSocket;
 
     use super::*;
@@ -284,6 +381,8 @@ mod tests {
     #[derive(Clone, Copy)]
     enum Does {
         Answer(&'static str, Duration),
+        /// Answers, and swallows what is asked of this family.
+        Swallow(RecordType),
         Refuse(ResponseCode),
         Nothing,
     }
@@ -307,6 +406,17 @@ mod tests {
             answer.queries.clone_from(&question.queries);
             match does {
                 Does::Nothing => continue,
+                Does::Swallow(family) if question.queries[0].query_type() == family => continue,
+                Does::Swallow(RecordType::A) => {
+                    let data = RData::AAAA(AAAA("2001:db8::1".parse().unwrap()));
+                    let name = question.queries[0].name().clone();
+                    answer.answers.push(Record::from_rdata(name, 3600, data));
+                }
+                Does::Swallow(_) => {
+                    let data = RData::A(A("192.0.2.1".parse().unwrap()));
+                    let name = question.queries[0].name().clone();
+                    answer.answers.push(Record::from_rdata(name, 3600, data));
+                }
                 Does::Refuse(code) => answer.metadata.response_code = code,
                 Does::Answer(address, after) => {
                     tokio::time::sleep(after).await;
@@ -372,6 +482,55 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn a_server_that_swallows_one_family_has_told_the_other() {
+        for swallowed in [RecordType::AAAA, RecordType::A] {
+            let servers = servers(&[Does::Swallow(swallowed), Does::Answer("192.0.2.2", AT_ONCE)]).await;
+            let timed = async || {
+                let began = Instant::now();
+                let found = servers.look_up("one.example").await.unwrap();
+                assert_eq!(found.len(), 1, "{found:?}");
+                assert_eq!(found[0].is_ipv6(), swallowed == RecordType::A, "{found:?}");
+                assert_ne!(found[0], "192.0.2.2".parse::<IpAddr>().unwrap(), "the first that knows counts");
+                began.elapsed()
+            };
+            let took = timed().await;
+            assert!((OTHER_FAMILY..2 * OTHER_FAMILY).contains(&took), "{took:?}");
+            assert!(!servers.servers[0].is_silent(), "it has answered");
+            // It is not waited for anew at each connection.
+            let took = timed().await;
+            assert!(took < OTHER_FAMILY, "{took:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_told_of_one_family_alone_is_no_more_than_that() {
+        let servers = servers(&[Does::Nothing]).await;
+        let server = &servers.servers[0];
+        let no_records = |code| {
+            let query = Query::query("one.example.".parse().unwrap(), RecordType::A);
+            Err(NetError::from(NoRecords::new(query, code)))
+        };
+        let empty = || no_records(ResponseCode::NoError);
+        let denied = || no_records(ResponseCode::NXDomain);
+        let late = || Err(NetError::Timeout);
+        let why = |four, six| match server.why_none(&[four, six], 1) {
+            Unresolved::Untold(why) => why,
+            other => format!("{other:?}"),
+        };
+        let untold = |records| {
+            format!("name server 127.0.0.1: it does not answer what it is asked of {records} records")
+        };
+        assert_eq!(why(empty(), late()), untold("AAAA"));
+        assert_eq!([why(late(), empty()), why(late(), denied())], [untold("A"), untold("A")]);
+        assert_eq!(why(denied(), late()), "NoSuchName");
+        assert_eq!(server.why_none(&[empty(), empty()], 0), Unresolved::NoAddress);
+        assert!(Heard::of(&[Some(denied()), None]) == Heard::Enough);
+        assert!(Heard::of(&[None, Some(denied())]) == Heard::Something);
+        assert!(Heard::of(&[Some(empty()), None]) == Heard::Something);
+        assert!(Heard::of(&[Some(late()), None]) == Heard::Nothing);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn that_nobody_listens_is_told_at_once_and_by_name() {
         let free = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let servers = NameServers { servers: vec![NameServer::at(free, &Config::new()).unwrap()] };
@@ -396,10 +555,9 @@ mod tests {
         assert_eq!(on("nameserver fe80::1%lo").unwrap(), 1);
         assert_eq!(of("nameserver fe80::1%none0\nnameserver 192.0.2.1\n"), ["192.0.2.1"]);
         assert!(on("nameserver fe80::1%none0").unwrap_err().contains("the network interface none0: "));
-        let families =
-            |text: &str| NameServers::of(text.as_bytes()).unwrap().servers[0].resolver.options().ip_strategy;
-        assert_eq!(families("options use-vc no-aaaa"), LookupIpStrategy::Ipv4Only);
-        assert_eq!(families("options edns0"), LookupIpStrategy::Ipv4AndIpv6);
+        let families = |text: &str| NameServers::of(text.as_bytes()).unwrap().servers[0].families;
+        assert_eq!(families("options use-vc no-aaaa"), [RecordType::A]);
+        assert_eq!(families("options edns0"), [RecordType::A, RecordType::AAAA]);
     }
 
     #[test]
