@@ -6,7 +6,6 @@ mod recent;
 mod sockets;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
@@ -14,10 +13,10 @@ use std::time::Duration;
 
 use policy::{Denial, Guard, Host};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use self::hosts::stated;
 use self::name_servers::{NameServers, Unresolved};
+use self::recent::Recent;
 use crate::file_opener::{FileOpener, NameFiles};
 use crate::read_file::ReadFile;
 
@@ -26,9 +25,10 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The file that tells addresses of names.
 pub const HOSTS: &str = "/etc/hosts";
 
-/// How long, and for how many names, a failed look-up is remembered for exchanges that need no address.
+/// How long a failed look-up is remembered, for exchanges that need no address and for names whose last addresses are known.
 const UNTOLD: Duration = Duration::from_secs(30);
-const MOST_UNTOLD: usize = 256;
+/// How long what was told last counts where no server tells anything (RFC 8767).
+const LAST: Duration = Duration::from_mins(10);
 
 /// The source of addresses.
 #[derive(Debug)]
@@ -58,8 +58,10 @@ struct SystemResolver {
     /// The content of that file, in small letters.
     names: Vec<u8>,
     servers: OnceCell<NameServers>,
-    /// The names of which no server told anything a moment ago, and when.
-    untold: RefCell<HashMap<String, Instant>>,
+    /// The names of which no server told anything a moment ago.
+    untold: Recent<()>,
+    /// The addresses that each name had last. That it has none, or does not exist, is an answer too, and ends this.
+    last: Recent<Vec<IpAddr>>,
 }
 
 impl Answers {
@@ -129,8 +131,8 @@ impl SystemAnswers {
 impl SystemResolver {
     fn of(resolv_conf: ReadFile, hosts: ReadFile) -> Rc<Self> {
         let names = hosts.content.to_ascii_lowercase();
-        let (servers, untold) = (OnceCell::new(), RefCell::default());
-        Rc::new(Self { resolv_conf, hosts, names, servers, untold })
+        let (untold, last) = (Recent::within(UNTOLD), Recent::within(LAST));
+        Rc::new(Self { resolv_conf, hosts, names, servers: OnceCell::new(), untold, last })
     }
 
     async fn look_up(&self, name: &str, needed: Needed) -> Result<Vec<IpAddr>, Denial> {
@@ -149,13 +151,21 @@ impl SystemResolver {
             return Ok(stated);
         }
         let servers = self.servers().map_err(&untold)?;
-        let is_untold = |since: &Instant| since.elapsed() < UNTOLD;
-        if needed == Needed::No && self.untold.borrow().get(name).is_some_and(is_untold) {
-            return Err(untold("no name server told anything of it a moment ago".into()));
+        if self.untold.of(name).is_some() {
+            if let Some(last) = self.last.of(name) {
+                return Ok(last);
+            }
+            if needed == Needed::No {
+                return Err(untold("no name server told anything of it a moment ago".into()));
+            }
         }
         let told = servers.look_up(name).await;
-        self.remember(name, matches!(told, Err(Unresolved::Untold(_))));
-        told.map_err(|why| match why {
+        self.remember(name, &told);
+        told.or_else(|why| match why {
+            Unresolved::Untold(_) => self.last.of(name).ok_or(why),
+            why => Err(why),
+        })
+        .map_err(|why| match why {
             Unresolved::NoSuchName if name.contains('.') => {
                 failed("no such name".into(), "see how the name is spelled, and that it is one that exists")
             }
@@ -179,18 +189,13 @@ impl SystemResolver {
         }
     }
 
-    fn remember(&self, name: &str, is_untold: bool) {
-        let mut untold = self.untold.borrow_mut();
-        if !is_untold {
-            untold.remove(name);
-            return;
+    fn remember(&self, name: &str, told: &Result<Vec<IpAddr>, Unresolved>) {
+        match told {
+            Err(Unresolved::Untold(_)) => return self.untold.note(name, ()),
+            Ok(found) => self.last.note(name, found.clone()),
+            Err(Unresolved::NoSuchName | Unresolved::NoAddress) => self.last.forget(name),
         }
-        if untold.len() >= MOST_UNTOLD {
-            untold.retain(|_, since| since.elapsed() < UNTOLD);
-        }
-        if untold.len() < MOST_UNTOLD {
-            untold.insert(name.to_owned(), Instant::now());
-        }
+        self.untold.forget(name);
     }
 
     /// Says what to do about a file that is another by now. What it says may be why a name is not found, so no other hint is true then.
@@ -214,9 +219,14 @@ mod tests {
     use std::fs::File;
     use std::os::fd::BorrowedFd;
     use std::os::unix::ffi::OsStrExt;
+    use std::sync::Arc;
 
+    use hickory_resolver::proto::op::{Message, ResponseCode};
+    use hickory_resolver::proto::rr::rdata::A;
+    use hickory_resolver::proto::rr::{RData, Record, RecordType};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
     use tempfile::TempDir;
+    use tokio::net::UdpSocket;
 
     use super::*;
     use crate::notice::SidecarMessage;
@@ -286,6 +296,48 @@ mod tests {
         let denial = of("three.example").await.unwrap_err();
         assert_eq!(asked(), None, "it was asked a moment ago");
         assert!(denial.hint.unwrap().to_string().contains("try again"));
+    }
+
+    /// Answers each question with a code, or with an address that counts no longer than for that.
+    async fn serve(socket: UdpSocket, code: Arc<std::sync::Mutex<ResponseCode>>) {
+        let mut octets = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut octets).await {
+            let question = Message::from_vec(&octets[..length]).unwrap();
+            let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
+            answer.queries.clone_from(&question.queries);
+            answer.metadata.response_code = *code.lock().unwrap();
+            let asked = &question.queries[0];
+            if answer.metadata.response_code == ResponseCode::NoError && asked.query_type() == RecordType::A {
+                let data = RData::A(A("192.0.2.1".parse().unwrap()));
+                answer.answers.push(Record::from_rdata(asked.name().clone(), 0, data));
+            }
+            socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_told_last_counts_while_no_server_tells_anything() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |conf: &str| SystemResolver::of(file(&folder, conf, ""), file(&folder, "hosts", ""));
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let servers = NameServers::at(socket.local_addr().unwrap());
+        let code = Arc::new(std::sync::Mutex::new(ResponseCode::NoError));
+        tokio::spawn(serve(socket, Arc::clone(&code)));
+        let resolver = of("resolv.conf");
+        resolver.servers.set(servers).unwrap();
+        let answers = async |now: ResponseCode, name: &str| {
+            *code.lock().unwrap() = now;
+            resolver.look_up(name, Needed::Yes).await.map(|found| found.len())
+        };
+        assert_eq!(answers(ResponseCode::NoError, "one.example").await.unwrap(), 1);
+        assert_eq!(answers(ResponseCode::ServFail, "one.example").await.unwrap(), 1);
+        answers(ResponseCode::ServFail, "two.example").await.unwrap_err();
+        assert!(resolver.look_up("one.example", Needed::No).await.is_ok());
+        // Once a server has said that there is no such name, it counts no longer.
+        assert_eq!(answers(ResponseCode::NoError, "three.example").await.unwrap(), 1);
+        for code in [ResponseCode::NXDomain, ResponseCode::ServFail] {
+            answers(code, "three.example").await.unwrap_err();
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]
