@@ -5,7 +5,7 @@ use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
 use crate::hint::Hint;
 use crate::hostname::Host;
-use crate::path::EncodedSlash;
+use crate::path_levels::EncodedSlash;
 use crate::provider_id::ProviderId;
 use crate::rule::AllowRule;
 use crate::target::Port;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::path::{EncodedSlash, Path};
+use crate::path::Path;
+use crate::path_levels::EncodedSlash;
 
 /// The paths that a rule covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl PathReach {
         }
         let parsed = Path::new(literal);
         parsed.check_cannot_climb(EncodedSlash::Allow).map_err(|denial| denial.reason)?;
-        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.plain() };
+        let literal = Literal { written: parsed.as_str().to_owned(), folded: parsed.readings()[0].clone() };
         Ok(if prefix { Self::Prefix(literal) } else { Self::Exact(literal) })
     }
 

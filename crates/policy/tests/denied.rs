@@ -217,6 +217,7 @@ fn a_path_that_is_caught_by_doubt_is_told_so() {
         ("/file%0Aname", "a control octet or a backslash"),
         ("/a/./b", "a `.` or `..` segment"),
         ("//h//x/y", "for a host"),
+        ("/%252525252525252541", "too many times over"),
     ] {
         let denial = denial(path);
         assert_eq!(denial.guard, Guard::DenyRule, "{path}");

@@ -1,0 +1,145 @@
+//! How a path reads at each level of its encoding, and what no level may hold.
+
+use std::borrow::Cow;
+
+/// How many times over a path may be encoded. Each level is decoded and looked at.
+const MOST_LEVELS: usize = 8;
+
+/// Why a path could lead elsewhere.
+pub(crate) type Why = &'static str;
+
+/// Whether a rule lets `%2F` stand inside a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum EncodedSlash {
+    /// Refused: most servers take it for a separator.
+    #[default]
+    Refuse,
+    /// Allowed, for services that need it. Dot segments are still refused after decoding.
+    Allow,
+}
+
+/// Refuses a path that some server could take for another place: dot segments at any level of decoding (also before a `;` parameter),
+/// separators that appear by decoding, control octets, and text that is not UTF-8.
+pub(crate) fn check_levels(path: &str, encoded_slash: EncodedSlash) -> Result<(), Why> {
+    let mut level = Cow::Borrowed(path.as_bytes());
+    for decoded in 0..=MOST_LEVELS {
+        check_level(&level)?;
+        let Some(next) = decode(&level, encoded_slash)? else { return Ok(()) };
+        if decoded == 0 && std::str::from_utf8(&next).is_err() {
+            return Err("it is not UTF-8 once decoded");
+        }
+        level = Cow::Owned(next);
+    }
+    Err("it is encoded too many times over")
+}
+
+/// Decodes a text to its last level.
+pub(crate) fn decoded(text: &str) -> String {
+    let mut level = text.as_bytes().to_vec();
+    for _ in 0..MOST_LEVELS {
+        match decode(&level, EncodedSlash::Allow) {
+            Ok(Some(next)) => level = next,
+            Ok(None) | Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&level).into_owned()
+}
+
+/// Refuses what no level of a path may hold.
+pub(crate) fn check_level(path: &[u8]) -> Result<(), Why> {
+    if path.iter().any(|b| *b < 0x20 || *b == 0x7f || *b == b'\\') {
+        return Err("it holds a control octet or a backslash");
+    }
+    let climbs = path.split(|b| *b == b'/').any(|segment| {
+        // Some servers cut a decoded path where a query or a fragment would begin, and drop trailing blanks.
+        let name = segment.split(|b| b";?#".contains(b)).next().unwrap_or(segment).trim_ascii_end();
+        name == b"." || name == b".."
+    });
+    if climbs { Err("it holds a `.` or `..` segment") } else { Ok(()) }
+}
+
+/// Decodes each `%XX` once. Returns `None` if there is nothing to decode.
+fn decode(path: &[u8], encoded_slash: EncodedSlash) -> Result<Option<Vec<u8>>, Why> {
+    if !path.contains(&b'%') {
+        return Ok(None);
+    }
+    let mut out = Vec::with_capacity(path.len());
+    let mut changed = false;
+    let mut at = 0;
+    while at < path.len() {
+        let octet = (path[at] == b'%').then(|| path.get(at + 1..at + 3).and_then(hex_octet)).flatten();
+        match octet {
+            Some(b'/') if encoded_slash == EncodedSlash::Refuse => {
+                return Err("a `/` appears in it by decoding; a rule may say `encoded_slash = true`");
+            }
+            Some(octet) => {
+                out.push(octet);
+                changed = true;
+                at += 3;
+            }
+            None => {
+                out.push(path[at]);
+                at += 1;
+            }
+        }
+    }
+    Ok(changed.then_some(out))
+}
+
+fn hex_octet(digits: &[u8]) -> Option<u8> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let plain = digits.iter().all(u8::is_ascii_hexdigit);
+    if plain { u8::from_str_radix(text, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn climbing_is_refused_at_every_level() {
+        for path in [
+            "/v1/..",
+            "/v1/../x",
+            "/v1/.",
+            "/v1/%2e%2e/x",
+            "/v1/%252e%252e/x",
+            "/v1/..;a=b/x",
+            "/v1/%2e%2e%3bx/y",
+            "/v1/a%2f..",
+            "/v1/a%5cb",
+            "/v1/%00",
+            "/v1/%0d%0a",
+            "/v1/%ff",
+            "/v1/%252f",
+            "/v1/.%2e",
+            "/v1/..%3fx",
+            "/v1/..%23x",
+            "/v1/..%20/x",
+            "/v1/%252e%252e%253f",
+        ] {
+            assert!(check_levels(path, EncodedSlash::Refuse).is_err(), "{path}");
+        }
+        for path in ["/v1/...", "/v1/a;b=..x", "/v1/%41", "/v1/%c3%a9", "/v1/..a", "/v1//x", "/", "/v1/%25"] {
+            assert!(check_levels(path, EncodedSlash::Refuse).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_encoded_slash_can_be_let_through_but_not_a_hidden_climb() {
+        assert!(check_levels("/p/group%2Fproject", EncodedSlash::Allow).is_ok());
+        assert!(check_levels("/p/a%2F..%2Fb", EncodedSlash::Allow).is_err());
+        assert!(check_levels("/p/a%252F..", EncodedSlash::Allow).is_err());
+    }
+
+    #[test]
+    fn a_path_is_decoded_eight_times_and_no_more() {
+        let encoded = |levels: usize| format!("/v1/%{}41", "25".repeat(levels - 1));
+        assert_eq!(decoded(&encoded(8)), "/v1/A");
+        assert_eq!(check_levels(&encoded(8), EncodedSlash::Refuse), Ok(()));
+        for levels in [9, 200, 4000] {
+            let refused = check_levels(&encoded(levels), EncodedSlash::Allow);
+            assert_eq!(refused, Err("it is encoded too many times over"), "{levels}");
+        }
+    }
+}

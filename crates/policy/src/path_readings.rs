@@ -1,0 +1,147 @@
+//! What servers may take a path for, read once for all the rules that are held against it.
+
+use crate::path_levels::{Why, check_level, decoded};
+
+pub(crate) const HOST_AT_BEGINNING: Why = "some servers take what follows `//` at its beginning for a host";
+
+/// What servers may take a path for.
+pub(crate) struct Readings {
+    /// Why some server could take it for anything.
+    pub(crate) doubt: Option<Why>,
+    /// Whether to some servers a host stands at its beginning.
+    pub(crate) has_host: bool,
+    /// The readings, each of them once, without case and with repeated slashes collapsed. The first is the path fully decoded.
+    pub(crate) all: Vec<String>,
+}
+
+impl Readings {
+    /// Reads a path as lenient servers do: decoded; and as leniently as any does, without and with the streams of NTFS. Each of these also
+    /// without a host at its beginning.
+    pub(crate) fn of(path: &str) -> Self {
+        let segments: Vec<String> = path.split('/').map(folded).collect();
+        let folded = segments.join("/");
+        // As servers have them before they collapse slashes: each may begin with `//`.
+        let beginnings = lenient_too(folded);
+        let behind_host: Vec<&str> = beginnings.iter().filter_map(|text| behind_host(text)).collect();
+        let mut all = Vec::new();
+        let behind = behind_host.iter().flat_map(|rest| lenient_too((*rest).to_owned()));
+        for reading in beginnings.iter().cloned().chain(behind).map(collapsed) {
+            if !all.contains(&reading) {
+                all.push(reading);
+            }
+        }
+        let doubt = doubt(&segments, &beginnings[0], &behind_host);
+        Self { doubt, has_host: !behind_host.is_empty(), all }
+    }
+}
+
+/// Returns why some server could take a path for anything: by its own spelling of `.`, `/` or `\`, or because it is not plain where
+/// a host at its beginning would end.
+fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why> {
+    let has_hidden_slash = || segments.iter().any(|segment| segment.contains('/'));
+    let is_doubtful = |rest: &&str| rest.starts_with("//") || has_hidden_slash();
+    if let Err(why) = check_level(folded.as_bytes()) {
+        return Some(why);
+    }
+    behind_host.iter().any(is_doubtful).then_some(HOST_AT_BEGINNING)
+}
+
+/// Returns a text fully decoded, without case.
+fn folded(text: &str) -> String {
+    without_case(&narrowed(&decoded(text)))
+}
+
+/// Returns a decoded path, and what it is to the most lenient servers, without and with streams.
+fn lenient_too(decoded: String) -> [String; 3] {
+    let (whole, cut) = (lenient(&decoded, |name| name), lenient(&decoded, without_stream));
+    [decoded, whole, cut]
+}
+
+/// Replaces the wide forms of ASCII (U+FF01 to U+FF5E) and the blank that breaks no line by what they are to a server that maps characters
+/// to their best fit.
+fn narrowed(text: &str) -> String {
+    let narrow = |c: char| match c {
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
+        '\u{a0}' => ' ',
+        c => c,
+    };
+    text.chars().map(narrow).collect()
+}
+
+/// Folds the case of letters as any server may: those that share a small or a capital letter are one (`ſ` and `s`, `ı` and `i`, `ς` and
+/// `σ`, `ẞ` and `ß`), and so are `İ` and `i`.
+fn without_case(text: &str) -> String {
+    let small = text.chars().flat_map(char::to_lowercase);
+    let folded: String = small.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    // U+0130 in lower case, SpecialCasing.txt of Unicode.
+    folded.replace("i\u{307}", "i")
+}
+
+fn collapsed(mut path: String) -> String {
+    while path.contains("//") {
+        path = path.replace("//", "/");
+    }
+    path
+}
+
+/// Returns the path that is left where a server takes what follows `//` for a host (RFC 3986 §4.2), as `java.net.URI`, `URL` of WHATWG and
+/// `parse_url` of PHP do.
+fn behind_host(path: &str) -> Option<&str> {
+    let host = path.strip_prefix("//")?.trim_start_matches('/');
+    Some(host.find('/').map_or("/", |end| &host[end..]))
+}
+
+/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters and the
+/// dots and blanks that some servers drop at a segment's end. `named` is what a name is taken for.
+fn lenient(decoded: &str, named: fn(&str) -> &str) -> String {
+    let path = decoded.split(['?', '#']).next().unwrap_or_default();
+    let name = |segment: &str| {
+        let name = segment.split(';').next().unwrap_or_default();
+        named(name).trim_end_matches([' ', '.']).to_owned()
+    };
+    path.split('/').map(name).collect::<Vec<_>>().join("/")
+}
+
+/// Cuts a name at the type of a stream: to NTFS `name::$DATA` is the file `name`, and `name:$I30:$INDEX_ALLOCATION` the folder.
+fn without_stream(name: &str) -> &str {
+    name.find(":$").map_or(name, |at| name[..at].trim_end_matches(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_lenient_reading_drops_what_some_reader_drops() {
+        for (path, reading) in [
+            ("/", "/"),
+            ("/Exact", "/exact"),
+            ("/exact;a=b", "/exact"),
+            ("/a;v=1/b;c", "/a/b"),
+            ("/;/a", "/a"),
+            ("//a///b/", "/a/b/"),
+            ("/exact%3fx", "/exact"),
+            ("/exact%2523x", "/exact"),
+            ("/exact%20", "/exact"),
+            ("/a./b. .", "/a/b"),
+            ("/a%3bv/b", "/a/b"),
+            ("/%c5%bfettings", "/settings"),
+            ("/adm%C4%B1n", "/admin"),
+            ("/stra%C3%9Fe", "/strasse"),
+            ("/stra%E1%BA%9Ee", "/strasse"),
+            ("/ADM%c4%b0N", "/admin"),
+            ("/%CE%91%CE%A3", "/\u{3b1}\u{3c3}"),
+            ("/%e2%84%aaey", "/key"),
+            ("/a::$INDEX_ALLOCATION/b", "/a/b"),
+            ("/a:$i30:$INDEX_ALLOCATION/b::%24DATA", "/a/b"),
+            ("/a:b/c:", "/a:b/c:"),
+            ("/a%ef%bc%8fb", "/a/b"),
+            ("/%EF%BD%81b%ef%bc%9bc", "/ab"),
+            ("/a%c2%a0/b%c2%a0", "/a/b"),
+        ] {
+            let [.., most_lenient] = lenient_too(folded(path));
+            let most_lenient = collapsed(most_lenient);
+            assert!(most_lenient == reading && Readings::of(path).all.contains(&most_lenient), "{path}");
+        }
+    }
+}
