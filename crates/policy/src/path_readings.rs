@@ -3,6 +3,8 @@
 use crate::path_levels::{Why, check_level, decoded};
 
 pub(crate) const HOST_AT_BEGINNING: Why = "some servers take what follows `//` at its beginning for a host";
+const PARAMETERS_WITHOUT_END: Why =
+    "a `/`, `?` or `#` is encoded behind a `;`, and servers differ in where such parameters end";
 
 /// What servers may take a path for.
 pub(crate) struct Readings {
@@ -36,12 +38,19 @@ impl Readings {
 }
 
 /// Returns why some server could take a path for anything: by its own spelling of `.`, `/` or `\`, or because it is not plain where
-/// a host at its beginning would end.
+/// parameters, or a host at its beginning, would end.
 fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why> {
+    // Some servers cut parameters before they decode, and some where only the `;` is decoded.
+    let is_endless = |segment: &String| {
+        segment.split_once(';').is_some_and(|(_, parameters)| parameters.contains(['/', '?', '#']))
+    };
     let has_hidden_slash = || segments.iter().any(|segment| segment.contains('/'));
     let is_doubtful = |rest: &&str| rest.starts_with("//") || has_hidden_slash();
     if let Err(why) = check_level(folded.as_bytes()) {
         return Some(why);
+    }
+    if segments.iter().any(is_endless) {
+        return Some(PARAMETERS_WITHOUT_END);
     }
     behind_host.iter().any(is_doubtful).then_some(HOST_AT_BEGINNING)
 }

@@ -116,7 +116,7 @@ impl DenyRule {
         if let Some(doubt) = self.reach.doubt(asked) {
             return self.denial(format!("{doubt}; {} is denied", self.reach)).with_hint(
                 "ask for it in a spelling that every server reads alike: UTF-8, no `//` at its beginning, no `.` or `..`, no backslash, \
-                 no control character, encoded once",
+                 no control character, encoded once, no encoded `/`, `?` or `#` behind a `;`",
             );
         }
         let what = || match self.reach.is_partial() {

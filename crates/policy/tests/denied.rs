@@ -217,6 +217,7 @@ fn a_path_that_is_caught_by_doubt_is_told_so() {
         ("/file%0Aname", "a control octet or a backslash"),
         ("/a/./b", "a `.` or `..` segment"),
         ("//h//x/y", "for a host"),
+        ("/a;b%2Fc/d", "behind a `;`"),
         ("/%252525252525252541", "too many times over"),
     ] {
         let denial = denial(path);
@@ -230,6 +231,67 @@ fn a_path_that_is_caught_by_doubt_is_told_so() {
     // The control: what is named is told as such, however it ends.
     for path in ["/admin/x", "/Admin", "/admin/a%5Cb", "//h/admin/x"] {
         assert_eq!(denial(path).reason, "ours", "{path}");
+    }
+}
+
+#[test]
+fn a_path_is_denied_whatever_its_parameters_hold() {
+    let policy = policy(
+        "[[egress.allow]]\nhost = \"x.example.com\"\n[egress]\n\
+         deny = [{ url = \"https://x.example.com/admin/users/*\" }, { url = \"https://x.example.com/secret\" }]",
+    );
+    let ask = |path: &str| {
+        verdict(&policy, &format!("https://x.example.com{path}"), &["93.184.216.34"])
+            .map_err(|denial| denial.guard)
+    };
+    for path in [
+        "/admin;a/users/1",
+        "/admin;a%2Fx/users/1",
+        "/admin;%2F/users/1",
+        "/admin;%2Fx/users/1",
+        "/admin;a%252Fx/users/1",
+        "/admin;a%3Fx/users/1",
+        "/admin;a%3Fb/users/",
+        "/admin;%23/users/1",
+        "/admin%3Ba%2Fx/users/1",
+        "/admin%3Ba%3Fx/users/1",
+        "/admin;a%ef%bc%8fx/users/1",
+        "/admin%ef%bc%9ba%252Fx/users/1",
+        "/admin/;;a%2Fx/users/",
+        "/adm%69n;;..%23/users/1",
+        "/admin/users;a%2Fx/1",
+        "/secret;a%2Fx",
+        "/secret;%23",
+    ] {
+        assert_eq!(ask(path), Err(Guard::DenyRule), "{path}");
+    }
+    // What ends in one place, or stands before a parameter, is for nobody else.
+    for path in [
+        "/a;v=1/b",
+        "/a;jsessionid=%41%3D",
+        "/a;b;c=d/e;f",
+        "/a%2Fb;v=1",
+        "/a%3Fb;c/d",
+        "/a%23b/c;d",
+        "/a;b/c%2Fd",
+    ] {
+        assert_eq!(ask(path), Ok(()), "{path}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_parameter_leads_past_a_denied_path(at in 0..3_usize, octets: Vec<u8>, levels in 1..4_usize, case: bool) {
+        let policy = policy(
+            "[[egress.allow]]\nhost = \"x.example.com\"\n[[egress.deny]]\nurl = \"https://x.example.com/admin/users/*\"",
+        );
+        let encoded: String = octets.iter().map(|octet| format!("%{}{octet:02X}", "25".repeat(levels - 1))).collect();
+        let mut segments = [if case { "Admin" } else { "admin" }.to_owned(), "users".into(), "1".into()];
+        segments[at].push(';');
+        segments[at].push_str(&encoded);
+        let path = format!("https://x.example.com/{}", segments.join("/"));
+        let denial = verdict(&policy, &path, &["93.184.216.34"]).map_err(|denial| denial.guard);
+        proptest::prop_assert_eq!(denial, Err(Guard::DenyRule), "{}", path);
     }
 }
 
