@@ -25,42 +25,66 @@ pub(super) fn judge(
     methods: &[Method],
     allowed: &impl Fn(&Method, &Target) -> Result<(), Denial>,
 ) -> Result<(), Denial> {
+    let read = Method::parse("GET");
+    let mut judged = Vec::new();
     for (name, value) in sending.fields.iter() {
-        let is_moved = MOVED.iter().any(|end| may_end_with(name, end));
-        if !is_moved && !may_end_with(name, COPIED) && !may_be_same(name, COPIED_FROM) {
+        let Some(source) = Source::of(name) else { continue };
+        let named = (source, path_of(target, String::from_utf8_lossy(value).trim()));
+        if judged.contains(&named) {
             continue;
         }
-        let path = path_of(target, String::from_utf8_lossy(value).trim());
-        let judged = Method::parse("GET")
-            .iter()
-            .chain(methods.iter().filter(|_| is_moved))
-            .try_for_each(|method| judge_path(&path, target, |target| allowed(method, target)));
-        judged.map_err(|denial| {
+        let own = methods.iter().filter(|method| source == Source::Moved && read.as_ref() != Some(*method));
+        let all: Vec<&Method> = read.iter().chain(own).collect();
+        judge_path(&named.1, target, &all, allowed).map_err(|denial| {
             let why = format!("what its `{name}` names is judged as its path: {}", denial.reason);
             Denial::new(denial.guard, why).with_hint(REMEDY)
         })?;
+        judged.push(named);
     }
     Ok(())
+}
+
+/// What a request does with the object that a field names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Copied,
+    /// It is read, and gone where it was.
+    Moved,
+}
+
+impl Source {
+    /// Reads the name of a field.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        let is_copied = || may_end_with(name, COPIED) || may_be_same(name, COPIED_FROM);
+        match MOVED.iter().any(|end| may_end_with(name, end)) {
+            true => Some(Self::Moved),
+            false => is_copied().then_some(Self::Copied),
+        }
+    }
 }
 
 /// Judges one path. A deny rule may be for it also where the host's name, or the beginning of the request's path, says whose it is.
 fn judge_path(
     path: &str,
     target: &Target,
-    allowed: impl Fn(&Target) -> Result<(), Denial>,
+    methods: &[&Method],
+    allowed: &impl Fn(&Method, &Target) -> Result<(), Denial>,
 ) -> Result<(), Denial> {
-    let judged = |path: &str| {
-        Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path)
-            .and_then(|it| allowed(&it))
-    };
-    judged(path)?;
+    let at =
+        |path: &str| Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path);
+    let source = at(path)?;
+    methods.iter().try_for_each(|method| allowed(method, &source))?;
     let own = target.path().as_str();
     let directories = |path: &str| -> Vec<usize> {
         path.match_indices('/').map(|(at, _)| at).skip(1).take(MOST_DIRECTORIES).collect()
     };
     let shorter = directories(path).into_iter().map(|at| path[at..].to_owned());
     let longer = directories(own).into_iter().map(|at| format!("{}{path}", &own[..at]));
-    let denied = |path: String| judged(&path).err().filter(|denial| denial.guard == Guard::DenyRule);
+    let denied = |path: String| {
+        let source = at(&path).ok()?;
+        let mut denials = methods.iter().filter_map(|method| allowed(method, &source).err());
+        denials.find(|denial| denial.guard == Guard::DenyRule)
+    };
     shorter.chain(longer).find_map(denied).map_or(Ok(()), Err)
 }
 
@@ -111,6 +135,23 @@ mod tests {
         ] {
             assert_eq!(path_of(&target, text), path, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_named_again_is_not_judged_again() {
+        let target = Target::parse("https://store.example/a/b/c/d/e/new").unwrap();
+        let fields = [("x-amz-copy-source", "/k"), ("x-goog-copy-source", "k"), ("x-ms-rename-source", "/k")];
+        let fields = fields.repeat(40).into_iter().map(|(name, value)| (name, value.as_bytes()));
+        let put = Method::parse("PUT").unwrap();
+        let sending = Sending::new(put.clone(), &target, fields.collect());
+        let asked = std::cell::Cell::new(0);
+        let allowed = |_: &Method, _: &Target| {
+            asked.set(asked.get() + 1);
+            Ok(())
+        };
+        assert_eq!(judge(&sending, &target, &[put, Method::parse("GET").unwrap()], &allowed), Ok(()));
+        // By GET, and where it is moved by PUT too: alone, and behind as many directories as may say whose it is.
+        assert_eq!(asked.get(), 3 * (1 + MOST_DIRECTORIES));
     }
 
     #[test]

@@ -14,6 +14,8 @@ const PATHS: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "
 /// The field that names a second path, and the methods that read it (RFC 4918 §10.3).
 const DESTINATION: &str = "destination";
 const WITH_DESTINATION: [&str; 2] = ["COPY", "MOVE"];
+/// How many different values all these fields, and those of a copy's source, may have together: each is judged with the others.
+const MOST_VALUES: usize = 4;
 
 /// The ways in which servers may read a request: each method with each target, and first those of the request line.
 pub(super) struct Readings {
@@ -31,12 +33,25 @@ impl Readings {
     pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().map(|target| target.path().as_str())
     }
+
+    /// Takes in a target that is allowed by each method. One that is known already is not judged again.
+    fn take(
+        &mut self,
+        other: Target,
+        allowed: impl Fn(&Method, &Target) -> Result<(), Denial>,
+    ) -> Result<(), Denial> {
+        if !self.targets.contains(&other) {
+            self.methods.iter().try_for_each(|method| allowed(method, &other))?;
+            self.targets.push(other);
+        }
+        Ok(())
+    }
 }
 
 /// Returns the readings of a request.
 ///
 /// # Errors
-/// No rule allows one of the readings, or one is a `TRACE` that would carry a credential.
+/// No rule allows one of the readings, there are too many, or one is a `TRACE` that would carry a credential.
 pub(super) fn judge(
     sending: &Sending,
     policy: &Policy,
@@ -48,6 +63,7 @@ pub(super) fn judge(
         asked.provider = provider.map(|provider| provider.id().clone());
         policy.decide(&asked).map(drop)
     };
+    check_few(sending)?;
     let refused = |name: &str, denial: Denial| {
         let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
         Denial::new(denial.guard, why).with_hint(format!("send it without `{name}`"))
@@ -57,8 +73,8 @@ pub(super) fn judge(
     let mut readings = Readings::as_written(sending, target);
     for name in METHODS {
         for method in methods(values(name)).map_err(|denial| refused(name, denial))? {
-            allowed(&method, target).map_err(|denial| refused(name, denial))?;
             if !readings.methods.contains(&method) {
+                allowed(&method, target).map_err(|denial| refused(name, denial))?;
                 readings.methods.push(method);
             }
         }
@@ -68,22 +84,17 @@ pub(super) fn judge(
             let path = String::from_utf8_lossy(value);
             let other =
                 Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path.trim());
-            let other = other.and_then(|other| {
-                readings.methods.iter().try_for_each(|method| allowed(method, &other)).map(|()| other)
-            });
-            readings.targets.push(other.map_err(|denial| refused(name, denial))?);
+            let judged = other.and_then(|other| readings.take(other, &allowed));
+            judged.map_err(|denial| refused(name, denial))?;
         }
     }
     if readings.methods.iter().any(has_destination) {
         for value in values(DESTINATION) {
             let other = destination(target, String::from_utf8_lossy(value).trim());
-            let other = other.and_then(|other| {
-                readings.methods.iter().try_for_each(|method| allowed(method, &other)).map(|()| other)
-            });
-            readings.targets.push(other.map_err(|denial| {
+            other.and_then(|other| readings.take(other, &allowed)).map_err(|denial| {
                 let why = format!("its `{DESTINATION}` is judged as its path: {}", denial.reason);
                 Denial::new(denial.guard, why)
-            })?);
+            })?;
         }
     }
     copy_source::judge(sending, target, &readings.methods, &allowed)?;
@@ -92,6 +103,28 @@ pub(super) fn judge(
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
     Ok(readings)
+}
+
+/// Refuses more values than any client sends: each makes it one more request to judge.
+fn check_few(sending: &Sending) -> Result<(), Denial> {
+    let names = METHODS.iter().chain(&PATHS).chain([&DESTINATION]);
+    let is_another = |name: &str| {
+        names.clone().any(|known| may_be_same(name, known)) || copy_source::Source::of(name).is_some()
+    };
+    let mut values: Vec<&[u8]> = Vec::new();
+    for (name, value) in sending.fields.iter().filter(|(name, _)| is_another(name)) {
+        if values.contains(&value) {
+            continue;
+        }
+        if values.len() == MOST_VALUES {
+            let why = format!(
+                "`{name}` is one too many: {MOST_VALUES} values may say that it has another method or path"
+            );
+            return Err(Denial::new(Guard::Framing, why).with_hint(format!("send it without `{name}`")));
+        }
+        values.push(value);
+    }
+    Ok(())
 }
 
 fn has_destination(method: &Method) -> bool {
@@ -178,6 +211,34 @@ mod tests {
             assert!(denial.reason.contains("makes it another request"), "{name}: {}", denial.reason);
         }
         assert_eq!(judged("x-forwarded-for", "/closed").ok(), Some(1));
+    }
+
+    #[test]
+    fn few_values_may_make_it_another_request_and_each_is_judged_once() {
+        let config = toml::from_str("[[egress.allow]]\nhost = \"api.example.com\"\n");
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), config.unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let target = Target::parse("https://api.example.com/a").unwrap();
+        let judged = |fields: &[(&str, &str)]| {
+            let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+            let sending = Sending::new(Method::parse("COPY").unwrap(), &target, Fields::from_iter(fields));
+            judge(&sending, &policy, None, &target).map(|it| (it.methods.len(), it.targets.len()))
+        };
+        let (method, path) = ("x-method-override", "x-original-url");
+        let many = [(method, "GET"), (path, "/b"), ("destination", "/b"), (path, "/a"), (method, "COPY")];
+        assert_eq!(judged(&many.repeat(25)).unwrap(), (2, 2));
+        for (name, value) in [
+            (method, "PUT"),
+            ("x_http_method", "PUT"),
+            (path, "/c"),
+            ("destination", "/c"),
+            ("x-amz-copy-source", "/c"),
+        ] {
+            let denial = judged(&[&many[..], &[(name, value)]].concat()).unwrap_err();
+            assert_eq!(denial.guard, Guard::Framing, "{name}");
+            assert!(denial.reason.starts_with(&format!("`{name}` is one too many")), "{denial:?}");
+        }
     }
 
     #[test]
