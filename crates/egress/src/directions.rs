@@ -21,16 +21,73 @@ pub(crate) enum Ended {
     Idle,
 }
 
-/// Waits for both directions. The other goes on for a while when one has ended or failed: a peer that reads no more may have sent the reason
-/// before. Both end where nothing has `moved` for `idle`, and at once where one stalls or carries what must not pass.
+/// One of the two peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    First,
+    Second,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+}
+
+/// How one direction failed.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// Its peer is gone: nothing more can be read.
+    Reading(io::Error),
+    /// Nothing more can be written, or must.
+    Writing(io::Error),
+}
+
+impl Failed {
+    /// Tells which peer the direction from `from` failed at.
+    pub(crate) fn at(self, from: Side) -> Broken {
+        match self {
+            Self::Reading(error) => Broken { is_over: is_gone(&error), by: from, error },
+            Self::Writing(error) => Broken { is_over: false, by: from.other(), error },
+        }
+    }
+}
+
+/// A connection that one of its peers broke off.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) by: Side,
+    pub(crate) error: io::Error,
+    /// Whether nothing more can pass, either way.
+    pub(crate) is_over: bool,
+}
+
+impl Broken {
+    /// Whether the peer is gone without an end to what it said.
+    pub(crate) fn is_reset(&self) -> bool {
+        is_gone(&self.error)
+    }
+}
+
+/// A peer that only takes no more may have ended before. A proxy's TLS may end without `close_notify`.
+fn is_gone(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
+}
+
+/// Waits for both directions. The other goes on for a while when one has ended or failed: a peer that reads no more may have sent the
+/// reason before. Both end where nothing has `moved` for `idle`, and at once where a peer is gone, or one stalls or carries what must not
+/// pass.
 pub(crate) async fn both(
-    there: impl Future<Output = io::Result<()>>,
-    back: impl Future<Output = io::Result<()>>,
+    there: impl Future<Output = Result<(), Failed>>,
+    back: impl Future<Output = Result<(), Failed>>,
     moved: &Cell<Instant>,
     idle: Duration,
-) -> io::Result<Ended> {
+) -> Result<Ended, Broken> {
     let (mut there, mut back) = (pin!(there), pin!(back));
-    let (mut is_there, mut is_back, mut failed) = (false, false, None);
+    let (mut is_there, mut is_back, mut failed) = (false, false, None::<Broken>);
     while !(is_there && is_back) {
         let left = match (&failed, is_there || is_back) {
             (Some(_), _) => BROKEN,
@@ -40,22 +97,24 @@ pub(crate) async fn both(
         let outcome = tokio::select! {
             outcome = &mut there, if !is_there => {
                 is_there = true;
-                outcome
+                outcome.map_err(|failed| failed.at(Side::First))
             }
             outcome = &mut back, if !is_back => {
                 is_back = true;
-                outcome
+                outcome.map_err(|failed| failed.at(Side::Second))
             }
             () = rest(moved, left.min(idle)) => {
                 return failed.map_or(Ok(Ended::Idle), Err);
             }
         };
         moved.set(Instant::now());
-        if let Err(error) = outcome {
-            if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData) {
-                return Err(error);
+        if let Err(broken) = outcome {
+            if broken.is_over
+                || matches!(broken.error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData)
+            {
+                return Err(failed.unwrap_or(broken));
             }
-            failed = failed.or(Some(error));
+            failed = failed.or(Some(broken));
         }
     }
     failed.map_or(Ok(Ended::ByPeers), Err)
@@ -79,18 +138,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_direction_outlives_the_other() {
         let moved = Cell::new(Instant::now());
-        let after = |wait: Duration, outcome: io::Result<()>| async move {
+        let after = |wait: Duration, outcome: Result<(), Failed>| async move {
             tokio::time::sleep(wait).await;
             outcome
         };
         let idle = HALF_CLOSED * 6;
-        let reset = || Err(io::ErrorKind::ConnectionReset.into());
-        let stalled = || Err(io::ErrorKind::TimedOut.into());
+        let reset = || Err(Failed::Writing(io::ErrorKind::ConnectionReset.into()));
+        let gone = || Err(Failed::Reading(io::ErrorKind::ConnectionReset.into()));
+        let cut = || Err(Failed::Reading(io::ErrorKind::UnexpectedEof.into()));
+        let stalled = || Err(Failed::Writing(io::ErrorKind::TimedOut.into()));
         let soon = Duration::from_secs(1);
         for (there, back, long, kind) in [
             (after(soon, Ok(())), after(HALF_CLOSED / 2, Ok(())), HALF_CLOSED / 2, Ok(Ended::ByPeers)),
             (after(soon, reset()), after(BROKEN, Ok(())), BROKEN, Err(io::ErrorKind::ConnectionReset)),
             (after(soon, reset()), after(idle, Ok(())), soon + BROKEN, Err(io::ErrorKind::ConnectionReset)),
+            (after(soon, gone()), after(idle, Ok(())), soon, Err(io::ErrorKind::ConnectionReset)),
+            (after(soon, cut()), after(idle, Ok(())), soon + BROKEN, Err(io::ErrorKind::UnexpectedEof)),
             (after(soon, Ok(())), after(idle, Ok(())), soon + HALF_CLOSED, Ok(Ended::Idle)),
             (after(soon, stalled()), after(idle, Ok(())), soon, Err(io::ErrorKind::TimedOut)),
             (after(idle * 2, Ok(())), after(idle * 2, Ok(())), idle, Ok(Ended::Idle)),
@@ -98,7 +161,7 @@ mod tests {
             let began = Instant::now();
             moved.set(began);
             let outcome = both(there, back, &moved, idle).await;
-            assert_eq!(outcome.map_err(|error| error.kind()), kind);
+            assert_eq!(outcome.map_err(|broken| broken.error.kind()), kind);
             let took = began.elapsed();
             assert!(took >= long && took < long + Duration::from_secs(1), "{took:?} and not {long:?}");
         }

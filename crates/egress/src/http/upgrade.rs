@@ -29,7 +29,7 @@ use super::send::request_head;
 use super::stream::{AgentReader, AgentWriter};
 use super::upstream_response::UpstreamResponse;
 use crate::cause::cause;
-use crate::directions::{Ended, both};
+use crate::directions::{Broken, Ended, Failed, both};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, restore_subprotocol};
@@ -169,9 +169,11 @@ async fn tunnel(
 ) -> io::Result<()> {
     let flow = Flow::of(exchange.record(), 0);
     let moved = Cell::new(Instant::now());
-    let out = one_way(agent, &mut writer, None, &flow.sent, &moved);
+    // Each peer hears of a failure by itself, so that the other has its time.
+    let out = async { one_way(agent, &mut writer, None, &flow.sent, &moved).await.map_err(Failed::Writing) };
     let back = one_way(&mut reader, to_agent, messages.as_mut(), &flow.received, &moved);
-    let ended = both(out, back, &moved, IDLE).await?;
+    let back = async { back.await.map_err(Failed::Writing) };
+    let ended = both(out, back, &moved, IDLE).await.map_err(|Broken { error, .. }| error)?;
     drop(flow);
     if ended == Ended::Idle {
         exchange.record().note("nothing moved for too long");

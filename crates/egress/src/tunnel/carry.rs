@@ -14,6 +14,7 @@ use super::second_hello::{self, Judged};
 use super::sniff::{self, Carried};
 use super::terminate::terminate;
 use super::{agree, copy, not_tls, preface};
+use crate::cause::cause;
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::gate::Gate;
 use crate::http::{Buffered, Via};
@@ -84,7 +85,8 @@ pub(super) async fn carry_both(
         // The upstream speaks first: SSH, SMTP, MySQL. A rule for TLS waits for the agent.
         spoken = upstream.has_spoken(), if !only_tls => match spoken {
             Ok(true) => Carried::Other,
-            Ok(false) | Err(_) => Carried::Nothing,
+            Ok(false) => Carried::Nothing,
+            Err(error) => return unreachable(exchange, agent, &error).await,
         },
     };
     let checked = match carried {
@@ -133,7 +135,17 @@ async fn splice_tls(
     // In a box, so that a connection that goes on does not hold the room for this.
     let judged = Box::pin(second_hello::judge(&granted, &mut agent, &mut upstream, &flow)).await;
     drop(flow);
-    match judged? {
+    let judged = match judged {
+        Ok(judged) => judged,
+        Err(error) => {
+            exchange
+                .record()
+                .note(&format!("the connection broke off before TLS was agreed: {}", cause(&error)));
+            agent.reader.set_zero_linger()?;
+            return Err(error);
+        }
+    };
+    match judged {
         Judged::Agreed => copy::both_ways(exchange, agent, upstream, idle).await,
         Judged::Denied(denial) => {
             exchange.refuse(denial);

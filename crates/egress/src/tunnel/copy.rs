@@ -10,13 +10,16 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::ReadHalf;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use crate::directions::{BROKEN, Ended, HALF_CLOSED, both};
+use crate::audit::Record;
+use crate::cause::cause;
+use crate::directions::{BROKEN, Broken, Ended, Failed, HALF_CLOSED, Side, both};
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
 use crate::upstream::Dialled;
@@ -46,13 +49,28 @@ pub(super) async fn both_ways(
     let counts = Counts { there: &flow.sent, back: &flow.received };
     let outcome = match upstream {
         Dialled::Tcp(mut upstream) => between(&mut agent.reader, &mut upstream, counts, idle).await,
-        Dialled::Tls(upstream) => through_tls(agent.reader, upstream, counts, idle).await,
+        Dialled::Tls(mut upstream) => through_tls(&mut agent.reader, &mut upstream, counts, idle).await,
     };
     drop(flow);
-    if let Ok(Ended::Idle) = outcome {
-        exchange.record().note("nothing moved for too long");
+    match outcome {
+        Ok(Ended::ByPeers) => Ok(()),
+        Ok(Ended::Idle) => {
+            exchange.record().note("nothing moved for too long");
+            Ok(())
+        }
+        Err(broken) => {
+            note_break(exchange.record(), &broken, ["the program inside", "the upstream"]);
+            Err(broken.error)
+        }
     }
-    outcome.map(drop)
+}
+
+/// Notes who broke a connection off: what moved may be less than there was to say.
+pub(super) fn note_break(record: &mut Record, broken: &Broken, [first, second]: [&str; 2]) {
+    if broken.is_reset() {
+        let who = if broken.by == Side::First { first } else { second };
+        record.note(&format!("{who} broke the connection off: {}", cause(&broken.error)));
+    }
 }
 
 /// The octets that were copied to the second of two connections, and back from it.
@@ -62,39 +80,74 @@ pub(super) struct Counts<'a> {
     pub(super) back: &'a Cell<u64>,
 }
 
-/// Copies both ways between two connections, and counts the octets to the second and from it.
-///
-/// One timer serves both directions. It is polled only when neither has moved, so a busy connection is woken by octets alone.
+/// Copies both ways between two connections, and counts the octets to the second and from it. Where one is reset, so is the other.
 pub(super) async fn between(
     first: &mut TcpStream,
     second: &mut TcpStream,
     counts: Counts<'_>,
     idle: Duration,
-) -> io::Result<Ended> {
+) -> Result<Ended, Broken> {
+    let outcome = copy_between(first, second, counts, idle).await;
+    pass_reset_on(&outcome, first, second).await;
+    outcome
+}
+
+/// Resets the other connection where one was reset, once what was written to it has been sent: a reset takes the rest back.
+async fn pass_reset_on(outcome: &Result<Ended, Broken>, first: &TcpStream, second: &TcpStream) {
+    let Err(broken) = outcome else { return };
+    if broken.is_reset() {
+        let other = if broken.by == Side::First { second } else { first };
+        let _ = tokio::time::timeout(BROKEN, all_sent(other)).await;
+        let _ = other.set_zero_linger();
+    }
+}
+
+/// Waits until the kernel has sent all that was written. A socket with this mark has room only then (`TCP_NOTSENT_LOWAT`, tcp(7)).
+async fn all_sent(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(1)?;
+    let has_room =
+        || match rustix::event::poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&Timespec::default()))?
+        {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        };
+    stream.async_io(Interest::WRITABLE, has_room).await
+}
+
+/// One timer serves both directions. It is polled only when neither has moved, so a busy connection is woken by octets alone.
+async fn copy_between(
+    first: &mut TcpStream,
+    second: &mut TcpStream,
+    counts: Counts<'_>,
+    idle: Duration,
+) -> Result<Ended, Broken> {
     let (moved, ended) = (Cell::new(Instant::now()), Cell::new(false));
     let (from_first, to_first) = first.split();
     let (from_second, to_second) = second.split();
     let mut there = pin!(one_way(from_first, to_second.as_ref(), counts.there, &moved, &ended));
     let mut back = pin!(one_way(from_second, to_first.as_ref(), counts.back, &moved, &ended));
-    let (mut is_there, mut is_back, mut failed) = (false, false, None);
+    let (mut is_there, mut is_back, mut failed) = (false, false, None::<Broken>);
     let mut due = moved.get() + idle;
     let mut timer = pin!(tokio::time::sleep_until(due));
     let mut is_set = false;
     poll_fn(|context| {
         let before = moved.get();
-        let mut end = |polled: Poll<io::Result<()>>| {
+        let mut is_over = false;
+        let mut end = |polled: Poll<Result<(), Failed>>, from: Side| {
             let Poll::Ready(outcome) = polled else { return false };
             // A peer that reads no more may have sent the reason before, so the other direction goes on.
             ended.set(true);
             if let Err(error) = outcome {
                 moved.set(Instant::now()); // from now on the other one has its time
-                failed = failed.take().or(Some(error));
+                let broken = error.at(from);
+                is_over |= broken.is_over;
+                failed = failed.take().or(Some(broken));
             }
             true
         };
-        is_there = is_there || end(there.as_mut().poll(context));
-        is_back = is_back || end(back.as_mut().poll(context));
-        if is_there && is_back {
+        is_there = is_there || end(there.as_mut().poll(context), Side::First);
+        is_back = is_back || end(back.as_mut().poll(context), Side::Second);
+        if is_over || is_there && is_back {
             return Poll::Ready(failed.take().map_or(Ok(Ended::ByPeers), Err));
         }
         let rest = match (failed.is_some(), ended.get()) {
@@ -125,17 +178,21 @@ pub(super) async fn between(
 
 /// Copies both ways between the agent and an upstream inside the TLS of a proxy, with buffers of their own.
 async fn through_tls(
-    agent: TcpStream,
-    upstream: Box<TlsStream<TcpStream>>,
+    agent: &mut TcpStream,
+    upstream: &mut TlsStream<TcpStream>,
     counts: Counts<'_>,
     idle: Duration,
-) -> io::Result<Ended> {
+) -> Result<Ended, Broken> {
     let moved = Cell::new(Instant::now());
-    let (from_upstream, to_upstream) = tokio::io::split(upstream);
-    let (from_agent, to_agent) = agent.into_split();
-    let there = through(from_agent, to_upstream, counts.there, &moved);
-    let back = through(from_upstream, to_agent, counts.back, &moved);
-    both(there, back, &moved, idle).await
+    let outcome = {
+        let (from_upstream, to_upstream) = tokio::io::split(&mut *upstream);
+        let (from_agent, to_agent) = agent.split();
+        let there = through(from_agent, to_upstream, counts.there, &moved);
+        let back = through(from_upstream, to_agent, counts.back, &moved);
+        both(there, back, &moved, idle).await
+    };
+    pass_reset_on(&outcome, agent, upstream.get_ref().0).await;
+    outcome
 }
 
 /// Copies one way between any two streams, with a buffer of its own.
@@ -144,15 +201,15 @@ async fn through(
     mut to: impl AsyncWrite + Unpin,
     count: &Cell<u64>,
     moved: &Cell<Instant>,
-) -> io::Result<()> {
+) -> Result<(), Failed> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let read = from.read(&mut buffer).await?;
+        let read = from.read(&mut buffer).await.map_err(Failed::Reading)?;
         if read == 0 {
-            return to.shutdown().await;
+            return to.shutdown().await.map_err(Failed::Writing);
         }
-        to.write_all(&buffer[..read]).await?;
-        to.flush().await?;
+        to.write_all(&buffer[..read]).await.map_err(Failed::Writing)?;
+        to.flush().await.map_err(Failed::Writing)?;
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
     }
@@ -165,7 +222,7 @@ async fn one_way(
     count: &Cell<u64>,
     moved: &Cell<Instant>,
     ended: &Cell<bool>,
-) -> io::Result<()> {
+) -> Result<(), Failed> {
     loop {
         let (read, left) = poll_fn(|context| {
             SHARED.with_borrow_mut(|buffer| read_and_write(Pin::new(&mut from), to, buffer, context))
@@ -174,7 +231,7 @@ async fn one_way(
         if read == 0 {
             break;
         }
-        write_left(to, &left).await?;
+        write_left(to, &left).await.map_err(Failed::Writing)?;
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
     }
@@ -184,7 +241,7 @@ async fn one_way(
     }
     rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| match errno {
         rustix::io::Errno::NOTCONN => Ok(()),
-        other => Err(other.into()),
+        other => Err(Failed::Writing(other.into())),
     })
 }
 
@@ -195,14 +252,15 @@ fn read_and_write(
     to: &TcpStream,
     buffer: &mut [u8],
     context: &mut Context<'_>,
-) -> Poll<io::Result<(usize, Vec<u8>)>> {
+) -> Poll<Result<(usize, Vec<u8>), Failed>> {
     let mut room = ReadBuf::new(buffer);
-    ready!(from.poll_read(context, &mut room))?;
+    ready!(from.poll_read(context, &mut room)).map_err(Failed::Reading)?;
     let read = room.filled();
     if read.is_empty() {
         return Poll::Ready(Ok((0, Vec::new())));
     }
-    Poll::Ready(write_at_once(to, read).map(|written| (read.len(), read[written..].to_vec())))
+    let written = write_at_once(to, read).map_err(Failed::Writing)?;
+    Poll::Ready(Ok((read.len(), read[written..].to_vec())))
 }
 
 /// Writes as much as the socket takes without waiting.
@@ -245,7 +303,7 @@ mod tests {
     async fn copy_while<F: Future<Output = ()>>(
         idle: Duration,
         others: impl FnOnce(TcpStream, TcpStream) -> F,
-    ) -> (io::Result<Ended>, Duration, (u64, u64)) {
+    ) -> (Result<Ended, Broken>, Duration, (u64, u64)) {
         let ((left, first), (right, second)) = (pair().await, pair().await);
         let began = Instant::now();
         let (there, back) = (Cell::new(0), Cell::new(0));
@@ -320,19 +378,51 @@ mod tests {
         assert!(outcome.is_err());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_reset_after_a_silence_is_told_and_leaves_the_other_way_its_time() {
-        let silence = IDLE / 2;
-        let (outcome, took, _) = copy_while(IDLE, |left, right| async move {
-            tokio::time::sleep(silence).await;
-            left.set_zero_linger().unwrap();
-            drop(left);
-            tokio::time::sleep(IDLE).await;
-            drop(right);
-        })
-        .await;
-        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        assert!(took >= silence + BROKEN && took < silence + BROKEN * 2, "{took:?}");
+    #[tokio::test]
+    async fn a_reset_is_passed_on_as_one_behind_what_was_said_before() {
+        for (said, by) in [(1000, Side::Second), (1000, Side::First), (16 << 20, Side::Second)] {
+            let (outcome, took, _) = copy_while(IDLE, |left, right| async move {
+                let (mut resets, mut hears) = if by == Side::First { (left, right) } else { (right, left) };
+                let mut heard = Vec::new();
+                let hears = async {
+                    // More is on its way than the connection to this peer holds.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    let read = hears.read_to_end(&mut heard).await;
+                    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+                };
+                let says = async move {
+                    resets.write_all(&vec![1; said]).await.unwrap();
+                    all_sent(&resets).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    resets.set_zero_linger().unwrap();
+                };
+                tokio::join!(hears, says);
+                if said == 1000 {
+                    assert_eq!(heard.len(), said);
+                }
+            })
+            .await;
+            let broken = outcome.unwrap_err();
+            assert!(broken.by == by && broken.is_reset(), "{broken:?}");
+            assert!(took < BROKEN / 2, "{took:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_sent_before_a_reset() {
+        let (ours, mut theirs) = pair().await;
+        let mut written = 0;
+        while let Ok(more) = ours.try_write(&[1; 4096]) {
+            written += more;
+        }
+        let broken = Broken { by: Side::First, error: io::ErrorKind::ConnectionReset.into(), is_over: true };
+        let mut heard = Vec::new();
+        let resets = async {
+            pass_reset_on(&Err(broken), &ours, &ours).await;
+            drop(ours);
+        };
+        let ((), read) = tokio::join!(resets, theirs.read_to_end(&mut heard));
+        assert_eq!((read.unwrap_err().kind(), heard.len()), (io::ErrorKind::ConnectionReset, written));
     }
 
     #[tokio::test]

@@ -102,7 +102,12 @@ impl DeclaredPort {
         outside.set_nodelay(true)?;
         let flow = Flow::of(&mut record, 0);
         let counts = Counts { there: &flow.received, back: &flow.sent };
-        copy::between(&mut outside, &mut inside, counts, IDLE).await.map(drop)
+        let outcome = copy::between(&mut outside, &mut inside, counts, IDLE).await;
+        drop(flow);
+        outcome.map(drop).map_err(|broken| {
+            copy::note_break(&mut record, &broken, ["the one outside", "the program inside"]);
+            broken.error
+        })
     }
 }
 
