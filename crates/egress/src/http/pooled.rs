@@ -1,6 +1,7 @@
 //! Finds an open connection for a request in the pool, and gives it back for the next one.
 
 use std::io;
+use std::time::Duration;
 
 use policy::Scheme;
 
@@ -10,11 +11,15 @@ use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
 use crate::upstream::Link;
 
-/// Takes a connection of HTTP/1 to the destination of an exchange, which then has reached it.
-pub(super) fn take_connection(gate: &Gate, exchange: &mut Exchange<Ready>, scheme: Scheme) -> Option<Link> {
-    let (peer, link) = gate.pool().take(&exchange.purpose(scheme), exchange.destination().peers())?;
+/// Takes a connection of HTTP/1 to the destination of an exchange, which then has reached it. Also returns how long it was idle.
+pub(super) fn take_connection(
+    gate: &Gate,
+    exchange: &mut Exchange<Ready>,
+    scheme: Scheme,
+) -> Option<(Link, Duration)> {
+    let (peer, link, idle) = gate.pool().take(&exchange.purpose(scheme), exchange.destination().peers())?;
     exchange.reach(peer);
-    Some(link)
+    Some((link, idle))
 }
 
 /// Keeps a connection of HTTP/1 whose last response was read to its end. One through a proxy has no peer, and is not kept.

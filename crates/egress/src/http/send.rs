@@ -12,7 +12,7 @@ use super::media_type::MediaType;
 use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
 use super::pooled;
 use super::response::FIRST_OCTET;
-use super::session::{OpenStream, PendingHead, RequestSender};
+use super::session::{OpenStream, PendingHead, RequestSender, UNTAKEN};
 use super::upstream_response::PendingResponse;
 use super::version2;
 use crate::exchange::{Exchange, Ready};
@@ -20,9 +20,11 @@ use crate::gate::Gate;
 use crate::inject::Sending;
 use crate::upstream::{self, Link, Offer, Upstream, UpstreamReader, UpstreamWriter};
 
-/// How long the kernel of an upstream may leave a request without a body unacknowledged. Longer, and the network between has gone: a
-/// connection that is kept would else be found dead by [`FIRST_OCTET`] alone.
+/// How long the kernel of an upstream may leave a request unacknowledged on a connection that was idle for [`QUIET`]. Longer, and the
+/// network between has gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
+/// From when on an idle connection may have lost its network unnoticed. One that is busy is spared the calls to the kernel.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Which connections that are open already a request may be sent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +81,11 @@ pub(super) async fn send(
     }
 }
 
-/// Bounds how long a connection of HTTP/1 that may be kept can be dead unnoticed. One for a body is not kept, and its upstream may have no
-/// room for longer, which counts as well.
+/// Bounds how long a connection of HTTP/1 that may be kept can be dead unnoticed. The upstream of one for a body may have no room for
+/// longer, which counts as well.
 fn bound_silence(opened: &Upstream, body: BodyLength) -> io::Result<()> {
     match is_reusable_after(body) && !opened.chose_version_2() {
-        true => opened.give_up_after(UNACKNOWLEDGED),
+        true => opened.give_up_after(UNTAKEN),
         false => Ok(()),
     }
 }
@@ -127,20 +129,43 @@ async fn over_pooled_connection(
     sending: &Sending,
     body: BodyLength,
 ) -> io::Result<Option<SentRequest>> {
-    let Some(Link::Version1(mut reader, mut writer)) =
+    let Some((Link::Version1(mut reader, mut writer), idle)) =
         pooled::take_connection(gate, exchange, sending.scheme)
     else {
         return Ok(None);
     };
+    let was_quiet = idle >= QUIET;
+    if was_quiet {
+        writer.give_up_after(UNACKNOWLEDGED)?;
+    }
     let wire = request_head(sending, body, None);
     if write_within_limit(&mut writer, &wire).await.is_err() {
         return Ok(None);
     }
     exchange.record().count(wire.len() as u64, 0);
-    match reader.fill(FIRST_OCTET).await {
+    let first = match was_quiet {
+        true => first_octet_after_quiet(&mut reader, &writer).await,
+        false => reader.fill(FIRST_OCTET).await,
+    };
+    match first {
         Ok(1..) => Ok(Some(SentRequest::Version1 { reader, writer, waiting: Vec::new() })),
         Err(error) if is_late(&error) => Err(error),
         Ok(0) | Err(_) => Ok(None),
+    }
+}
+
+/// Awaits an answer on a connection whose kernel gives it up after [`UNACKNOWLEDGED`]. Once the request must have been acknowledged it does
+/// so no longer: an upstream may think for longer than a question of the kernel's, whether it is there, may go astray.
+async fn first_octet_after_quiet(
+    reader: &mut Buffered<UpstreamReader>,
+    writer: &UpstreamWriter,
+) -> io::Result<usize> {
+    let soon = 2 * UNACKNOWLEDGED;
+    let first = reader.fill(soon).await;
+    writer.give_up_after(UNTAKEN)?;
+    match first {
+        Err(error) if is_late(&error) => reader.fill(FIRST_OCTET - soon).await,
+        first => first,
     }
 }
 
@@ -279,6 +304,9 @@ pub(super) fn keep_connection(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::exchange::tests::ready;
     use crate::fixture::gate_for;
@@ -304,18 +332,64 @@ mod tests {
         assert!(gone.kind() == io::ErrorKind::TimedOut && !is_late(&gone));
     }
 
-    #[tokio::test]
-    async fn a_connection_that_may_be_kept_is_given_up_soon_once_the_network_has_gone() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    /// After how many milliseconds the kernel gives a connection up.
+    fn given_up_after(stream: &impl std::os::fd::AsFd) -> u32 {
+        nix::sys::socket::getsockopt(stream, nix::sys::socket::sockopt::TcpUserTimeout).unwrap()
+    }
+
+    /// A listener, and a request that may be sent to it.
+    async fn upstream_of() -> (TcpListener, Rc<Gate>, Exchange<Ready>, Sending) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let gate = gate_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"), Vec::new(), None);
-        for (body, bound) in [(BodyLength::None, 15_000), (BodyLength::Chunked, 0)] {
-            let mut exchange = ready(&gate, &url).await;
+        let rule = format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n");
+        let gate = gate_for(&rule, Vec::new(), None);
+        let exchange = ready(&gate, &url).await;
+        let target = policy::Target::parse(&url).unwrap();
+        let sending = Sending::new(policy::Method::parse("GET").unwrap(), &target, Fields::default());
+        (listener, gate, exchange, sending)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_may_be_kept_is_given_up_once_the_network_has_gone() {
+        let (_listener, gate, mut exchange, _) = upstream_of().await;
+        for (body, bound) in [(BodyLength::None, 120_000), (BodyLength::Chunked, 0)] {
             let opened = upstream::open(&gate, &mut exchange, Scheme::Http, Offer::Version1).await.unwrap();
             bound_silence(&opened, body).unwrap();
             let Upstream::Plain(upstream::Dialled::Tcp(stream)) = &opened else { panic!("it is direct") };
-            let option = nix::sys::socket::sockopt::TcpUserTimeout;
-            assert_eq!(nix::sys::socket::getsockopt(stream, option).unwrap(), bound);
+            assert_eq!(given_up_after(stream), bound);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_quiet_is_given_up_soon_until_its_request_was_acknowledged() {
+        let seconds = Duration::from_secs;
+        for (quiet, thinks, bounds) in [
+            (seconds(0), seconds(0), [120_000, 120_000]),
+            (QUIET, seconds(1), [15_000, 15_000]),
+            (QUIET, seconds(90), [15_000, 120_000]),
+        ] {
+            let (listener, gate, mut exchange, sending) = upstream_of().await;
+            let opened = upstream::open(&gate, &mut exchange, Scheme::Http, Offer::Version1).await.unwrap();
+            bound_silence(&opened, BodyLength::None).unwrap();
+            let Upstream::Plain(upstream::Dialled::Tcp(stream)) = &opened else { panic!("it is direct") };
+            let twin = std::os::fd::AsFd::as_fd(stream).try_clone_to_owned().unwrap();
+            let link = Link::over(opened).await.unwrap();
+            pooled::keep_connection(&gate, &exchange, Scheme::Http, link);
+            tokio::time::advance(quiet).await;
+            let answers = async {
+                let mut theirs = listener.accept().await.unwrap().0;
+                theirs.read_exact(&mut [0; 4]).await.unwrap();
+                let at_first = given_up_after(&twin);
+                tokio::time::sleep(thinks).await;
+                let at_last = given_up_after(&twin);
+                theirs.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+                assert_eq!([at_first, at_last], bounds);
+                theirs
+            };
+            let sends = over_pooled_connection(&gate, &mut exchange, &sending, BodyLength::None);
+            let (sent, _theirs) = tokio::join!(sends, answers);
+            assert!(sent.unwrap().is_some());
+            assert_eq!(given_up_after(&twin), 120_000);
         }
     }
 

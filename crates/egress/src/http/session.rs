@@ -20,7 +20,7 @@ use crate::duplex::Duplex;
 use crate::upstream::Upstream;
 
 /// How long an upstream may take nothing of what was sent to it.
-const UNTAKEN: Duration = Duration::from_secs(120);
+pub(super) const UNTAKEN: Duration = Duration::from_secs(120);
 /// The window of one connection to an upstream: 64 streams may be left unread before they stall the others.
 const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
 /// The library's budget for small DATA frames that are unread: each costs 256 octets less its own. A stream's window in frames of 16

@@ -152,19 +152,20 @@ impl Tender {
 }
 
 impl Pool {
-    /// Takes the HTTP/1 connection last used for this, to the first of these peers that has one that is still fresh.
+    /// Takes the HTTP/1 connection last used for this, to the first of these peers that has one that is still fresh. Also returns how long
+    /// it was idle.
     pub(crate) fn take(
         &self,
         purpose: &Purpose<'_>,
         mut peers: impl Iterator<Item = Peer>,
-    ) -> Option<(Peer, Link)> {
+    ) -> Option<(Peer, Link, Duration)> {
         let (mut kept, now) = (self.idle.borrow_mut(), Instant::now());
         peers.find_map(|peer| {
             while let Some(last) = kept.iter().rposition(|it| it.key.matches(peer, purpose)) {
                 let mut idle = kept.remove(last);
                 let mut cx = Context::from_waker(Waker::noop());
                 if idle.is_fresh(now) && idle.link.is_silent(&mut cx) {
-                    return Some((peer, idle.link));
+                    return Some((peer, idle.link, now.saturating_duration_since(idle.since)));
                 }
             }
             None

@@ -1,11 +1,13 @@
 //! A connection to an upstream that carries requests.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::client::TlsStream;
 
 use super::dial::Dialled;
@@ -39,8 +41,8 @@ impl Upstream {
 
     /// Splits it into the halves of a connection of HTTP/1.
     pub(crate) fn split(self) -> (UpstreamReader, UpstreamWriter) {
-        let (reader, half) = tokio::io::split(self);
-        (reader, UpstreamWriter { half, is_severed: false })
+        let shared = Rc::new(RefCell::new(self));
+        (UpstreamReader(Rc::clone(&shared)), UpstreamWriter { shared, is_severed: false })
     }
 
     fn pinned(&mut self) -> Pin<&mut (dyn Duplex + '_)> {
@@ -54,16 +56,30 @@ impl Upstream {
 duplex!(Upstream);
 
 /// The halves of an HTTP/1 connection.
-pub(crate) type UpstreamReader = ReadHalf<Upstream>;
+pub(crate) struct UpstreamReader(Rc<RefCell<Upstream>>);
 pub(crate) struct UpstreamWriter {
-    half: WriteHalf<Upstream>,
+    shared: Rc<RefCell<Upstream>>,
     /// Whether a write was cut off, so that nothing more may be written.
     is_severed: bool,
 }
 
 impl UpstreamWriter {
-    fn pinned(&mut self) -> io::Result<Pin<&mut WriteHalf<Upstream>>> {
-        if self.is_severed { Err(severed()) } else { Ok(Pin::new(&mut self.half)) }
+    /// As [`Upstream::give_up_after`].
+    pub(crate) fn give_up_after(&self, stalled: Duration) -> io::Result<()> {
+        self.shared.borrow().give_up_after(stalled)
+    }
+
+    fn write<T>(&self, write: impl FnOnce(Pin<&mut Upstream>) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match self.is_severed {
+            true => Poll::Ready(Err(severed())),
+            false => write(Pin::new(&mut *self.shared.borrow_mut())),
+        }
+    }
+}
+
+impl AsyncRead for UpstreamReader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
     }
 }
 
@@ -74,27 +90,27 @@ impl Severable for UpstreamWriter {
 }
 
 impl AsyncWrite for UpstreamWriter {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.pinned()?.poll_write(cx, buf)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.write(|upstream| upstream.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.pinned()?.poll_write_vectored(cx, bufs)
+        self.write(|upstream| upstream.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.half.is_write_vectored()
+        self.shared.borrow().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned()?.poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.write(|upstream| upstream.poll_flush(cx))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.pinned()?.poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.write(|upstream| upstream.poll_shutdown(cx))
     }
 }
