@@ -192,9 +192,10 @@ async fn refuse_if_abandoned(
 
 /// Whether a request may be sent over a connection that was used before: only if it may be repeated.
 fn reuse_for(head: &RequestHead) -> Reuse {
-    let is_repeatable =
-        head.body == BodyLength::None && matches!(head.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    if is_repeatable { Reuse::Allowed } else { Reuse::OfSessions }
+    match send::is_repeatable(head.method.as_str(), head.body) {
+        true => Reuse::Allowed,
+        false => Reuse::OfSessions,
+    }
 }
 
 /// Returns what will hold the request's body for another attempt.

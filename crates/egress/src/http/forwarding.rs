@@ -14,6 +14,7 @@ use super::problem::{self, After, TOO_SLOW};
 use super::refuse::unreachable;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Handling, Metering, Renewed, Responded, UNAUTHORIZED};
+use super::send;
 use super::version2;
 use crate::cause::cause;
 use crate::exchange::{Exchange, Ready};
@@ -65,8 +66,16 @@ pub(super) struct Attempt<'a> {
     pub(super) replay: &'a ReplayBuffer,
     /// Whether a 401 may be followed by an attempt with another credential.
     pub(super) renewal: Retry,
-    /// Whether a request that the upstream gave back unread may be sent again.
+    /// Whether a request that the upstream gave back unread, or whose network has gone, may be sent again.
     pub(super) unread: Retry,
+}
+
+impl Attempt<'_> {
+    /// Whether another attempt may follow one that ended so.
+    fn may_follow(&self, error: &io::Error) -> bool {
+        let is_repeatable = send::is_repeatable(self.sending.method.as_str(), self.length);
+        version2::is_unprocessed(error) || is_repeatable && send::is_given_up(error)
+    }
 }
 
 /// What came of an attempt.
@@ -79,7 +88,7 @@ pub(super) enum Relayed<'a> {
     },
     /// The upstream refused the credential, and there is another one.
     Unauthorized { unanswered: Box<Unanswered<'a>>, renewed: Renewed },
-    /// The upstream gave the request back unread.
+    /// The upstream gave the request back unread, or its network has gone and the request may be repeated.
     Unread(Box<Unanswered<'a>>),
 }
 
@@ -171,7 +180,7 @@ impl<'a> Forwarding<'a> {
                 if attempt.unread == Retry::Allowed
                     && status.is_none()
                     && attempt.replay.is_complete()
-                    && version2::is_unprocessed(&error) =>
+                    && attempt.may_follow(&error) =>
             {
                 Ok(Relayed::Unread(Box::new(Unanswered { answer, exchange })))
             }
@@ -229,6 +238,29 @@ mod tests {
         theirs.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]).await.unwrap();
         let (_requests, connection) = h2::client::handshake(ours).await.unwrap();
         version2::broken(connection.await.unwrap_err())
+    }
+
+    #[test]
+    fn what_may_be_repeated_is_sent_again_once_the_network_has_gone() {
+        let target = Target::parse("http://127.0.0.1:9/").unwrap();
+        let replay = ReplayBuffer::whole(None);
+        let gone = || io::Error::from(rustix::io::Errno::TIMEDOUT);
+        for (method, error, follows) in [
+            ("GET", gone(), true),
+            ("POST", gone(), false),
+            ("GET", io::ErrorKind::TimedOut.into(), false),
+            ("GET", io::ErrorKind::ConnectionReset.into(), false),
+        ] {
+            let sending = Sending::new(Method::parse(method).unwrap(), &target, Fields::default());
+            let attempt = Attempt {
+                sending: &sending,
+                length: BodyLength::None,
+                replay: &replay,
+                renewal: Retry::Allowed,
+                unread: Retry::Allowed,
+            };
+            assert_eq!(attempt.may_follow(&error), follows, "{method} {error}");
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use super::session::{OpenStream, RequestSender};
 use super::version2;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
-use crate::upstream::Link;
+use crate::upstream::{Link, Pulse};
 
 /// Takes a connection of HTTP/1 to the destination of an exchange, which then has reached it. Also returns how long it was idle.
 pub(super) fn take_connection(
@@ -29,15 +29,26 @@ pub(super) fn keep_connection(gate: &Gate, exchange: &Exchange<Ready>, scheme: S
     }
 }
 
-/// Returns a session of HTTP/2 to the destination of an exchange, which then has reached it.
-pub(super) fn find_session(
+/// Returns a session of HTTP/2 to the destination of an exchange, which then has reached it. One that was quiet is asked first whether its
+/// upstream is there, and forgotten if not: a request that cannot be repeated would be lost in it.
+pub(super) async fn find_session(
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
     scheme: Scheme,
 ) -> Option<RequestSender> {
-    let (peer, session) = gate.pool().session(&exchange.purpose(scheme), exchange.destination().peers())?;
-    exchange.reach(peer);
-    Some(session)
+    loop {
+        let found = gate.pool().session(&exchange.purpose(scheme), exchange.destination().peers());
+        let (peer, session, pulse) = found?;
+        if pulse == Pulse::Heard {
+            exchange.reach(peer);
+            return Some(session);
+        }
+        if !session.is_there().await {
+            gate.pool().forget(&session.count_stream());
+            return None;
+        }
+        gate.pool().heard(&session.count_stream());
+    }
 }
 
 /// Adds a new session of HTTP/2, unless it leads through a proxy.

@@ -56,7 +56,7 @@ pub(super) async fn send(
 ) -> io::Result<SentRequest> {
     if offer == Offer::Version2
         && reuse != Reuse::Forbidden
-        && let Some(sent) = over_pooled_session(gate, exchange, sending, body)
+        && let Some(sent) = over_pooled_session(gate, exchange, sending, body).await
     {
         return Ok(sent);
     }
@@ -92,13 +92,13 @@ fn bound_silence(opened: &Upstream, body: BodyLength) -> io::Result<()> {
 
 /// Sends a request over a session of HTTP/2 that is open already. None if there is none that has room for it, or the session has ended:
 /// it then took nothing of the request.
-fn over_pooled_session(
+async fn over_pooled_session(
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
     sending: &Sending,
     body: BodyLength,
 ) -> Option<SentRequest> {
-    let session = pooled::find_session(gate, exchange, sending.scheme)?;
+    let session = pooled::find_session(gate, exchange, sending.scheme).await?;
     over_session(session, gate, exchange, sending, body).ok()
 }
 
@@ -284,6 +284,16 @@ impl SentRequest {
     }
 }
 
+/// Whether a request may be sent again though the upstream may have acted on it.
+pub(super) fn is_repeatable(method: &str, body: BodyLength) -> bool {
+    body == BodyLength::None && matches!(method, "GET" | "HEAD" | "OPTIONS")
+}
+
+/// Whether the kernel has given a connection up: the network between has gone.
+pub(super) fn is_given_up(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::TIMEDOUT.raw_os_error())
+}
+
 /// Whether a connection of HTTP/1 may be used again after a request with such a body. Some servers do not read a body that they did
 /// not expect, and take it for a request: no other request follows it, and the upstream is told to close.
 pub(super) fn is_reusable_after(body: BodyLength) -> bool {
@@ -408,33 +418,33 @@ mod tests {
         let (mut sessions, mut connections) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (ours, theirs) = tokio::io::duplex(4096);
-            let (requests, connection) =
+            let (requests, mut connection) =
                 h2::client::Builder::new().initial_max_send_streams(4).handshake(ours).await.unwrap();
+            sessions.push(RequestSender::uncounted(requests, &mut connection));
             connections.push((connection, theirs));
-            sessions.push(RequestSender::uncounted(requests));
             pooled::share_session(&gate, &exchange, Scheme::Http, &sessions[sessions.len() - 1]);
         }
-        let mut asks = || {
-            let sent = over_pooled_session(&gate, &mut exchange, &sending, BodyLength::None)?;
+        let mut asks = async || {
+            let sent = over_pooled_session(&gate, &mut exchange, &sending, BodyLength::None).await?;
             let stream = sent.stream().unwrap();
             let of = sessions.iter().position(|session| session.has(&stream));
             of.map(|of| (of, stream))
         };
-        let (of, first) = asks().unwrap();
+        let (of, first) = asks().await.unwrap();
         assert_eq!(of, 0);
         let mut full = Vec::new();
         while sessions[0].has_room() {
             full.push(sessions[0].count_stream());
         }
-        let (of, second) = asks().unwrap();
+        let (of, second) = asks().await.unwrap();
         assert_eq!(of, 1);
         // What is of a stream alone ends no session, and what is of a session ends that one.
         pooled::report_session(&gate, &second, Some(&io::Error::other("of a stream")));
         pooled::report_session(&gate, &first, Some(&io::ErrorKind::TimedOut.into()));
         drop((full, first));
-        let (of, third) = asks().unwrap();
+        let (of, third) = asks().await.unwrap();
         assert_eq!(of, 1);
         pooled::report_session(&gate, &third, Some(&io::ErrorKind::ConnectionReset.into()));
-        assert!(asks().is_none());
+        assert!(asks().await.is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! A session of HTTP/2 with an upstream: opens it, and sends requests over it. It never holds more heads of answers than may come.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,7 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
-use h2::{RecvStream, SendStream};
+use h2::{Ping, PingPong, RecvStream, SendStream};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::awaited_heads::{AwaitedHeads, HeadCounter, Place};
 use super::head::{BodyLength, LARGEST_HEAD};
@@ -21,6 +25,8 @@ use crate::upstream::Upstream;
 
 /// How long an upstream may take nothing of what was sent to it.
 pub(super) const UNTAKEN: Duration = Duration::from_secs(120);
+/// How long an upstream may take to answer a PING (RFC 9113 §6.7).
+const PONG: Duration = Duration::from_secs(5);
 /// The window of one connection to an upstream: 64 streams may be left unread before they stall the others.
 const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
 /// The library's budget for small DATA frames that are unread: each costs 256 octets less its own. A stream's window in frames of 16
@@ -37,8 +43,16 @@ const LARGEST_RESPONSE_HEAD: u32 = (LARGEST_HEAD + 32 * MOST_FIELDS) as u32;
 pub(crate) struct RequestSender {
     requests: SendRequest<Bytes>,
     awaited: AwaitedHeads,
+    presence: Rc<Presence>,
     /// Shared by the clones of this sender; what is in it is cloned once for each open stream.
     streams: Rc<OpenStream>,
+}
+
+/// Whether the upstream of a session is still there.
+struct Presence {
+    pings: Mutex<PingPong>,
+    /// When it was asked, and has answered.
+    shown: Cell<Option<Instant>>,
 }
 
 /// Counts a stream as open in its session for as long as it is held, and tells the session from others.
@@ -70,12 +84,13 @@ pub(super) async fn over(stream: impl Duplex + 'static) -> io::Result<RequestSen
         .max_concurrent_reset_streams(RESETS_REMEMBERED)
         .max_local_error_reset_streams(Some(MOST_OWN_RESETS))
         .handshake(HeadCounter::new(stream, awaited.clone()));
-    let (requests, connection) = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
+    let (requests, mut connection) = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
+    let presence = Presence::of(&mut connection)?;
     tokio::task::spawn_local(async move {
         let _ = connection.await;
         drop(window);
     });
-    Ok(RequestSender { requests, awaited, streams: Rc::default() })
+    Ok(RequestSender { requests, awaited, presence, streams: Rc::default() })
 }
 
 impl RequestSender {
@@ -88,6 +103,12 @@ impl RequestSender {
     /// Whether the upstream has ended the session, or said that it will take no more requests (GOAWAY).
     pub(crate) fn has_ended(&mut self) -> bool {
         matches!(self.requests.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
+    }
+
+    /// Asks the upstream whether it is there, and whether it answered in time. Those who ask at the same time share an answer.
+    pub(crate) async fn is_there(&self) -> bool {
+        let asked = Instant::now();
+        tokio::time::timeout(PONG, self.presence.shown_since(asked)).await.unwrap_or(false)
     }
 
     /// Sends the head of a request. Returns where its body goes, if it has one.
@@ -120,8 +141,34 @@ impl RequestSender {
 
     /// Over a session of a test's own, whose heads are not counted.
     #[cfg(test)]
-    pub(crate) fn uncounted(requests: SendRequest<Bytes>) -> Self {
-        Self { requests, awaited: AwaitedHeads::default(), streams: Rc::default() }
+    pub(crate) fn uncounted<T: Duplex>(
+        requests: SendRequest<Bytes>,
+        connection: &mut h2::client::Connection<T, Bytes>,
+    ) -> Self {
+        let presence = Presence::of(connection).unwrap();
+        Self { requests, awaited: AwaitedHeads::default(), presence, streams: Rc::default() }
+    }
+}
+
+impl Presence {
+    fn of<T: Duplex>(connection: &mut h2::client::Connection<T, Bytes>) -> io::Result<Rc<Self>> {
+        let pings = connection.ping_pong().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Rc::new(Self { pings: Mutex::new(pings), shown: Cell::new(None) }))
+    }
+
+    /// Whether the upstream is there, by an answer that came after `asked`.
+    async fn shown_since(&self, asked: Instant) -> bool {
+        let mut pings = self.pings.lock().await;
+        if self.shown.get().is_some_and(|shown| shown >= asked) {
+            return true;
+        }
+        // One that was given up is still under way, and its answer will do.
+        let _ = pings.send_ping(Ping::opaque());
+        let is_there = poll_fn(|cx| pings.poll_pong(cx)).await.is_ok();
+        if is_there {
+            self.shown.set(Some(Instant::now()));
+        }
+        is_there
     }
 }
 
@@ -140,8 +187,6 @@ impl PendingHead {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use super::*;
 
     #[tokio::test]
@@ -179,6 +224,37 @@ mod tests {
             }
         };
         tokio::task::LocalSet::new().run_until(both).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_is_there_while_it_answers() {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let asks = async {
+            let session = over(ours).await.unwrap();
+            let mut upstream = h2::server::Builder::new().handshake::<_, Bytes>(theirs).await.unwrap();
+            let answers = tokio::task::spawn_local(async move { while upstream.accept().await.is_some() {} });
+            assert!(session.is_there().await && session.is_there().await);
+            tokio::time::advance(PONG).await;
+            // Those who gave up their question leave it to the next one.
+            assert!(tokio::time::timeout(Duration::ZERO, session.is_there()).await.is_err());
+            let (one, other) = tokio::join!(session.is_there(), session.is_there());
+            assert!(one && other);
+            let silent = over(held_open()).await.unwrap();
+            let begun = Instant::now();
+            let (one, other) = tokio::join!(silent.is_there(), silent.is_there());
+            assert!(!one && !other && begun.elapsed() < PONG * 2);
+            answers.abort();
+        };
+        tokio::task::LocalSet::new().run_until(asks).await;
+    }
+
+    /// A stream whose other end takes all and says nothing.
+    fn held_open() -> impl Duplex {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        tokio::task::spawn_local(async move {
+            let _ = tokio::io::copy(&mut theirs, &mut tokio::io::sink()).await;
+        });
+        ours
     }
 
     #[tokio::test]

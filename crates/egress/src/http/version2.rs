@@ -162,6 +162,10 @@ impl std::error::Error for Broken {}
 /// Converts an error of HTTP/2.
 pub(super) fn broken(error: h2::Error) -> io::Error {
     match error.is_io() {
+        // The library keeps an error's kind alone. This one is the kernel's: it gave the connection up.
+        true if error.get_io().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) => {
+            rustix::io::Errno::TIMEDOUT.into()
+        }
         true => error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()),
         false => io::Error::new(io::ErrorKind::ConnectionReset, Broken(error)),
     }
@@ -231,6 +235,30 @@ mod tests {
         for told in [error.to_string(), format!("{error:?}")] {
             assert!(told.contains("connection error received") && !told.contains("hush"), "{told}");
         }
+    }
+
+    /// A stream whose network has gone.
+    struct Gone;
+
+    impl tokio::io::AsyncRead for Gone {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Err(rustix::io::Errno::TIMEDOUT.into()))
+        }
+    }
+
+    #[tokio::test]
+    async fn that_the_kernel_gave_a_connection_up_is_known_of_its_streams() {
+        let stream = tokio::io::join(Gone, tokio::io::sink());
+        let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
+        let request = http::Request::get("https://a.example/").body(()).unwrap();
+        let (response, _) = requests.send_request(request, true).unwrap();
+        let (_, response) = tokio::join!(connection, response);
+        let error = broken(response.unwrap_err());
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{error}");
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@ mod verify;
 pub(crate) use dial::{Dialled, dial_platform};
 pub use inside::{Companions, Entrance};
 pub use outside::{Detour, Outside};
-pub(crate) use pool::{Link, Pool, Purpose};
+pub(crate) use pool::{Link, Pool, Pulse, Purpose};
 pub(crate) use route::{dial, open};
 pub(crate) use stream::{Upstream, UpstreamReader, UpstreamWriter};
 pub(crate) use trust::{Offer, Trust};

@@ -98,13 +98,29 @@ impl IdleLink {
     }
 }
 
+/// From when on a session may have lost its network unnoticed.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// An HTTP/2 session, and when it last answered. One that has not answered for [`IDLE`] may be dead, so it takes no more requests.
 struct Session {
     heard: Instant,
     requests: RequestSender,
 }
 
+/// Whether a session may be used as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    /// It answered a moment ago.
+    Heard,
+    /// It was quiet, so that it may be dead.
+    Quiet,
+}
+
 impl Session {
+    fn pulse(&self) -> Pulse {
+        if self.heard.elapsed() < QUIET { Pulse::Heard } else { Pulse::Quiet }
+    }
+
     fn begun(requests: &RequestSender) -> Self {
         Self { heard: Instant::now(), requests: requests.clone() }
     }
@@ -186,18 +202,19 @@ impl Pool {
         self.tender.set_timer();
     }
 
-    /// Returns the first HTTP/2 session for this, to one of these peers, that is fresh and has room for another stream.
+    /// Returns the first HTTP/2 session for this, to one of these peers, that is fresh and has room for another stream. Also returns
+    /// whether it may be used as it is.
     pub(crate) fn session(
         &self,
         purpose: &Purpose<'_>,
         mut peers: impl Iterator<Item = Peer>,
-    ) -> Option<(Peer, RequestSender)> {
+    ) -> Option<(Peer, RequestSender, Pulse)> {
         let mut shared = self.shared.borrow_mut();
         shared.retain_mut(|(_, session)| session.is_usable());
         let open = |peer: Peer| {
             let mut of_peer = shared.iter().filter(|(key, _)| key.matches(peer, purpose));
             let found = of_peer.find(|(_, session)| session.requests.has_room());
-            found.map(|(_, session)| (peer, session.requests.clone()))
+            found.map(|(_, session)| (peer, session.requests.clone(), session.pulse()))
         };
         peers.find_map(open)
     }
@@ -314,8 +331,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_that_has_not_answered_for_long_is_not_used() {
         let (ours, _theirs) = tokio::io::duplex(4096);
-        let (requests, _connection) = h2::client::handshake(ours).await.unwrap();
-        let mut session = Session::begun(&RequestSender::uncounted(requests));
+        let (requests, mut connection) = h2::client::handshake(ours).await.unwrap();
+        let mut session = Session::begun(&RequestSender::uncounted(requests, &mut connection));
+        assert_eq!(session.pulse(), Pulse::Heard);
+        tokio::time::advance(QUIET).await;
+        assert_eq!(session.pulse(), Pulse::Quiet);
+        session.heard = Instant::now();
         for _ in 0..3 {
             tokio::time::advance(IDLE - Duration::from_secs(1)).await;
             assert!(session.is_fresh());
@@ -341,9 +362,9 @@ mod tests {
         let (mut sessions, mut alive) = (Vec::new(), Vec::new());
         for _ in 0..many {
             let (ours, theirs) = tokio::io::duplex(4096);
-            let (requests, connection) =
+            let (requests, mut connection) =
                 h2::client::Builder::new().initial_max_send_streams(4).handshake(ours).await.unwrap();
-            sessions.push(RequestSender::uncounted(requests));
+            sessions.push(RequestSender::uncounted(requests, &mut connection));
             alive.push((connection, theirs));
             pool.share(&exchange.purpose(Scheme::Http), peer, &sessions[sessions.len() - 1]);
         }
