@@ -6,6 +6,7 @@ use std::io;
 use policy::{Denial, Guard, Hint, RunId};
 use serde::Serialize;
 
+use super::abandoned::Abandoned;
 use super::fields::Fields;
 use crate::cause::cause;
 
@@ -104,9 +105,34 @@ pub(crate) const TOO_SLOW: u16 = 504;
 pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunId) -> Reply {
     let (status, title) = match error.kind() {
         io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
+        _ if HungUp::is(error) => (502, "The upstream hung up before its answer"),
         _ => (502, "The upstream cannot be reached"),
     };
     failed(status, title, &cause(error), target, run)
+}
+
+/// An upstream that was reached, and hung up before its answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the upstream hung up before its answer, and may have acted on the request: {0}")]
+pub(super) struct HungUp(String);
+
+impl HungUp {
+    /// Says so of an error after the request was sent, if it is an end or a reset of the upstream's.
+    pub(super) fn told(error: io::Error) -> io::Error {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        match error.kind() {
+            kind @ (BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+                if !Abandoned::is(&error) =>
+            {
+                io::Error::new(kind, Self(cause(&error)))
+            }
+            _ => error,
+        }
+    }
+
+    fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
 }
 
 impl Reply {
@@ -175,6 +201,27 @@ mod tests {
         assert_eq!(last, (in_form("why; begin another run"), Some("false".into())));
         assert_eq!(told(Guard::Budget, Hint::Wait(3)), (in_form("why; ask again in 3 s"), None));
         assert_eq!(told(Guard::RateLimit, "later".into()), ("why".into(), None));
+    }
+
+    #[test]
+    fn an_upstream_that_hung_up_is_told_from_one_that_cannot_be_reached() {
+        use io::ErrorKind::{ConnectionRefused, ConnectionReset, TimedOut, UnexpectedEof};
+        let run = RunId::from_random([0; 12]);
+        let told =
+            |error: &io::Error| String::from_utf8(unreachable(error, 504, "target", &run).body).unwrap();
+        for (kind, title) in [
+            (UnexpectedEof, "The upstream hung up before its answer"),
+            (ConnectionReset, "The upstream hung up before its answer"),
+            (TimedOut, "The upstream did not answer in time"),
+            (ConnectionRefused, "The upstream cannot be reached"),
+        ] {
+            let body = told(&HungUp::told(kind.into()));
+            assert!(body.contains(title), "{kind}: {body}");
+            assert_eq!(body.contains("may have acted"), title.contains("hung up"), "{kind}: {body}");
+        }
+        assert!(told(&ConnectionReset.into()).contains("The upstream cannot be reached"));
+        let given_up = HungUp::told(Abandoned::because(&"it ended"));
+        assert!(Abandoned::is(&given_up), "{given_up}");
     }
 
     #[test]

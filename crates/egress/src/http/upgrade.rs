@@ -20,7 +20,7 @@ use super::incoming::Incoming;
 use super::interim::InterimAnswers;
 use super::messages::MessageScrubber;
 use super::outgoing::{within_stall_limit, write_within_limit};
-use super::problem::{self, After};
+use super::problem::{self, After, HungUp};
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Responded, by_deadline, respond_to_handshake};
@@ -155,7 +155,8 @@ async fn handshake(gate: &Gate, exchange: &mut Exchange<Ready>, sending: &Sendin
     write_within_limit(&mut writer, &wire).await?;
     exchange.record().count(wire.len() as u64, 0);
     // Early hints (103) are for a page, and there is none.
-    let head = InterimAnswers::dropped().read_final(&mut reader, &Cell::new(true)).await?;
+    let head = InterimAnswers::dropped().read_final(&mut reader, &Cell::new(true)).await;
+    let head = head.map_err(HungUp::told)?;
     Ok(Answered { reader, writer, head })
 }
 
