@@ -1,11 +1,13 @@
 //! Accepts one TLS handshake of the agent's.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::cause::{cause, tls_error};
@@ -13,6 +15,8 @@ use crate::http::{AgentStream, Ahead, Buffered};
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How late a timer fires at most while the sidecar runs.
+const STOPPED: Duration = Duration::from_secs(2);
 
 /// A connection whose TLS is terminated, by the HTTP version that ALPN agreed on.
 pub(crate) enum Accepted {
@@ -23,12 +27,24 @@ pub(crate) enum Accepted {
 /// Terminates the agent's TLS. `agent` holds its ClientHello, which has been read and judged already.
 pub(crate) async fn accept(config: Arc<ServerConfig>, agent: Buffered<TcpStream>) -> io::Result<Accepted> {
     let stream = Ahead { ahead: agent.ahead, stream: agent.reader };
-    let handshake = TlsAcceptor::from(config).accept(stream);
-    let stream = tokio::time::timeout(HANDSHAKE, handshake).await;
-    let stream = stream??;
+    let stream = unless_late(TlsAcceptor::from(config).accept(stream)).await?;
     let version_2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = AgentStream::Tls(Box::new(stream));
     Ok(if version_2 { Accepted::Version2(stream) } else { Accepted::Version1(stream) })
+}
+
+/// Bounds the time of a handshake. A timer that fires late itself says that the sidecar was stopped meanwhile: the program then has its
+/// time anew.
+async fn unless_late<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut handshake = pin!(handshake);
+    loop {
+        let due = Instant::now() + HANDSHAKE;
+        match tokio::time::timeout_at(due, &mut handshake).await {
+            Ok(done) => return done,
+            Err(_) if due.elapsed() > STOPPED => {}
+            Err(late) => return Err(late.into()),
+        }
+    }
 }
 
 /// Whether a handshake failed because the program offers other protocols, and none of HTTP.
@@ -111,6 +127,20 @@ mod tests {
                 assert_eq!(offers_no_http(&error), protocol == "spdy/1");
                 Err((why_not_accepted(&error), is_distrust(&error)))
             }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sidecar_that_was_stopped_lets_a_handshake_go_on() {
+        for (stopped, outcome) in [(2, None), (0, Some(io::ErrorKind::TimedOut))] {
+            let begun = Instant::now();
+            let handshake = async {
+                tokio::time::sleep(HANDSHAKE / 2).await;
+                tokio::time::advance(HANDSHAKE * stopped).await;
+                tokio::time::sleep_until(begun + HANDSHAKE * (stopped + 1) + STOPPED).await;
+                Ok(())
+            };
+            assert_eq!(unless_late(handshake).await.err().map(|error| error.kind()), outcome);
         }
     }
 
