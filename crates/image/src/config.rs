@@ -175,7 +175,11 @@ impl Command {
         Self::parse(&octets)
     }
 
-    fn parse(octets: &[u8]) -> Result<Self, Error> {
+    /// Parses what [`read`](Self::read) reads.
+    ///
+    /// # Errors
+    /// When it is malformed or too large, or has an unknown key.
+    pub fn parse(octets: &[u8]) -> Result<Self, Error> {
         refuse_larger(octets)?;
         let keys: BTreeMap<String, IgnoredAny> = parse("configuration", octets)?;
         let is_known = |key: &&String| READ.contains(&key.as_str()) || UNHEEDED.contains(&key.as_str());

@@ -339,8 +339,8 @@ mod tests {
         records: String,
     }
 
-    /// Sends a request of a run whose only provider, with these settings besides, is bound to an upstream that answers 401 once and then 200.
-    /// The platform has these fields, one after the other.
+    /// Sends a request of a run whose only provider, with these settings besides, is bound to an upstream that answers 401 once and then
+    /// 200. The platform has these fields, one after the other.
     async fn exchanged_with(
         settings: &str,
         fields: &[&str],

@@ -84,14 +84,14 @@ pub(super) fn judge(
             let path = String::from_utf8_lossy(value);
             let other =
                 Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), path.trim());
-            let judged = other.and_then(|other| readings.take(other, &allowed));
+            let judged = other.and_then(|other| readings.take(other, allowed));
             judged.map_err(|denial| refused(name, denial))?;
         }
     }
     if readings.methods.iter().any(has_destination) {
         for value in values(DESTINATION) {
             let other = destination(target, String::from_utf8_lossy(value).trim());
-            other.and_then(|other| readings.take(other, &allowed)).map_err(|denial| {
+            other.and_then(|other| readings.take(other, allowed)).map_err(|denial| {
                 let why = format!("its `{DESTINATION}` is judged as its path: {}", denial.reason);
                 Denial::new(denial.guard, why)
             })?;
