@@ -5,11 +5,14 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::CWD;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
     OpenTreeFlags, UnmountFlags,
 };
+
+/// Where a root-to-be is mounted: at the first of these that is there. Whatever is needed of them has been opened before.
+const BASES: [&CStr; 3] = [c"/tmp", c"/var", c"/usr"];
 
 /// `struct mount_attr` of `mount_setattr(2)`.
 #[repr(C)]
@@ -131,12 +134,17 @@ pub fn attach(tree: BorrowedFd<'_>, dir: BorrowedFd<'_>, path: &CStr) -> io::Res
     Ok(rustix::mount::move_mount(tree, c"", dir, path, flags)?)
 }
 
-/// Attaches a detached tree over the root, which is always there. Paths go on from the root below it, so this covers none.
+/// Attaches a detached tree that is to be the root where it covers one of the host's directories, and not the root itself: what is stacked
+/// there stays above another mount that becomes the root.
 ///
 /// # Errors
-/// When `move_mount(2)` fails.
-pub fn attach_over_root(tree: BorrowedFd<'_>) -> io::Result<()> {
-    attach(tree, CWD, c"/")
+/// When none of the directories can be opened, or `move_mount(2)` fails.
+pub fn attach_root_to_be(tree: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |base: &CStr| rustix::fs::open(base, flags, Mode::empty());
+    let [first, others @ ..] = BASES;
+    let base = others.into_iter().fold(open(first), |opened, base| opened.or_else(|_| open(base)))?;
+    attach(tree, base.as_fd(), c"")
 }
 
 /// Makes a detached mount of a file system with the given options.
@@ -183,11 +191,21 @@ pub fn make_all_private() -> io::Result<()> {
 /// Makes the current directory the root and detaches the old one.
 ///
 /// # Errors
-/// When `pivot_root(2)`, `umount2(2)` or `chdir(2)` fails.
+/// When `pivot_root(2)`, `umount2(2)`, `chdir(2)` or `statx(2)` fails, and when something is still mounted over the root.
 pub fn pivot_to_current_directory() -> io::Result<()> {
     rustix::process::pivot_root(c".", c".")?;
     // The old root is now mounted on top of the new one, so unmounting it uncovers the new one.
     rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")?;
-    Ok(())
+    // What is stacked over the root is no path's own, but `/..` leads to it.
+    match mounted_at(c"/..")? == mounted_at(c"/")? {
+        true => Ok(()),
+        false => Err(io::Error::other("something is still mounted over the root")),
+    }
+}
+
+/// Returns the mount and the file of a path.
+fn mounted_at(path: &CStr) -> io::Result<(u64, u32, u32, u64)> {
+    let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+    Ok((found.stx_mnt_id, found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
 }

@@ -158,7 +158,7 @@ fn attempt(feature: Feature) -> io::Result<()> {
 fn stand_in_memory() -> io::Result<()> {
     let memory = mount::make(c"tmpfs", &[], Flags::NO_DEV)?;
     mount::set_flags(memory.as_fd(), Flags::NO_SUID)?;
-    mount::attach_over_root(memory.as_fd())?;
+    mount::attach_root_to_be(memory.as_fd())?;
     Ok(rustix::process::fchdir(&memory)?)
 }
 

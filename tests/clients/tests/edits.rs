@@ -321,7 +321,7 @@ fn what_is_denied_elsewhere_is_not_told_as_allowed() {
         |words: &str| site.shell().run(&format!("export XDG_CONFIG_HOME='{home}'\nlockgate policy {words}"));
     let ended = say("deny '**.example.org'");
     assert!(
-        ended.code == 0 && read(&file).starts_with("# Of this project.\n\n[egress]\n"),
+        ended.code == 0 && read(&file).starts_with("# Of this project.\n\n[[egress.deny]]\n"),
         "{}",
         read(&file)
     );

@@ -338,7 +338,7 @@ fn a_machine_without_a_folder_for_temporary_files_has_runs() {
             work=$PWD; mount -t tmpfs -o mode=755 none "$OUTSIDE/root"; cd "$OUTSIDE/root"; mkdir work home old; cp "$PRODUCT" product
             for folder in usr etc dev proc bin sbin lib lib64; do mkdir $folder; mount --rbind /$folder $folder; done
             mount --bind "$work" work; mount --bind "$OUTSIDE/home" home; pivot_root . old; umount -l old; rmdir old
-            export HOME=/home XDG_STATE_HOME=/home; cd /work; [ -e /tmp ] || echo none
+            export HOME=/home XDG_STATE_HOME=/home; unset SSL_CERT_FILE; cd /work; [ -e /tmp ] || echo none
             /product run -- echo works; /product doctor >/dev/null; echo "doctor=$?"'"#;
     let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "none\nworks\ndoctor=0\n", "{ended}");

@@ -29,6 +29,8 @@ fn host_files_cannot_be_read() {
         &["read", &format!("/proc/1/root{file}")],
         &["read", "/proc/self/cwd/../outside/notes"],
         &["list", &format!("/proc/1/root{outside}")],
+        &["read", &format!("/..{file}")],
+        &["list", &format!("/..{outside}")],
     ]);
     if Backend::isolated() == Backend::Linux {
         // An image has directories of its own with these names.
@@ -38,4 +40,17 @@ fn host_files_cannot_be_read() {
             &["list", "/var/log"],
         ]);
     }
+}
+
+#[test]
+fn nothing_is_mounted_over_the_root() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    // Landlock may refuse what is there, so it is asked which file each is.
+    let ended = bench.run(Backend::isolated()).shell(
+        "stat -L -c '%d %i' / /.. /../.. | sort -u | wc -l; cut -d ' ' -f 5 /proc/self/mountinfo | grep -cx /",
+    );
+    assert_eq!(ended.stdout, "1\n1\n", "{ended}");
 }

@@ -35,7 +35,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// Opens all sources of the plan, while the root is the host's.
+    /// Opens all sources of the plan, before the private root covers part of the host.
     pub(super) fn open_sources(&mut self, inputs: &InitInputs<'_>) -> Result<(), Error> {
         if inputs.plan.identity.is_private() {
             return Ok(()); // the parent, as root, opens and maps them and hands them over
@@ -83,7 +83,7 @@ impl Root {
         let (size, inodes) = (c_number(size), c_number(inodes));
         let options = [(c"size", size.as_c_str()), (c"nr_inodes", &inodes), (c"mode", c"755")];
         let tree = mount::make(c"tmpfs", &options, PLAIN)?;
-        mount::attach_over_root(tree.as_fd())?;
+        mount::attach_root_to_be(tree.as_fd())?;
         self.directory = Some(tree);
         Ok(())
     }
