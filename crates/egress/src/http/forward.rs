@@ -88,6 +88,9 @@ impl Forwarding<'_> {
                         Ok(injected) => sending = injected,
                         Err(denial) => {
                             exchange.record().status(UNAUTHORIZED);
+                            if let Some(refused) = exchange.held() {
+                                self.gate.credentials().report_refused(refused.provider()).await;
+                            }
                             let status = status_of(&denial, self.gate.policy());
                             return Box::pin(self.refuse(exchange, denial, status, answer)).await;
                         }
@@ -336,6 +339,8 @@ mod tests {
         sent: usize,
         /// How often the platform was asked.
         fetched: usize,
+        /// How often it was told that a fresh credential was refused.
+        reported: usize,
         records: String,
     }
 
@@ -378,14 +383,18 @@ mod tests {
             agent.read_to_string(&mut read).await.unwrap();
             read
         };
-        let (mut sent, mut fetched) = (0, 0);
+        let (mut sent, mut fetched, mut reported) = (0, 0, 0);
         let read = {
             let upstream = answers(upstream, |_| {
                 sent += 1;
                 let status = if sent == 1 { "401 Unauthorized" } else { "200 OK" };
                 format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             });
-            let platform = answers(platform, |_| {
+            let platform = answers(platform, |question| {
+                if question.starts_with("POST /internal/credentials/one/refused ") {
+                    reported += 1;
+                    return "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
+                }
                 let body = format!("{{\"fields\":{}}}", fields[fetched]);
                 fetched += 1;
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
@@ -403,7 +412,7 @@ mod tests {
         };
         gate.close().unwrap();
         let records = records_in(&mut audit);
-        Exchanged { gate, read, sent, fetched, records }
+        Exchanged { gate, read, sent, fetched, reported, records }
     }
 
     const IN_A_HEADER: &str = "inject = { header = \"x-key\", value = \"{{access_token}}\" }\n";
@@ -428,11 +437,12 @@ mod tests {
     async fn a_request_is_not_sent_again_with_a_credential_that_the_upstream_refused() {
         let settings = format!("rate = {{ requests_per_minute = 1, burst = 2 }}\n{IN_A_HEADER}");
         let fields = ["{\"access_token\":\"key-number-1\"}", "{\"other\":\"key-number-2\"}"];
-        let Exchanged { gate, read, sent, records, .. } = exchanged_with(&settings, &fields, |at| {
-            let head = format!("POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n");
-            (Via::Proxy, format!("{head}Content-Length: 5\r\n\r\nonce!"))
-        })
-        .await;
+        let Exchanged { gate, read, sent, reported, records, .. } =
+            exchanged_with(&settings, &fields, |at| {
+                let head = format!("POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n");
+                (Via::Proxy, format!("{head}Content-Length: 5\r\n\r\nonce!"))
+            })
+            .await;
         let why = "the upstream refused the credential, and the one fetched anew does not fit: \
             the credential of `one` has no field `access_token`";
         assert!(read.starts_with("HTTP/1.1 400 ") && read.contains(why), "{read}");
@@ -440,7 +450,7 @@ mod tests {
         for told in [why, "\"denied\"", "\"placeholder_unresolved\"", "\"status\":401"] {
             assert!(record.contains(told), "{told}: {record}");
         }
-        assert_eq!(sent, 1);
+        assert_eq!((sent, reported), (1, 1));
         // What was not sent used up nothing of the rate.
         let provider = gate.policy().providers().next().unwrap();
         gate.rates().admit(provider, std::time::Instant::now).unwrap().spend();

@@ -18,7 +18,7 @@ const PARTS: [&str; 2] = ["message", "response"];
 /// it has octets. Those that services send have a few KiB.
 const LARGEST: usize = 64 * 1024;
 const MOST_OBJECTS: usize = 1024;
-/// The longest name of a model that is understood, in octets. It is kept for as long as its answer lasts.
+/// The longest name of a model that is understood, in octets, with its quotes. It is kept for as long as its answer lasts.
 const LONGEST_NAME: usize = 256;
 
 /// Returns an answer or an event with nothing but the fields that are read. `None` if it is no object.

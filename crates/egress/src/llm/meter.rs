@@ -168,8 +168,12 @@ impl<'a> Meter<'a> {
             Some(_) => None,
         };
         let mut found = self.found;
-        if let Some(tokens) = found.tokens.as_mut().filter(|_| !self.is_final) {
-            tokens.output = tokens.output.max(self.estimate);
+        if !self.is_final {
+            // What was told of it so far is not all of it.
+            found.cost = None;
+            if let Some(tokens) = &mut found.tokens {
+                tokens.output = tokens.output.max(self.estimate);
+            }
         }
         Metered { unknown, ..found }
     }
@@ -249,7 +253,9 @@ impl<'a> Meter<'a> {
                 self.found.model = part["model"].as_str().map(str::to_owned);
             }
             let model = self.found.model.as_deref();
-            self.found.cost = self.found.cost.max(told(&part["usage"]));
+            if is_last {
+                self.found.cost = self.found.cost.max(told(&part["usage"]));
+            }
             self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part, model));
             if !part["usage"].is_object() {
                 continue;
@@ -584,6 +590,19 @@ mod tests {
         );
         let found = metered(LlmFormat::Anthropic, "text/event-stream", stream.as_bytes(), 50);
         assert_eq!((found.tokens, found.unknown), some(1032, 5, 3));
+    }
+
+    #[test]
+    fn a_cost_counts_once_the_answer_has_told_all_of_it() {
+        let begun =
+            "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9,\"cost\":0}}}\n\n";
+        let whole = format!(
+            "{begun}data: {{\"type\":\"message_delta\",\"usage\":{{\"output_tokens\":3,\"cost\":0.5}}}}\n\n"
+        );
+        for (body, cost) in [(begun, None), (&*whole, Some(MicroUsd::new(500_000)))] {
+            let found = metered(LlmFormat::Anthropic, "text/event-stream", body.as_bytes(), 7);
+            assert_eq!(found.cost, cost, "{body}");
+        }
     }
 
     #[test]
