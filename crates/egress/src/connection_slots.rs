@@ -24,6 +24,8 @@ const MOST_IDLE: usize = 64;
 /// Streams of HTTP/2, on all connections together. Each holds what waits to be written to it and what was read ahead of it, and may
 /// take a connection to an upstream of its own.
 const MOST_STREAMS: usize = 4096;
+/// Attempts to connect beside another to the same host.
+const MOST_BESIDE: usize = 64;
 /// The fewest streams.
 const FEWEST_STREAMS: usize = 4;
 /// The fewest slots in all.
@@ -44,6 +46,7 @@ struct Bounds {
     common: usize,
     reserved: usize,
     idle: usize,
+    beside: usize,
     streams: usize,
 }
 
@@ -52,15 +55,22 @@ impl Bounds {
     /// upstream.
     fn within(descriptors: Option<u64>) -> Self {
         let Some(descriptors) = descriptors else {
-            return Self { common: MOST, reserved: MOST_RESERVED, idle: MOST_IDLE, streams: MOST_STREAMS };
+            return Self {
+                common: MOST,
+                reserved: MOST_RESERVED,
+                idle: MOST_IDLE,
+                beside: MOST_BESIDE,
+                streams: MOST_STREAMS,
+            };
         };
         let left = usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
         // Two descriptors for each slot, one for an idle connection for every four slots, and one for a stream for every slot or more.
         let all = (left / 13 * 4).clamp(FEWEST, MOST + MOST_RESERVED);
         let reserved = (all / 8).clamp(2, MOST_RESERVED);
         let idle = (all / 4).min(MOST_IDLE);
-        let streams = left.saturating_sub(2 * all + idle).clamp(FEWEST_STREAMS, MOST_STREAMS);
-        Self { common: (all - reserved).min(MOST), reserved, idle, streams }
+        let beside = (all / 8).clamp(1, MOST_BESIDE);
+        let streams = left.saturating_sub(2 * all + idle + beside).clamp(FEWEST_STREAMS, MOST_STREAMS);
+        Self { common: (all - reserved).min(MOST), reserved, idle, beside, streams }
     }
 }
 
@@ -127,13 +137,37 @@ struct Shared {
     common: Rc<Semaphore>,
     /// Those of the gateway's listeners alone.
     reserved: Rc<Semaphore>,
+    /// Those of attempts to connect beside another.
+    beside: Rc<Semaphore>,
 }
 
 /// Returns some of the shared slots of this thread's sidecar.
 fn shared(which: fn(&Shared) -> &Rc<Semaphore>) -> Rc<Semaphore> {
     let slots = |many| Rc::new(Semaphore::new(many));
-    let made = || BOUNDS.with(|it| Shared { common: slots(it.common), reserved: slots(it.reserved) });
+    let made = || {
+        BOUNDS.with(|it| Shared {
+            common: slots(it.common),
+            reserved: slots(it.reserved),
+            beside: slots(it.beside),
+        })
+    };
     SHARED.with(|shared| Rc::clone(which(shared.get_or_init(made))))
+}
+
+/// A place for an attempt to connect beside another, given back when it is dropped.
+pub(crate) struct PlaceBeside(Rc<Semaphore>);
+
+/// Returns a place for an attempt to connect beside another, if there is one.
+pub(crate) fn place_beside() -> Option<PlaceBeside> {
+    let places = shared(|shared| &shared.beside);
+    places.try_acquire().ok()?.forget();
+    Some(PlaceBeside(places))
+}
+
+impl Drop for PlaceBeside {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
 }
 
 /// A slot, given back when it is dropped.
@@ -161,18 +195,21 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_few_places() {
-        let most = Bounds { common: 1024, reserved: 64, idle: 64, streams: 4096 };
+        let most = Bounds { common: 1024, reserved: 64, idle: 64, beside: 64, streams: 4096 };
         assert_eq!(Bounds::within(None), most);
         assert_eq!(Bounds::within(Some(8192)), most);
         for descriptors in [FEWEST_DESCRIPTORS, 100, 256, 1024, 2048, 4096, 6000, 8192] {
-            let Bounds { common, reserved, idle, streams } = Bounds::within(Some(descriptors));
-            let taken = OTHER_DESCRIPTORS + (2 * (common + reserved) + idle + streams) as u64;
+            let Bounds { common, reserved, idle, beside, streams } = Bounds::within(Some(descriptors));
+            let taken = OTHER_DESCRIPTORS + (2 * (common + reserved) + idle + beside + streams) as u64;
             assert!(taken <= descriptors, "{taken} of {descriptors}");
             assert!(common >= 8 && reserved >= 2 && reserved < common && streams >= 4);
             assert!(descriptors < 256 || streams >= common);
         }
         assert!(!is_too_few(None) && !is_too_few(Some(FEWEST_DESCRIPTORS)));
         assert!(is_too_few(Some(FEWEST_DESCRIPTORS - 1)));
-        assert_eq!(Bounds::within(Some(0)), Bounds { common: 8, reserved: 2, idle: 2, streams: 4 });
+        assert_eq!(
+            Bounds::within(Some(0)),
+            Bounds { common: 8, reserved: 2, idle: 2, beside: 1, streams: 4 }
+        );
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn find_session(
             gate.pool().forget(&session.count_stream());
             return None;
         }
-        gate.pool().heard(&session.count_stream());
+        gate.pool().answered_ping(&session.count_stream());
     }
 }
 

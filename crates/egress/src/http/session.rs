@@ -162,7 +162,8 @@ impl Presence {
         if self.shown.get().is_some_and(|shown| shown >= asked) {
             return true;
         }
-        // One that was given up is still under way, and its answer will do.
+        // The answer to one that was given up tells nothing of now, if it has come already. If it is still under way it will do.
+        let _ = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
         let _ = pings.send_ping(Ping::opaque());
         let is_there = poll_fn(|cx| pings.poll_pong(cx)).await.is_ok();
         if is_there {

@@ -24,6 +24,9 @@ use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
 use crate::upstream::Dialled;
 
+/// How long a peer may take what was written to it before the other one was reset.
+const TAKEN: Duration = Duration::from_secs(60);
+
 /// The size of the shared buffer.
 const BUFFER: usize = 64 * 1024;
 
@@ -97,7 +100,7 @@ async fn pass_reset_on(outcome: &Result<Ended, Broken>, first: &TcpStream, secon
     let Err(broken) = outcome else { return };
     if broken.is_reset() {
         let other = if broken.by == Side::First { second } else { first };
-        let _ = tokio::time::timeout(BROKEN, all_sent(other)).await;
+        let _ = tokio::time::timeout(TAKEN, all_sent(other)).await;
         let _ = other.set_zero_linger();
     }
 }
@@ -141,7 +144,9 @@ async fn copy_between(
                 moved.set(Instant::now()); // from now on the other one has its time
                 let broken = error.at(from);
                 is_over |= broken.is_over;
-                failed = failed.take().or(Some(broken));
+                // That one took no more is told unless the other, or itself, is gone.
+                let is_first = failed.as_ref().is_none_or(|failed| broken.is_over && !failed.is_over);
+                failed = if is_first { Some(broken) } else { failed.take() };
             }
             true
         };

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::race::{self, CONNECT};
+use crate::connection_slots::place_beside;
 use crate::destination::PinnedAddr;
 use crate::duplex::{Duplex, duplex};
 
@@ -51,7 +52,7 @@ async fn dial_first<A: Copy + Into<SocketAddr>>(addresses: &[A]) -> io::Result<(
         clippy::disallowed_methods,
         reason = "this is the one place that dials: pinned addresses, and those of declared proxies"
     )]
-    let (stream, address) = race::first_of(addresses, TcpStream::connect).await?;
+    let (stream, address) = race::first_of(addresses, TcpStream::connect, place_beside).await?;
     stream.set_nodelay(true)?;
     keep_alive(&stream)?;
     Ok((stream, address))

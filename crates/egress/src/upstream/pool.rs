@@ -101,16 +101,22 @@ impl IdleLink {
 /// From when on a session may have lost its network unnoticed.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// How many PINGs a session answers before it must have answered a request: servers of gRPC end one that asks them more (grpc-go's
+/// `maxPingStrikes`).
+const MOST_ASKED: u8 = 2;
+
 /// An HTTP/2 session, and when it last answered. One that has not answered for [`IDLE`] may be dead, so it takes no more requests.
 struct Session {
     heard: Instant,
+    /// How many PINGs it has answered since it answered a request.
+    asked: u8,
     requests: RequestSender,
 }
 
 /// Whether a session may be used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pulse {
-    /// It answered a moment ago.
+    /// It answered a moment ago, or may not be asked again.
     Heard,
     /// It was quiet, so that it may be dead.
     Quiet,
@@ -118,11 +124,12 @@ pub(crate) enum Pulse {
 
 impl Session {
     fn pulse(&self) -> Pulse {
-        if self.heard.elapsed() < QUIET { Pulse::Heard } else { Pulse::Quiet }
+        let may_be_asked = self.heard.elapsed() >= QUIET && self.asked < MOST_ASKED;
+        if may_be_asked { Pulse::Quiet } else { Pulse::Heard }
     }
 
     fn begun(requests: &RequestSender) -> Self {
-        Self { heard: Instant::now(), requests: requests.clone() }
+        Self { heard: Instant::now(), asked: 0, requests: requests.clone() }
     }
 
     fn is_fresh(&self) -> bool {
@@ -236,9 +243,18 @@ impl Pool {
 
     /// Notes that a session has answered on one of its streams.
     pub(crate) fn heard(&self, stream: &OpenStream) {
+        self.note(stream, |_| 0);
+    }
+
+    /// Notes that the session of a stream has answered a PING.
+    pub(crate) fn answered_ping(&self, stream: &OpenStream) {
+        self.note(stream, |asked| asked.saturating_add(1));
+    }
+
+    fn note(&self, stream: &OpenStream, asked: impl FnOnce(u8) -> u8) {
         let mut shared = self.shared.borrow_mut();
         if let Some((_, session)) = shared.iter_mut().find(|(_, session)| session.requests.has(stream)) {
-            session.heard = Instant::now();
+            (session.heard, session.asked) = (Instant::now(), asked(session.asked));
         }
     }
 
@@ -336,7 +352,9 @@ mod tests {
         assert_eq!(session.pulse(), Pulse::Heard);
         tokio::time::advance(QUIET).await;
         assert_eq!(session.pulse(), Pulse::Quiet);
-        session.heard = Instant::now();
+        session.asked = MOST_ASKED;
+        assert_eq!(session.pulse(), Pulse::Heard, "a server may take more questions amiss");
+        (session.heard, session.asked) = (Instant::now(), 0);
         for _ in 0..3 {
             tokio::time::advance(IDLE - Duration::from_secs(1)).await;
             assert!(session.is_fresh());

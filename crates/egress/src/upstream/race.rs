@@ -21,16 +21,19 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 /// How many addresses an error names.
 const NAMED: usize = 4;
 
-struct Attempt<A, F> {
+struct Attempt<A, F, P> {
     address: A,
     begun: Instant,
     connecting: Pin<Box<F>>,
+    _place: Option<P>,
 }
 
-/// Returns the first connection that is made, and to which address. The others are given up.
-pub(super) async fn first_of<A, T, F>(
+/// Returns the first connection that is made, and to which address. The others are given up. Each attempt beside another takes a place of
+/// `beside`; without one it waits until another is given up, as where [`AT_ONCE`] are under way.
+pub(super) async fn first_of<A, T, F, P>(
     addresses: &[A],
     connect: impl Fn(SocketAddr) -> F,
+    beside: impl Fn() -> Option<P>,
 ) -> io::Result<(T, A)>
 where
     A: Copy + Into<SocketAddr>,
@@ -38,23 +41,28 @@ where
 {
     let end = Instant::now() + CONNECT;
     let mut left = families_in_turn(addresses).into_iter();
-    let (mut under_way, mut failed) = (Vec::<Attempt<A, F>>::new(), Vec::new());
+    let (mut under_way, mut failed) = (Vec::<Attempt<A, F, P>>::new(), Vec::new());
     loop {
-        under_way.extend(left.next().map(|address| {
+        let place = if under_way.is_empty() { Some(None) } else { beside().map(Some) };
+        let mut is_full = place.is_none();
+        if let Some(place) = place
+            && let Some(address) = left.next()
+        {
             let connecting = Box::pin(connect(address.into()));
-            Attempt { address, begun: Instant::now(), connecting }
-        }));
+            under_way.push(Attempt { address, begun: Instant::now(), connecting, _place: place });
+            is_full = under_way.len() == AT_ONCE;
+        }
         let Some(oldest) = under_way.first() else { break };
         let due = match left.len() {
             0 => end,
-            _ if under_way.len() < AT_ONCE => end.min(Instant::now() + NEXT),
-            _ => end.min(oldest.begun + ATTEMPT),
+            _ if is_full => end.min(oldest.begun + ATTEMPT),
+            _ => end.min(Instant::now() + NEXT),
         };
         match timeout_at(due, one_ended(&mut under_way)).await {
             Ok((address, Ok(made))) => return Ok((made, address)),
             Ok((address, Err(error))) => failed.push((address.into(), error)),
             Err(_) if due == end => break,
-            Err(_) if under_way.len() == AT_ONCE => drop(under_way.remove(0)),
+            Err(_) if is_full => drop(under_way.remove(0)),
             Err(_) => {}
         }
     }
@@ -62,7 +70,7 @@ where
 }
 
 /// Waits until an attempt has ended, and takes it out.
-async fn one_ended<A, T, F>(under_way: &mut Vec<Attempt<A, F>>) -> (A, io::Result<T>)
+async fn one_ended<A, T, F, P>(under_way: &mut Vec<Attempt<A, F, P>>) -> (A, io::Result<T>)
 where
     A: Copy,
     F: Future<Output = io::Result<T>>,
@@ -127,25 +135,51 @@ mod tests {
 
     const AT_ONCE_CONNECTED: Does = Does::Connect(Duration::ZERO);
 
-    /// What is made of addresses that do this, when each was begun, and how long it took.
+    /// What is made of addresses that do this, when each was begun, and how long it took, with room for all that may be at once.
     async fn raced(all: &[(&str, Does)]) -> (io::Result<SocketAddr>, Vec<(SocketAddr, u128)>, Duration) {
+        raced_with(all, AT_ONCE).await
+    }
+
+    /// The same with so many places beside the first.
+    async fn raced_with(
+        all: &[(&str, Does)],
+        places: usize,
+    ) -> (io::Result<SocketAddr>, Vec<(SocketAddr, u128)>, Duration) {
+        let places = tokio::sync::Semaphore::new(places);
         let addresses: Vec<SocketAddr> = all.iter().map(|(address, _)| address.parse().unwrap()).collect();
         let (began, begun) = (Instant::now(), RefCell::new(Vec::new()));
-        let ended = first_of(&addresses, |address| {
-            begun.borrow_mut().push((address, began.elapsed().as_millis()));
-            let index = addresses.iter().position(|one| *one == address).unwrap();
-            let does = all[index].1;
-            async move {
-                match does {
-                    Does::Connect(after) => sleep(after).await,
-                    Does::Refuse => return Err(io::ErrorKind::ConnectionRefused.into()),
-                    Does::Nothing => std::future::pending().await,
+        let ended = first_of(
+            &addresses,
+            |address| {
+                begun.borrow_mut().push((address, began.elapsed().as_millis()));
+                let index = addresses.iter().position(|one| *one == address).unwrap();
+                let does = all[index].1;
+                async move {
+                    match does {
+                        Does::Connect(after) => sleep(after).await,
+                        Does::Refuse => return Err(io::ErrorKind::ConnectionRefused.into()),
+                        Does::Nothing => std::future::pending().await,
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-        })
+            },
+            || places.try_acquire().ok(),
+        )
         .await;
         (ended.map(|(_, address)| address), begun.into_inner(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_place_beside_it_the_next_waits_until_one_is_given_up() {
+        let all = [
+            ("192.0.2.1:1", Does::Nothing),
+            ("192.0.2.2:1", Does::Nothing),
+            ("192.0.2.3:1", AT_ONCE_CONNECTED),
+        ];
+        let (ended, begun, took) = raced_with(&all, 0).await;
+        assert_eq!(ended.unwrap().to_string(), "192.0.2.3:1");
+        assert_eq!(begun.iter().map(|(_, at)| *at).collect::<Vec<_>>(), [0, 3000, 6000]);
+        assert_eq!(took, 2 * ATTEMPT);
     }
 
     #[tokio::test(start_paused = true)]
