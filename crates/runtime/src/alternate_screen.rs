@@ -90,8 +90,15 @@ impl Screen {
         let mut next = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u16>().ok();
         match (kind, last) {
             (b'>', b'u') => keys.pushed = keys.pushed.saturating_add(1),
-            (b'<', b'u') => keys.pushed = keys.pushed.saturating_sub(next().unwrap_or(1)),
-            (b'=', b'u') => keys.are_set = next().unwrap_or(0) != 0,
+            (b'<', b'u') => {
+                // The flags are those from before the push.
+                *keys = Keys { pushed: keys.pushed.saturating_sub(next().unwrap_or(1)), are_set: false };
+            }
+            (b'=', b'u') => match (next().unwrap_or(0), next().unwrap_or(1)) {
+                (flags, 1) => keys.are_set = flags != 0,
+                (1.., 2) => keys.are_set = true,
+                _ => {}
+            },
             (b'>', b'm') if next().is_none_or(|resource| resource == MODIFY_OTHER_KEYS) => {
                 self.are_modified_told = next().unwrap_or(0) != 0;
             }
@@ -165,6 +172,8 @@ mod tests {
             ("\x1b[>1u\x1b[?1049h\x1b[>7u\x1b[>4;2m", "\x1b[<1u\x1b[?1049l\x1b[m\x1b[<1u\x1b[>4m"),
             ("\x1b[?1049h\x1b[>1u\x1b[>4;1m\x1b[>4m\x1b[<1u\x1b[?1049l", ""),
             ("\x1b[=5;1u", "\x1b[=0u"),
+            ("\x1b[=5;1u\x1b[=0;2u\x1b[=1;3u", "\x1b[=0u"),
+            ("\x1b[>1u\x1b[=5u\x1b[<u", ""),
             ("\x1b[=5u\x1b[=0u\x1b[?u\x1b[>c\x1b[>0q\x1b[<9u", ""),
         ] {
             let mut screen = Screen::default();

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use sys::holder::Holder;
 use sys::mount;
 use sys::privilege::IdMap;
@@ -54,8 +55,11 @@ impl Owners {
         let index = match known {
             Some(index) => index,
             None => {
-                // What the kernel says here is not of the mount's file system.
-                let map = self.make(owner).map_err(io::Error::other)?;
+                let map = self.make(owner).map_err(|error| match Errno::from_io_error(&error) {
+                    Some(errno) if source::is_of_this_machine(errno) => error,
+                    // What the kernel says here is not of the mount's file system.
+                    _ => io::Error::other(error),
+                })?;
                 self.made.push((owner, map));
                 self.made.len() - 1
             }

@@ -151,7 +151,10 @@ pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: &[&Path]) {
         _ => None,
     });
     let places = [tree.as_path(), Path::new("/usr"), Path::new("/opt")];
-    let read: Vec<&Path> = shown.chain(places).chain(java.iter().copied()).collect();
+    // Where a runtime has its store. What else is in a folder with programs is not looked at.
+    let java: Vec<PathBuf> =
+        java.iter().flat_map(|home| ["lib", "jre"].map(|part| home.join(part))).collect();
+    let read: Vec<&Path> = shown.chain(places).chain(java.iter().map(PathBuf::as_path)).collect();
     let lies_over =
         |covered: &Path| read.iter().any(|read| covered.starts_with(read) || read.starts_with(covered));
     if !steps.iter().filter_map(Step::covers).any(lies_over) {

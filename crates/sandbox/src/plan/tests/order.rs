@@ -188,6 +188,8 @@ fn whom_the_host_trusts_is_read_early_unless_something_may_lie_over_it() {
     }
     assert_eq!(early("/srv/java", "JAVA_HOME = \"/srv/java/21\""), None);
     assert_eq!(early("/srv/other", "JAVA_HOME = \"/srv/java/21\""), Some(true));
+    assert_eq!(early("/srv/tool", "PATH = \"/srv/tool/bin\""), None);
+    assert_eq!(early("/srv/tool/bin", "PATH = \"/srv/tool/bin\""), Some(true), "no store lies there");
 }
 
 #[test]
