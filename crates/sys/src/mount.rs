@@ -11,8 +11,9 @@ use rustix::mount::{
     OpenTreeFlags, UnmountFlags,
 };
 
-/// Where a root-to-be is mounted: at the first of these that is there. Whatever is needed of them has been opened before.
-const BASES: [&CStr; 3] = [c"/tmp", c"/var", c"/usr"];
+/// Where a root-to-be is mounted: at the first of these that is there. Nothing is shown of them afterwards by its path; an engine's container
+/// has the last one.
+const BASES: [&CStr; 3] = [c"/tmp", c"/mnt", c"/sys"];
 
 /// `struct mount_attr` of `mount_setattr(2)`.
 #[repr(C)]

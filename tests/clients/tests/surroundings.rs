@@ -336,10 +336,10 @@ fn a_machine_without_a_folder_for_temporary_files_has_runs() {
     let script = r#"
         mkdir "$OUTSIDE/root" "$OUTSIDE/home"; exec unshare --mount sh -uc '
             work=$PWD; mount -t tmpfs -o mode=755 none "$OUTSIDE/root"; cd "$OUTSIDE/root"; mkdir work home old; cp "$PRODUCT" product
-            for folder in usr etc dev proc bin sbin lib lib64; do mkdir $folder; mount --rbind /$folder $folder; done
+            for folder in usr etc dev proc sys bin sbin lib lib64; do mkdir $folder; mount --rbind /$folder $folder; done
             mount --bind "$work" work; mount --bind "$OUTSIDE/home" home; pivot_root . old; umount -l old; rmdir old
             export HOME=/home XDG_STATE_HOME=/home; unset SSL_CERT_FILE; cd /work; [ -e /tmp ] || echo none
-            /product run -- echo works; /product doctor >/dev/null; echo "doctor=$?"'"#;
+            /product run -- sh -c "[ -x /usr/bin/env ] && echo works"; /product doctor >/dev/null; echo "doctor=$?"'"#;
     let ended = site.shell().run(script);
     assert_eq!(ended.stdout, "none\nworks\ndoctor=0\n", "{ended}");
 }
