@@ -70,8 +70,11 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
             // Some count what was thought in the sum alone: xAI, and Gemini in OpenAI's form. A sum by itself may be of either price.
             let all_input = all.saturating_add(written).saturating_add(read);
             let is_input_told = !usage["prompt_tokens"].is_null() || !usage["input_tokens"].is_null();
-            let sum = if is_input_told { number(&usage["total_tokens"])? } else { 0 };
-            let rest = sum.saturating_sub(all_input);
+            let sum = &usage["total_tokens"];
+            if !is_input_told && !sum.is_null() && count(sum)? > output {
+                return None;
+            }
+            let rest = number(sum)?.saturating_sub(all_input);
             Tokens {
                 input: (all - cached).saturating_add(written),
                 cached: cached.saturating_add(read),
@@ -139,13 +142,15 @@ mod tests {
                 4,
             ),
             (json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 0}), 100, 0, 50),
-            (json!({"output_tokens": 4, "total_tokens": 1007}), 0, 0, 4),
+            (json!({"output_tokens": 4, "total_tokens": 4}), 0, 0, 4),
         ] {
             let told = Tokens { input, cached, output, ..Tokens::default() };
             assert_eq!(tokens(LlmFormat::OpenAi, &usage), Some(told), "{usage}");
         }
         let bad = json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": -1});
         assert_eq!(tokens(LlmFormat::OpenAi, &bad), None);
-        assert_eq!(tokens(LlmFormat::OpenAi, &json!({"total_tokens": 7})), None, "it may be of either price");
+        for sum in [json!({"total_tokens": 7}), json!({"output_tokens": 4, "total_tokens": 1007})] {
+            assert_eq!(tokens(LlmFormat::OpenAi, &sum), None, "{sum} may be of either price");
+        }
     }
 }

@@ -243,18 +243,20 @@ impl Pool {
 
     /// Notes that a session has answered on one of its streams.
     pub(crate) fn heard(&self, stream: &OpenStream) {
-        self.note(stream, |_| 0);
+        self.note(stream, |session| session.asked = 0);
     }
 
     /// Notes that the session of a stream has answered a PING.
     pub(crate) fn answered_ping(&self, stream: &OpenStream) {
-        self.note(stream, |asked| asked.saturating_add(1));
+        // Those who share one PING find that the session was heard.
+        self.note(stream, |session| session.asked += u8::from(session.pulse() == Pulse::Quiet));
     }
 
-    fn note(&self, stream: &OpenStream, asked: impl FnOnce(u8) -> u8) {
+    fn note(&self, stream: &OpenStream, note: impl FnOnce(&mut Session)) {
         let mut shared = self.shared.borrow_mut();
         if let Some((_, session)) = shared.iter_mut().find(|(_, session)| session.requests.has(stream)) {
-            (session.heard, session.asked) = (Instant::now(), asked(session.asked));
+            note(session);
+            session.heard = Instant::now();
         }
     }
 
