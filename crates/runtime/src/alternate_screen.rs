@@ -46,12 +46,13 @@ pub(crate) struct Screen {
 #[derive(Clone, Copy, Debug, Default)]
 struct Keys {
     pushed: u16,
-    are_set: bool,
+    /// The lowest level of the stack at which they were set, and not to none.
+    set_at: Option<u16>,
 }
 
 impl Keys {
     fn undo(self) -> String {
-        let set = if self.are_set { "\x1b[=0u" } else { "" };
+        let set = if self.set_at.is_some() { "\x1b[=0u" } else { "" };
         match self.pushed {
             0 => set.to_owned(),
             pushed => format!("\x1b[<{pushed}u{set}"),
@@ -92,11 +93,12 @@ impl Screen {
             (b'>', b'u') => keys.pushed = keys.pushed.saturating_add(1),
             (b'<', b'u') => {
                 // The flags are those from before the push.
-                *keys = Keys { pushed: keys.pushed.saturating_sub(next().unwrap_or(1)), are_set: false };
+                keys.pushed = keys.pushed.saturating_sub(next().unwrap_or(1));
+                keys.set_at = keys.set_at.filter(|level| *level <= keys.pushed);
             }
             (b'=', b'u') => match (next().unwrap_or(0), next().unwrap_or(1)) {
-                (flags, 1) => keys.are_set = flags != 0,
-                (1.., 2) => keys.are_set = true,
+                (0, 1) => keys.set_at = keys.set_at.filter(|level| *level < keys.pushed),
+                (1.., 1 | 2) => keys.set_at = keys.set_at.or(Some(keys.pushed)),
                 _ => {}
             },
             (b'>', b'm') if next().is_none_or(|resource| resource == MODIFY_OTHER_KEYS) => {
@@ -174,6 +176,7 @@ mod tests {
             ("\x1b[=5;1u", "\x1b[=0u"),
             ("\x1b[=5;1u\x1b[=0;2u\x1b[=1;3u", "\x1b[=0u"),
             ("\x1b[>1u\x1b[=5u\x1b[<u", ""),
+            ("\x1b[=5u\x1b[>1u\x1b[=3u\x1b[<u", "\x1b[=0u"),
             ("\x1b[=5u\x1b[=0u\x1b[?u\x1b[>c\x1b[>0q\x1b[<9u", ""),
         ] {
             let mut screen = Screen::default();
