@@ -241,6 +241,10 @@ mod tests {
         version2::broken(connection.await.unwrap_err())
     }
 
+    fn first_attempt<'a>(sending: &'a Sending, replay: &'a ReplayBuffer) -> Attempt<'a> {
+        Attempt { sending, length: BodyLength::None, replay, renewal: Retry::Allowed, unread: Retry::Allowed }
+    }
+
     #[test]
     fn what_may_be_repeated_is_sent_again_once_the_network_has_gone() {
         let target = Target::parse("http://127.0.0.1:9/").unwrap();
@@ -253,13 +257,7 @@ mod tests {
             ("GET", io::ErrorKind::ConnectionReset.into(), false),
         ] {
             let sending = Sending::new(Method::parse(method).unwrap(), &target, Fields::default());
-            let attempt = Attempt {
-                sending: &sending,
-                length: BodyLength::None,
-                replay: &replay,
-                renewal: Retry::Allowed,
-                unread: Retry::Allowed,
-            };
+            let attempt = first_attempt(&sending, &replay);
             assert_eq!(attempt.may_follow(&error), follows, "{method} {error}");
         }
     }
@@ -272,13 +270,7 @@ mod tests {
         let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
         let forwarding = Forwarding::new(&gate, &target, Terms::default());
         let replay = ReplayBuffer::whole(None);
-        let attempt = Attempt {
-            sending: &sending,
-            length: BodyLength::None,
-            replay: &replay,
-            renewal: Retry::Allowed,
-            unread: Retry::Allowed,
-        };
+        let attempt = first_attempt(&sending, &replay);
         for status in [None, Some(200)] {
             let (agent, _seen) = tokio::net::UnixStream::pair().unwrap();
             let (_reader, mut writer) = AgentStream::Unix(agent).split();
