@@ -1,4 +1,4 @@
-//! Hands the linker the order of a start's functions: `start.ld`, beside this file, says what for.
+//! Hands the linker the order of a start's and a request's functions: `start.ld`, beside this file, says what for.
 
 fn main() {
     println!("cargo::rerun-if-changed=start.ld");

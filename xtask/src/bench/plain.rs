@@ -27,7 +27,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         section.skipped.push("nginx is not installed, and it is the origin".into());
         return Ok(section);
     };
-    let origin = Origin::start(bench, &nginx)?;
+    let origin = Origin::start(&bench.load, &nginx, &bench.folder)?;
     let url = format!("http://{NAME}:{}/*", origin.plain.port());
     let policy =
         format!("[[egress.allow]]\nurl = \"{url}\"\nmethods = [\"GET\"]\naddresses = [\"127.0.0.1\"]\n");

@@ -32,11 +32,10 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Starts nginx, with a certificate of its own.
-    pub(crate) fn start(bench: &Bench, nginx: &Path) -> Result<Self> {
-        let folder = &bench.folder;
+    /// Starts nginx, with a certificate of its own that the load generator writes. Its files are in `folder`.
+    pub(crate) fn start(load: &Path, nginx: &Path, folder: &Path) -> Result<Self> {
         let certificate = ["certificate", "--name", NAME, "--folder", &folder.to_string_lossy()];
-        Bounded::new(&bench.load.to_string_lossy(), &certificate, Duration::from_secs(30)).run()?;
+        Bounded::new(&load.to_string_lossy(), &certificate, Duration::from_secs(30)).run()?;
         fs::write(folder.join("1k"), [b'x'; 1024])?;
         fs::File::create(folder.join("bulk"))?.set_len(BULK)?;
         let (address, plain) = (free_port()?, free_port()?);

@@ -94,7 +94,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         section.skipped.push("nginx is not installed, and it is the origin".into());
         return Ok(section);
     };
-    let origin = Origin::start(bench, &nginx)?;
+    let origin = Origin::start(&bench.load, &nginx, &bench.folder)?;
     let ways = proxies::all(bench, &origin, &nginx, &mut section.skipped)?;
     for load in &LOADS {
         let mut rates: Vec<Series> = ways.iter().map(|way| Series::new(way.name, way.role)).collect();

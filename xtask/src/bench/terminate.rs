@@ -58,7 +58,7 @@ pub(crate) fn measure(bench: &Bench) -> Result<Section> {
         section.skipped.push("nginx is not installed, and it is the origin".into());
         return Ok(section);
     };
-    let origin = Origin::start(bench, &nginx)?;
+    let origin = Origin::start(&bench.load, &nginx, &bench.folder)?;
     let mut ways = vec![
         sidecar(bench, &origin, "lockgate", Role::Ours)?,
         sidecar(bench, &origin, OPENED, Role::Reference)?,

@@ -1,11 +1,13 @@
-//! `cargo xtask order`: lists the functions that a start runs, for the linker.
+//! `cargo xtask order`: lists the functions that a start runs, and those of a request behind them, for the linker.
 //!
 //! The functions of a start are scattered over the whole binary, and each of its processes pays a page fault for each page it
-//! touches. So the command follows a few starts and writes the functions they run, in that order, to a linker script, which puts those
-//! functions side by side. The script orders; it must never change what is linked: a name that no longer exists is
-//! skipped, and a function it does not name stays where it was.
+//! touches. Those of a request are scattered too, and the processor looks for each anew. So the command follows a few starts, with
+//! and without requests, and writes the functions they run, in that order, to a linker script, which puts those functions side by
+//! side. The script orders; it must never change what is linked: a name that no longer exists is skipped, and a function it does not
+//! name stays where it was.
 
 mod map;
+mod requests;
 mod script;
 mod trace;
 
@@ -19,10 +21,13 @@ use anyhow::{Context, Result, ensure};
 use crate::bounded::Bounded;
 use crate::workspace::Workspace;
 use map::{Map, Section};
+use requests::Requests;
+use trace::Start;
 
 /// The linker script, which `crates/cli/build.rs` passes to the linker.
 const SCRIPT: &str = "crates/cli/start.ld";
-/// The starts that are traced, the commonest first: a plain start, and one with a credential.
+/// The starts that are traced first, the commonest before the other: a plain start, and one with a credential. Those with requests come
+/// behind them.
 const STARTS: [&[&str]; 2] =
     [&["run", "--", "/bin/true"], &["run", "--provider", "anthropic", "--", "/bin/true"]];
 /// Variables that could lead to a user's own settings. Traced starts have their own home.
@@ -35,10 +40,13 @@ pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::locate()?;
     let map = workspace.target.join("start.map");
     let lockgate = linked_with_map(&workspace, &map)?;
+    let load = workspace.build("lockgate-load", &["--release", "-p", "lockgate-load"])?;
     let text = fs::read_to_string(&map).with_context(|| format!("failed to read {}", map.display()))?;
     let map = Map::of(&text)?;
     let home = workspace.target.join("start");
-    let sections = followed(&lockgate, &map, &home)?;
+    // What an earlier order left in its workspace would be looked at by these starts.
+    let _ = fs::remove_dir_all(&home);
+    let sections = followed(&lockgate, &load, &map, &home)?;
     ensure!(sections.len() >= FEWEST, "a start ran {} functions only; nothing is written", sections.len());
     fs::write(workspace.root.join(SCRIPT), script::of(&sections))
         .with_context(|| format!("failed to write {SCRIPT}"))?;
@@ -78,26 +86,33 @@ fn linked_with_map(workspace: &Workspace, map: &Path) -> Result<PathBuf> {
 }
 
 /// Returns the functions that any of the starts ran, each once, in the order they were first run.
-fn followed<'a>(lockgate: &Path, map: &'a Map, home: &Path) -> Result<Vec<&'a Section>> {
+fn followed<'a>(lockgate: &Path, load: &Path, map: &'a Map, home: &Path) -> Result<Vec<&'a Section>> {
     let work = home.join("work");
     fs::create_dir_all(&work).with_context(|| format!("failed to make {}", work.display()))?;
-    give_a_key(lockgate, home)?;
-    let mut named = HashSet::new();
-    let mut sections = Vec::new();
-    for start in STARTS {
-        eprintln!("==> lockgate {}", start.join(" "));
+    give_a_key(lockgate, home, "anthropic")?;
+    give_a_key(lockgate, home, requests::PROVIDER)?;
+    let (mut named, mut sections) = (HashSet::new(), Vec::new());
+    let mut follow = |start: &Start| -> Result<()> {
+        eprintln!("==> lockgate {}", start.args.join(" "));
         let addresses = trace::follow(lockgate, start, home, &work, map.entries())?;
         let ran = addresses.into_iter().filter_map(|address| map.at(address));
         sections.extend(ran.filter(|section| named.insert(section.begin)));
+        Ok(())
+    };
+    for args in STARTS {
+        follow(&Start { args: args.iter().map(|word| (*word).to_owned()).collect(), authorities: None })?;
     }
+    // Behind the others: its files make the workspace another one.
+    let requests = Requests::prepare(load, home, &work)?;
+    requests.starts().iter().try_for_each(follow)?;
     Ok(sections)
 }
 
-/// Stores a credential for the start. It is not a real one: no service is asked with it.
-fn give_a_key(lockgate: &Path, home: &Path) -> Result<()> {
+/// Stores a credential for a start. It is not a real one: no service outside is asked with it.
+fn give_a_key(lockgate: &Path, home: &Path, provider: &str) -> Result<()> {
     let key = home.join("key");
     fs::write(&key, "sk-ant-api03-nobodys").with_context(|| format!("failed to write {}", key.display()))?;
-    let args = ["creds", "set", "anthropic", "--from-file", &key.to_string_lossy()];
+    let args = ["creds", "set", provider, "--from-file", &key.to_string_lossy()];
     let command = Bounded::new(&lockgate.to_string_lossy(), &args, Duration::from_secs(30));
     VARIABLES.iter().fold(command, |command, name| command.without_env(name)).env("HOME", home).run()
 }

@@ -1,4 +1,4 @@
-//! Writes the linker script: one pattern for each function of a start, in order.
+//! Writes the linker script: one pattern for each function that was followed, in order.
 //!
 //! Compilers put a hash of themselves and of each crate's version into symbol names and into the member names of archives. A
 //! pattern leaves hashes open, so the script also fits the next compiler and the next version.
@@ -7,7 +7,7 @@ use super::map::Section;
 
 const BYTES: &str = "/* octets: ";
 const HEAD: &str = "\
-/* The functions a start runs, in the order it first runs them, so that they lie side by side and their pages are few.
+/* The functions that a start runs and then those of a request, in the order they are first run, so that they lie side by side.
    Written by `cargo xtask order`; a name that no longer exists is passed over. */
 SECTIONS
 {

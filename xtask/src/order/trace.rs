@@ -5,7 +5,7 @@
 //! instruction, however it is forked. The command inside is detached as soon as it is executed.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -26,20 +26,30 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// `int3`: the processor stops behind it.
 const BREAKPOINT: u8 = 0xcc;
 
-/// Returns which of the functions at `entries` were entered by `program` with `args`, each once, in the order they were first entered.
+/// A start of the program that is followed.
+pub(super) struct Start {
+    pub(super) args: Vec<String>,
+    /// The only authorities that it trusts as an upstream's, if not the machine's.
+    pub(super) authorities: Option<PathBuf>,
+}
+
+/// Returns which of the functions at `entries` were entered by `start` of `program`, each once, in the order they were first entered.
 pub(super) fn follow(
     program: &Path,
-    args: &[&str],
+    start: &Start,
     home: &Path,
     folder: &Path,
     entries: &[u64],
 ) -> Result<Vec<u64>> {
     let mut command = Command::new("sh");
     // The shell stops until it is attached, and then becomes the program.
-    command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).arg(program).args(args);
+    command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).arg(program).args(&start.args);
     VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
+    if let Some(authorities) = &start.authorities {
+        command.env("SSL_CERT_FILE", authorities);
+    }
     let mut child = command
         .env("HOME", home)
         .current_dir(folder)
@@ -86,21 +96,25 @@ fn taken_hold_of(first: Pid) -> Result<()> {
 /// Runs `first` and every process it forks until all have ended, with a breakpoint at each of the entries.
 fn entered(first: Pid, entries: &[u64]) -> Result<Vec<u64>> {
     let breakpoints = Breakpoints::set(first, entries)?;
+    let (mut forked, mut ended) = (HashSet::from([first]), HashSet::new());
     let mut seen = HashSet::new();
     let mut order = Vec::new();
     let mut status = None;
     ptrace::cont(first, None)?;
-    loop {
-        let stop = match waitpid(None, Some(WaitPidFlag::__WALL)) {
-            Err(Errno::ECHILD) => break,
-            other => other?,
-        };
-        let (pid, signal) = match stop {
-            WaitStatus::Exited(pid, code) if pid == first => {
-                status = Some(code);
+    // This process may have other children, as a server that the start asks.
+    while !forked.is_subset(&ended) {
+        let (pid, signal) = match waitpid(None, Some(WaitPidFlag::__WALL))? {
+            WaitStatus::Exited(pid, code) => {
+                ended.insert(pid);
+                status = if pid == first { Some(code) } else { status };
+                continue;
+            }
+            WaitStatus::Signaled(pid, ..) => {
+                ended.insert(pid);
                 continue;
             }
             WaitStatus::PtraceEvent(pid, _, libc::PTRACE_EVENT_EXEC) => {
+                ended.insert(pid);
                 gone_meanwhile(ptrace::detach(pid, None))?;
                 continue;
             }
@@ -112,8 +126,15 @@ fn entered(first: Pid, entries: &[u64]) -> Result<Vec<u64>> {
                 }
                 (pid, None)
             }
-            // An event, or the stop with which a forked process begins.
-            WaitStatus::PtraceEvent(pid, _, _) | WaitStatus::Stopped(pid, Signal::SIGSTOP) => (pid, None),
+            // A fork. The new process may have ended before this is reported.
+            WaitStatus::PtraceEvent(pid, _, _) => {
+                if let Some(new) = gone_meanwhile(ptrace::getevent(pid))? {
+                    forked.insert(Pid::from_raw(i32::try_from(new)?));
+                }
+                (pid, None)
+            }
+            // The stop with which a forked process begins.
+            WaitStatus::Stopped(pid, Signal::SIGSTOP) => (pid, None),
             WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
             _ => continue,
         };
