@@ -231,7 +231,7 @@ fn the_usual_places_can_be_written_and_the_working_directory_is_there() {
 
 #[test]
 fn the_user_has_the_groups_that_the_image_gives_it() {
-    if !here() || !is_root() {
+    if !here() || !ready(&[Needs::Root]) {
         return;
     }
     let bench = Bench::new();

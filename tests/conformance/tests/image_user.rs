@@ -3,7 +3,9 @@
 
 use std::process::{Command, Stdio};
 
-use lockgate_conformance::{Backend, Bench, Ended, is_root, make_image, objects, promised, run};
+use lockgate_conformance::{
+    Backend, Bench, Ended, Needs, is_root, make_image, objects, promised, ready, run,
+};
 use lockgate_needs::program;
 
 /// A PostgreSQL as its packager made it: its user must have a name and own its data.
@@ -146,7 +148,7 @@ fn an_image_whose_accounts_are_in_a_pipe_holds_up_nobody() {
 
 #[test]
 fn a_command_is_whom_its_workspace_belongs_to_and_else_whom_its_image_names() {
-    if !here() || !is_root() {
+    if !here() || !ready(&[Needs::Root]) {
         return;
     }
     make_image("test-app", "echo app:x:4242:4343::/:/bin/sh >> /etc/passwd", &["USER app"]);

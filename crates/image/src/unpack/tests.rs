@@ -259,7 +259,7 @@ fn devices_stay_out_and_attributes_too() {
 #[test]
 fn a_directory_that_no_entry_names_is_the_images_roots_where_ids_are_lent() {
     if ownership() == Ownership::Squash {
-        return;
+        return lockgate_needs::missing("only root gives files to other owners");
     }
     let room = Room::new();
     let layer = File::open(room.at("")).unwrap();
