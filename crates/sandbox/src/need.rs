@@ -108,6 +108,11 @@ impl Need {
         })
     }
 
+    /// Returns what the errno of a fork(2) says that it needs.
+    pub(crate) fn of_fork(errno: i32) -> Option<Self> {
+        (Errno::from_raw_os_error(errno) == Errno::AGAIN).then_some(Self::MoreProcesses)
+    }
+
     /// Returns what the kernel's refusal to map ids says that they need, where a namespace of users could be made. What it says of the maps
     /// themselves, as `EINVAL`, says nothing of that: user_namespaces(7).
     pub(crate) fn of_maps(error: &io::Error) -> Option<Self> {

@@ -21,6 +21,7 @@ use crate::event::{Event, SetUpEnd};
 use crate::failure::Failure;
 use crate::init_loop::{InitLoop, WaitEnd};
 use crate::launch::{Launch, Stdio};
+use crate::need::Need;
 use crate::over::Over;
 use crate::spawn;
 
@@ -51,11 +52,20 @@ pub(crate) fn run(init_loop: &mut InitLoop<'_>, terminal: Option<&CStr>) -> Resu
             return Ok(Some(Exit::Signal(signal)));
         }
         if !end.succeeded() && setup.on_failure == OnFailure::EndRun {
-            let cause = format!("`{}` {end}, and the run requires it", setup.name);
-            return Err(Failure::new("set the sandbox up", cause).into());
+            return Err(of_required(&setup.name, end).into());
         }
     }
     Ok(None)
+}
+
+/// Returns the failure of a run that requires a set-up command.
+fn of_required(name: &str, end: SetUpEnd) -> Failure {
+    let need = match end {
+        SetUpEnd::NotExecuted(errno) => Need::of_fork(errno),
+        SetUpEnd::Ended(_) | SetUpEnd::TimedOut => None,
+    };
+    let cause = format!("`{name}` {end}, and the run requires it");
+    Failure { need, ..Failure::new("set the sandbox up", cause) }
 }
 
 /// Returns the signal by which a user at the terminal ended a set-up command: it was meant for the run.
@@ -87,4 +97,18 @@ fn streams(stdio: &Stdio) -> io::Result<Stdio> {
 pub(crate) fn hold(terminal: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(terminal, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn one_process_too_many_is_told_with_what_allows_more() {
+        let need = |errno: Errno| of_required("x", SetUpEnd::NotExecuted(errno.raw_os_error())).need;
+        assert_eq!(need(Errno::AGAIN), Some(Need::MoreProcesses));
+        assert_eq!((need(Errno::NOENT), of_required("x", SetUpEnd::TimedOut).need), (None, None));
+    }
 }

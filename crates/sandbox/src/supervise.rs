@@ -112,13 +112,13 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
 fn unstarted(error: &io::Error) -> Over {
     let errno = error.raw_os_error().unwrap_or(0);
     let limit = match Errno::from_raw_os_error(errno) {
-        Errno::AGAIN => "no more processes may be started (ulimit -u, or the limit of the run's processes)",
+        Errno::AGAIN => "no more processes may be started (by this user, or within the run's `limits.pids`)",
         Errno::NOMEM => "there is no memory for it",
         Errno::MFILE => "no more files may be opened (ulimit -n)",
         Errno::NFILE => "this machine can open no more files (sysctl fs.file-max)",
         _ => return Over::NotExecuted { errno },
     };
-    Over::Failed(Failure::new("start the command", limit))
+    Over::Failed(Failure { need: Need::of_fork(errno), ..Failure::new("start the command", limit) })
 }
 
 #[cfg(test)]
@@ -127,14 +127,15 @@ mod tests {
 
     #[test]
     fn a_limit_is_no_program_that_cannot_be_executed() {
-        for (errno, named) in [
-            (Errno::AGAIN, "ulimit -u"),
-            (Errno::NOMEM, "memory"),
-            (Errno::MFILE, "ulimit -n"),
-            (Errno::NFILE, "file-max"),
+        for (errno, named, need) in [
+            (Errno::AGAIN, "limits.pids", Some(Need::MoreProcesses)),
+            (Errno::NOMEM, "memory", None),
+            (Errno::MFILE, "ulimit -n", None),
+            (Errno::NFILE, "file-max", None),
         ] {
             let Over::Failed(failure) = unstarted(&errno.into()) else { panic!("{errno}") };
             assert!(failure.step == "start the command" && failure.cause.contains(named), "{failure:?}");
+            assert_eq!(failure.need, need, "{errno}");
         }
         for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
             let over = unstarted(&errno.into());
