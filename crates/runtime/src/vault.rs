@@ -103,6 +103,22 @@ impl Credentials {
         Ok(Vault::ids(&directory.vault(organisation))?)
     }
 
+    /// Lists every credential of an organisation's vault, or of the person's own, by provider. Makes nothing, and no key either.
+    ///
+    /// # Errors
+    /// When a key cannot be read or is gone, or the vault cannot be read.
+    pub fn list(
+        caller: &Caller,
+        directory: &StateDirectory,
+        organisation: Option<&OrganisationName>,
+    ) -> Result<Listing, Error> {
+        let _ = sandbox::undumpable();
+        match made_keyring(caller.variable(VARIABLE), directory)? {
+            Some(keyring) => Ok(open(directory, organisation, keyring)?.list()?),
+            None => Ok(Listing::default()),
+        }
+    }
+
     /// Removes a provider's credential. Returns whether there was one. Needs no key: it may be lost.
     ///
     /// # Errors
@@ -120,14 +136,6 @@ impl Credentials {
         let found = self.vault.get(provider.as_str())?;
         let organisation = self.organisation.clone();
         found.ok_or_else(|| Error::NoCredential { provider: provider.to_string(), organisation })
-    }
-
-    /// Lists every credential, by provider.
-    ///
-    /// # Errors
-    /// When the vault cannot be read.
-    pub fn list(&self) -> Result<Listing, Error> {
-        Ok(self.vault.list()?)
     }
 
     /// Encrypts every record's key with the first of the keys.
@@ -207,47 +215,50 @@ pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Resu
     }
 }
 
+/// Returns the keys. One is made if there is none yet.
 fn keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Keyring, Error> {
+    made_keyring(text, directory)?.map_or_else(|| make(directory), Ok)
+}
+
+/// Returns the keys, if there is one yet. There must be one if a vault has a record: a new key in the place of a lost one would decrypt
+/// nothing that is stored.
+fn made_keyring(text: Option<&str>, directory: &StateDirectory) -> Result<Option<Keyring>, Error> {
     let bad = |place: &str| {
         let place = place.to_owned();
         move |e: credential::EnvelopeError| Error::VaultKey { place, why: e.to_string() }
     };
     if let Some(text) = text.filter(|text| !text.is_empty()) {
-        return Keyring::parse(text).map_err(bad(VARIABLE));
+        return Keyring::parse(text).map(Some).map_err(bad(VARIABLE));
     }
     let path = directory.keys().join(KEY);
-    match read_key(&path)?.map(Secret::new) {
-        Some(text) => {
-            let text = std::str::from_utf8(text.expose()).unwrap_or_default();
-            Keyring::parse(text.trim()).map_err(bad(&path.display().to_string()))
-        }
-        None => make(directory),
+    if let Some(text) = read_key(&path)?.map(Secret::new) {
+        let text = std::str::from_utf8(text.expose()).unwrap_or_default();
+        return Keyring::parse(text.trim()).map(Some).map_err(bad(&path.display().to_string()));
     }
-}
-
-/// Makes the key if every vault is empty: a new key in the place of a lost one would decrypt nothing that is stored.
-fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
-    let path = directory.keys().join(KEY);
     let vaults = sealed(directory)?;
     let sealed = vaults.iter().map(|vault| vault.ids.len()).sum();
     if sealed > 0 && path.exists() {
         // Another process has just made it, and used it.
-        return keyring(None, directory);
+        return made_keyring(None, directory);
     }
     if sealed > 0 {
         let removals = vaults.iter().map(Sealed::removal).collect();
         return Err(Error::VaultKeyGone { path, sealed, removals });
     }
+    if path.is_symlink() { Err(links_to_nothing(&path)) } else { Ok(None) }
+}
+
+/// Makes the key.
+fn make(directory: &StateDirectory) -> Result<Keyring, Error> {
+    let path = directory.keys().join(KEY);
     make_directory(&directory.keys())?;
     let (ring, text) = Keyring::generate()
         .map_err(|e| Error::VaultKey { place: path.display().to_string(), why: e.to_string() })?;
     if make_once(&path, text.expose())? {
         return Ok(ring);
     }
-    match read_key(&path)? {
-        Some(_) => keyring(None, directory),
-        None => Err(links_to_nothing(&path)),
-    }
+    // Another process was first.
+    made_keyring(None, directory)?.ok_or_else(|| links_to_nothing(&path))
 }
 
 /// What a vault holds, by whose credentials they are.
@@ -300,5 +311,21 @@ mod tests {
         let remedy = gone.remedy().unwrap();
         let named = "`lockgate creds rm one two`, `lockgate creds rm three --org acme`";
         assert!(remedy.contains(named), "{remedy}");
+        assert!(matches!(
+            Credentials::list(&caller, &state, None),
+            Err(Error::VaultKeyGone { sealed: 3, .. })
+        ));
+    }
+
+    #[test]
+    fn who_lists_what_is_stored_makes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (caller, state) = (Caller::new(0, 0, "/"), StateDirectory::for_test(folder.path()));
+        let list = || Credentials::list(&caller, &state, None);
+        assert_eq!(list().unwrap(), Listing::default());
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+        make_directory(&state.keys()).unwrap();
+        std::os::unix::fs::symlink("nowhere", state.keys().join(KEY)).unwrap();
+        assert!(list().unwrap_err().to_string().contains("a link to nothing"));
     }
 }

@@ -108,9 +108,9 @@ fn slips(provider: &ProviderId, field: Option<&str>) -> Result<Vec<String>, anyh
 
 /// Lists the readable credentials, then the unreadable ones with their remedies.
 fn ls(form: ListForm, whose: Whose) -> Done {
-    let vault = vault(whose)?;
-    let Listing { entries, failed } = vault.list()?;
-    let of = OrganisationName::flag(vault.organisation());
+    let (caller, whose) = (super::caller()?, whose.org.as_ref());
+    let Listing { entries, failed } = Credentials::list(&caller, &StateDirectory::to_read(&caller)?, whose)?;
+    let of = OrganisationName::flag(whose);
     if entries.is_empty() && failed.is_empty() && form == ListForm::Text {
         output::tell(&format!("no credential is stored; lockgate creds set PROVIDER{of} stores one"));
     }
