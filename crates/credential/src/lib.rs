@@ -21,6 +21,8 @@ pub use placeholder::{Placeholder, PlaceholderError};
 pub use position::{Position, Unfit};
 pub use scrub::{Forms, Needles, Scrubber};
 pub use secret::Secret;
-pub use template::{RenderError, Template, TemplateError, count_fields, is_template, substitute};
+pub use template::{
+    RenderError, Template, TemplateError, count_fields, is_template, substitute, with_stand_ins,
+};
 pub use value::{Value, ValueError};
 pub use vault::{Damage, Entry, Listing, Rotation, Stored, Vault, VaultError};

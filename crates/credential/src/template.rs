@@ -139,6 +139,18 @@ pub fn count_fields(text: &[u8], credential: &Credential) -> usize {
     placeholders(text).filter(|range| credential.field(name(text, range)).is_some()).count()
 }
 
+/// Returns a text with `stand_in` in the place of each placeholder.
+#[must_use]
+pub fn with_stand_ins(text: &str, stand_in: &str) -> String {
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for range in placeholders(text.as_bytes()) {
+        out.push_str(&text[at..range.start]);
+        out.push_str(stand_in);
+        at = range.end;
+    }
+    out + &text[at..]
+}
+
 /// Finds the placeholders of a text, braces included.
 fn placeholders(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
@@ -261,6 +273,7 @@ mod tests {
 
     #[test]
     fn the_leading_literal_ends_at_the_first_placeholder() {
+        assert_eq!(with_stand_ins("{{{a}}é{{ a }}{{a{{b}}", "0"), "{0é{{ a }}{{a0");
         for (text, literal) in [("/v1/{{a}}/{{b}}", "/v1/"), ("/v1", "/v1"), ("{{a}}", ""), ("{{{a}}", "{")] {
             assert_eq!(Template::parse(text).unwrap().leading_literal(), literal);
         }

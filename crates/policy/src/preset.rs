@@ -10,7 +10,7 @@ use crate::hostname::Host;
 use crate::location::Location;
 use crate::nearest::did_you_mean;
 use crate::pattern::Width;
-use crate::provider::Provider;
+use crate::provider::{Provider, named_fields};
 use crate::provider_id::ProviderId;
 use crate::rule::{AllowRule, RuleName};
 use crate::target::Port;
@@ -86,10 +86,7 @@ pub fn provider_fields(name: &str) -> Result<BTreeSet<&'static str>, ConfigError
     let inject = data()?.provider.get(name).and_then(|known| known.inject.as_ref());
     let templates = inject.map_or(&[][..], OneOrMany::as_slice).iter();
     let texts = templates.flat_map(|inject| inject.value.iter().chain(&inject.basic));
-    Ok(texts
-        .flat_map(|text| text.split("{{").skip(1))
-        .filter_map(|rest| Some(rest.split_once("}}")?.0))
-        .collect())
+    Ok(texts.filter_map(|text| named_fields(text)).flatten().collect())
 }
 
 /// Returns the built-in web search providers, in order of preference. S4.42

@@ -264,7 +264,7 @@ fn compile_injection(
             "it holds a control character, which can stand in no header and no parameter",
         ));
     }
-    if !names_fields(value) {
+    if named_fields(value).is_none_or(|names| names.is_empty()) {
         return Err(bad("value", "it must name a field of the credential, as in `Bearer {{access_token}}`"));
     }
     let field = format!("{}.inject.at", at.field);
@@ -313,14 +313,14 @@ fn is_variable(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns whether a value has a `{{field}}`, and no other `{{`, which would be sent as it stands.
-fn names_fields(value: &str) -> bool {
+/// Returns the fields that a value names as `{{field}}`; nothing if it has any other `{{`, which would be sent as it stands.
+pub(crate) fn named_fields<'a>(value: &'a str) -> Option<Vec<&'a str>> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut openings = value.split("{{").skip(1).peekable();
-    openings.peek().is_some()
-        && openings.all(|rest| {
-            rest.split_once("}}").is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_word))
-        })
+    let name = |rest: &'a str| {
+        let (name, _) = rest.split_once("}}")?;
+        (!name.is_empty() && name.chars().all(is_word)).then_some(name)
+    };
+    value.split("{{").skip(1).map(name).collect()
 }
 
 #[cfg(test)]
@@ -347,10 +347,12 @@ mod tests {
     #[test]
     fn a_value_names_its_fields_whole() {
         for good in ["{{a}}", "Bearer {{access_token}}", "{{user}}:{{pass_word}}", "x{{a}}}"] {
-            assert!(names_fields(good), "{good}");
+            assert!(named_fields(good).is_some_and(|names| !names.is_empty()), "{good}");
         }
-        for bad in ["", "fixed", "{{token", "{{}}", "{{a b}}", "{{a}} {{b", "{{{a}}", "{{a-b}}"] {
-            assert!(!names_fields(bad), "{bad}");
+        assert_eq!(named_fields("{{user}}:{{pass_word}}").unwrap(), ["user", "pass_word"]);
+        assert_eq!(named_fields("fixed").unwrap(), [""; 0]);
+        for bad in ["{{token", "{{}}", "{{a b}}", "{{a}} {{b", "{{{a}}", "{{a-b}}"] {
+            assert_eq!(named_fields(bad), None, "{bad}");
         }
     }
 

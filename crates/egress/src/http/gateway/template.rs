@@ -1,5 +1,6 @@
 //! Targets that hold `{{…}}`. The policy judges the template first, and what is sent once it is filled.
 
+use credential::with_stand_ins;
 use policy::{Denial, Guard, Target};
 
 /// The text in place of a field while a template is judged: a character that is allowed in every path and query.
@@ -12,39 +13,17 @@ const STAND_IN: &str = "0";
 pub(super) fn judged(template: &str) -> Result<(Target, String), Denial> {
     let start = template.find("://").map_or(0, |at| at + 3);
     let end = template[start..].find(['/', '?', '#']).map_or(template.len(), |at| start + at);
-    if template[..end].contains("{{") {
+    let (before, written) = template.split_at(end);
+    if before.contains("{{") {
         // A credential must not choose where it goes.
         return Err(Denial::new(
             Guard::Unresolved,
             "Unresolved placeholders in URL: one may stand in the path and the query, not before them",
         ));
     }
-    let target = Target::parse(&format!("{}{}", &template[..end], filled(&template[end..])))?;
-    let written = &template[end..];
+    let target = Target::parse(&format!("{before}{}", with_stand_ins(written, STAND_IN)))?;
     let origin = if written.starts_with('/') { written.to_owned() } else { format!("/{written}") };
     Ok((target, origin))
-}
-
-/// Replaces every `{{name}}` by the stand-in.
-fn filled(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("{{") {
-        let name = rest[at + 2..].split("}}").next().unwrap_or_default();
-        let whole = !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-            && rest[at + 2 + name.len()..].starts_with("}}");
-        if !whole {
-            out.push_str(&rest[..at + 2]);
-            rest = &rest[at + 2..];
-            continue;
-        }
-        out.push_str(&rest[..at]);
-        out.push_str(STAND_IN);
-        rest = &rest[at + name.len() + 4..];
-    }
-    out.push_str(rest);
-    out
 }
 
 #[cfg(test)]
