@@ -16,7 +16,7 @@ use super::request::{Request, Via};
 use crate::audit;
 use crate::exchange::{Exchange, Granted};
 use crate::gate::Gate;
-use crate::inject::{Form, Sending, inject, named};
+use crate::inject::{Form, Sending, inject, provider_named_in};
 
 /// Takes a request through every stage and answers it.
 pub(super) async fn handle(
@@ -44,7 +44,7 @@ pub(super) async fn handle(
     let text = target.to_string();
     let mut sending = Sending::new(head.method.clone(), &target, head.fields_to_send());
     let mut asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
-    asked.provider = named(&sending, gate, &asked, &target);
+    asked.provider = provider_named_in(&sending, gate, &asked, &target);
     let begun = Exchange::begin(gate, head.method.as_str(), text.clone(), asked);
     let pinned = match begun.authorize(gate).and_then(|granted| refuse_unnamed_provider(via, granted)) {
         Ok(granted) => granted.pin(gate).await,

@@ -1,5 +1,7 @@
 //! Finds the placeholders in a request, and decides whether they may be redeemed in it.
 
+use std::borrow::Cow;
+
 use credential::Placeholder;
 use policy::{Asked, Denial, Guard, ProviderId, Target};
 
@@ -8,32 +10,39 @@ use super::{basic, exposed, percent};
 use crate::gate::Gate;
 
 /// Returns the provider that a request names by its placeholder, or by its exposed value, where the credentials of several are good.
-pub(crate) fn named(sending: &Sending, gate: &Gate, asked: &Asked, target: &Target) -> Option<ProviderId> {
+pub(crate) fn provider_named_in(
+    sending: &Sending,
+    gate: &Gate,
+    asked: &Asked,
+    target: &Target,
+) -> Option<ProviderId> {
     let good = gate.policy().providers_for(asked);
     if good.len() < 2 {
         return None;
     }
-    let mut found = None;
-    let searched = search(sending, |text| {
+    let is_good = |owner: &&ProviderId| good.iter().any(|provider| provider.id() == *owner);
+    let owner_in = |text: Cow<'_, [u8]>| {
         let mut owners =
-            Placeholder::find_all(text).filter_map(|(_, one)| gate.credentials().provider_of(&one).cloned());
-        found = owners.find(|owner| good.iter().any(|provider| provider.id() == owner));
-        if found.is_some() { Err(()) } else { Ok(()) }
-    });
-    let (Ok(()) | Err(())) = searched;
+            Placeholder::find_all(&text).filter_map(|(_, one)| gate.credentials().provider_of(&one));
+        owners.find(is_good).cloned()
+    };
     let exposes = || good.iter().find(|provider| exposed::is_in(sending, gate, provider, target));
-    found.or_else(|| exposes().map(|provider| provider.id().clone()))
+    texts(sending).find_map(owner_in).or_else(|| exposes().map(|provider| provider.id().clone()))
 }
 
 /// Returns whether the request holds placeholders of `own`, the provider that is bound to where it goes.
 ///
 /// # Errors
 /// It holds another provider's placeholder, or an unknown or misplaced one.
-pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> Result<Redeemable, Denial> {
+pub(super) fn find_placeholders(
+    sending: &Sending,
+    gate: &Gate,
+    own: Option<&ProviderId>,
+) -> Result<Redeemable, Denial> {
     let mut found = Redeemable::Nothing;
     let mut foreign = None;
-    search(sending, |text| {
-        for (_, placeholder) in Placeholder::find_all(text) {
+    for text in texts(sending) {
+        for (_, placeholder) in Placeholder::find_all(&text) {
             match gate.credentials().provider_of(&placeholder) {
                 Some(provider) if Some(provider) == own => found = Redeemable::Placeholders,
                 Some(provider) => foreign = foreign.or(Some(provider)),
@@ -43,8 +52,7 @@ pub(super) fn find(sending: &Sending, gate: &Gate, own: Option<&ProviderId>) -> 
                 }
             }
         }
-        Ok(())
-    })?;
+    }
     if let Some(foreign) = foreign {
         let own = own.filter(|_| found == Redeemable::Placeholders);
         return Err(stands_in_another(foreign, own));
@@ -80,17 +88,12 @@ fn stands_in_another(foreign: &ProviderId, own: Option<&ProviderId>) -> Denial {
     Denial::new(Guard::EndpointMismatch, reason).with_hint(hint)
 }
 
-/// Calls `judge` with each text of a request in which a placeholder may stand.
-fn search<E>(sending: &Sending, mut judge: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-    judge(sending.origin_form.as_bytes())?;
+/// Returns each text of a request in which a placeholder may stand.
+fn texts(sending: &Sending) -> impl Iterator<Item = Cow<'_, [u8]>> {
     let in_fields = Placeholder::may_be_in(sending.fields.all_text());
-    for (name, value) in sending.fields.iter() {
-        if in_fields {
-            judge(value)?;
-        }
-        if let Some(basic) = basic::basic_of(name, value) {
-            judge(&basic)?;
-        }
-    }
-    Ok(())
+    let of_fields = sending.fields.iter().flat_map(move |(name, value)| {
+        let plain = in_fields.then_some(Cow::Borrowed(value));
+        plain.into_iter().chain(basic::basic_of(name, value).map(Cow::Owned))
+    });
+    std::iter::once(Cow::Borrowed(sending.origin_form.as_bytes())).chain(of_fields)
 }

@@ -38,8 +38,8 @@ use crate::http::Fields;
 pub(crate) use agent_credentials::{stands_elsewhere, tells_who_asks};
 use draft::{Draft, Injected, Redeemable};
 pub(crate) use draft::{Form, Sending};
-use find::find;
-pub(crate) use find::named;
+use find::find_placeholders;
+pub(crate) use find::provider_named_in;
 pub(crate) use key_names::{AUTHENTICATION, may_authenticate};
 use key_names::{KeyNames, may_be_same};
 use marks::Marks;
@@ -191,7 +191,7 @@ fn redeemable(
     provider: Option<&ProviderId>,
     form: Form,
 ) -> Result<Redeemable, Denial> {
-    let found = find(sending, gate, provider)?;
+    let found = find_placeholders(sending, gate, provider)?;
     if form != Form::Templates || !substitution::has_templates(sending) {
         return Ok(found);
     }
