@@ -1,8 +1,10 @@
 //! Waits for the two directions of a connection that is carried between two peers: one of them outlives the other for a while.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -51,7 +53,7 @@ impl Failed {
     pub(crate) fn at(self, from: Side) -> Broken {
         match self {
             Self::Reading(error) => Broken { is_over: is_gone(&error), by: from, error },
-            Self::Writing(error) => Broken { is_over: false, by: from.other(), error },
+            Self::Writing(error) => Broken { is_over: is_cut(&error), by: from.other(), error },
         }
     }
 }
@@ -77,9 +79,16 @@ fn is_gone(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }
 
+/// Whether a connection was cut that its peers did not end: one of them stalls, or what it says must not pass.
+pub(crate) fn is_cut(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData)
+}
+
 /// Waits for both directions. The other goes on for a while when one has ended or failed: a peer that reads no more may have sent the
 /// reason before. Both end where nothing has `moved` for `idle`, and at once where a peer is gone, or one stalls or carries what must not
 /// pass.
+///
+/// One timer serves both. It is polled only when neither has moved, so a busy connection is woken by octets alone.
 pub(crate) async fn both(
     there: impl Future<Output = Result<(), Failed>>,
     back: impl Future<Output = Result<(), Failed>>,
@@ -88,47 +97,53 @@ pub(crate) async fn both(
 ) -> Result<Ended, Broken> {
     let (mut there, mut back) = (pin!(there), pin!(back));
     let (mut is_there, mut is_back, mut failed) = (false, false, None::<Broken>);
-    while !(is_there && is_back) {
-        let left = match (&failed, is_there || is_back) {
-            (Some(_), _) => BROKEN,
-            (None, true) => HALF_CLOSED,
-            (None, false) => idle,
+    let mut due = moved.get() + idle;
+    let mut timer = pin!(tokio::time::sleep_until(due));
+    let mut is_set = false;
+    poll_fn(|context| {
+        let before = moved.get();
+        let mut is_over = false;
+        let mut end = |polled: Poll<Result<(), Failed>>, from: Side| {
+            let Poll::Ready(outcome) = polled else { return false };
+            moved.set(Instant::now()); // from now on the other one has its time
+            if let Err(error) = outcome {
+                let broken = error.at(from);
+                is_over |= broken.is_over;
+                // That one took no more is told unless the other, or itself, is gone.
+                let is_first = failed.as_ref().is_none_or(|failed| broken.is_over && !failed.is_over);
+                failed = if is_first { Some(broken) } else { failed.take() };
+            }
+            true
         };
-        let outcome = tokio::select! {
-            outcome = &mut there, if !is_there => {
-                is_there = true;
-                outcome.map_err(|failed| failed.at(Side::First))
-            }
-            outcome = &mut back, if !is_back => {
-                is_back = true;
-                outcome.map_err(|failed| failed.at(Side::Second))
-            }
-            () = rest(moved, left.min(idle)) => {
-                return failed.map_or(Ok(Ended::Idle), Err);
-            }
+        is_there = is_there || end(there.as_mut().poll(context), Side::First);
+        is_back = is_back || end(back.as_mut().poll(context), Side::Second);
+        if is_over || is_there && is_back {
+            return Poll::Ready(failed.take().map_or(Ok(Ended::ByPeers), Err));
+        }
+        let rest = match (failed.is_some(), is_there || is_back) {
+            (true, _) => BROKEN,
+            (false, true) => HALF_CLOSED,
+            (false, false) => idle,
         };
-        moved.set(Instant::now());
-        if let Err(broken) = outcome {
-            if broken.is_over
-                || matches!(broken.error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData)
-            {
-                return Err(failed.unwrap_or(broken));
+        let until = moved.get() + idle.min(rest);
+        // A timer that is too early is reset when it fires, and not with every octet.
+        if until < due {
+            due = until;
+            timer.as_mut().reset(due);
+        } else if is_set && moved.get() > before && moved.get() < due {
+            return Poll::Pending;
+        }
+        is_set = true;
+        while timer.as_mut().poll(context).is_ready() {
+            if until <= due {
+                return Poll::Ready(failed.take().map_or(Ok(Ended::Idle), Err));
             }
-            failed = failed.or(Some(broken));
+            due = until;
+            timer.as_mut().reset(due);
         }
-    }
-    failed.map_or(Ok(Ended::ByPeers), Err)
-}
-
-/// Returns when no octet has moved for `idle`.
-async fn rest(moved: &Cell<Instant>, idle: Duration) {
-    loop {
-        let until = moved.get() + idle;
-        if Instant::now() >= until {
-            return;
-        }
-        tokio::time::sleep_until(until).await;
-    }
+        Poll::Pending
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use super::send::request_head;
 use super::stream::{AgentReader, AgentWriter};
 use super::upstream_response::UpstreamResponse;
 use crate::cause::cause;
-use crate::directions::{Broken, Ended, Failed, both};
+use crate::directions::{Broken, Ended, Failed, both, is_cut};
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
 use crate::inject::{Sending, restore_subprotocol};
@@ -211,11 +211,6 @@ async fn one_way<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         Err(error) if is_cut(&error) => Err(error),
         carried => carried.and(within_stall_limit(to.shutdown()).await),
     }
-}
-
-/// Whether the sidecar cut a WebSocket that its peers did not end: nothing more of it may pass.
-fn is_cut(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::TimedOut)
 }
 
 /// Carries octets one way until they end, and searches the messages in them. What could not be written is left ahead: the agent is then

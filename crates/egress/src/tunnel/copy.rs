@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::audit::Record;
 use crate::cause::cause;
-use crate::directions::{BROKEN, Broken, Ended, Failed, HALF_CLOSED, Side, both};
+use crate::directions::{Broken, Ended, Failed, Side, both};
 use crate::exchange::{Exchange, Flow, Pinned};
 use crate::http::Buffered;
 use crate::upstream::Dialled;
@@ -117,7 +117,6 @@ async fn all_sent(stream: &TcpStream) -> io::Result<()> {
     stream.async_io(Interest::WRITABLE, has_room).await
 }
 
-/// One timer serves both directions. It is polled only when neither has moved, so a busy connection is woken by octets alone.
 async fn copy_between(
     first: &mut TcpStream,
     second: &mut TcpStream,
@@ -127,58 +126,9 @@ async fn copy_between(
     let (moved, ended) = (Cell::new(Instant::now()), Cell::new(false));
     let (from_first, to_first) = first.split();
     let (from_second, to_second) = second.split();
-    let mut there = pin!(one_way(from_first, to_second.as_ref(), counts.there, &moved, &ended));
-    let mut back = pin!(one_way(from_second, to_first.as_ref(), counts.back, &moved, &ended));
-    let (mut is_there, mut is_back, mut failed) = (false, false, None::<Broken>);
-    let mut due = moved.get() + idle;
-    let mut timer = pin!(tokio::time::sleep_until(due));
-    let mut is_set = false;
-    poll_fn(|context| {
-        let before = moved.get();
-        let mut is_over = false;
-        let mut end = |polled: Poll<Result<(), Failed>>, from: Side| {
-            let Poll::Ready(outcome) = polled else { return false };
-            // A peer that reads no more may have sent the reason before, so the other direction goes on.
-            ended.set(true);
-            if let Err(error) = outcome {
-                moved.set(Instant::now()); // from now on the other one has its time
-                let broken = error.at(from);
-                is_over |= broken.is_over;
-                // That one took no more is told unless the other, or itself, is gone.
-                let is_first = failed.as_ref().is_none_or(|failed| broken.is_over && !failed.is_over);
-                failed = if is_first { Some(broken) } else { failed.take() };
-            }
-            true
-        };
-        is_there = is_there || end(there.as_mut().poll(context), Side::First);
-        is_back = is_back || end(back.as_mut().poll(context), Side::Second);
-        if is_over || is_there && is_back {
-            return Poll::Ready(failed.take().map_or(Ok(Ended::ByPeers), Err));
-        }
-        let rest = match (failed.is_some(), ended.get()) {
-            (true, _) => BROKEN,
-            (false, true) => HALF_CLOSED,
-            (false, false) => idle,
-        };
-        let until = moved.get() + idle.min(rest);
-        // A timer that is too early is reset when it fires, and not with every octet.
-        if until < due {
-            due = until;
-            timer.as_mut().reset(due);
-        } else if is_set && moved.get() > before && moved.get() < due {
-            return Poll::Pending;
-        }
-        is_set = true;
-        while timer.as_mut().poll(context).is_ready() {
-            if until <= due {
-                return Poll::Ready(failed.take().map_or(Ok(Ended::Idle), Err));
-            }
-            due = until;
-            timer.as_mut().reset(due);
-        }
-        Poll::Pending
-    })
-    .await
+    let there = one_way(from_first, to_second.as_ref(), counts.there, &moved, &ended);
+    let back = one_way(from_second, to_first.as_ref(), counts.back, &moved, &ended);
+    both(there, back, &moved, idle).await
 }
 
 /// Copies both ways between the agent and an upstream inside the TLS of a proxy, with buffers of their own.
@@ -222,11 +172,29 @@ async fn through(
 
 /// Copies one way, then shuts the writing side down unless the other direction has ended first.
 async fn one_way(
-    mut from: ReadHalf<'_>,
+    from: ReadHalf<'_>,
     to: &TcpStream,
     count: &Cell<u64>,
     moved: &Cell<Instant>,
     ended: &Cell<bool>,
+) -> Result<(), Failed> {
+    let copied = until_end(from, to, count, moved).await;
+    if ended.replace(true) {
+        return copied; // both directions have ended, and the connections are closed now
+    }
+    copied?;
+    rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| match errno {
+        rustix::io::Errno::NOTCONN => Ok(()),
+        other => Err(Failed::Writing(other.into())),
+    })
+}
+
+/// Copies one way until its peer has ended it.
+async fn until_end(
+    mut from: ReadHalf<'_>,
+    to: &TcpStream,
+    count: &Cell<u64>,
+    moved: &Cell<Instant>,
 ) -> Result<(), Failed> {
     loop {
         let (read, left) = poll_fn(|context| {
@@ -234,20 +202,12 @@ async fn one_way(
         })
         .await?;
         if read == 0 {
-            break;
+            return Ok(());
         }
         write_left(to, &left).await.map_err(Failed::Writing)?;
         count.set(count.get() + read as u64);
         moved.set(Instant::now());
     }
-    moved.set(Instant::now());
-    if ended.replace(true) {
-        return Ok(()); // both directions have ended, and the connections are closed now
-    }
-    rustix::net::shutdown(to, rustix::net::Shutdown::Write).or_else(|errno| match errno {
-        rustix::io::Errno::NOTCONN => Ok(()),
-        other => Err(Failed::Writing(other.into())),
-    })
 }
 
 /// Reads once and writes as much as it can without waiting. Returns the length read, and the octets not yet written. A read that
@@ -291,6 +251,7 @@ async fn write_left(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directions::{BROKEN, HALF_CLOSED};
 
     const IDLE: Duration = Duration::from_secs(60);
 
