@@ -169,7 +169,7 @@ fn is_program(path: &Path) -> bool {
 /// Returns the interpreter that a script's first line names, without control characters.
 fn interpreter_of(script: &Path) -> Option<String> {
     // A command of a run may put a pipe in its place, which nobody would ever write to.
-    let file = sandbox::open_regular(&script.canonicalize().ok()?).ok()??;
+    let file = sandbox::open_without_links(&script.canonicalize().ok()?).ok()??;
     let mut head = Vec::new();
     file.take(FIRST_LINE).read_to_end(&mut head).ok()?;
     let line = head.strip_prefix(b"#!")?.split(|octet| *octet == b'\n').next()?;

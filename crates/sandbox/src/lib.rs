@@ -92,7 +92,7 @@ pub use plan::{Plan, plan, refuse_foreign_process_files};
 pub use process_stamp::ProcessStamp;
 pub use protect::is_protected;
 pub use reap::{Reaper, Unwound};
-pub use regular::{FilesBelow, is_folder, is_there, open_regular, regular_below};
+pub use regular::{FilesBelow, is_folder, is_there, open_without_links, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};
 pub use socket_broker::{HealthLine, Probed, SocketBroker, ask_for_socket, take_socket};
 pub use start::start;

@@ -19,7 +19,7 @@ const MOST: usize = 1024;
 ///
 /// # Errors
 /// When a component is a link, it is no regular file, or it may not be read.
-pub fn open_regular(path: &Path) -> Result<Option<File>, Error> {
+pub fn open_without_links(path: &Path) -> Result<Option<File>, Error> {
     let Some(found) = found(path)? else { return Ok(None) };
     match kind(&found, path)? {
         FileType::RegularFile => {
@@ -144,11 +144,11 @@ mod tests {
         symlink(at("file"), at("link")).unwrap();
         symlink(at("real"), at("way")).unwrap();
         rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        assert_eq!(text(open_regular(&at("file")).unwrap().unwrap()), "x");
-        assert!(open_regular(&at("none")).unwrap().is_none());
-        assert!(open_regular(&at("file/none")).unwrap().is_none());
+        assert_eq!(text(open_without_links(&at("file")).unwrap().unwrap()), "x");
+        assert!(open_without_links(&at("none")).unwrap().is_none());
+        assert!(open_without_links(&at("file/none")).unwrap().is_none());
         for bad in ["link", "way/file", "pipe", "real"] {
-            assert!(open_regular(&at(bad)).is_err(), "{bad}");
+            assert!(open_without_links(&at(bad)).is_err(), "{bad}");
         }
         assert!(is_folder(&at("real")).unwrap() && !is_folder(&at("none")).unwrap());
         assert!(is_folder(&at("file")).is_err() && is_folder(&at("way")).is_err());
@@ -184,7 +184,7 @@ mod tests {
                 });
                 let (mut opened, mut refused) = (0, 0);
                 for _ in 0..TRIES / 2 {
-                    match open_regular(&inside.join(read)) {
+                    match open_without_links(&inside.join(read)) {
                         Ok(Some(file)) => {
                             assert_eq!(text(file), "inside");
                             opened += 1;

@@ -110,7 +110,7 @@ fn look_below(folder: &Path, until: Instant, left: &mut usize) -> Look {
             continue;
         }
         *left -= 1;
-        match sandbox::open_regular(&entry.path()) {
+        match sandbox::open_without_links(&entry.path()) {
             Ok(Some(file)) if presents(&file) => return Look::Found,
             Ok(_) => {}
             Err(_) => look = Look::Unfinished,

@@ -167,7 +167,7 @@ impl<'a> Work<'a> {
 
 /// Reads a file into memory that is wiped.
 fn read(path: &Path) -> Result<Option<Secret>, String> {
-    let Some(file) = sandbox::open_regular(path).map_err(why)? else { return Ok(None) };
+    let Some(file) = sandbox::open_without_links(path).map_err(why)? else { return Ok(None) };
     // Allocated at once: growing would leave copies behind.
     let mut content = Vec::with_capacity(LARGEST + 2);
     let read = file.take(LARGEST as u64 + 1).read_to_end(&mut content);

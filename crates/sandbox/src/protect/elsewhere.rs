@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::Error;
-use crate::regular::open_regular;
+use crate::regular::open_without_links;
 
 /// The longest file that names a repository. It has one line, a path.
 const LONGEST_LINE: u64 = 8 * 1024;
@@ -91,7 +91,7 @@ fn read_line(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         }
         Err(error) => return Err(unread(path, &error.to_string())),
     }
-    let opened = open_regular(path).map_err(|error| match error {
+    let opened = open_without_links(path).map_err(|error| match error {
         Error::Source { why, .. } => unread(path, &why),
         other => other,
     });
