@@ -7,7 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom as Offset};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom as Offset};
 use rustix::io::Errno;
 
 use super::change::{Change, What};
@@ -30,8 +30,6 @@ pub struct Applied {
 
 /// The most octets that are copied before an end can be asked for.
 const AT_ONCE: u64 = 8 << 20;
-const FILE: u32 = 0o100_000;
-const DIRECTORY: u32 = 0o040_000;
 
 impl Changes {
     /// Returns the conflicts of the changes at or below the named paths; of all changes if no path is named.
@@ -93,7 +91,7 @@ impl Changes {
         let path = &change.path;
         match change.what {
             What::Gone { mode } => self.remove(path, mode),
-            What::Made { mode } if kind(mode) == DIRECTORY => self.make_directory(path, mode),
+            What::Made { mode } if mode::is_directory(mode) => self.make_directory(path, mode),
             What::Made { mode } => self.replace(path, mode, None, is_ended),
             What::Changed { from, to } => self.replace(path, to, Some(from), is_ended),
         }
@@ -108,7 +106,7 @@ impl Changes {
             Err(errno) => return Err(errno.into()),
         };
         let now = rustix::fs::fstat(&there)?;
-        if kind(now.st_mode) == DIRECTORY {
+        if mode::is_directory(now.st_mode) {
             return Ok(None);
         }
         if self.since.is_past(&now) {
@@ -121,8 +119,8 @@ impl Changes {
 
     fn remove(&self, path: &Path, mode: u32) -> io::Result<()> {
         let parent = open_parent(self.below.as_fd(), path)?;
-        let flags = if kind(mode) == DIRECTORY { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        let linked = if kind(mode) == DIRECTORY { None } else { self.refuse_changed(&parent, path)? };
+        let flags = if mode::is_directory(mode) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let linked = if mode::is_directory(mode) { None } else { self.refuse_changed(&parent, path)? };
         match self.since.change_in(&parent, || rustix::fs::unlinkat(&parent, file_name(path), flags)) {
             Ok(()) => {
                 linked.into_iter().for_each(|linked| self.since.note_own(linked));
@@ -162,7 +160,7 @@ impl Changes {
         is_ended: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         let parent = self.parent(path)?;
-        let beside = if kind(mode) == FILE {
+        let beside = if FileType::from_raw_mode(mode).is_file() {
             self.copy(path, mode, from, &parent, is_ended)?
         } else {
             self.copy_link(path, &parent)?
@@ -240,7 +238,7 @@ impl Changes {
 }
 
 fn is_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
-    Ok(kind(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) == DIRECTORY)
+    Ok(mode::is_directory(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode))
 }
 
 /// Copies a file's content and keeps its holes: otherwise a sparse file of a few octets could fill the disk.
@@ -279,10 +277,6 @@ fn in_order(changes: Vec<&Change>) -> Vec<&Change> {
         .rev()
         .partition(|change: &&Change| change.path.ancestors().any(|path| new.contains(path)));
     in_the_way.into_iter().chain(other).chain(rest).collect()
-}
-
-fn kind(mode: u32) -> u32 {
-    mode & 0o170_000
 }
 
 #[cfg(test)]
@@ -445,7 +439,7 @@ mod tests {
     #[test]
     fn what_was_moved_is_not_gone_before_it_is_in_its_new_place() {
         let change = |path: &str, what| Change { path: path.into(), what, conflict: None, protected: None };
-        let (file, folder) = (FILE | 0o644, DIRECTORY | 0o755);
+        let (file, folder) = (0o100_644, 0o040_755);
         let list = [
             change("a", What::Gone { mode: file }),
             change("d", What::Gone { mode: folder }),

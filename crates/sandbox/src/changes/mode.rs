@@ -1,11 +1,16 @@
-//! The modes that are applied. Of a file's mode only the executable bit is, as in git: a run does not decide which other users may read or
+//! What modes say, and those that are applied. Of a file's mode only the executable bit is, as in git: a run does not decide which other users may read or
 //! write the file.
 
-use rustix::fs::Mode;
+use rustix::fs::{FileType, Mode};
 
 /// The owner's rights to everything that is made.
 const OWN: u32 = 0o600;
 const OWN_EXECUTABLE: u32 = 0o700;
+
+/// Whether a mode is that of a directory.
+pub(super) fn is_directory(mode: u32) -> bool {
+    FileType::from_raw_mode(mode).is_dir()
+}
 
 /// Whether two modes agree in the executable bit.
 pub(super) fn is_same(from: u32, to: u32) -> bool {

@@ -11,6 +11,7 @@ use rustix::fs::FileType;
 use sha1::{Digest as _, Sha1};
 use similar::TextDiff;
 
+use super::mode::is_directory;
 use super::refused_names::is_refused;
 use super::side::{file_name, is_elsewhere, open_file, open_parent};
 use super::{Change, Changes, What, binary};
@@ -72,14 +73,14 @@ impl Changes {
 
     /// Finds new files with the content of a removed one, among some changes. Returns the indices of both in the list.
     fn renamed(&self, is_shown: &dyn Fn(&Change) -> bool) -> io::Result<HashMap<usize, usize>> {
-        let mut gone: HashMap<(String, u32), Vec<usize>> = HashMap::new();
+        let mut gone: HashMap<(String, bool), Vec<usize>> = HashMap::new();
         for (index, change) in self.list.iter().enumerate().rev() {
             if let What::Gone { mode } = change.what
                 && is_shown(change)
                 && let Some(side) = unless_elsewhere(self.below_side(&change.path, mode))?
                 && !side.content.is_empty()
             {
-                gone.entry((side.name, kind(mode))).or_default().push(index);
+                gone.entry((side.name, is_link(mode))).or_default().push(index);
             }
         }
         let mut renamed = HashMap::new();
@@ -88,7 +89,7 @@ impl Changes {
                 && !gone.is_empty()
                 && is_shown(change)
                 && let Some(side) = unless_elsewhere(self.above_side(&change.path, mode))?
-                && let Some(from) = gone.get_mut(&(side.name, kind(mode))).and_then(Vec::pop)
+                && let Some(from) = gone.get_mut(&(side.name, is_link(mode))).and_then(Vec::pop)
             {
                 renamed.insert(index, from);
             }
@@ -153,9 +154,9 @@ impl Changes {
 
 /// Reads a path of a side, which had a mode.
 fn side_of(of: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<Option<Side>> {
-    let read = || match kind(mode) {
-        LINK => link(&open_parent(of, path)?, path, mode),
-        FILE => side(open_file(of, path)?, mode),
+    let read = || match FileType::from_raw_mode(mode) {
+        FileType::Symlink => link(&open_parent(of, path)?, path, mode),
+        FileType::RegularFile => side(open_file(of, path)?, mode),
         _ => Ok(None),
     };
     read().map_err(|error| {
@@ -235,15 +236,8 @@ fn write_hunks(to: &mut dyn Write, before: &[u8], after: &[u8], until: Instant) 
     Ok(())
 }
 
-const FILE: u32 = 0o100_000;
-const LINK: u32 = 0o120_000;
-
-fn kind(mode: u32) -> u32 {
-    mode & 0o170_000
-}
-
-fn is_directory(mode: u32) -> bool {
-    FileType::from_raw_mode(mode) == FileType::Directory
+fn is_link(mode: u32) -> bool {
+    FileType::from_raw_mode(mode).is_symlink()
 }
 
 fn side(file: std::fs::File, mode: u32) -> io::Result<Option<Side>> {
@@ -267,9 +261,9 @@ fn blob(content: &[u8]) -> String {
 
 /// Returns git's mode for a file: executable, not executable, or a link.
 fn git_mode(mode: u32) -> &'static str {
-    match (kind(mode), mode & 0o100) {
-        (LINK, _) => "120000",
-        (_, 0) => "100644",
+    match mode & 0o100 {
+        _ if is_link(mode) => "120000",
+        0 => "100644",
         _ => "100755",
     }
 }
@@ -291,8 +285,8 @@ fn write_unshown(to: &mut dyn Write, change: &Change) -> io::Result<()> {
         What::Changed { from, to } if git_mode(from) == git_mode(to) => "changed".into(),
         What::Changed { from, to } => format!("changed, of mode {}, now {}", git_mode(from), git_mode(to)),
     };
-    let why = match kind(change.what.mode()) {
-        FILE | LINK => "too large to be shown",
+    let why = match FileType::from_raw_mode(change.what.mode()) {
+        FileType::RegularFile | FileType::Symlink => "too large to be shown",
         _ => "it was a pipe, a socket or a device",
     };
     writeln!(to, "# {path}: {how}; {why}")

@@ -5,11 +5,12 @@ use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, FileType, OFlags};
+use rustix::fs::{Access, AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::LeftOut;
 use super::change::{Change, What};
+use super::mode::is_directory;
 use super::side::{open, stat};
 
 const SHUT: &str = "its folder may not be written";
@@ -76,10 +77,6 @@ fn leave_folders(order: &mut Vec<&Change>, left_out: &[LeftOut]) -> Vec<LeftOut>
 
 fn is_gone(change: &Change) -> bool {
     matches!(change.what, What::Gone { .. })
-}
-
-fn is_directory(mode: u32) -> bool {
-    FileType::from_raw_mode(mode) == FileType::Directory
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 
 use super::begin::{Begin, Time};
+use super::mode::is_directory;
 use crate::file_id::Likeness;
 use crate::file_system::is_of_this_machine;
 
@@ -109,7 +110,7 @@ impl Since {
         (changed > began || is_whole)
             && !self.ours.borrow().get(&id(now)).is_some_and(|ours| match *ours {
                 Ours::At(time) => time == changed,
-                Ours::Begun => is_directory(now),
+                Ours::Begun => is_directory(now.st_mode),
                 Ours::Unwritten(..) => *ours == unwritten(now),
             })
     }
@@ -276,10 +277,6 @@ fn changed_at(stat: &Stat) -> Time {
 fn unwritten(stat: &Stat) -> Ours {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or_default();
     Ours::Unwritten((stat.st_mtime, nanoseconds), stat.st_size, stat.st_mode)
-}
-
-fn is_directory(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 #[cfg(test)]

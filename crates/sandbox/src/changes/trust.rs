@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use super::change::{Change, What};
+use super::mode::is_directory;
 use super::side::{file_name, stat};
 use crate::protect;
 
@@ -79,7 +80,7 @@ impl Trust<'_> {
     fn outermost(&mut self, change: &Change) -> Option<PathBuf> {
         let path = &change.path;
         // Only a directory can contain further protected paths.
-        let itself = if is_directory(change) { Itself::Counts } else { Itself::IsNone };
+        let itself = if is_directory(change.what.mode()) { Itself::Counts } else { Itself::IsNone };
         // Git writes wherever a link leads: nobody takes one over who has named its folder alone.
         if is_link_of_a_repository(change) {
             return Some(path.clone());
@@ -129,7 +130,7 @@ impl Trust<'_> {
 
     /// Whether a change puts something in the place of a directory with a protected path, which would be another one then.
     fn leads(&mut self, change: &Change) -> bool {
-        if is_directory(change) || matches!(change.what, What::Gone { .. }) {
+        if is_directory(change.what.mode()) || matches!(change.what, What::Gone { .. }) {
             return false;
         }
         let path = &change.path;
@@ -186,10 +187,6 @@ impl Trust<'_> {
         self.places.insert(directory.into(), place);
         place
     }
-}
-
-fn is_directory(change: &Change) -> bool {
-    FileType::from_raw_mode(change.what.mode()) == FileType::Directory
 }
 
 /// Whether a change is a link in a repository, through which git would write.
