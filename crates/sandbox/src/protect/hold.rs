@@ -16,6 +16,7 @@ use super::held_name::{self, HeldName, Patience};
 use super::links::refuse_links;
 use super::placeholder::{self, HeldPath, is_free, stat};
 use super::planted::repositories_without_links;
+use super::repository::OpenRepository;
 use super::row::{Row, WhenAbsent, rows};
 use super::spelling::refuse_other_spellings;
 use super::tables::refuse_tables;
@@ -46,36 +47,8 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     let repositories = repositories_without_links(workspace, &root, open)?;
     let Names { free, .. } = chosen?;
     refuse_tables(root.as_fd(), &free)?;
-    let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
-    let to_tell = Unheld::of(workspace, root.as_fd(), open, &free)?;
-    let being = to_tell.being;
-    // Recorded before any of them is made. Links are last, so that they are removed first: that also opens a repository which the
-    // command has closed by its mode.
-    let placeholders = free.iter().map(|row| Undo::Placeholder(workspace.join(row.path)));
-    undo.push_all([Undo::Unheld(to_tell)].into_iter().chain(placeholders).chain(links));
-    undo.repositories.extend(repositories);
-    undo.workspaces.push((being, Arc::clone(&root)));
-    let owner = placeholder::owner_to_be(&root).map_err(|errno| source::refused(workspace, errno))?;
-    undo.placeholders.of(&root);
-    let mut names = Vec::new();
-    let mut not_held = Vec::new();
-    let mut patience = Patience::new();
-    for row in &free {
-        let path = workspace.join(row.path);
-        match hold(&root, row, owner, undo, &mut patience).map_err(|errno| unheld(&path, errno))? {
-            Some((parent, opened)) => {
-                undo.held.push(HeldName { path, parent, opened });
-                names.push(row.path.to_path_buf());
-            }
-            None if row.when_absent.counts_alone() => not_held.push(row.path),
-            None => {}
-        }
-        covered.push(row.path);
-    }
-    // Nobody can make them now. Somebody may change that while the run goes on, as by `chattr -i`.
-    if !not_held.is_empty() {
-        undo.push_all([Undo::Unheld(Unheld { workspace: workspace.into(), being, names: not_held })]);
-    }
+    let (names, patience) = hold_all(workspace, &root, open, &free, repositories, undo)?;
+    covered.extend(free.iter().map(|row| row.path));
     refuse_other_spellings(workspace, root.as_fd(), &covered)?;
     let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied())
         .map_err(|error| unwatched(workspace, &error))?;
@@ -98,6 +71,46 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
         return Err(meddled(&workspace.join(path)));
     }
     Ok(Hold { cover_watch, workspace: root, names })
+}
+
+/// Holds the free names, and returns those that are held: nobody inside can make the others. Also returns what is left of the patience.
+fn hold_all(
+    workspace: &Path,
+    root: &Arc<OwnedFd>,
+    open: &[PathBuf],
+    free: &[Row],
+    repositories: Vec<OpenRepository>,
+    undo: &mut UndoLog,
+) -> Result<(Vec<PathBuf>, Patience), Error> {
+    let to_tell = Unheld::of(workspace, root.as_fd(), open, free)?;
+    let being = to_tell.being;
+    // Recorded before any of them is made. Links are last, so that they are removed first: that also opens a repository which the
+    // command has closed by its mode.
+    let placeholders = free.iter().map(|row| Undo::Placeholder(workspace.join(row.path)));
+    let links = repositories.iter().map(|it| Undo::PlantedLinks(it.repository.clone()));
+    undo.push_all([Undo::Unheld(to_tell)].into_iter().chain(placeholders).chain(links));
+    undo.repositories.extend(repositories);
+    undo.workspaces.push((being, Arc::clone(root)));
+    let owner = placeholder::owner_to_be(root).map_err(|errno| source::refused(workspace, errno))?;
+    undo.placeholders.of(root);
+    let (mut names, mut not_held) = (Vec::new(), Vec::new());
+    let mut patience = Patience::new();
+    for row in free {
+        let path = workspace.join(row.path);
+        match hold(root, row, owner, undo, &mut patience).map_err(|errno| unheld(&path, errno))? {
+            Some((parent, opened)) => {
+                undo.held.push(HeldName { path, parent, opened });
+                names.push(row.path.to_path_buf());
+            }
+            None if row.when_absent.counts_alone() => not_held.push(row.path),
+            None => {}
+        }
+    }
+    // Nobody can make them now. Somebody may change that while the run goes on, as by `chattr -i`.
+    if !not_held.is_empty() {
+        undo.push_all([Undo::Unheld(Unheld { workspace: workspace.into(), being, names: not_held })]);
+    }
+    Ok((names, patience))
 }
 
 fn unwatched(workspace: &Path, error: &std::io::Error) -> Error {
