@@ -36,16 +36,23 @@ pub(crate) struct RunJournal {
     companions: Vec<Hostname>,
     /// What could not be given back so far.
     problems: Vec<String>,
-    /// The dead runs that this one reaped; `None` until it has.
-    reaped: Option<Vec<Reaped>>,
+    dead: DeadRuns,
     lock: RunLock,
     /// Where its command is searched for.
     searched: SearchedPlaces,
     bounds: Bounds,
     /// Whether what the command writes in its workspace is kept apart.
     keeps_apart: bool,
-    /// Whether there are runs that died; `None` until this run has searched.
-    are_dead: Option<bool>,
+}
+
+/// What this run knows of runs that died.
+enum DeadRuns {
+    /// There may be some.
+    Possible,
+    /// There were none when it looked.
+    Absent,
+    /// It has reaped them.
+    Reaped(Vec<Reaped>),
 }
 
 /// The limits that an ending names.
@@ -125,12 +132,11 @@ impl RunJournal {
             has_begun: false,
             companions: spec.companions.iter().map(|it| it.name.clone()).collect(),
             problems: Vec::new(),
-            reaped: None,
+            dead: DeadRuns::Possible,
             lock,
             searched,
             bounds: Bounds { memory: spec.limits.memory, timeout: spec.timeout },
             keeps_apart: planned.keeps_apart(),
-            are_dead: None,
         })
     }
 
@@ -168,14 +174,15 @@ impl RunJournal {
     /// Looks for runs that died. What they left is taken away when this run ends, for it may take long, and meanwhile nobody would
     /// answer this run.
     pub(crate) fn look_for_dead(&mut self) {
-        self.are_dead = Some(are_dead(&self.state));
+        self.dead = if are_dead(&self.state) { DeadRuns::Possible } else { DeadRuns::Absent };
     }
 
     /// Gives back the names that were held, once nobody is inside any more. A run that was killed may have held the same names, and its
     /// processes may go on for a while, so dead runs are reaped first.
     pub(crate) fn give_back_names(&mut self, signals: Option<&Signals>) {
-        if self.undo.holds_names() && self.reaped.is_none() && are_dead(&self.state) {
-            self.reaped = Some(reap(&self.state, signals));
+        let is_reaped = matches!(self.dead, DeadRuns::Reaped(_));
+        if self.undo.holds_names() && !is_reaped && are_dead(&self.state) {
+            self.dead = DeadRuns::Reaped(reap(&self.state, signals));
         }
         self.problems.extend(self.undo.unwind_names());
     }
@@ -213,12 +220,11 @@ impl RunJournal {
         if matches!(took_away, Some(Taken::All | Taken::Behind)) {
             self.undo.engine_is_done(&self.run);
         }
-        let (sandbox, sidecar) = (executed.sandbox, executed.sidecar);
-        if took_away == Some(Taken::Behind) {
-            Remains { sidecar, init: None, taken_behind: Some(sandbox) }
-        } else {
-            Remains { sidecar, init: Some(sandbox.into_init()), taken_behind: None }
-        }
+        let sandbox = match took_away {
+            Some(Taken::Behind) => SandboxRemains::TakenBehind(Box::new(executed.sandbox)),
+            _ => SandboxRemains::Init(executed.sandbox.into_init()),
+        };
+        Remains { sidecar: executed.sidecar, sandbox }
     }
 
     /// Returns the audits that were begun. Their sidecars are over.
@@ -268,12 +274,15 @@ impl RunJournal {
         match &executed {
             // The next run sees to what is left, and to a record that could not be written.
             _ if !problems.is_empty() || written.is_err() => {}
-            Ok((Remains { taken_behind: Some(sandbox), .. }, ..)) => self.lock.hand_over(sandbox),
+            Ok((Remains { sandbox: SandboxRemains::TakenBehind(sandbox), .. }, ..)) => {
+                self.lock.hand_over(sandbox);
+            }
             _ => self.lock.remove(),
         }
-        let reaped = match self.reaped {
-            None if self.are_dead != Some(false) => reap(&self.state, signals.as_ref()),
-            reaped => reaped.unwrap_or_default(),
+        let reaped = match self.dead {
+            DeadRuns::Possible => reap(&self.state, signals.as_ref()),
+            DeadRuns::Absent => Vec::new(),
+            DeadRuns::Reaped(reaped) => reaped,
         };
         tell_reaped(&reaped, report);
         if executed.is_err() && reaped.iter().any(|reaped| !reaped.told.is_empty()) {
@@ -294,18 +303,30 @@ fn reap(state: &StateDirectory, signals: Option<&Signals>) -> Vec<Reaped> {
 /// What is left of a run that is over.
 struct Remains {
     sidecar: Sidecar,
-    init: Option<EndingInit>,
-    /// A sandbox of which a remover takes away behind the run what it had at an engine.
-    taken_behind: Option<Started>,
+    sandbox: SandboxRemains,
+}
+
+/// What is left of its sandbox.
+enum SandboxRemains {
+    /// Its init, which ends.
+    Init(EndingInit),
+    /// All of it: a remover takes away behind the run what it had at an engine.
+    TakenBehind(Box<Started>),
 }
 
 impl Remains {
     /// Waits until the run's processes are gone. They have said all they had to say; but an ended process stays in the table until its
     /// parent asks, and who would adopt these might never ask (L03).
     fn bury(self) {
-        drop(self.taken_behind);
+        let init = match self.sandbox {
+            SandboxRemains::Init(init) => Some(init),
+            SandboxRemains::TakenBehind(sandbox) => {
+                drop(sandbox);
+                None
+            }
+        };
         self.sidecar.end();
-        self.init.iter().for_each(EndingInit::bury);
+        init.iter().for_each(EndingInit::bury);
     }
 }
 
