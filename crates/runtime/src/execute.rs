@@ -19,13 +19,13 @@ use crate::launch::{PlatformData, SidecarInputs, SidecarLaunch, StartedPair, all
 use crate::locality::Locality;
 use crate::plan_run::{PlannedRun, RunInputs};
 use crate::protection::AT_THE_END;
-use crate::report::{End, ExecutedRun, Report};
+use crate::report::{CommandEnd, ExecutedRun, Report};
 use crate::run_journal::RunJournal;
 use crate::sidecar::{SidecarCredentials, SidecarEndpoints};
 use crate::sidecar_messages::{LONGEST_END, LONGEST_GOOD_END, await_summary, is_too_late, panicked};
 use crate::streams::{Copiers, RunningCopiers, stdio};
 use crate::taken_image::TakenImage;
-use crate::watch::{Seen, Watch};
+use crate::watch::{Clock, Watch, WatchedRun};
 
 /// How long an engine may take over the containers of a run, beyond the command's own time: its wait for a slot, and the making.
 const MAKING: Duration = sandbox::LONGEST_SLOT_WAIT.saturating_add(Duration::from_secs(120));
@@ -69,13 +69,13 @@ fn execute_beside(
         platform,
         companions,
         streams: &mut streams,
-        deadline,
+        clock: Clock::Runs(deadline),
         timeout: planned.spec.timeout.duration(),
         stop: planned.image.as_ref().and_then(TakenImage::stop_signal).unwrap_or(SIGTERM),
         set_up: journal.set_up_log(&planned.spec.setup),
         report: &mut *report,
     };
-    let Seen { end, has_begun, summary, used } = watch.until_end();
+    let WatchedRun { end, has_begun, summary, used } = watch.until_end();
     let (notices, signals) = (notices.as_fd(), &signals);
     let over = EndedRun { has_begun, summary, used, sandbox, sidecar, notices, signals, journal, report };
     over.let_go(end)
@@ -208,9 +208,9 @@ struct EndedRun<'a> {
 
 impl EndedRun<'_> {
     /// Ends what is left, in an order in which nothing is used after its end.
-    fn let_go(mut self, end: Result<End, Error>) -> Result<ExecutedRun, Error> {
+    fn let_go(mut self, end: Result<CommandEnd, Error>) -> Result<ExecutedRun, Error> {
         self.journal.has_begun = self.has_begun;
-        let is_by_itself = matches!(end, Ok(End::Ended(_)));
+        let is_by_itself = matches!(end, Ok(CommandEnd::Ended(_)));
         // After a command that ended by itself init ends by itself, too.
         if !is_by_itself {
             self.sandbox.kill();
@@ -222,27 +222,27 @@ impl EndedRun<'_> {
             Ok(end) => self.ended(end, patience),
             // The kernel chose init when it had to kill a process for its memory, and all others went with it.
             Err(Error::SandboxLost) if usage.is_some_and(|usage| usage.out_of_memory > 0) => {
-                self.ended(End::Ended(Exit::Signal(SIGKILL)), patience)
+                self.ended(CommandEnd::Ended(Exit::Signal(SIGKILL)), patience)
             }
             Err(error) => Err(self.lost(error)),
         }
     }
 
     /// Returns a run that came to an end. Its sandbox and its sidecar are ended once that is on record.
-    fn ended(mut self, end: End, patience: Duration) -> Result<ExecutedRun, Error> {
+    fn ended(mut self, end: CommandEnd, patience: Duration) -> Result<ExecutedRun, Error> {
         for path in self.sandbox.unprotected(AT_THE_END) {
             let path = path.display();
             (self.report)(Report::Note(&format!(
                 "`{path}` was replaced on this machine as the run ended; see that it says what you wrote"
             )));
         }
-        if matches!(end, End::Ended(_)) {
+        if matches!(end, CommandEnd::Ended(_)) {
             // Nobody is left inside; the sidecar still writes.
             self.sandbox.stop_watching_covers();
             self.journal.give_back_names(Some(self.signals));
         }
         let summary = self.last_message(patience);
-        if let (None, End::Ended(Exit::Code(code))) = (&summary, end) {
+        if let (None, CommandEnd::Ended(Exit::Code(code))) = (&summary, end) {
             // Any other end says already that the run did not come to its own.
             return Err(self.untold(code));
         }

@@ -31,7 +31,7 @@ pub struct Finished {
 
 /// Why the wait for the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum CommandEnd {
     /// The command ended.
     Ended(Exit),
     /// The command exceeded its time.
@@ -44,7 +44,7 @@ pub(crate) enum End {
 
 /// The result of executing a run, before it is written down.
 pub(crate) struct ExecutedRun {
-    pub(crate) end: End,
+    pub(crate) end: CommandEnd,
     pub(crate) summary: Option<Summary>,
     pub(crate) usage: Option<sandbox::Usage>,
     pub(crate) sandbox: Started,

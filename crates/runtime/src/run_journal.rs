@@ -16,7 +16,7 @@ use crate::missing::SearchedPlaces;
 use crate::permission::permissions;
 use crate::plan_run::PlannedRun;
 use crate::record::{Outcome, Requests, RunRecord, RunState, failure, now};
-use crate::report::{End, ExecutedRun, Finished, Report};
+use crate::report::{CommandEnd, ExecutedRun, Finished, Report};
 use crate::run_lock::{Reaped, RunLock, are_dead, reap_dead_until};
 use crate::set_up_log::SetUpLog;
 use crate::state::StateDirectory;
@@ -208,7 +208,7 @@ impl RunJournal {
         // A command that ended by itself took every other process with it, and init's own end needs nobody. A sandbox that was ended
         // from outside is waited for.
         let mut took_away = match executed.end {
-            End::Ended(_) => None,
+            CommandEnd::Ended(_) => None,
             _ => Some(executed.sandbox.wait()),
         };
         self.give_back_names(signals);
@@ -348,10 +348,10 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
     let Bounds { memory, timeout } = *bounds;
     let limit = Some(memory).filter(|_| !usage.short_outside);
     match executed.end {
-        End::Ended(Exit::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
+        CommandEnd::Ended(Exit::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
             Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }
         }
-        End::Ended(Exit::Code(code)) => {
+        CommandEnd::Ended(Exit::Code(code)) => {
             let shortage = if usage.out_of_memory > 0 {
                 Some(Shortage::Memory { killed: usage.out_of_memory, limit })
             } else {
@@ -359,13 +359,13 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
             };
             Ending::Exited { code, shortage }
         }
-        End::Ended(Exit::Signal(signal)) => Ending::Signalled(signal),
-        End::TimedOut => Ending::TimedOut(timeout),
-        End::Killed(signal) => Ending::Killed(signal),
-        End::NotExecuted(ENOENT) => {
+        CommandEnd::Ended(Exit::Signal(signal)) => Ending::Signalled(signal),
+        CommandEnd::TimedOut => Ending::TimedOut(timeout),
+        CommandEnd::Killed(signal) => Ending::Killed(signal),
+        CommandEnd::NotExecuted(ENOENT) => {
             Ending::NotFound { command: command.into(), hint: searched.hint(command) }
         }
-        End::NotExecuted(errno) => Ending::NotExecutable { command: command.into(), errno },
+        CommandEnd::NotExecuted(errno) => Ending::NotExecutable { command: command.into(), errno },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Waits, in one thread, for whatever happens first in a run, until the command has ended.
 
+mod clock;
 mod end_request;
 mod lost;
 mod suspend;
@@ -12,6 +13,7 @@ use egress::{Notice, SidecarMessage, Summary};
 use rustix::event::PollFlags;
 use sandbox::{Event, Exit, SetUpEnd, Sidecar, Signals, Started, Usage, wait_for};
 
+pub(crate) use self::clock::Clock;
 use self::end_request::{EndRequest, GRACE};
 use crate::companion::Companions;
 use crate::end_signals::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -19,7 +21,7 @@ use crate::error::{Error, plumbing};
 use crate::name_files;
 use crate::platform::Platform;
 use crate::protection::ProtectionChecks;
-use crate::report::{End, Report};
+use crate::report::{CommandEnd, Report};
 use crate::set_up_log::SetUpLog;
 use crate::sidecar_messages::{self, panicked};
 use crate::streams::{RunningCopiers, Unwritten};
@@ -28,9 +30,9 @@ use crate::terminal_relay::Relay;
 /// How many denials are held back while the command has the whole screen.
 const MOST_HELD: usize = 1000;
 
-/// What was seen of the run.
-pub(crate) struct Seen {
-    pub(crate) end: Result<End, Error>,
+/// What was seen of a run while it was watched.
+pub(crate) struct WatchedRun {
+    pub(crate) end: Result<CommandEnd, Error>,
     /// Whether the command began.
     pub(crate) has_begun: bool,
     /// The sidecar's last message, if it has come.
@@ -51,7 +53,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) companions: &'a mut Companions,
     /// The copying of the caller's streams and the command's.
     pub(crate) streams: &'a mut RunningCopiers,
-    pub(crate) deadline: Instant,
+    pub(crate) clock: Clock,
     /// How long the command may take once it runs.
     pub(crate) timeout: Duration,
     /// The signal that asks the command to end.
@@ -84,7 +86,6 @@ struct State {
     asked: Option<EndRequest>,
     /// Since when the run is suspended.
     suspended: Option<Instant>,
-    timed_out: bool,
     started: bool,
     sidecar_gone: bool,
     /// Why the sidecar cannot go on, if it said so.
@@ -111,11 +112,11 @@ impl State {
 
     /// Whether a command that has ended so was not made to. Otherwise nobody may be there to read its last output. One that answers Ctrl-C
     /// by going on ends by itself.
-    fn is_by_itself(&self, end: End) -> bool {
+    fn is_by_itself(&self, end: CommandEnd) -> bool {
         match end {
-            End::Ended(Exit::Code(_)) => self.kill_at().is_none(),
-            End::Ended(Exit::Signal(_)) => self.asked.is_none(),
-            End::TimedOut | End::Killed(_) | End::NotExecuted(_) => false,
+            CommandEnd::Ended(Exit::Code(_)) => self.kill_at().is_none(),
+            CommandEnd::Ended(Exit::Signal(_)) => self.asked.is_none(),
+            CommandEnd::TimedOut | CommandEnd::Killed(_) | CommandEnd::NotExecuted(_) => false,
         }
     }
 
@@ -134,7 +135,7 @@ impl State {
 
 impl Watch<'_> {
     /// Waits until the command has ended, or never began.
-    pub(crate) fn until_end(mut self) -> Seen {
+    pub(crate) fn until_end(mut self) -> WatchedRun {
         let mut state = State::default();
         let end = self.watch(&mut state).map_err(|error| self.cause(error, &mut state));
         self.streams.finish(None);
@@ -144,10 +145,10 @@ impl Watch<'_> {
         if let (Ok(_), Some(failed)) = (&end, &state.failed) {
             (self.report)(Report::Note(&format!("the sidecar failed to {failed}")));
         }
-        Seen { end, has_begun: state.started, summary: state.summary, used: state.used }
+        WatchedRun { end, has_begun: state.started, summary: state.summary, used: state.used }
     }
 
-    fn watch(&mut self, state: &mut State) -> Result<End, Error> {
+    fn watch(&mut self, state: &mut State) -> Result<CommandEnd, Error> {
         loop {
             let ready = self.wait(state)?;
             if ready.contains(&Source::Signals) {
@@ -186,7 +187,7 @@ impl Watch<'_> {
     }
 
     /// Passes on the last output of a command that has ended.
-    fn finish(&mut self, end: End, state: &mut State) -> Result<End, Error> {
+    fn finish(&mut self, end: CommandEnd, state: &mut State) -> Result<CommandEnd, Error> {
         let signals = state.is_by_itself(end).then_some(self.signals);
         let is_shown = state.relay.as_ref().is_none_or(|relay| relay.show_rest(signals));
         state.hang_up_if_closed();
@@ -195,7 +196,7 @@ impl Watch<'_> {
         match self.streams.unwritten().or(state.unwritten.take()).or_else(left) {
             None => Ok(end),
             // Its code says already that the run did not come to its end.
-            Some(lost) if lost.is_given_up() && !matches!(end, End::Ended(Exit::Code(_))) => {
+            Some(lost) if lost.is_given_up() && !matches!(end, CommandEnd::Ended(Exit::Code(_))) => {
                 (self.report)(Report::Note(&format!(
                     "what the command wrote to {} is not whole: {}",
                     lost.name, lost.source
@@ -250,12 +251,12 @@ impl Watch<'_> {
         }
         let shut = state.relay.as_ref().and_then(Relay::shut_until);
         let until =
-            [state.kill_at(), shut, next_check].into_iter().flatten().fold(self.deadline, Instant::min);
+            [state.kill_at(), shut, next_check].into_iter().flatten().fold(self.clock.at(), Instant::min);
         let left = Self::patience(state, until.saturating_duration_since(Instant::now()));
         wait_for(&sources, Some(left)).map_err(plumbing("wait for the run"))
     }
 
-    fn take_event(&mut self, state: &mut State) -> Result<Option<End>, Error> {
+    fn take_event(&mut self, state: &mut State) -> Result<Option<CommandEnd>, Error> {
         let event = self.sandbox.next_event().map_err(plumbing("hear from the sandbox"))?;
         match event {
             Some(Event::Terminal(master)) => {
@@ -264,8 +265,8 @@ impl Watch<'_> {
             }
             Some(Event::Started { notices, .. }) => {
                 state.started = true;
-                if !state.timed_out {
-                    self.deadline = Instant::now() + self.timeout;
+                if let Clock::Runs(until) = &mut self.clock {
+                    *until = Instant::now() + self.timeout;
                 }
                 for notice in &notices {
                     (self.report)(Report::Note(notice));
@@ -282,18 +283,18 @@ impl Watch<'_> {
                 Ok(None)
             }
             Some(Event::Failed(failure)) => Err(sandbox::Error::Step(failure).into()),
-            Some(Event::NotExecuted { errno }) => Ok(Some(End::NotExecuted(errno))),
+            Some(Event::NotExecuted { errno }) => Ok(Some(CommandEnd::NotExecuted(errno))),
             Some(Event::Used(used)) => {
                 state.used = Some(used);
                 Ok(None)
             }
-            Some(Event::Ended(_)) if state.timed_out => Ok(Some(End::TimedOut)),
-            Some(Event::Ended(ended)) => Ok(Some(End::Ended(ended))),
-            None if state.timed_out => Ok(Some(End::TimedOut)),
+            Some(Event::Ended(_)) if self.clock.is_over() => Ok(Some(CommandEnd::TimedOut)),
+            Some(Event::Ended(ended)) => Ok(Some(CommandEnd::Ended(ended))),
+            None if self.clock.is_over() => Ok(Some(CommandEnd::TimedOut)),
             None => match state.asked {
                 // Whatever ended a command that had answered Ctrl-C by going on, it was not that.
                 Some(asked) if asked.kill_at.is_some() || !state.started => {
-                    Ok(Some(End::Killed(asked.signal)))
+                    Ok(Some(CommandEnd::Killed(asked.signal)))
                 }
                 _ => Err(self.lost(state)),
             },
@@ -368,15 +369,21 @@ impl Watch<'_> {
 
     fn mind_the_time(&mut self, state: &mut State) {
         let now = Instant::now();
-        if now >= self.deadline && !state.timed_out && state.suspended.is_none() {
-            state.timed_out = true;
-            self.ask_to_end(state, SIGTERM);
-            self.deadline = now + GRACE;
-        } else if state.kill_at().is_some_and(|at| now >= at) || (state.timed_out && now >= self.deadline) {
-            self.sandbox.kill();
-            // The next event is init's end.
-            self.deadline = now + GRACE;
-            state.asked.iter_mut().for_each(|asked| asked.kill_at = Some(now + GRACE));
+        match self.clock {
+            Clock::Runs(until) if now >= until && state.suspended.is_none() => {
+                self.ask_to_end(state, SIGTERM);
+                self.clock = Clock::TimedOut(now + GRACE);
+            }
+            Clock::TimedOut(until) if now >= until => self.kill(state, now),
+            _ if state.kill_at().is_some_and(|at| now >= at) => self.kill(state, now),
+            Clock::Runs(_) | Clock::TimedOut(_) => {}
         }
+    }
+
+    fn kill(&mut self, state: &mut State, now: Instant) {
+        self.sandbox.kill();
+        // The next event is init's end.
+        *self.clock.at_mut() = now + GRACE;
+        state.asked.iter_mut().for_each(|asked| asked.kill_at = Some(now + GRACE));
     }
 }

@@ -29,7 +29,7 @@ impl Watch<'_> {
         self.sandbox.signal(Signal::CONT.as_raw());
         // Its time stood still.
         let took = since.elapsed();
-        self.deadline += took;
+        *self.clock.at_mut() += took;
         let kills = state.asked.iter_mut().filter_map(|asked| asked.kill_at.as_mut());
         kills.for_each(|at| *at = put_off(*at, since, took));
     }
