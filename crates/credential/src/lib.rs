@@ -25,4 +25,4 @@ pub use template::{
     RenderError, Template, TemplateError, count_fields, is_template, substitute, with_stand_ins,
 };
 pub use value::{Value, ValueError};
-pub use vault::{Damage, Entry, Listing, Rotation, Stored, Vault, VaultError};
+pub use vault::{Damage, Entry, FailedRecord, Listing, Rotation, Stored, Vault, VaultError};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use policy::{OrganisationName, ProviderId};
-use runtime::{Credentials, Entry, Listing, Rotation, StateDirectory, ValueSource};
+use runtime::{Credentials, Entry, FailedRecord, Listing, Rotation, StateDirectory, ValueSource};
 
 use super::import;
 use super::replaced::tell_replaced;
@@ -125,7 +125,7 @@ fn ls(form: ListForm, whose: Whose) -> Done {
         };
         output::answer(&line)?;
     }
-    for (id, why) in &failed {
+    for FailedRecord { id, why } in &failed {
         output::tell(&format!("{id}: failed to {why} (`lockgate creds rm {id}{of}` removes it)"));
     }
     Ok(u8::from(!failed.is_empty()))
@@ -178,12 +178,12 @@ fn rotate(form: Form) -> Done {
         let done: Rotation = vault.rotate()?;
         rewrapped += done.rewrapped;
         already += done.already;
-        let whose = vault.organisation();
-        failed.extend(done.failed.into_iter().map(|(id, why)| (whose.map(ToString::to_string), id, why)));
+        let whose = vault.organisation().map(ToString::to_string);
+        failed.extend(done.failed.into_iter().map(|record| (whose.clone(), record)));
     }
     match form {
         Form::Json => {
-            let row = |(whose, id, why): &(Option<String>, String, String)| {
+            let row = |(whose, FailedRecord { id, why }): &(Option<String>, FailedRecord)| {
                 let mut row = serde_json::json!({"provider": id, "why": why});
                 if let Some(whose) = whose {
                     row["org"] = whose.as_str().into();
@@ -196,7 +196,7 @@ fn rotate(form: Form) -> Done {
         }
         Form::Text => {
             output::answer(&format!("{rewrapped} rewrapped, {already} already up to date"))?;
-            for (whose, id, why) in &failed {
+            for (whose, FailedRecord { id, why }) in &failed {
                 let whose = whose.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
                 output::tell(&format!("{id}{whose}: failed to {why}"));
             }

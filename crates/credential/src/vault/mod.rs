@@ -55,8 +55,8 @@ pub struct Entry {
 pub struct Listing {
     /// The readable records, sorted by id.
     pub entries: Vec<Entry>,
-    /// The ids of the records that cannot be read, each with the error.
-    pub failed: Vec<(String, String)>,
+    /// The records that cannot be read.
+    pub failed: Vec<FailedRecord>,
 }
 
 /// The result of a rotation.
@@ -66,8 +66,23 @@ pub struct Rotation {
     pub rewrapped: usize,
     /// How many records the first key wrapped already.
     pub already: usize,
-    /// The ids of the records that stay unchanged, each with the error. While there is one, no old key may be discarded.
-    pub failed: Vec<(String, String)>,
+    /// The records that stay unchanged. While there is one, no old key may be discarded.
+    pub failed: Vec<FailedRecord>,
+}
+
+/// A record at which an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedRecord {
+    /// The provider's id.
+    pub id: String,
+    /// Why, as a fragment after "failed to".
+    pub why: String,
+}
+
+impl FailedRecord {
+    fn of(id: RecordId, error: &VaultError) -> Self {
+        Self { id: id.into_string(), why: error.to_string() }
+    }
 }
 
 /// What became of a record in which a field was set.
@@ -202,7 +217,7 @@ impl Vault {
                 }
                 // It was removed meanwhile.
                 Ok(None) => {}
-                Err(error) => listing.failed.push((id.into_string(), error.to_string())),
+                Err(error) => listing.failed.push(FailedRecord::of(id, &error)),
             }
         }
         Ok(listing)
@@ -222,7 +237,7 @@ impl Vault {
                 Ok(Some(Rewrapped::Done(_))) => rotation.rewrapped += 1,
                 Ok(Some(Rewrapped::Already)) => rotation.already += 1,
                 Ok(None) => {}
-                Err(error) => rotation.failed.push((id.into_string(), error.to_string())),
+                Err(error) => rotation.failed.push(FailedRecord::of(id, &error)),
             }
         }
         Ok(rotation)

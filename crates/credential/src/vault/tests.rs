@@ -210,7 +210,7 @@ fn damage_names_the_file_and_what_to_do() {
     set(&vault, "b", "access_token", "whole");
     let Listing { entries, failed } = vault.list().unwrap();
     assert!(entries.len() == 1 && entries[0].id == "b", "{entries:?}");
-    assert!(failed.len() == 1 && failed[0].0 == "a" && failed[0].1.contains("a.json"), "{failed:?}");
+    assert!(failed.len() == 1 && failed[0].id == "a" && failed[0].why.contains("a.json"), "{failed:?}");
     // Setting a field does not overwrite a record that cannot be read.
     let other = Value::new(Secret::new(b"x".to_vec())).unwrap();
     assert!(vault.set_field("a", "user".parse().unwrap(), other).is_err());
@@ -340,9 +340,9 @@ fn rotation_leaves_what_it_cannot_wrap_and_says_so() {
     let before = content(root.path());
     let rotation = vault(root.path(), NEW).rotate().unwrap();
     assert_eq!((rotation.rewrapped, rotation.already), (0, 1));
-    let failed: Vec<&str> = rotation.failed.iter().map(|(id, _)| id.as_str()).collect();
+    let failed: Vec<&str> = rotation.failed.iter().map(|it| it.id.as_str()).collect();
     assert_eq!(failed, ["a", "c", "d"]);
-    assert!(rotation.failed[0].1.contains("no key"), "{rotation:?}");
+    assert!(rotation.failed[0].why.contains("no key"), "{rotation:?}");
     assert_eq!(content(root.path()), before);
 }
 

@@ -47,14 +47,11 @@ fn read_as_file(directory: &Path, record: &[u8]) -> Option<Credential> {
     assert_eq!(Vault::ids(directory).expect("the directory can be listed"), ["@good/one", ID]);
     let listing = both.list().expect("the directory can be listed");
     let told = listing.entries.iter().map(|entry| entry.id.as_str());
-    assert!(
-        told.chain(listing.failed.iter().map(|(id, _)| id.as_str())).eq(["@good/one", ID]),
-        "{listing:?}"
-    );
+    assert!(told.chain(listing.failed.iter().map(|it| it.id.as_str())).eq(["@good/one", ID]), "{listing:?}");
     assert!(listing.failed.is_empty() || before.is_err(), "it opens and cannot be listed");
     let rotation = both.rotate().expect("the directory is writable");
     assert_eq!(rotation.rewrapped + rotation.already + rotation.failed.len(), 2);
-    assert!(rotation.failed.iter().all(|(id, _)| id == ID), "{rotation:?}");
+    assert!(rotation.failed.iter().all(|it| it.id == ID), "{rotation:?}");
     if rotation.failed.is_empty() {
         // What could be read before can be read now, without the old key.
         let after = vault(directory, NEW).get(ID).map(|credential| credential.map(|c| fields(&c)));
