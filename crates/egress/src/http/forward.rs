@@ -121,16 +121,19 @@ impl Forwarding<'_> {
         let (mut outgoing, pending) = sent.open(attempt.length, &mut connection);
         let body_comes = answer.body_comes();
         body_comes.set(body.whole().is_none());
-        let sends = async {
-            let provider = provider.as_deref();
-            let pumped =
-                pump(&mut body, &mut outgoing, provider, self.target, attempt.replay, &flow.sent).await;
-            body_comes.set(body_comes.get() && pumped.is_err());
-            pumped
-        };
         let progress = Progress::begin(&flow.received);
-        let responds = respond(pending, handling, answer, &progress);
-        let mut outcome = race(pin!(sends), pin!(responds), &progress).await;
+        // Pinned where they are made: `respond` is three kilobytes, which a move would copy.
+        let mut outcome = {
+            let sends = pin!(async {
+                let provider = provider.as_deref();
+                let pumped =
+                    pump(&mut body, &mut outgoing, provider, self.target, attempt.replay, &flow.sent).await;
+                body_comes.set(body_comes.get() && pumped.is_err());
+                pumped
+            });
+            let responds = pin!(respond(pending, handling, answer, &progress));
+            race(sends, responds, &progress).await
+        };
         let Progress { is_sent, status, .. } = progress;
         drop((outgoing, flow));
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
