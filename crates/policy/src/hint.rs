@@ -18,6 +18,8 @@ pub enum Hint {
     Edit(String),
     /// To ask again after so many seconds.
     Wait(u64),
+    /// To ask over HTTP what a WebSocket was to ask.
+    OverHttp,
     /// Other advice, or the statement that nothing can allow it.
     Advice(String),
 }
@@ -74,7 +76,7 @@ impl Hint {
     pub fn allows(&self) -> bool {
         match self {
             Self::Rule(_) | Self::Command(_) | Self::Edit(_) => true,
-            Self::Wait(_) | Self::Advice(_) => false,
+            Self::Wait(_) | Self::OverHttp | Self::Advice(_) => false,
         }
     }
 
@@ -85,7 +87,7 @@ impl Hint {
             Self::Rule(rule) => Self::Rule(Box::new(SuggestedRule { target: change(rule.target), ..*rule })),
             Self::Command(text) => Self::Command(change(text)),
             Self::Edit(text) => Self::Edit(change(text)),
-            Self::Wait(seconds) => Self::Wait(seconds),
+            hint @ (Self::Wait(_) | Self::OverHttp) => hint,
             Self::Advice(text) => Self::Advice(change(text)),
         }
     }
@@ -96,6 +98,7 @@ impl fmt::Display for Hint {
         match self {
             Self::Rule(rule) => rule.fmt(f),
             Self::Wait(seconds) => write!(f, "ask again in {seconds} s"),
+            Self::OverHttp => f.write_str("ask over HTTP, or set a budget of requests alone"),
             Self::Command(text) | Self::Edit(text) | Self::Advice(text) => f.write_str(text),
         }
     }

@@ -14,6 +14,7 @@ struct Agent {
     provider: &'static str,
     host: &'static str,
     variables: &'static [&'static str],
+    policy: &'static str,
     /// The path of its requests to a model, and the header and scheme of its key.
     path: &'static str,
     header: &'static str,
@@ -26,6 +27,7 @@ const CLAUDE: Agent = Agent {
     provider: "anthropic",
     host: "api.anthropic.com",
     variables: &["ANTHROPIC_API_KEY"],
+    policy: "",
     path: "/v1/messages",
     header: "x-api-key",
     scheme: "",
@@ -38,6 +40,7 @@ const CODEX: Agent = Agent {
     provider: "openai",
     host: "api.openai.com",
     variables: &["OPENAI_API_KEY", "CODEX_API_KEY"],
+    policy: "",
     path: "/v1/responses",
     header: "authorization",
     scheme: "Bearer ",
@@ -49,6 +52,7 @@ const PI: Agent = Agent {
     provider: "anthropic",
     host: "api.anthropic.com",
     variables: &["ANTHROPIC_API_KEY"],
+    policy: "",
     path: "/v1/messages",
     header: "x-api-key",
     scheme: "",
@@ -65,6 +69,12 @@ fn claude_code() {
 #[test]
 fn codex() {
     completes(&CODEX);
+}
+
+#[test]
+fn codex_within_a_budget_of_tokens() {
+    // Its WebSocket is refused, and it asks the same over HTTP.
+    completes(&Agent { policy: "llm.budget.tokens = 1000000\n", ..CODEX });
 }
 
 #[test]
@@ -114,7 +124,7 @@ fn task(agent: &Agent, agents: &Agents, site: &Site) -> Ended {
         written.display()
     );
     let prompt = site_file(&site.workspace(), "prompt", &prompt);
-    let run = agents.shown_to(site.run().flags(["--provider", agent.provider]).bare());
+    let run = agents.shown_to(site.run().policy(agent.policy).flags(["--provider", agent.provider]).bare());
     run.script(&format!(
         "PATH='{}':$PATH; agent='{}'; prompt=$(cat '{prompt}'); tr '\\0' '\\n' < /proc/$$/environ > at-start; env > environment\n\
          {} </dev/null\n\

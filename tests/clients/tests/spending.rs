@@ -98,7 +98,7 @@ fn what_asks_no_model_takes_no_budget_and_what_cannot_be_counted_is_refused() {
     let socket = "-m 2 --http1.1 -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' \
                   -H 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==' https://protocols.example/ws";
     for (budget, said) in
-        [("tokens = 9000", ["429", "429"]), ("usd = \"9\"", ["429", "429"]), ("requests = 1", ["101", "429"])]
+        [("tokens = 9000", ["426", "426"]), ("usd = \"9\"", ["426", "426"]), ("requests = 1", ["101", "429"])]
     {
         let left = site.beside(&policy(budget)).script(&format!("code 1 via {socket}; code 2 via {socket}"));
         assert_eq!(["1", "2"].map(|key| left.said(key)), said, "{budget}: {}", left.ended);

@@ -98,6 +98,8 @@ pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: 
     Reply::json(status, PROBLEM, &problem)
 }
 
+/// The status of a request for a protocol that is not spoken here (RFC 9110 §15.5.22).
+pub(super) const UPGRADE_REQUIRED: u16 = 426;
 /// The status of an upstream that is too slow (RFC 9110 §15.6.5).
 pub(crate) const TOO_SLOW: u16 = 504;
 
@@ -158,6 +160,10 @@ impl Reply {
         let mut out = format!("HTTP/1.1 {} {}\r\n", self.status, phrase(self.status)).into_bytes();
         self.fields.write(&mut out);
         out.extend(format!("content-length: {}\r\n", self.body.len()).bytes());
+        if self.status == UPGRADE_REQUIRED {
+            // What is asked of the agent is no other protocol than the connection has, without a WebSocket (RFC 9110 §7.8).
+            out.extend(b"upgrade: HTTP/1.1\r\nconnection: upgrade\r\n");
+        }
         if after == After::Close {
             out.extend(b"connection: close\r\n");
         }
@@ -201,6 +207,22 @@ mod tests {
         assert_eq!(last, (in_form("why; begin another run"), Some("false".into())));
         assert_eq!(told(Guard::Budget, Hint::Wait(3)), (in_form("why; ask again in 3 s"), None));
         assert_eq!(told(Guard::RateLimit, "later".into()), ("why".into(), None));
+    }
+
+    #[test]
+    fn whoever_is_to_ask_over_http_is_told_the_protocol() {
+        let run = RunId::from_random([0; 12]);
+        let head = |status: u16, after: After| {
+            let denial = Denial::new(Guard::Budget, "why").with_hint(Hint::OverHttp);
+            String::from_utf8(denied(&denial, "target", &run, status).head_1(after)).unwrap()
+        };
+        let told = head(UPGRADE_REQUIRED, After::Close);
+        assert!(told.starts_with("HTTP/1.1 426 Upgrade Required\r\n"), "{told}");
+        assert!(
+            told.contains("upgrade: HTTP/1.1\r\nconnection: upgrade\r\nconnection: close\r\n\r\n"),
+            "{told}"
+        );
+        assert!(!head(429, After::KeepAlive).contains("upgrade"));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::io;
 use std::rc::Rc;
 
-use policy::{Denial, Guard, Policy, Target};
+use policy::{Denial, Guard, Hint, Policy, Target};
 
 use super::answer::Answer;
 use super::head::BodyLength;
-use super::problem::{self, After};
+use super::problem::{self, After, UPGRADE_REQUIRED};
 use super::request::Request;
 use crate::exchange::{Exchange, Ready};
 use crate::gate::Gate;
@@ -34,6 +34,8 @@ pub(super) fn status_of(denial: &Denial, policy: &Policy) -> u16 {
     match denial.guard {
         Guard::NoAddress | Guard::Credential => 502,
         Guard::Framing | Guard::Syntax | Guard::Unresolved => 400,
+        // Codex goes over to HTTP at this one, and ends at a 429.
+        Guard::Budget if denial.hint == Some(Hint::OverHttp) => UPGRADE_REQUIRED,
         Guard::Budget | Guard::RateLimit => 429,
         _ => policy.denied_status(),
     }
@@ -57,4 +59,30 @@ pub(super) async fn unreachable(
     exchange.record().upstream_failed(error);
     let reply = problem::unreachable(error, late, &target.to_string(), gate.run());
     answer.reply(reply, After::Close).await
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Layers, Origin};
+
+    use super::*;
+    use crate::llm::{Ledger, ModelRequest};
+
+    #[tokio::test]
+    async fn what_a_budget_refuses_is_asked_over_http_where_that_helps() {
+        for (budget, request, status) in [
+            ("tokens = 9000", ModelRequest::Socket, 426),
+            ("usd = \"9\"", ModelRequest::Socket, 426),
+            ("tokens = 9000", ModelRequest::Later, 429),
+            ("requests = 0", ModelRequest::Socket, 429),
+            ("tokens = 0", ModelRequest::Answer, 429),
+        ] {
+            let mut layers = Layers::default();
+            let text = format!("[llm]\nbudget = {{ {budget} }}\n");
+            layers.push(Origin::Flags, toml::from_str(&text).unwrap());
+            let spec = layers.compile().unwrap();
+            let denial = Rc::new(Ledger::new(spec.spending)).admit(request).await.unwrap_err();
+            assert_eq!(status_of(&denial, &spec.policy), status, "{budget} {request:?}: {denial}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Adds up what a run has spent on models, and tells whether it may spend more. The ledger decides which request waits for which.
 
-use policy::{Denial, Guard, MicroUsd, Spending, Tokens};
+use policy::{Denial, Guard, Hint, MicroUsd, Spending, Tokens};
 use serde::{Deserialize, Serialize};
 
 use super::meter::{Metered, UnknownUsage};
@@ -159,11 +159,9 @@ impl Totals {
             ModelRequest::Answer => return Ok(()),
             ModelRequest::Later => (
                 "what batches and other work that is done later take is not counted",
-                "ask one by one, or set a budget of requests alone",
+                "ask one by one, or set a budget of requests alone".into(),
             ),
-            ModelRequest::Socket => {
-                ("what a WebSocket takes is not counted", "ask over HTTP, or set a budget of requests alone")
-            }
+            ModelRequest::Socket => ("what a WebSocket takes is not counted", Hint::OverHttp),
         };
         refuse(format!("the run has a budget {}, and {what}", self.counted()), hint)
     }
@@ -190,7 +188,7 @@ impl Totals {
         match self.surcharge {
             Some(field) => refuse(
                 what,
-                &format!("begin another run, and ask for nothing dearer: an answer told its `{field}`"),
+                format!("begin another run, and ask for nothing dearer: an answer told its `{field}`"),
             ),
             None if self.spending.is_priced_by_managed() => {
                 refuse(what, "only one in the managed policy's [[llm.price]] counts; then begin another run")
@@ -261,7 +259,7 @@ impl Totals {
     }
 }
 
-fn refuse(what: String, hint: &str) -> Result<(), Denial> {
+fn refuse(what: String, hint: impl Into<Hint>) -> Result<(), Denial> {
     Err(Denial::new(Guard::Budget, what).with_hint(hint))
 }
 
