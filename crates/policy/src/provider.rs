@@ -158,6 +158,12 @@ impl Provider {
         self.llm
     }
 
+    /// Returns whether the gateway's `/llm` leads to it: requests to it name their model in the body. Gemini's own API has it in the path.
+    #[must_use]
+    pub fn is_asked_by_model(&self) -> bool {
+        matches!(self.llm, Some(LlmFormat::Anthropic | LlmFormat::OpenAi))
+    }
+
     pub(crate) fn compile(at: &Location<'_>, config: &ProviderConfig) -> Result<Self, ConfigError> {
         let id =
             ProviderId::given(&config.id).map_err(|why| at.error("id", format!("`{}`: {why}", config.id)))?;

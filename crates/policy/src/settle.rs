@@ -247,7 +247,9 @@ mod tests {
                     "{told:?}"
                 );
             }
-            none(&format!("providers = [\"github\", \"anthropic\"]\nllm.budget.{budget}\n"));
+            for model in ["anthropic", "google"] {
+                none(&format!("providers = [\"github\", \"{model}\"]\nllm.budget.{budget}\n"));
+            }
         }
         assert_eq!(notices_of(Origin::User("mine".into()), "llm.budget.requests = 2\n"), [""; 0]);
         none("llm.price = [{ model = \"mine\", input = 1.0, output = 4.0 }]\n");

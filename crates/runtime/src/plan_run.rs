@@ -155,7 +155,7 @@ fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Resul
         return Ok(Provided { credentials, platform_data, environment });
     }
     for (placeholder, provider) in placeholders(&spec.policy)? {
-        if provider.llm().is_some() {
+        if provider.is_asked_by_model() {
             environment.push(("MODEL_BASE_URL".into(), format!("{}/llm", plane_url(GATEWAY_PORT)))); // S1.25
         }
         let named = provider.environment().iter().map(|name| (name.clone(), placeholder.to_string()));

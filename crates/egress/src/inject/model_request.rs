@@ -8,7 +8,7 @@ use super::percent::decoded;
 use crate::llm::ModelRequest;
 
 /// The paths of model APIs, behind the API's version, that take a POST but ask no model for anything: their answers report no usage.
-/// `*` is an id.
+/// `*` is an id, and before a colon the name of a model too.
 const UNMETERED: &[&str] = &[
     "messages/count_tokens",
     "responses/input_tokens",
@@ -21,10 +21,13 @@ const UNMETERED: &[&str] = &[
     "threads/*/runs/*/cancel",
     "uploads/*/cancel",
     "fine_tuning/jobs/*/cancel",
+    "models/*:countTokens",
+    "batches/*:cancel",
 ];
 /// The same for whole paths at one host: those to which Claude Code sends telemetry and feedback, and asks for its feature flags; and what
-/// is free at OpenAI's. Elsewhere a path of such a name may ask a model, as Mistral's `conversations` does, or be paid.
-const UNMETERED_AT: [(&str, &[&str]); 2] = [
+/// is free at OpenAI's or stored at Gemini's. Elsewhere a path of such a name may ask a model, as Mistral's `conversations` does, or be
+/// paid.
+const UNMETERED_AT: [(&str, &[&str]); 3] = [
     (
         "api.anthropic.com",
         &[
@@ -49,6 +52,10 @@ const UNMETERED_AT: [(&str, &[&str]); 2] = [
             "v1/vector_stores",
         ],
     ),
+    (
+        "generativelanguage.googleapis.com",
+        &["upload/v1beta/files", "v1beta/cachedContents", "v1beta/openai/files"],
+    ),
 ];
 /// The paths, written as those above, that give back what somebody has stored there, the agent too. It tells nothing of a model's use.
 const STORED: &[&str] = &[
@@ -57,10 +64,22 @@ const STORED: &[&str] = &[
     "vector_stores/*/files/*/content",
     "skills/*/content",
     "skills/*/versions/*/content",
+    "files/*:download",
 ];
 /// The path segments of requests for work that is done later: many answers at once (OpenAI's and Anthropic's, Mistral's), training,
-/// evaluations, videos.
-const LATER: [&str; 7] = ["batches", "batch", "fine_tuning", "fine-tuning", "fine-tunes", "evals", "videos"];
+/// evaluations, videos; and what stands behind a colon for the same (Gemini's).
+const LATER: [&str; 10] = [
+    "batches",
+    "batch",
+    "fine_tuning",
+    "fine-tuning",
+    "fine-tunes",
+    "evals",
+    "videos",
+    "batchGenerateContent",
+    "asyncBatchEmbedContent",
+    "predictLongRunning",
+];
 
 /// Returns what a request asks a model for, if it asks for anything.
 pub(super) fn model_request(
@@ -117,9 +136,11 @@ fn is_like(path: &str, pattern: &str) -> bool {
         !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
     };
     path.split('/').count() == pattern.split('/').count()
-        && path.split('/').zip(pattern.split('/')).all(|(segment, name)| match name {
-            "*" => is_id(segment),
-            name => segment == name,
+        && path.split('/').zip(pattern.split('/')).all(|(segment, name)| match name.strip_prefix('*') {
+            Some("") => is_id(segment),
+            // The names of models have dots.
+            Some(verb) => segment.strip_suffix(verb).is_some_and(|model| is_id(&model.replace('.', ""))),
+            None => segment == name,
         })
 }
 
@@ -136,7 +157,7 @@ fn is_later(path: &str, base: &str) -> bool {
     let behind_base = path.strip_prefix('/').and_then(|path| path.strip_prefix(base));
     let path = behind_base.filter(|rest| rest.starts_with('/')).unwrap_or(path);
     let is_named = |part: &str| LATER.iter().any(|name| part.trim().eq_ignore_ascii_case(name));
-    decoded(path).split(['/', ';', '?', '#']).any(is_named)
+    decoded(path).split(['/', ':', ';', '?', '#']).any(is_named)
 }
 
 #[cfg(test)]
@@ -156,6 +177,8 @@ mod tests {
             "/v1/messages/batches/b_1/cancel",
             "/api/v1/files",
             "/api/v1beta/files",
+            "/v1beta/models/gemini-2.5-pro:countTokens",
+            "/v1beta/batches/b-1:cancel",
         ] {
             assert!(is_one_of(UNMETERED, silent, base), "{silent}");
         }
@@ -170,6 +193,10 @@ mod tests {
             "/v1/messages//count_tokens",
             "/other/v1/files",
             "/v1/files/",
+            "/v1beta/models/gemini-2.5-pro:generateContent",
+            "/v1beta/models/..:countTokens",
+            "/v1beta/models/gemini:generateContent:countTokens",
+            "/v1beta/models/:countTokens",
         ] {
             assert!(!is_one_of(UNMETERED, asks, base), "{asks}");
         }
@@ -260,10 +287,19 @@ mod tests {
             "/v1/evals/e_1/runs",
             "/v1/videos",
             "/v1/videos/v_1/remix",
+            "/v1beta/models/gemini-2.5-pro:batchGenerateContent",
+            "/v1beta/models/gemini-embedding-001%3AasyncBatchEmbedContent",
+            "/v1beta/models/veo-3.0-generate-001:predictLongRunning",
         ] {
             assert!(is_later(later, ""), "{later}");
         }
-        for now in ["/v1/messages", "/v1/batches-of-one", "/v1/chat/completions", "/v1/images/generations"] {
+        for now in [
+            "/v1beta/models/gemini:streamGenerateContent",
+            "/v1/messages",
+            "/v1/batches-of-one",
+            "/v1/chat/completions",
+            "/v1/images/generations",
+        ] {
             assert!(!is_later(now, ""), "{now}");
         }
         // A gateway may have such a name.

@@ -1,4 +1,4 @@
-//! Reads the counts of tokens that a usage tells, in the form of either API.
+//! Reads the counts of tokens that a usage tells, in the form of each API.
 
 use policy::{LlmFormat, Tokens};
 use serde_json::Value;
@@ -82,6 +82,19 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
                 cached_long,
             }
         }
+        LlmFormat::Gemini => {
+            let prompt = number(&usage["promptTokenCount"])?;
+            let all = prompt.saturating_add(number(&usage["toolUsePromptTokenCount"])?);
+            let cached = number(&usage["cachedContentTokenCount"])?.min(prompt);
+            let output =
+                number(&usage["candidatesTokenCount"])?.saturating_add(number(&usage["thoughtsTokenCount"])?);
+            let sum = &usage["totalTokenCount"];
+            if usage["promptTokenCount"].is_null() && !sum.is_null() && count(sum)? > output {
+                return None;
+            }
+            let rest = number(sum)?.saturating_sub(all);
+            Tokens { input: all - cached, cached, output: output.max(rest), cached_long }
+        }
     };
     any.then_some(tokens)
 }
@@ -113,6 +126,27 @@ mod tests {
             (json!({"completion_tokens": 7}), None),
         ] {
             let counts = tokens(LlmFormat::Anthropic, &usage);
+            assert_eq!(counts.map(|it| (it.input, it.cached, it.output)), told, "{usage}");
+        }
+    }
+
+    #[test]
+    fn geminis_thoughts_and_tools_are_counted_and_its_cache_is_a_part_of_the_prompt() {
+        let prompt = json!({"promptTokenCount": 100, "cachedContentTokenCount": 40, "toolUsePromptTokenCount": 5,
+            "candidatesTokenCount": 7, "thoughtsTokenCount": 20, "totalTokenCount": 132, "promptTokensDetails": []});
+        for (usage, told) in [
+            (prompt, Some((65, 40, 27))),
+            (json!({"promptTokenCount": 9, "totalTokenCount": 9}), Some((9, 0, 0))),
+            (
+                json!({"promptTokenCount": 9, "candidatesTokenCount": 1, "totalTokenCount": 30}),
+                Some((9, 0, 21)),
+            ),
+            (json!({"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 30}), Some((9, 0, 21))),
+            (json!({"totalTokenCount": 30}), None),
+            (json!({"promptTokenCount": -9, "candidatesTokenCount": 1}), None),
+            (json!({"inputTokens": 9}), None),
+        ] {
+            let counts = tokens(LlmFormat::Gemini, &usage);
             assert_eq!(counts.map(|it| (it.input, it.cached, it.output)), told, "{usage}");
         }
     }

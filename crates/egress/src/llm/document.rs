@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// The fields that are read.
 const READ: [&str; 5] = ["model", "usage", "speed", "service_tier", "server_tool_use"];
+/// The names that Gemini has for two of them.
+const GEMINIS: [(&str, &str); 2] = [("modelVersion", "model"), ("usageMetadata", "usage")];
 /// The parts that may have these fields instead: Anthropic's first event has them in `message`, OpenAI's last event in `response`.
 const PARTS: [&str; 2] = ["message", "response"];
 
@@ -21,7 +23,8 @@ const MOST_OBJECTS: usize = 1024;
 /// The longest name of a model that is understood, in octets, with its quotes. It is kept for as long as its answer lasts.
 const LONGEST_NAME: usize = 256;
 
-/// Returns an answer or an event with nothing but the fields that are read. `None` if it is no object.
+/// Returns an answer or an event with nothing but the fields that are read. `None` if it is no object, and no list of them. Of a list,
+/// which is a stream of Gemini's that was not asked for events, the last object that tells a usage is returned.
 pub(super) fn read(text: &[u8]) -> Option<Value> {
     let found: Found<'_> = serde_json::from_slice(text).ok()?;
     let mut document = understood(&found);
@@ -60,7 +63,7 @@ struct Found<'a>(BTreeMap<&'static str, &'a RawValue>);
 
 impl<'de> Deserialize<'de> for Found<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(FoundVisitor)
+        deserializer.deserialize_any(FoundVisitor)
     }
 }
 
@@ -76,12 +79,24 @@ impl<'de> Visitor<'de> for FoundVisitor {
     fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Self::Value, M::Error> {
         let mut found = BTreeMap::new();
         while let Some(name) = fields.next_key::<String>()? {
-            match READ.into_iter().chain(PARTS).find(|read| *read == name) {
-                Some(read) => _ = found.insert(read, fields.next_value()?),
-                None => _ = fields.next_value::<IgnoredAny>()?,
+            let geminis = GEMINIS.into_iter().find_map(|(its, read)| (its == name).then_some(read));
+            match (READ.into_iter().chain(PARTS).find(|read| *read == name), geminis) {
+                (Some(read), _) => _ = found.insert(read, fields.next_value()?),
+                (None, Some(read)) => _ = found.entry(read).or_insert(fields.next_value()?),
+                (None, None) => _ = fields.next_value::<IgnoredAny>()?,
             }
         }
         Ok(Found(found))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Self::Value, S::Error> {
+        let mut last = None;
+        while let Some(found) = list.next_element::<Found<'de>>()? {
+            if last.is_none() || found.0.contains_key("usage") {
+                last = Some(found);
+            }
+        }
+        last.ok_or_else(|| S::Error::invalid_length(0, &self))
     }
 }
 
@@ -154,5 +169,18 @@ mod tests {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
         assert_eq!(read(b" {} "), Some(json!({})));
+    }
+
+    #[test]
+    fn geminis_names_are_read_and_the_last_usage_of_a_list() {
+        let told = |text: &str| read(text.as_bytes()).unwrap();
+        let (event, last) = (
+            r#"{"modelVersion":"m","usageMetadata":{"promptTokenCount":3}}"#,
+            r#"{"usageMetadata":{"promptTokenCount":4}}"#,
+        );
+        assert_eq!(told(event), json!({"model": "m", "usage": {"promptTokenCount": 3}}));
+        assert_eq!(told(&format!("[{event},\r\n{last},{{}}]")), json!({"usage": {"promptTokenCount": 4}}));
+        assert_eq!(told(r#"{"usage":1,"usageMetadata":2}"#), told(r#"{"usageMetadata":2,"usage":1}"#));
+        assert_eq!(read(format!("[{event}").as_bytes()), None);
     }
 }

@@ -157,6 +157,8 @@ impl<'a> Meter<'a> {
             }
         }
         self.dispatch();
+        // Each event of Gemini's tells the usage so far.
+        self.is_final |= self.format == LlmFormat::Gemini && end == AnswerEnd::Whole;
         let unknown = match self.found.tokens {
             _ if self.usage == Usage::NotExpected => None,
             _ if self.found.unknown.is_some() => self.found.unknown,
@@ -178,8 +180,8 @@ impl<'a> Meter<'a> {
         Metered { unknown, ..found }
     }
 
-    /// Reads a piece of an answer that is no stream. Only an object of JSON can hold a usage, whatever type the answer says it has:
-    /// nothing is kept of what begins otherwise.
+    /// Reads a piece of an answer that is no stream. Only an object of JSON can hold a usage, and at Gemini's API a list of them, whatever
+    /// type the answer says it has: nothing is kept of what begins otherwise.
     fn piece_of_whole(&mut self, mut piece: &[u8]) {
         if !self.kept.is_empty() {
             return self.keep(piece);
@@ -193,7 +195,8 @@ impl<'a> Meter<'a> {
         }
         // The blanks of JSON (RFC 8259 §2), which `trim_ascii_start` knows and one more.
         let begun = piece.trim_ascii_start();
-        self.given_up |= begun.first().is_some_and(|first| *first != b'{');
+        let is_open = |first: &u8| *first == b'{' || *first == b'[' && self.format == LlmFormat::Gemini;
+        self.given_up |= !begun.first().is_none_or(is_open);
         self.keep(begun);
     }
 
@@ -233,7 +236,8 @@ impl<'a> Meter<'a> {
         let text = event.len().saturating_sub(EVENT_OVERHEAD) / OCTETS_PER_TOKEN;
         self.estimate = self.estimate.saturating_add(1 + text as u64);
         // Most events are pieces of text, and only a few report a usage.
-        let names_usage = |text: &[u8]| memmem::find(text, b"\"usage\"").is_some();
+        let names = |text: &[u8], name: &[u8]| memmem::find(text, name).is_some();
+        let names_usage = |text: &[u8]| names(text, b"\"usage\"") || names(text, b"\"usageMetadata\"");
         if names_usage(&event) && !self.document(&event) {
             // Some services put no empty line between events of one line.
             for line in event.split(|octet| *octet == b'\n') {
@@ -264,10 +268,16 @@ impl<'a> Meter<'a> {
                 self.found.unknown = Some(UnknownUsage::Unreadable);
                 continue;
             };
-            self.is_final |= is_last;
             let old = self.found.tokens.unwrap_or_default();
             // A stream reports its usage more than once; the counts only grow.
-            self.found.tokens = Some(each(old, reported, u64::max));
+            self.found.tokens = Some(match self.format {
+                // Which tokens were cached may be told late, and they were input until then.
+                LlmFormat::Gemini => Tokens { output: old.output.max(reported.output), ..reported },
+                LlmFormat::Anthropic | LlmFormat::OpenAi => {
+                    self.is_final |= is_last;
+                    each(old, reported, u64::max)
+                }
+            });
         }
         true
     }
@@ -495,6 +505,52 @@ mod tests {
         again.piece(b"\",");
         again.piece(&USAGE[1..]);
         assert_eq!(unknown(again), None);
+    }
+
+    #[test]
+    fn a_stream_of_geminis_is_charged_what_its_last_event_tells() {
+        let event = |counts: &str| {
+            format!(
+                r#"{{"candidates":[{{"content":{{"parts":[{{"text":"{}"}}]}}}}],"usageMetadata":{{"promptTokenCount":100{counts}}},"modelVersion":"gemini-x"}}"#,
+                "word ".repeat(80)
+            )
+        };
+        let (first, last) = (
+            event(r#","totalTokenCount":100"#),
+            event(
+                r#","cachedContentTokenCount":40,"candidatesTokenCount":7,"thoughtsTokenCount":20,"totalTokenCount":127"#,
+            ),
+        );
+        let told = Some(Tokens { input: 60, cached: 40, output: 27, ..Tokens::default() });
+        let events = format!("data: {first}\r\n\r\ndata: {last}\r\n\r\n");
+        for piece in [1, 7, 9999] {
+            for (kind, body) in [
+                ("text/event-stream", &events),
+                ("application/json", &last),
+                ("application/json; charset=UTF-8", &format!("[{first}\r\n,\r\n{last}\r\n]\r\n")),
+            ] {
+                let found = metered(LlmFormat::Gemini, kind, body.as_bytes(), piece);
+                assert_eq!((found.tokens, found.unknown), (told, None), "{body}");
+                assert_eq!(found.model.as_deref(), Some("gemini-x"), "{body}");
+            }
+        }
+        // In OpenAI's form, at the same host.
+        let chat =
+            r#"{"model":"gemini-x","usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":9}}"#;
+        let told = Some(Tokens { input: 3, output: 6, ..Tokens::default() });
+        assert_eq!(metered(LlmFormat::Gemini, "application/json", chat.as_bytes(), 9).tokens, told);
+        let list = metered(LlmFormat::OpenAi, "application/json", format!("[{last}]").as_bytes(), 9);
+        assert_eq!(list.unknown, Some(UnknownUsage::Missing));
+        // What passed before a stream was cut off is estimated.
+        let room = Room::default();
+        let mut meter = Meter::new(&room, LlmFormat::Gemini, Usage::Expected);
+        meter.begin(200, Some("text/event-stream"));
+        meter.piece(format!("data: {first}\n\n").as_bytes());
+        let cut = meter.end(AnswerEnd::CutOff);
+        assert!(
+            cut.unknown.is_none() && cut.tokens.is_some_and(|it| it.input == 100 && it.output > 100),
+            "{cut:?}"
+        );
     }
 
     fn told(format: LlmFormat, usage: &str) -> Metered {

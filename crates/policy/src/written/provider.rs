@@ -54,7 +54,7 @@ pub struct ProviderConfig {
     /// ends. If it is not said, the end of a message comes with the next one, or with the end of the answer.
     #[serde(default, skip_serializing_if = "is_false")]
     pub grpc: bool,
-    /// Which model API it speaks, so that tokens are counted: `anthropic` or `openai`.
+    /// Which model API it speaks, so that tokens are counted: `anthropic`, `openai` or `gemini`.
     #[serde(default, deserialize_with = "word", skip_serializing_if = "Option::is_none")]
     pub llm: Option<LlmFormat>,
 }
@@ -114,4 +114,6 @@ pub enum LlmFormat {
     Anthropic,
     /// Chat Completions and Responses.
     OpenAi,
+    /// Gemini's own API, and Chat Completions as it answers them.
+    Gemini,
 }

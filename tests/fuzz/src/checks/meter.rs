@@ -26,7 +26,11 @@ static SPENDING: LazyLock<Spending> = LazyLock::new(|| {
 /// Charges for the input as the answer of a model.
 pub fn meter(input: &[u8]) {
     let [way, cut, body @ ..] = input else { return };
-    let format = if way & 1 == 0 { LlmFormat::Anthropic } else { LlmFormat::OpenAi };
+    let format = match way & 9 {
+        0 => LlmFormat::Anthropic,
+        1 => LlmFormat::OpenAi,
+        _ => LlmFormat::Gemini,
+    };
     let kind = if way & 2 == 0 { STREAM } else { WHOLE };
     let end = if way & 4 == 0 { AnswerEnd::Whole } else { AnswerEnd::CutOff };
     let charged = |body: &[u8], length: usize| charge(format, kind, end, body, length);
@@ -39,7 +43,7 @@ pub fn meter(input: &[u8]) {
     assert!(used.unpriced.as_ref().is_none_or(|name| name.chars().count() <= LONGEST_NAME));
     let tokens = [used.input_tokens, used.cached_tokens, used.output_tokens];
     assert!(
-        tokens != [0; 3] || refused.is_some() || octets::contains(body, b"\"usage\""),
+        tokens != [0; 3] || refused.is_some() || octets::contains(body, b"\"usage"),
         "it was for nothing"
     );
     if kind == STREAM {
@@ -96,14 +100,22 @@ fn good(format: LlmFormat, input: &[u8], length: usize) {
                 "prompt_tokens": all, "prompt_tokens_details": {"cached_tokens": cached},
                 "completion_tokens": output}}),
         ),
+        LlmFormat::Gemini => {
+            let event = |output: u64| {
+                json!({"candidates": [{"content": {"parts": [{"text": text}]}}], "modelVersion": "m", "usageMetadata": {
+                    "promptTokenCount": all, "cachedContentTokenCount": cached, "candidatesTokenCount": output}})
+            };
+            (event(0), event(0), event(output))
+        }
     };
     let document = match format {
         LlmFormat::Anthropic => json!({"model": "m", "content": [{"text": text}], "usage": {
             "input_tokens": all, "cache_read_input_tokens": cached, "output_tokens": output}}),
-        LlmFormat::OpenAi => last.clone(),
+        LlmFormat::OpenAi | LlmFormat::Gemini => last.clone(),
     };
-    let cached = if format == LlmFormat::OpenAi { cached.min(all) } else { cached };
-    let input = if format == LlmFormat::OpenAi { all - cached } else { all };
+    let is_part = format != LlmFormat::Anthropic;
+    let cached = if is_part { cached.min(all) } else { cached };
+    let input = if is_part { all - cached } else { all };
     let told = |used: &ModelUse| (used.input_tokens, used.cached_tokens, used.output_tokens);
     let early = format!("event: e\ndata: {begin}\n\ndata: {piece}\n\ndata: {piece}\n\n");
     let stream = format!("{early}data: {last}\n\ndata: [DONE]\n\n");
@@ -114,7 +126,7 @@ fn good(format: LlmFormat, input: &[u8], length: usize) {
     }
     let (used, refused) = charge(format, STREAM, AnswerEnd::CutOff, early.as_bytes(), length);
     match format {
-        LlmFormat::Anthropic => {
+        LlmFormat::Anthropic | LlmFormat::Gemini => {
             assert_eq!((used.input_tokens, used.cached_tokens), (input, cached));
             assert!(used.output_tokens >= 3, "{} tokens for three events", used.output_tokens);
         }

@@ -92,7 +92,7 @@ async fn prepare(
     request: &mut Request<'_>,
     answer: &mut Answer<'_>,
 ) -> Result<Prepared, Refused> {
-    let providers: Vec<_> = gate.policy().providers().filter(|p| p.llm().is_some()).cloned().collect();
+    let providers: Vec<_> = gate.policy().providers().filter(|p| p.is_asked_by_model()).cloned().collect();
     if providers.is_empty() {
         return Err(not_configured(gate, request));
     }
