@@ -38,6 +38,7 @@ mod nearest;
 mod organisation;
 mod origin;
 mod path;
+mod path_best_fit;
 mod path_levels;
 mod path_reach;
 mod path_readings;

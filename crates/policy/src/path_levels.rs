@@ -2,11 +2,15 @@
 
 use std::borrow::Cow;
 
+use crate::path_best_fit::narrowed;
+
 /// How many times over a path may be encoded. Each level is decoded and looked at.
 const MOST_LEVELS: usize = 8;
 
 /// Why a path could lead elsewhere.
 pub(crate) type Why = &'static str;
+
+const CLIMBS_WIDE: Why = "some servers read wide characters in it as a `.` or `..` segment";
 
 /// Whether a rule lets `%2F` stand inside a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -18,14 +22,17 @@ pub(crate) enum EncodedSlash {
     Allow,
 }
 
-/// Refuses a path that some server could take for another place: dot segments at any level of decoding (also before a `;` parameter),
-/// separators that appear by decoding, control octets, and text that is not UTF-8.
+/// Refuses a path that some server could take for another place: dot segments at any level of decoding (also before a `;` parameter, and
+/// in wide forms), separators that appear by decoding, control octets, and text that is not UTF-8. Other wide forms may stand in a name.
 pub(crate) fn check_levels(path: &str, encoded_slash: EncodedSlash) -> Result<(), Why> {
     let mut level = Cow::Borrowed(path.as_bytes());
-    for decoded in 0..=MOST_LEVELS {
+    for levels in 0..=MOST_LEVELS {
         check_level(&level)?;
-        let Some(next) = decode(&level, encoded_slash)? else { return Ok(()) };
-        if decoded == 0 && std::str::from_utf8(&next).is_err() {
+        let Some(next) = decode(&level, encoded_slash)? else {
+            let climbs_wide = !level.is_ascii() && climbs(decoded(path).as_bytes());
+            return if climbs_wide { Err(CLIMBS_WIDE) } else { Ok(()) };
+        };
+        if levels == 0 && std::str::from_utf8(&next).is_err() {
             return Err("it is not UTF-8 once decoded");
         }
         level = Cow::Owned(next);
@@ -33,29 +40,31 @@ pub(crate) fn check_levels(path: &str, encoded_slash: EncodedSlash) -> Result<()
     Err("it is encoded too many times over")
 }
 
-/// Decodes a text to its last level.
+/// Decodes a text to its last level, each level with what its wide characters are to a server that maps them to ASCII.
 pub(crate) fn decoded(text: &str) -> String {
-    let mut level = text.as_bytes().to_vec();
+    let mut level = narrowed(text.as_bytes().to_vec());
     for _ in 0..MOST_LEVELS {
-        match decode(&level, EncodedSlash::Allow) {
-            Ok(Some(next)) => level = next,
-            Ok(None) | Err(_) => break,
-        }
+        let Ok(Some(next)) = decode(&level, EncodedSlash::Allow) else { break };
+        level = narrowed(next);
     }
     String::from_utf8_lossy(&level).into_owned()
 }
 
 /// Refuses what no level of a path may hold.
-pub(crate) fn check_level(path: &[u8]) -> Result<(), Why> {
+fn check_level(path: &[u8]) -> Result<(), Why> {
     if path.iter().any(|b| *b < 0x20 || *b == 0x7f || *b == b'\\') {
         return Err("it holds a control octet or a backslash");
     }
-    let climbs = path.split(|b| *b == b'/').any(|segment| {
+    if climbs(path) { Err("it holds a `.` or `..` segment") } else { Ok(()) }
+}
+
+/// Whether a segment of a path is `.` or `..` to some server.
+fn climbs(path: &[u8]) -> bool {
+    path.split(|b| b"/\\".contains(b)).any(|segment| {
         // Some servers cut a decoded path where a query or a fragment would begin, and drop trailing blanks.
         let name = segment.split(|b| b";?#".contains(b)).next().unwrap_or(segment).trim_ascii_end();
         name == b"." || name == b".."
-    });
-    if climbs { Err("it holds a `.` or `..` segment") } else { Ok(()) }
+    })
 }
 
 /// Decodes each `%XX` once. Returns `None` if there is nothing to decode.
@@ -117,11 +126,50 @@ mod tests {
             "/v1/..%23x",
             "/v1/..%20/x",
             "/v1/%252e%252e%253f",
+            "/v1/%EF%BC%8E%ef%bc%8e/x",
+            "/v1/.%EF%BC%8E",
+            "/v1/%E2%80%A5/x",
+            "/v1/..%EF%BC%8Fx",
+            "/v1/%E2%80%A4%EF%B9%92%E2%81%84x",
+            "/v1/..%E2%88%95x",
+            "/v1/..%EF%BC%BCx",
+            "/v1/..%E2%88%96x",
+            "/v1/x%C2%A5..",
+            "/v1/..%E2%82%A9x",
+            "/v1/..%EF%BC%9B/x",
+            "/v1/..%EF%BC%9Fx",
+            "/v1/..%E3%80%80/x",
+            "/v1/..%25EF%25BC%258Fx",
+            "/v1/..%25EF%BC%25258Fx",
+            "/v1/%EF%BC%852e%EF%BC%8E/x",
+            "/v1/%EF%BC%85%EF%BC%92%EF%BC%A5./x",
         ] {
             assert!(check_levels(path, EncodedSlash::Refuse).is_err(), "{path}");
         }
         for path in ["/v1/...", "/v1/a;b=..x", "/v1/%41", "/v1/%c3%a9", "/v1/..a", "/v1//x", "/", "/v1/%25"] {
             assert!(check_levels(path, EncodedSlash::Refuse).is_ok(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_wide_characters_is_no_climb() {
+        for name in [
+            "名前．txt",
+            "名前／１",
+            "．．名前",
+            "‥名前",
+            "……",
+            "１０％１０月",
+            "¥100",
+            "a∖b",
+            "½",
+            "é；v",
+            "《..》",
+            "·",
+            "。。",
+        ] {
+            let encoded: String = name.bytes().map(|octet| format!("%{octet:02X}")).collect();
+            assert_eq!(check_levels(&format!("/v1/{encoded}/x"), EncodedSlash::Refuse), Ok(()), "{name}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! What servers may take a path for, read once for all the rules that are held against it.
 
-use crate::path_levels::{Why, check_level, decoded};
+use crate::path_levels::{Why, decoded};
 
 pub(crate) const HOST_AT_BEGINNING: Why = "some servers take what follows `//` at its beginning for a host";
+const WIDE_BACKSLASH: Why = "some servers read a wide character in it as a backslash";
 const PARAMETERS_WITHOUT_END: Why =
     "a `/`, `?` or `#` is encoded behind a `;`, and servers differ in where such parameters end";
 
@@ -37,8 +38,8 @@ impl Readings {
     }
 }
 
-/// Returns why some server could take a path for anything: by its own spelling of `.`, `/` or `\`, or because it is not plain where
-/// parameters, or a host at its beginning, would end.
+/// Returns why some server could take a path for anything: beyond [climbing](crate::path_levels): by a wide backslash, or because it is not
+/// plain where parameters, or a host at its beginning, would end.
 fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why> {
     // Some servers cut parameters before they decode, and some where only the `;` is decoded.
     let is_endless = |segment: &String| {
@@ -46,8 +47,8 @@ fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why>
     };
     let has_hidden_slash = || segments.iter().any(|segment| segment.contains('/'));
     let is_doubtful = |rest: &&str| rest.starts_with("//") || has_hidden_slash();
-    if let Err(why) = check_level(folded.as_bytes()) {
-        return Some(why);
+    if folded.contains('\\') {
+        return Some(WIDE_BACKSLASH);
     }
     if segments.iter().any(is_endless) {
         return Some(PARAMETERS_WITHOUT_END);
@@ -55,26 +56,15 @@ fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why>
     behind_host.iter().any(is_doubtful).then_some(HOST_AT_BEGINNING)
 }
 
-/// Returns a text fully decoded, without case.
+/// Returns a text fully decoded, without case and wide forms.
 fn folded(text: &str) -> String {
-    without_case(&narrowed(&decoded(text)))
+    without_case(&decoded(text))
 }
 
 /// Returns a decoded path, and what it is to the most lenient servers, without and with streams.
 fn lenient_too(decoded: String) -> [String; 3] {
     let (whole, cut) = (lenient(&decoded, |name| name), lenient(&decoded, without_stream));
     [decoded, whole, cut]
-}
-
-/// Replaces the wide forms of ASCII (U+FF01 to U+FF5E) and the blank that breaks no line by what they are to a server that maps characters
-/// to their best fit.
-fn narrowed(text: &str) -> String {
-    let narrow = |c: char| match c {
-        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
-        '\u{a0}' => ' ',
-        c => c,
-    };
-    text.chars().map(narrow).collect()
 }
 
 /// Folds the case of letters as any server may: those that share a small or a capital letter are one (`ſ` and `s`, `ı` and `i`, `ς` and
@@ -147,6 +137,8 @@ mod tests {
             ("/a%ef%bc%8fb", "/a/b"),
             ("/%EF%BD%81b%ef%bc%9bc", "/ab"),
             ("/a%c2%a0/b%c2%a0", "/a/b"),
+            ("/a%e2%88%95b%C2%A5c%E2%80%A6", "/a/b/c"),
+            ("/%EF%BC%8561", "/a"),
         ] {
             let [.., most_lenient] = lenient_too(folded(path));
             let most_lenient = collapsed(most_lenient);

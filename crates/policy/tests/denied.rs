@@ -105,8 +105,20 @@ fn a_path_is_denied_in_every_spelling() {
                 "/%EF%BD%81dmin/keys/x",
                 "/x/%ef%bc%8e%ef%bc%8e/admin/keys/x",
                 "/admin/keys%c2%a0/x",
+                "/admin%E2%88%95keys%E2%81%84x",
+                "/admin%C2%A5keys%E2%88%96x",
+                "/admin%EF%BF%A6keys%E2%80%A6/x",
+                "/admin/keys%CD%BEv/x",
+                "/%EF%BC%8561dmin/keys/x",
+                "/x%EF%B9%A8y",
             ],
-            &["/admin/keys:1/x", "/admin/%EF%BD%81/x", "/admin/%c2%a0keys/x"],
+            &[
+                "/admin/keys:1/x",
+                "/admin/%EF%BD%81/x",
+                "/admin/%c2%a0keys/x",
+                "/prices/%C2%A5100",
+                "/admin/%EF%BC%91%EF%BC%90%EF%BC%8510%E6%9C%88",
+            ],
         ),
     ] {
         let policy = policy(&format!(
@@ -216,6 +228,8 @@ fn a_path_that_is_caught_by_doubt_is_told_so() {
         ("/a%5Cb", "a control octet or a backslash"),
         ("/file%0Aname", "a control octet or a backslash"),
         ("/a/./b", "a `.` or `..` segment"),
+        ("/a/%E2%80%A5/b", "read wide characters in it as a `.` or `..` segment"),
+        ("/a%EF%BC%BCb", "read a wide character in it as a backslash"),
         ("//h//x/y", "for a host"),
         ("/a;b%2Fc/d", "behind a `;`"),
         ("/%252525252525252541", "too many times over"),
@@ -294,6 +308,56 @@ proptest::proptest! {
         proptest::prop_assert_eq!(denial, Err(Guard::DenyRule), "{}", path);
     }
 }
+
+proptest::proptest! {
+    /// Of each wide form, in each order: what a server that reads them cannot be led by, is allowed, and nothing else.
+    #[test]
+    fn no_wide_form_leads_out_of_an_allowed_path(picked in proptest::collection::vec(0..WIDE.len(), 1..9), levels in 1..4_usize) {
+        let policy = policy(
+            "[[egress.allow]]\nurl = \"https://x.example.com/v1/*\"\n\
+             [[provider]]\nid = \"mine\"\nauthorized_uris = [\"https://api.example.com/v1/*\"]\naddresses = [\"93.184.216.34\"]",
+        );
+        let wide: String = picked.iter().map(|at| WIDE[*at].0).collect();
+        let narrow: String = picked.iter().map(|at| WIDE[*at].1).collect();
+        let encoded: String =
+            wide.bytes().map(|octet| if octet == b'/' { "/".into() } else { format!("%{}{octet:02X}", "25".repeat(levels - 1)) }).collect();
+        let cut = |segment: &str| segment.split(';').next().unwrap_or_default().trim_end_matches(' ').to_owned();
+        let climbs = narrow.split(['/', '\\']).map(cut).any(|name| name == "." || name == "..");
+        for host in ["x", "api"] {
+            let target = format!("https://{host}.example.com/v1/{encoded}");
+            let verdict = verdict(&policy, &target, &["93.184.216.34"]).map_err(|denial| denial.guard);
+            proptest::prop_assert_eq!(verdict, if climbs { Err(Guard::Path) } else { Ok(()) }, "{} {}", target, narrow);
+        }
+    }
+}
+
+/// Wide forms, ASCII and names, and what they are to a server that reads them.
+const WIDE: [(&str, &str); 24] = [
+    (".", "."),
+    ("..", ".."),
+    ("/", "/"),
+    (";", ";"),
+    ("a", "a"),
+    ("\u{ff0e}", "."),
+    ("\u{2024}", "."),
+    ("\u{fe52}", "."),
+    ("\u{2025}", ".."),
+    ("\u{fe30}", ".."),
+    ("\u{2026}", "..."),
+    ("\u{ff0f}", "/"),
+    ("\u{2215}", "/"),
+    ("\u{2044}", "/"),
+    ("\u{ff3c}", "\\"),
+    ("\u{2216}", "\\"),
+    ("\u{a5}", "\\"),
+    ("\u{20a9}", "\\"),
+    ("\u{ff1b}", ";"),
+    ("\u{37e}", ";"),
+    ("\u{3000}", " "),
+    ("\u{e9}", "\u{e9}"),
+    ("\u{540d}", "\u{540d}"),
+    ("\u{3002}", "\u{3002}"),
+];
 
 #[test]
 fn an_allow_rule_for_a_directory_is_not_for_its_name_without_a_slash() {
