@@ -121,9 +121,9 @@ fn codings<'a>(fields: &'a Fields, name: &'a str) -> impl Iterator<Item = Vec<u8
     named.filter(|coding| !coding.is_empty() && coding != b"identity")
 }
 
-fn unknown(codings: &[Vec<u8>]) -> Denial {
+fn unknown(what: &str, codings: &[Vec<u8>]) -> Denial {
     let named: Vec<_> = codings.iter().map(|coding| String::from_utf8_lossy(coding)).collect();
-    let why = format!("the answer is packed as `{}`, and cannot be searched", named.join(", "));
+    let why = format!("{what} as `{}`, and cannot be searched", named.join(", "));
     Denial::new(Guard::Unscrubbed, why.escape_default().to_string())
 }
 
@@ -140,7 +140,7 @@ impl Unpack {
         let [of_body, of_messages @ ..] = PACKINGS;
         let each: Vec<Vec<u8>> = of_messages.iter().flat_map(|name| codings(fields, name)).collect();
         if !each.is_empty() {
-            return Err(unknown(&each));
+            return Err(unknown("the messages of the answer are each packed", &each));
         }
         let codings: Vec<Vec<u8>> = codings(fields, of_body).collect();
         match codings.as_slice() {
@@ -152,7 +152,7 @@ impl Unpack {
             [one] if one == b"br" => {
                 Ok(Self::Brotli(Packed::by(DecompressorWriter::new(Bounded::default(), 16 * 1024))))
             }
-            other => Err(unknown(other)),
+            other => Err(unknown("the answer is packed", other)),
         }
     }
 
@@ -356,6 +356,17 @@ mod tests {
             assert_eq!(Unpack::of(&fields).is_err(), is_refused, "{kind}");
             assert!(!is_packed(&fields), "{kind}");
         }
+    }
+
+    #[test]
+    fn messages_that_are_packed_one_by_one_are_told_from_an_answer_that_is_packed() {
+        let told = |name| {
+            let refused = Unpack::of(&Fields::from_iter([(name, &b"snappy"[..])])).err().unwrap();
+            refused.reason.clone()
+        };
+        assert_eq!(told("content-encoding"), "the answer is packed as `snappy`, and cannot be searched");
+        let each = "the messages of the answer are each packed as `snappy`, and cannot be searched";
+        assert_eq!([told("grpc-encoding"), told("connect-content-encoding")], [each, each]);
     }
 
     #[test]
