@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -148,7 +149,10 @@ impl<'a> Answer<'a> {
                     http::Response::builder().status(head.status).body(()).map_err(io::Error::other)?;
                 *response.headers_mut() = version2::header_map(&head.fields)?;
                 let none = body == ResponseBody::Framed(BodyLength::None);
-                let sent = stream.send_response(response, none).map_err(version2::broken)?;
+                let sent = stream.send_response(response, none).map_err(|error| {
+                    let reset = stream.poll_reset(&mut Context::from_waker(Waker::noop()));
+                    version2::untaken(version2::broken(error), reset)
+                })?;
                 let body = if none { Outgoing::Nothing } else { Outgoing::Version2(sent) };
                 Ok(Begun { body, after: After::KeepAlive })
             }

@@ -115,6 +115,11 @@ impl<'a> Filter<'a> {
         self.account.is_some()
     }
 
+    /// Whether the usage of the whole response has been read.
+    pub(super) fn has_read_usage(&self) -> bool {
+        self.account.as_ref().is_some_and(Account::has_read_usage)
+    }
+
     /// Notes that the whole response has passed.
     pub(super) fn mark_whole(&mut self) {
         self.account.iter_mut().for_each(Account::mark_whole);

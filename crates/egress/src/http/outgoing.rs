@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,6 +53,12 @@ impl Outgoing<'_, AgentWriter> {
             come = body.next() => come,
             reset = poll_fn(|context| stream.poll_reset(context)) => Err(version2::abandoned(reset)),
         }
+    }
+
+    /// Tells an error for what it is if the agent has reset its stream by now, or its connection has ended.
+    pub(crate) fn told(&mut self, error: io::Error) -> io::Error {
+        let Self::Version2(stream) = self else { return error };
+        version2::untaken(error, stream.poll_reset(&mut Context::from_waker(Waker::noop())))
     }
 }
 
@@ -190,7 +196,6 @@ pub(crate) async fn write_last_within_limit(writer: &mut impl Severable, octets:
 mod tests {
     use std::collections::VecDeque;
     use std::pin::Pin;
-    use std::task::Context;
 
     use tokio::io::{AsyncWrite, ReadBuf};
 

@@ -192,8 +192,15 @@ async fn pass_on<'a>(
     }
     let mut begun = answer.begin(&mut head, length)?;
     match gathered {
-        Some(gathered) => begun.body.finish(gathered.body, Fields::default()).await?,
-        None => pass_body_on(body, &mut filter, begun.body, progress).await?,
+        Some(gathered) => {
+            let finished = begun.body.finish(gathered.body, Fields::default()).await;
+            finished.map_err(|error| begun.body.told(error))?;
+        }
+        None => match pass_body_on(body, &mut filter, begun.body, progress).await {
+            // An agent may read a model's answer no further than to where it tells its usage.
+            Err(error) if Abandoned::is(&error) && filter.has_read_usage() => reusable = false,
+            passed => passed?,
+        },
     }
     let note = with_masked(note, filter.masked());
     Ok(Responded::Answered { after: begun.after, reusable, note })
@@ -280,13 +287,13 @@ async fn pass_body_on(
         Err(error) => {
             // The agent still gets what came before an error of reading or searching. After one of writing this writes nothing.
             let _ = out.flush().await;
-            return Err(error);
+            return Err(out.told(error));
         }
     };
     let mut trailers = body.trailers().await?.without_hop();
     filter.fields(&mut trailers);
     filter.mark_whole();
-    out.finish(last, trailers).await
+    out.finish(last, trailers).await.map_err(|error| out.told(error))
 }
 
 /// Runs work that must be done by a deadline, if there is one.
@@ -464,6 +471,84 @@ mod tests {
             assert_eq!(text.contains("x-truncated: true"), is_cut, "{text}");
             assert!(text.ends_with(&"an answer"[..max_body]), "{text}");
         }
+    }
+
+    /// What becomes of a stream of events that goes on behind these, once the agent has reset its stream for what it has read.
+    async fn reset_behind(events: &'static str) -> io::Result<Responded<'static>> {
+        let [(ours, upstream), (agent, theirs)] = [(); 2].map(|()| tokio::io::duplex(1 << 16));
+        let upstream = async {
+            let mut connection = h2::server::handshake(upstream).await.unwrap();
+            let (_, mut respond) = connection.accept().await.unwrap().unwrap();
+            let head = http::Response::builder().header("content-type", "text/event-stream").body(());
+            let mut body = respond.send_response(head.unwrap(), false).unwrap();
+            body.send_data(events.into(), false).unwrap();
+            let goes_on = async {
+                loop {
+                    tokio::task::yield_now().await;
+                    let _ = body.send_data(": and on\n".into(), false);
+                }
+            };
+            tokio::select! { _ = connection.accept() => {}, () = goes_on => {} }
+        };
+        let agent = async {
+            let (mut requests, connection) = h2::client::handshake(agent).await.unwrap();
+            let reads = async {
+                let request = http::Request::get("https://a.example/").body(()).unwrap();
+                let (response, mut stream) = requests.send_request(request, false).unwrap();
+                response.await.unwrap().into_body().data().await.unwrap().unwrap();
+                stream.send_reset(h2::Reason::CANCEL);
+                std::future::pending::<()>().await;
+            };
+            tokio::select! { _ = connection => {}, () = reads => {} }
+        };
+        let responds = async {
+            let mut session = crate::http::session::over(ours).await.unwrap();
+            let request = http::Request::get("https://a.example/").body(()).unwrap();
+            let (pending, _) = session.send(request, BodyLength::None).unwrap();
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (_request, stream) = connection.accept().await.unwrap().unwrap();
+            tokio::task::spawn_local(async move { while connection.accept().await.is_some() {} });
+            let received = Cell::new(0);
+            let progress = Progress::begin(&received);
+            progress.is_sent.set(true);
+            let ledger = Ledger::new(policy::Spending::default());
+            let usage = Usage::Expected;
+            let metering = Some(Metering { ledger: &ledger, format: LlmFormat::OpenAi, usage });
+            let replay = ReplayBuffer::disabled();
+            let needles = credential::Needles::of([&credential::Secret::new(SECRET.into())]).into();
+            let handling = Handling {
+                method: "GET",
+                needles: Some(&needles),
+                unsearchable: Unsearchable::Note,
+                is_bound: false,
+                message_wise: false,
+                replay: &replay,
+                renewal: None,
+                max_body: None,
+                deadline: None,
+                metering,
+            };
+            let answer = Answer::Version2 { stream, extent: Extent::Whole };
+            respond(PendingResponse::Version2(pending), handling, answer, &progress).await
+        };
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                tokio::select! {
+                    responded = responds => responded,
+                    _ = async { tokio::join!(upstream, agent) } => unreachable!("it is answered first"),
+                }
+            })
+            .await
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_resets_its_stream_gave_it_up_unless_it_had_the_usage() {
+        let gave_up = reset_behind("data: {}\n\n").await.err().unwrap();
+        assert!(Abandoned::is(&gave_up), "{gave_up}");
+        let told = "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":10}}}\n\n";
+        let had_it = reset_behind(told).await;
+        assert!(matches!(had_it, Ok(Responded::Answered { reusable: false, .. })), "{:?}", had_it.err());
     }
 
     /// How a response is handled: of a host that a credential is bound to, or not.

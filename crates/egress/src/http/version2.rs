@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -105,6 +106,14 @@ pub(super) fn abandoned(reset: Result<h2::Reason, h2::Error>) -> io::Error {
         Ok(reason) => Abandoned::because(&reason),
         Err(error) if error.is_library() => Abandoned::by_an_end(&Broken(error)),
         Err(error) => Abandoned::because(&Broken(error)),
+    }
+}
+
+/// Why an agent's stream took nothing, by what it tells of a reset: the library says of a write only that it cannot be.
+pub(super) fn untaken(error: io::Error, reset: Poll<Result<h2::Reason, h2::Error>>) -> io::Error {
+    match reset {
+        Poll::Ready(reset) => abandoned(reset),
+        Poll::Pending => error,
     }
 }
 

@@ -39,6 +39,11 @@ impl<'a> Account<'a> {
         self.meter.iter_mut().for_each(|meter| meter.piece(piece));
     }
 
+    /// Whether the usage of the whole answer has been read.
+    pub(crate) fn has_read_usage(&self) -> bool {
+        self.meter.as_ref().is_some_and(Meter::is_final)
+    }
+
     /// Notes that the whole answer has passed.
     pub(crate) fn mark_whole(&mut self) {
         self.end = AnswerEnd::Whole;

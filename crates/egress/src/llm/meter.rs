@@ -147,6 +147,11 @@ impl<'a> Meter<'a> {
         self.keep(rest);
     }
 
+    /// Whether the usage of the whole answer was reported.
+    pub(super) fn is_final(&self) -> bool {
+        self.is_final
+    }
+
     /// Returns what the answer reported.
     pub(super) fn end(mut self, end: AnswerEnd) -> Metered {
         let rest = self.kept.take();
