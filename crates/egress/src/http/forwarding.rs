@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::filter::Unsearchable;
 use super::head::BodyLength;
-use super::problem::{self, After, HungUp, TOO_SLOW};
+use super::hung_up::HungUp;
+use super::problem::{self, After, TOO_SLOW};
 use super::refuse::unreachable;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Handling, Metering, Renewed, Responded, UNAUTHORIZED};
@@ -185,7 +186,8 @@ impl<'a> Forwarding<'a> {
                 Ok(Relayed::Unread(Box::new(Unanswered { answer, exchange })))
             }
             Ok(Responded::Failed(answer, Failure::Broken(error))) => {
-                let error = if status.is_none() { HungUp::told(error) } else { error };
+                let told = if status.is_none() { HungUp::told } else { HungUp::told_in_answer };
+                let error = told(error);
                 let after = Box::pin(self.unreachable(exchange, &error, answer)).await?;
                 Ok(Relayed::Answered { after, status: None })
             }

@@ -10,6 +10,7 @@ use super::answer::Answer;
 use super::filter::Filter;
 use super::head::{BodyLength, Buffered};
 use super::response::{ResponseBody, ResponseHead};
+use crate::cause::cause;
 use crate::live_needles::LiveNeedles;
 
 /// How many interim responses may come before the final one.
@@ -96,7 +97,7 @@ impl<'a, 'b> InterimAnswers<'a, 'b> {
             let mut length = ResponseBody::Framed(BodyLength::None);
             Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
         }
-        answer.interim(&head).await.map_err(|error| Abandoned::because(&error))
+        answer.interim(&head).await.map_err(|error| Abandoned::because(&cause(&error)))
     }
 
     /// Completes when the agent abandons its request.

@@ -19,6 +19,7 @@ mod gateway;
 mod handle;
 mod head;
 mod http2_limits;
+mod hung_up;
 mod incoming;
 mod interim;
 mod json_lines;

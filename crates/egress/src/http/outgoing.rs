@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
 use super::fields::Fields;
+use super::hung_up::HungUp;
 use super::incoming::Incoming;
 use super::severable::{Severable, write_whole};
 use super::stream::AgentWriter;
@@ -47,10 +48,12 @@ impl Outgoing<'_, AgentWriter> {
         &mut self,
         body: &mut Incoming<'_, R>,
     ) -> io::Result<Option<Bytes>> {
-        let Self::Version2(stream) = self else { return self.next_of(body).await? };
+        let Self::Version2(stream) = self else {
+            return self.next_of(body).await?.map_err(HungUp::told_in_answer);
+        };
         tokio::select! {
             biased;
-            come = body.next() => come,
+            come = body.next() => come.map_err(HungUp::told_in_answer),
             reset = poll_fn(|context| stream.poll_reset(context)) => Err(version2::abandoned(reset)),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use policy::Scheme;
 
+use super::hung_up::HungUp;
 use super::session::{OpenStream, RequestSender};
 use super::version2;
 use crate::exchange::{Exchange, Ready};
@@ -67,9 +68,11 @@ pub(super) fn share_session(
 pub(super) fn report_session(gate: &Gate, stream: &OpenStream, failure: Option<&io::Error>) {
     match failure {
         None => gate.pool().heard(stream),
-        Some(error) if version2::is_of_session(error) || version2::is_unprocessed(error) => {
-            gate.pool().forget(stream);
+        Some(error) => {
+            let error = HungUp::inside(error);
+            if version2::is_of_session(error) || version2::is_unprocessed(error) {
+                gate.pool().forget(stream);
+            }
         }
-        Some(_) => {}
     }
 }

@@ -6,8 +6,8 @@ use std::io;
 use policy::{Denial, Guard, Hint, RunId};
 use serde::Serialize;
 
-use super::abandoned::Abandoned;
 use super::fields::Fields;
+use super::hung_up::HungUp;
 use crate::cause::cause;
 
 #[derive(Serialize)]
@@ -107,34 +107,10 @@ pub(crate) const TOO_SLOW: u16 = 504;
 pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunId) -> Reply {
     let (status, title) = match error.kind() {
         io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
-        _ if HungUp::is(error) => (502, "The upstream hung up before its answer"),
+        _ if HungUp::is(error) => (502, "The upstream hung up"),
         _ => (502, "The upstream cannot be reached"),
     };
     failed(status, title, &cause(error), target, run)
-}
-
-/// An upstream that was reached, and hung up before its answer.
-#[derive(Debug, thiserror::Error)]
-#[error("the upstream hung up before its answer, and may have acted on the request: {0}")]
-pub(super) struct HungUp(String);
-
-impl HungUp {
-    /// Says so of an error after the request was sent, if it is an end or a reset of the upstream's.
-    pub(super) fn told(error: io::Error) -> io::Error {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        match error.kind() {
-            kind @ (BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-                if !Abandoned::is(&error) =>
-            {
-                io::Error::new(kind, Self(cause(&error)))
-            }
-            _ => error,
-        }
-    }
-
-    fn is(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<Self>())
-    }
 }
 
 impl Reply {
@@ -232,8 +208,8 @@ mod tests {
         let told =
             |error: &io::Error| String::from_utf8(unreachable(error, 504, "target", &run).body).unwrap();
         for (kind, title) in [
-            (UnexpectedEof, "The upstream hung up before its answer"),
-            (ConnectionReset, "The upstream hung up before its answer"),
+            (UnexpectedEof, "The upstream hung up"),
+            (ConnectionReset, "The upstream hung up"),
             (TimedOut, "The upstream did not answer in time"),
             (ConnectionRefused, "The upstream cannot be reached"),
         ] {
@@ -242,8 +218,6 @@ mod tests {
             assert_eq!(body.contains("may have acted"), title.contains("hung up"), "{kind}: {body}");
         }
         assert!(told(&ConnectionReset.into()).contains("The upstream cannot be reached"));
-        let given_up = HungUp::told(Abandoned::because(&"it ended"));
-        assert!(Abandoned::is(&given_up), "{given_up}");
     }
 
     #[test]

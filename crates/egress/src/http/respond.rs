@@ -13,6 +13,7 @@ use super::answer::Answer;
 use super::fields::Fields;
 use super::filter::{Filter, Unsearchable};
 use super::head::BodyLength;
+use super::hung_up::HungUp;
 use super::incoming::Incoming;
 use super::interim::InterimAnswers;
 use super::outgoing::Outgoing;
@@ -290,7 +291,7 @@ async fn pass_body_on(
             return Err(out.told(error));
         }
     };
-    let mut trailers = body.trailers().await?.without_hop();
+    let mut trailers = body.trailers().await.map_err(HungUp::told_in_answer)?.without_hop();
     filter.fields(&mut trailers);
     filter.mark_whole();
     out.finish(last, trailers).await.map_err(|error| out.told(error))

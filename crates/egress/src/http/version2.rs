@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::abandoned::Abandoned;
 use super::fields::Fields;
 use super::http2_limits::{Window, streams_of_one};
+use crate::cause::cause;
 
 /// The most concurrent streams of one connection (RFC 9113 §5.1.2).
 pub(super) const MOST_STREAMS: u32 = 100;
@@ -105,7 +106,7 @@ pub(super) fn abandoned(reset: Result<h2::Reason, h2::Error>) -> io::Error {
     match reset {
         Ok(reason) => Abandoned::because(&reason),
         Err(error) if error.is_library() => Abandoned::by_an_end(&Broken(error)),
-        Err(error) => Abandoned::because(&Broken(error)),
+        Err(error) => Abandoned::because(&cause(&broken(error))),
     }
 }
 
@@ -246,8 +247,8 @@ mod tests {
         }
     }
 
-    /// A stream whose network has gone.
-    struct Gone;
+    /// A stream that fails so.
+    struct Gone(fn() -> io::Error);
 
     impl tokio::io::AsyncRead for Gone {
         fn poll_read(
@@ -255,13 +256,22 @@ mod tests {
             _: &mut std::task::Context<'_>,
             _: &mut tokio::io::ReadBuf<'_>,
         ) -> std::task::Poll<io::Result<()>> {
-            std::task::Poll::Ready(Err(rustix::io::Errno::TIMEDOUT.into()))
+            std::task::Poll::Ready(Err((self.0)()))
         }
     }
 
     #[tokio::test]
+    async fn why_an_agent_gave_up_is_told_in_parentheses_that_end() {
+        let ended = || io::Error::new(io::ErrorKind::UnexpectedEof, "peer closed\nhttps://docs.rs/rustls/x");
+        let stream = tokio::io::join(Gone(ended), tokio::io::sink());
+        let (_requests, connection) = h2::client::handshake(stream).await.unwrap();
+        let given_up = abandoned(Err(connection.await.unwrap_err()));
+        assert_eq!(cause(&given_up), "the agent gave the request up (peer closed)");
+    }
+
+    #[tokio::test]
     async fn that_the_kernel_gave_a_connection_up_is_known_of_its_streams() {
-        let stream = tokio::io::join(Gone, tokio::io::sink());
+        let stream = tokio::io::join(Gone(|| rustix::io::Errno::TIMEDOUT.into()), tokio::io::sink());
         let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
         let request = http::Request::get("https://a.example/").body(()).unwrap();
         let (response, _) = requests.send_request(request, true).unwrap();
