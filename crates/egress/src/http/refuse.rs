@@ -7,6 +7,7 @@ use policy::{Denial, Guard, Hint, Policy, Target};
 
 use super::answer::Answer;
 use super::head::BodyLength;
+use super::hung_up::HungUp;
 use super::problem::{self, After, UPGRADE_REQUIRED};
 use super::request::Request;
 use crate::exchange::{Exchange, Ready};
@@ -57,6 +58,14 @@ pub(super) async fn unreachable(
     late: u16,
 ) -> io::Result<After> {
     exchange.record().upstream_failed(error);
+    let answer = match answer {
+        // An agent may send it again, as it may where the upstream itself tells it so (RFC 9113 §8.7): nobody has acted on it.
+        Answer::Version2 { mut stream, .. } if HungUp::is_unread(error) => {
+            stream.send_reset(h2::Reason::REFUSED_STREAM);
+            return Ok(After::KeepAlive);
+        }
+        answer => answer,
+    };
     let reply = problem::unreachable(error, late, &target.to_string(), gate.run());
     answer.reply(reply, After::Close).await
 }
@@ -66,6 +75,9 @@ mod tests {
     use policy::{Layers, Origin};
 
     use super::*;
+    use crate::exchange::tests::ready;
+    use crate::fixture::gate_for;
+    use crate::http::answer::Extent;
     use crate::llm::{Ledger, ModelRequest};
 
     #[tokio::test]
@@ -84,5 +96,36 @@ mod tests {
             let denial = Rc::new(Ledger::new(spec.spending)).admit(request).await.unwrap_err();
             assert_eq!(status_of(&denial, &spec.policy), status, "{budget} {request:?}: {denial}");
         }
+    }
+
+    /// What an agent of HTTP/2 gets where the upstream failed so: a status, or else a reset.
+    async fn answered(error: HungUp) -> Result<u16, Option<h2::Reason>> {
+        let url = "http://127.0.0.1:9/";
+        let gate = gate_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"), Vec::new(), None);
+        let exchange = ready(&gate, url).await;
+        let target = Target::parse(url).unwrap();
+        let error = io::Error::new(io::ErrorKind::ConnectionReset, error);
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let (mut requests, connection) = h2::client::handshake(ours).await.unwrap();
+        let request = http::Request::get("https://a.example/").body(()).unwrap();
+        let (response, _) = requests.send_request(request, true).unwrap();
+        let answers = async {
+            let mut agent = h2::server::handshake(theirs).await.unwrap();
+            let (_request, stream) = agent.accept().await.unwrap().unwrap();
+            let answer = Answer::Version2 { stream, extent: Extent::Whole };
+            unreachable(&gate, exchange, &target, &error, answer, 504).await.unwrap();
+            agent.accept().await
+        };
+        tokio::select! {
+            response = response => response.map(|head| head.status().as_u16()).map_err(|error| error.reason()),
+            _ = async { tokio::join!(answers, connection) } => unreachable!("it is answered first"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_hears_that_its_request_was_given_back_unread() {
+        let reset = || io::ErrorKind::ConnectionReset.into();
+        assert_eq!(answered(HungUp::Unread(reset())).await, Err(Some(h2::Reason::REFUSED_STREAM)));
+        assert_eq!(answered(HungUp::BeforeAnswer(reset())).await, Ok(502));
     }
 }
