@@ -9,10 +9,9 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::StatusCode;
-use policy::Method;
 
 use super::fields::Fields;
-use super::head::{BodyLength, Version};
+use super::head::{BodyLength, RequestHead, Version};
 use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
 use super::problem::{After, Reply};
 use super::response::{ResponseBody, ResponseHead};
@@ -32,19 +31,28 @@ pub(crate) enum Answer<'a> {
 pub(crate) enum Extent {
     /// Head and body.
     Whole,
+    /// Head and body, and the trailers behind it.
+    WithTrailers,
     /// The head alone, by HEAD: its answer has no body, whatever the head says (RFC 9110 §9.3.2).
     HeadOnly,
 }
 
 impl Extent {
-    pub(super) fn asked_by(method: &Method) -> Self {
-        if method.as_str() == "HEAD" { Self::HeadOnly } else { Self::Whole }
+    /// Over HTTP/1.1 whoever takes trailers says so (RFC 9110 §6.5.1).
+    pub(super) fn asked_by(head: &RequestHead) -> Self {
+        match head.version {
+            _ if head.method.as_str() == "HEAD" => Self::HeadOnly,
+            Version::Http2 => Self::WithTrailers,
+            Version::Http11 if head.fields.has_token("te", "trailers") => Self::WithTrailers,
+            Version::Http10 | Version::Http11 => Self::Whole,
+        }
     }
 }
 
 /// An answer that has begun.
 pub(crate) struct Begun<'a> {
     pub(crate) body: Outgoing<'a, AgentWriter>,
+    pub(crate) extent: Extent,
     /// Whether the connection goes on: only if the agent can tell where the answer ends, and has sent its whole request.
     pub(crate) after: After,
 }
@@ -113,7 +121,7 @@ impl<'a> Answer<'a> {
         let length = head.fields.text("content-length").map(str::to_owned);
         head.fields.leave_hop();
         match self {
-            Self::Version1 { writer, version, keep_alive, .. } => {
+            Self::Version1 { writer, version, keep_alive, extent } => {
                 let (coding, framed) = match (body, version) {
                     (ResponseBody::Framed(BodyLength::None | BodyLength::Sized(_)), _) => {
                         (TransferCoding::Identity, true)
@@ -139,9 +147,9 @@ impl<'a> Answer<'a> {
                     waiting.extend(b"connection: close\r\n");
                 }
                 waiting.extend(b"\r\n");
-                Ok(Begun { body: Outgoing::Version1 { writer, coding, waiting }, after })
+                Ok(Begun { body: Outgoing::Version1 { writer, coding, waiting }, extent, after })
             }
-            Self::Version2 { mut stream, .. } => {
+            Self::Version2 { mut stream, extent } => {
                 if let Some(length) = length {
                     head.fields.push("content-length", length.as_bytes());
                 }
@@ -154,7 +162,7 @@ impl<'a> Answer<'a> {
                     version2::untaken(version2::broken(error), reset)
                 })?;
                 let body = if none { Outgoing::Nothing } else { Outgoing::Version2(sent) };
-                Ok(Begun { body, after: After::KeepAlive })
+                Ok(Begun { body, extent, after: After::KeepAlive })
             }
         }
     }
@@ -173,7 +181,7 @@ impl<'a> Answer<'a> {
             Self::Version1 { writer, keep_alive, extent, .. } => {
                 let after = if keep_alive { after } else { After::Close };
                 let octets = match extent {
-                    Extent::Whole => reply.to_version_1(after),
+                    Extent::Whole | Extent::WithTrailers => reply.to_version_1(after),
                     Extent::HeadOnly => reply.head_1(after),
                 };
                 write_within_limit(writer, &octets).await?;

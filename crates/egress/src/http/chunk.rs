@@ -13,7 +13,7 @@ const LARGEST_TRAILER: usize = 8 * 1024;
 pub(crate) enum ChunkSyntax {
     /// None, and no trailers: for agents.
     Strict,
-    /// White space after a size without an extension, and trailers, which are dropped: for upstreams.
+    /// White space after a size without an extension, and trailers: for upstreams.
     Lenient,
 }
 
@@ -24,6 +24,8 @@ pub(crate) struct ChunkScanner {
     state: State,
     line: usize,
     size: u64,
+    /// The lines of the trailer section so far.
+    trailers: Vec<u8>,
 }
 
 /// The octets of framing at the beginning of a piece, and the octets of data after them.
@@ -56,7 +58,12 @@ enum State {
 
 impl ChunkScanner {
     pub(crate) fn new(syntax: ChunkSyntax) -> Self {
-        Self { syntax, state: State::SizeStart, line: 0, size: 0 }
+        Self { syntax, state: State::SizeStart, line: 0, size: 0, trailers: Vec::new() }
+    }
+
+    /// Returns the trailer section of a body that is done, with its empty line.
+    pub(crate) fn trailers(&self) -> &[u8] {
+        &self.trailers
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -77,6 +84,11 @@ impl ChunkScanner {
                 return Ok(Step { framing: at, data: run });
             }
             self.state = self.step(piece[at])?;
+            if matches!(self.state, State::Trailer | State::TrailerLf | State::EndLf | State::Done)
+                || self.state == State::TrailerStart && !self.trailers.is_empty()
+            {
+                self.trailers.push(piece[at]);
+            }
             at += 1;
         }
         Ok(Step { framing: at, data: 0 })

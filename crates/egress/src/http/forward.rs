@@ -256,6 +256,16 @@ mod tests {
         sends: impl FnOnce(UnixStream) -> A,
         serves: impl FnOnce(Buffered<TcpStream>) -> U,
     ) -> (String, String) {
+        exchanged_saying("Connection: close\r\n", length, sends, serves).await
+    }
+
+    /// The same, with these fields in the request's head.
+    async fn exchanged_saying<A: Future<Output = UnixStream>, U: Future<Output = ()>>(
+        fields: &str,
+        length: usize,
+        sends: impl FnOnce(UnixStream) -> A,
+        serves: impl FnOnce(Buffered<TcpStream>) -> U,
+    ) -> (String, String) {
         let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let at = upstream.local_addr().unwrap();
         let mut audit = tempfile::tempfile().unwrap();
@@ -264,7 +274,7 @@ mod tests {
         let (ours, mut agent) = UnixStream::pair().unwrap();
         let agent = async {
             let head = format!(
-                "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+                "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\n{fields}\r\n"
             );
             agent.write_all(head.as_bytes()).await.unwrap();
             let mut read = Vec::new();
@@ -319,6 +329,22 @@ mod tests {
         assert!(read.starts_with("HTTP/1.1 201 "), "{read}");
         let record = records.lines().find(|line| line.contains("\"POST\"")).unwrap();
         assert!(record.contains("\"failed\"") && record.contains("\"status\":201"), "{record}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_gets_trailers_if_it_says_that_it_takes_them() {
+        for (fields, end) in [
+            ("Connection: close, TE\r\nTE: trailers\r\n", "\r\n0\r\nx-sum: 1\r\n\r\n"),
+            ("Connection: close\r\n", "\r\n0\r\n\r\n"),
+        ] {
+            let serves = async |mut upstream: Buffered<TcpStream>| {
+                let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                    4\r\nbody\r\n0\r\nX-Sum: 1\r\nContent-Length: 7\r\nConnection: x-private\r\nX-Private: 1\r\n\r\n";
+                upstream.reader.write_all(answer).await.unwrap();
+            };
+            let (read, _) = exchanged_saying(fields, 0, async |agent| agent, serves).await;
+            assert!(read.ends_with(&format!("\r\n\r\n4\r\nbody{end}")), "{read}");
+        }
     }
 
     /// Answers each connection's one request, until it is dropped.

@@ -9,6 +9,7 @@ use tokio::io::AsyncRead;
 use super::chunk::{ChunkScanner, ChunkSyntax};
 use super::fields::Fields;
 use super::head::{BodyLength, Buffered};
+use super::response::trailers_of_version_1;
 use super::version2;
 
 /// How long a body may stall.
@@ -47,6 +48,14 @@ impl Framing {
             BodyLength::Chunked => Self::Chunked(Box::new(ChunkScanner::new(syntax))),
         }
     }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Done | Self::Sized(0) => true,
+            Self::Chunked(scanner) => scanner.is_done(),
+            Self::Sized(_) | Self::ToEnd => false,
+        }
+    }
 }
 
 impl<R: AsyncRead + Unpin> Incoming<'_, R> {
@@ -72,7 +81,7 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
     /// Whether the whole body has been read.
     pub(crate) fn is_done(&self) -> bool {
         match self {
-            Self::Version1 { framing, .. } => matches!(framing, Framing::Done),
+            Self::Version1 { framing, .. } => framing.is_done(),
             Self::Version2(stream) => stream.is_end_stream(),
             Self::Whole(whole) => whole.is_none(),
         }
@@ -81,7 +90,8 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
     /// Whether the end has arrived already, so that the last piece can be sent together with it.
     pub(crate) fn is_ending(&self) -> bool {
         match self {
-            Self::Version1 { framing: Framing::Done | Framing::Sized(0), .. } | Self::Whole(None) => true,
+            Self::Whole(None) => true,
+            Self::Version1 { framing, .. } if framing.is_done() => true,
             Self::Version1 { reader, framing: Framing::Chunked(scanner) } => {
                 let mut ahead = scanner.clone();
                 ahead.scan(&reader.ahead).is_ok_and(|step| step.data == 0) && ahead.is_done()
@@ -107,10 +117,13 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
         let _ = tokio::time::timeout(LAST_PIECES, rest).await;
     }
 
-    /// Returns the trailers.
+    /// Returns the trailers of a body that has been read.
     pub(crate) async fn trailers(&mut self) -> io::Result<Fields> {
         match self {
             Self::Version2(stream) => version2::trailers(stream).await,
+            Self::Version1 { framing: Framing::Chunked(scanner), .. } => {
+                Ok(trailers_of_version_1(scanner.trailers()))
+            }
             Self::Version1 { .. } | Self::Whole(_) => Ok(Fields::default()),
         }
     }
@@ -152,8 +165,7 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
     framing: &mut Framing,
 ) -> io::Result<Option<Bytes>> {
     loop {
-        if matches!(framing, Framing::Done | Framing::Sized(0)) {
-            *framing = Framing::Done;
+        if framing.is_done() {
             return Ok(None);
         }
         let is_to_end = matches!(framing, Framing::ToEnd);
@@ -171,24 +183,14 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
             Framing::Sized(left) => {
                 let take = usize::try_from(*left).unwrap_or(usize::MAX).min(reader.ahead.len());
                 *left -= take as u64;
-                let piece = reader.ahead.split_to(take).freeze();
-                if *left == 0 {
-                    *framing = Framing::Done;
-                }
-                return Ok(Some(piece));
+                return Ok(Some(reader.ahead.split_to(take).freeze()));
             }
             Framing::Chunked(scanner) => {
                 let step = scanner.scan(&reader.ahead).map_err(io::Error::other)?;
                 reader.ahead.advance(step.framing);
-                if scanner.is_done() {
-                    *framing = Framing::Done;
-                } else if step.data > 0 {
+                if step.data > 0 {
                     let first = reader.ahead.split_to(step.data);
-                    let piece = joined(first, scanner, &mut reader.ahead).freeze();
-                    if scanner.is_done() {
-                        *framing = Framing::Done;
-                    }
-                    return Ok(Some(piece));
+                    return Ok(Some(joined(first, scanner, &mut reader.ahead).freeze()));
                 }
             }
         }
@@ -253,6 +255,35 @@ mod tests {
         assert_eq!(body.next().await.unwrap().unwrap(), "all");
         let error = body.next().await.unwrap_err();
         assert!(error.to_string().contains("close_notify"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn trailers_of_an_upstream_are_read_however_they_come() {
+        let body = b"1\r\na\r\n0\r\nX-Sum: 1\r\nx-other:2\r\n\r\nHTTP/1.1";
+        for at in 0..body.len() {
+            let reader = AsyncReadExt::chain(&body[..at], &body[at..]);
+            let mut reader = Buffered::new(reader);
+            let framing = Framing::of(BodyLength::Chunked, ChunkSyntax::Lenient);
+            let mut incoming = Incoming::Version1 { reader: &mut reader, framing };
+            assert_eq!(incoming.next().await.unwrap().unwrap(), "a");
+            assert!(incoming.next().await.unwrap().is_none() && incoming.is_done());
+            let trailers = incoming.trailers().await.unwrap();
+            assert_eq!(
+                trailers.iter().collect::<Vec<_>>(),
+                [("x-sum", &b"1"[..]), ("x-other", b"2")],
+                "{at}"
+            );
+        }
+        let none = async |section: &str| {
+            let body = format!("0\r\n{section}\r\n");
+            let mut reader = Buffered::new(body.as_bytes());
+            let framing = Framing::of(BodyLength::Chunked, ChunkSyntax::Lenient);
+            let mut incoming = Incoming::Version1 { reader: &mut reader, framing };
+            assert!(incoming.next().await.unwrap().is_none());
+            incoming.trailers().await.unwrap().is_empty()
+        };
+        assert!(none("").await && none("no field\r\n").await && none(&"a: b\r\n".repeat(129)).await);
+        assert!(!none(&"a: b\r\n".repeat(128)).await);
     }
 
     #[tokio::test]

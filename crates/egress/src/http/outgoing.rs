@@ -66,6 +66,11 @@ impl Outgoing<'_, AgentWriter> {
 }
 
 impl<W: Severable> Outgoing<'_, W> {
+    /// Whether trailers may follow the body of a request: over HTTP/1 an upstream may take none, or take them for more than they are.
+    pub(crate) fn takes_trailers(&self) -> bool {
+        matches!(self, Self::Version2(_))
+    }
+
     /// Returns the next piece of the body that is written here. Writes out what waits, unless that piece has arrived already. The
     /// outer error is that of writing.
     pub(crate) async fn next_of<R: AsyncRead + Unpin>(
@@ -147,13 +152,14 @@ impl<W: Severable> Outgoing<'_, W> {
         }
     }
 
-    /// Ends the body.
+    /// Ends the body. Over HTTP/1 a body that is not chunked has no trailers.
     pub(crate) async fn end(&mut self, trailers: Fields) -> io::Result<()> {
         match self {
             Self::Version1 { coding, waiting, .. } => {
                 if *coding == TransferCoding::Chunked {
-                    // Trailers are not passed on over HTTP/1: few readers look at them, and a proxy may drop them.
-                    waiting.extend(b"0\r\n\r\n");
+                    waiting.extend(b"0\r\n");
+                    trailers.write(waiting);
+                    waiting.extend(b"\r\n");
                 }
                 self.flush().await
             }

@@ -86,6 +86,10 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));
+    if !trailers.is_empty() && !outgoing.takes_trailers() {
+        let why = "the trailers of the request cannot go on: the upstream speaks HTTP/1; send these fields in its head";
+        return Err(Stopped::Body(io::Error::other(why)));
+    }
     if trailers.is_empty() {
         replay.mark_complete();
     } else {
@@ -99,6 +103,33 @@ mod tests {
     use std::pin::pin;
 
     use super::*;
+    use crate::http::outgoing::TransferCoding;
+
+    #[tokio::test]
+    async fn trailers_that_an_upstream_would_not_get_stop_a_request() {
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let (mut requests, agent) = h2::client::handshake(ours).await.unwrap();
+        let request = http::Request::post("https://a.example/").body(()).unwrap();
+        let (_response, mut sends) = requests.send_request(request, false).unwrap();
+        let trailers = http::HeaderMap::from_iter([("x-sum".parse().unwrap(), "1".parse().unwrap())]);
+        let relays = async {
+            sends.send_trailers(trailers).unwrap();
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (request, _respond) = connection.accept().await.unwrap().unwrap();
+            let (upstream, _seen) = tokio::net::UnixStream::pair().unwrap();
+            let (_reader, mut writer) = crate::http::stream::AgentStream::Unix(upstream).split();
+            let coding = TransferCoding::Chunked;
+            let mut outgoing = Outgoing::Version1 { writer: &mut writer, coding, waiting: Vec::new() };
+            let mut body = Incoming::<&[u8]>::Version2(request.into_body());
+            let target = Target::parse("https://a.example/").unwrap();
+            let (replay, count) = (ReplayBuffer::disabled(), Cell::new(0));
+            let pumped = pump(&mut body, &mut outgoing, None, &target, &replay, &count);
+            tokio::select! { biased; pumped = pumped => pumped, _ = connection.accept() => unreachable!() }
+        };
+        let pumped = tokio::select! { pumped = relays => pumped, _ = agent => unreachable!() };
+        let Err(Stopped::Body(error)) = pumped else { panic!("it was sent without them") };
+        assert!(error.to_string().starts_with("the trailers of the request"), "{error}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_to_what_could_not_be_sent_must_begin_soon_and_may_take_its_time() {

@@ -9,19 +9,17 @@ use policy::{Denial, LlmFormat};
 use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
-use super::answer::Answer;
+use super::answer::{Answer, Begun, Extent};
 use super::fields::Fields;
 use super::filter::{Filter, Unsearchable};
 use super::head::BodyLength;
 use super::hung_up::HungUp;
 use super::incoming::Incoming;
 use super::interim::InterimAnswers;
-use super::outgoing::Outgoing;
 use super::problem::After;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::response::{ResponseBody, ResponseHead, has_no_body};
-use super::stream::AgentWriter;
 use super::unpack::is_packed;
 use super::upstream_response::{PendingResponse, UpstreamResponse};
 use crate::fetched_credential::FetchedCredential;
@@ -192,19 +190,20 @@ async fn pass_on<'a>(
         length = gathered.describe_in(&mut head);
     }
     let mut begun = answer.begin(&mut head, length)?;
+    let after = begun.after;
     match gathered {
         Some(gathered) => {
             let finished = begun.body.finish(gathered.body, Fields::default()).await;
             finished.map_err(|error| begun.body.told(error))?;
         }
-        None => match pass_body_on(body, &mut filter, begun.body, progress).await {
+        None => match pass_body_on(body, &mut filter, begun, progress).await {
             // An agent may read a model's answer no further than to where it tells its usage.
             Err(error) if Abandoned::is(&error) && filter.has_read_usage() => reusable = false,
             passed => passed?,
         },
     }
     let note = with_masked(note, filter.masked());
-    Ok(Responded::Answered { after: begun.after, reusable, note })
+    Ok(Responded::Answered { after, reusable, note })
 }
 
 /// Fetches the credential anew after a 401, and returns it if it is another one and the request can be sent again with it. Otherwise the
@@ -260,9 +259,10 @@ fn with_masked(note: Option<String>, times: u64) -> Option<String> {
 async fn pass_body_on(
     mut body: Incoming<'_, UpstreamReader>,
     filter: &mut Filter<'_>,
-    mut out: Outgoing<'_, AgentWriter>,
+    begun: Begun<'_>,
     progress: &Progress<'_>,
 ) -> io::Result<()> {
+    let Begun { body: mut out, extent, .. } = begun;
     let passed = async {
         while let Some(mut piece) = out.next_of_answer(&mut body).await? {
             progress.count(&piece);
@@ -294,6 +294,9 @@ async fn pass_body_on(
     let mut trailers = body.trailers().await.map_err(HungUp::told_in_answer)?.without_hop();
     filter.fields(&mut trailers);
     filter.mark_whole();
+    if extent != Extent::WithTrailers {
+        trailers = Fields::default();
+    }
     out.finish(last, trailers).await.map_err(|error| out.told(error))
 }
 
@@ -382,7 +385,6 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::http::answer::Extent;
     use crate::http::head::Version;
     use crate::http::stream::AgentStream;
 

@@ -37,6 +37,17 @@ pub(super) enum ResponseBody {
     ToEnd,
 }
 
+/// Parses the trailer section of a chunked body. A malformed one, or one of too many fields, is no trailers, as it is to most readers.
+pub(super) fn trailers_of_version_1(section: &[u8]) -> Fields {
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    match httparse::parse_headers(section, &mut fields) {
+        Ok(httparse::Status::Complete((_, fields))) => {
+            fields.iter().map(|field| (field.name, field.value)).collect()
+        }
+        Ok(httparse::Status::Partial) | Err(_) => Fields::default(),
+    }
+}
+
 impl ResponseHead {
     /// Reads the next head of a response to a request that is still being sent, or `is_sent`.
     pub(super) async fn read<R: AsyncRead + Unpin>(

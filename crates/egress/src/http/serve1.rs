@@ -82,8 +82,8 @@ pub(crate) async fn serve_opened(
             return Ok(());
         }
         let framing = Framing::of(head.body, ChunkSyntax::Strict);
+        let extent = Extent::asked_by(&head);
         let RequestHead { version, keep_alive, body: head_body, .. } = head;
-        let extent = Extent::asked_by(&head.method);
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, extent };
         let body = Incoming::Version1 { reader: &mut agent, framing };
         // Boxed: a connection that waits for its next request takes no memory for handling one. The box is there before the future, which is

@@ -103,7 +103,7 @@ async fn serve_stream(
     // Until the answer is handed to the connection, which its record does not always outlast.
     let _under_way = gate.ending().begin();
     let (parts, body) = request.into_parts();
-    let extent = if parts.method == http::Method::HEAD { Extent::HeadOnly } else { Extent::Whole };
+    let extent = if parts.method == http::Method::HEAD { Extent::HeadOnly } else { Extent::WithTrailers };
     let answer = Answer::Version2 { stream: respond, extent };
     let head = match head_of(&parts, body.is_end_stream()) {
         Ok(head) => head,
