@@ -1,8 +1,10 @@
 //! Reads or opens what a sidecar needs of its machine, before it is confined.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use policy::agreed::CA_BUNDLES;
@@ -103,11 +105,7 @@ impl Files {
     /// When the bundle cannot be read.
     pub fn into_certificates(self) -> io::Result<String> {
         let (Bundle::Named(file) | Bundle::Usual(file)) = self.bundle else { return Ok(String::new()) };
-        let mut pem = Vec::new();
-        file.take(LARGEST_BUNDLE).read_to_end(&mut pem)?;
-        let in_pem =
-            |der: CertificateDer<'_>| format!("{BEGIN}\n{}\n{END}\n", data_encoding::BASE64.encode(&der));
-        Ok(certificates_in(&pem).map(in_pem).collect())
+        Ok(certificates_in(&read(file)?).map(|it| in_pem(&it)).collect())
     }
 
     /// Returns the resolver, the bundle, and what tells this machine's addresses.
@@ -123,6 +121,45 @@ impl Files {
             Bundle::BuiltIn => None,
         }
     }
+}
+
+/// Returns what a bundle that `SSL_CERT_FILE` names holds beyond this machine's own: each certificate that counts, as PEM.
+///
+/// # Errors
+/// When the file cannot be used.
+pub fn beyond_usual(path: &str) -> Result<String, FilesError> {
+    beyond(path, CA_BUNDLES.iter().find_map(|path| open_regular(path).ok()))
+        .map_err(|source| FilesError::Bundle { path: path.into(), source })
+}
+
+fn beyond(path: &str, usual: Option<File>) -> io::Result<String> {
+    let file = named(path)?;
+    let identity = |file: &File| file.metadata().map(|about| (about.dev(), about.ino()));
+    if let Some(usual) = &usual
+        && identity(usual)? == identity(&file)?
+    {
+        return Ok(String::new());
+    }
+    let usual = usual.map(read).transpose()?.unwrap_or_default();
+    let mut known: HashSet<_> = certificates_in(&usual).collect();
+    let now = UnixTime::now();
+    let counts = |it: &CertificateDer<'static>| !Trusted::among(std::iter::once(it.clone()), now).is_empty();
+    let whole = read(file)?;
+    let further = certificates_in(&whole).filter(|it| known.insert(it.clone())).filter(counts);
+    Ok(further.map(|it| in_pem(&it)).collect())
+}
+
+fn read(file: File) -> io::Result<Vec<u8>> {
+    let mut pem = Vec::new();
+    file.take(LARGEST_BUNDLE).read_to_end(&mut pem)?;
+    Ok(pem)
+}
+
+/// Writes a certificate as PEM, in lines of 64 characters (RFC 7468 §2): some programs read no longer ones.
+fn in_pem(der: &CertificateDer<'_>) -> String {
+    let text = data_encoding::BASE64.encode(der);
+    let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+    format!("{BEGIN}\n{}{END}\n", lines.collect::<String>())
 }
 
 /// Opens a named bundle, and checks that it holds an authority, or a server's certificate.
@@ -180,6 +217,30 @@ mod tests {
     }
 
     #[test]
+    fn what_a_named_bundle_adds_is_what_counts_and_is_in_no_usual_one() {
+        let [usual, further] = [(); 2].map(|()| crate::tls::RunAuthority::make().unwrap());
+        let [usual, further] = [&usual, &further].map(|it| it.certificate_pem().to_owned());
+        let none = rcgen::CertificateParams::default().self_signed(&rcgen::KeyPair::generate().unwrap());
+        let key = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("usual"), &usual).unwrap();
+        std::fs::write(path("own"), [&usual, &further, key, &none.unwrap().pem(), &further].concat())
+            .unwrap();
+        std::os::unix::fs::symlink("usual", path("link")).unwrap();
+        let beyond = |name: &str, usual: Option<&str>| {
+            beyond(&path(name), usual.map(|name| File::open(path(name)).unwrap())).unwrap()
+        };
+        let ders = |pem: &str| certificates_in(pem.as_bytes()).collect::<Vec<_>>();
+        let added = beyond("own", Some("usual"));
+        assert_eq!(ders(&added), ders(&further), "{added}");
+        assert!(!added.contains("KEY"), "{added}");
+        assert_eq!(ders(&beyond("own", None)), ders(&(usual + &further)));
+        assert_eq!(beyond("link", Some("usual")) + &beyond("usual", Some("own")), "");
+        assert!(beyond_usual(&path("none")).unwrap_err().to_string().contains("SSL_CERT_FILE"));
+    }
+
+    #[test]
     fn another_process_is_told_the_certificates_alone() {
         let authority = || crate::tls::RunAuthority::make().unwrap().certificate_pem().as_bytes().to_vec();
         let beside = b"-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n# Pr\xfcfstelle\n";
@@ -188,7 +249,7 @@ mod tests {
         std::fs::write(file.path(), &text).unwrap();
         let told = Files::open(file.path().to_str()).unwrap().into_certificates().unwrap();
         assert!(certificates_in(told.as_bytes()).eq(certificates_in(&text)));
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(matches!(lines[..], [BEGIN, _, END, BEGIN, _, END]), "{told}");
+        assert_eq!(told.lines().filter(|line| [BEGIN, END].contains(line)).count(), 4, "{told}");
+        assert!(told.lines().all(|line| line.len() <= 64 && !line.contains("KEY")), "{told}");
     }
 }

@@ -69,7 +69,7 @@ pub use check::{Verdict, check};
 pub use credential_config::{CredentialConfig, Generation, PlatformAddress, PlatformPlace, RunToken};
 pub use dns::{NameRange, OwnName};
 pub use file_opener::{FileOpener, NameFiles, ReceiveNameFiles};
-pub use files::{Files, FilesError};
+pub use files::{Files, FilesError, beyond_usual};
 pub use foresee::{Approach, Course, foresee, foresee_tunnel};
 pub use gate::{Gate, GateOptions};
 pub use gate_error::GateError;

@@ -9,6 +9,7 @@ use egress::{NameRange, SidecarMessage};
 use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 
+use crate::authorities;
 use crate::engine::{self, PortsHere, StandInConfig};
 use crate::error::Error;
 use crate::key::audit_key;
@@ -129,7 +130,7 @@ impl SidecarLaunch<'_> {
             policy: self.spec.policy.clone(),
             spending: self.spec.spending.clone(),
             identity: self.plan.identity,
-            bundle: self.caller.variable("SSL_CERT_FILE").map(str::to_owned),
+            bundle: self.caller.variable(authorities::VARIABLE).map(str::to_owned),
             other_bundle: None,
             names: match self.plan.wiring {
                 Wiring::Redirect => NameRange::default(),

@@ -10,6 +10,7 @@
 mod alternate_screen;
 mod approval;
 mod audit_end;
+mod authorities;
 mod builtin;
 mod changes;
 mod companion;

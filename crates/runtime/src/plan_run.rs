@@ -23,7 +23,7 @@ use crate::sidecar::SidecarCredentials;
 use crate::state::StateDirectory;
 use crate::taken_image::{self, CommandOrigin, TakenImage};
 use crate::vault::refuse_missing;
-use crate::{builtin, inbound, named_policy, proxy_url};
+use crate::{authorities, builtin, inbound, named_policy, proxy_url};
 
 /// A run that somebody asks for.
 #[derive(Debug)]
@@ -93,7 +93,9 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     host.narrow(&mut spec);
     let proxy = proxy_url::without_user(&caller);
     let Provided { credentials, platform_data, environment } = provide(&spec, &mut caller, &state)?;
-    let mut additions = Additions { opens_tls: spec.policy.may_open(), environment, ..Additions::default() };
+    let callers_authorities = authorities::callers(&caller)?;
+    let authorities = authorities::further(&spec, &callers_authorities);
+    let mut additions = Additions { authorities, environment, ..Additions::default() };
     let vault = platform_data.sources.as_ref().and_then(|sources| sources.vault.as_ref());
     let exposed = vault.map(|vault| Exposed::take(&spec, vault)).transpose()?.unwrap_or_default();
     builtin::bring(&mut spec, &caller, &credentials.placeholders, &mut additions)?;
@@ -102,12 +104,13 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
         image.add_to(&mut additions);
     }
     add_directories(&mut additions, image.as_ref(), &spec, &state, &run)?;
-    let plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts)?;
+    let mut plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts)?;
+    plan.notices.extend(authorities::written_inside(&plan, &caller));
     refuse_own_state(&plan, &state, &caller, &mounts)?;
     refuse_home(&plan, &caller)?;
     let context =
         RunContext { run: &run, caller: &caller, state: &state, host: &host, proxy: proxy.as_ref() };
-    let companions = companion::prepare(&spec, &context)?;
+    let companions = companion::prepare(&spec, &context, &callers_authorities)?;
     let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
     let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
     let inputs = RunInputs { credentials, platform_data, exposed, proxy, companions, ports, ahead };
@@ -122,7 +125,8 @@ pub(crate) fn refuse_unfit(spec: RunSpec, caller: &Caller, state: &StateDirector
     // The backend that brings nothing else along.
     let spec = RunSpec { backend: Backend::Linux, image: None, tools: Vec::new(), ..spec };
     let (run, host) = (new_run_id()?, Host::detect(caller));
-    let mut additions = Additions { opens_tls: spec.policy.may_open(), ..Additions::default() };
+    let authorities = authorities::further(&spec, "");
+    let mut additions = Additions { authorities, ..Additions::default() };
     add_directories(&mut additions, None, &spec, state, &run)?;
     let mounts = MountsOnceRead::default();
     let plan = sandbox::plan(&spec, &run, caller, &host, &additions, &mounts)?;

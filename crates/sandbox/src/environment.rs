@@ -25,7 +25,7 @@ const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/opt", "/nix/store", "/gnu/s
 /// that answers late or never.
 const STORES: &[&str] = &["/nix/store", "/gnu/store"];
 
-/// The files inside that hold the run's certificate authority: alone, and together with the host's authorities.
+/// The files inside that hold the further authorities, the run's own first: alone, and together with those of the host.
 pub(crate) const AUTHORITY: &str = "/.lockgate-etc/authority.pem";
 pub(crate) const BUNDLE: &str = "/.lockgate-etc/ca-bundle.pem";
 
@@ -222,9 +222,9 @@ impl EnvironmentInputs<'_> {
         env.set_all(&self.tools.environment);
     }
 
-    /// Points programs to the sidecar's certificate authority.
+    /// Points programs to the further authorities.
     fn trust_bundle(&self, env: &mut Variables) {
-        if !self.additions.opens_tls {
+        if self.additions.authorities.is_empty() {
             return;
         }
         let [bundle, authority] = match &self.additions.trusted {

@@ -54,7 +54,7 @@ impl Failure {
                 Some(Need::OverlayModule)
             }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
-            Step::Copy { .. } | Step::ReadAuthorities(_) | Step::TrustAuthority(_) if is(Errno::NOSPC) => {
+            Step::Copy { .. } | Step::ReadAuthorities(_) | Step::TrustAuthorities(..) if is(Errno::NOSPC) => {
                 Some(Need::MoreRoom)
             }
             // The private root is in memory and the sources are only opened, so no disk is full.
@@ -97,6 +97,7 @@ mod tests {
     use policy::MountMode;
 
     use super::*;
+    use crate::further_authorities::FurtherAuthorities;
 
     #[test]
     fn what_is_put_among_this_machines_own_needs_another_place() {
@@ -172,7 +173,7 @@ mod tests {
             (root.clone(), Need::MoreNamespaces),
             (copy, Need::MoreRoom),
             (Step::ReadAuthorities("/etc/ssl/certs/bundle.pem".into()), Need::MoreRoom),
-            (Step::TrustAuthority(None), Need::MoreRoom),
+            (Step::TrustAuthorities(None, FurtherAuthorities::default()), Need::MoreRoom),
         ] {
             assert_eq!(Failure::of_step(&step, &[], String::new(), full).need, Some(need), "{step}");
         }

@@ -18,6 +18,7 @@ use sys::{descriptor, listener, privilege};
 use crate::environment::trusted;
 use crate::error::{Error, THE_SUPERVISOR};
 use crate::failure::Failure;
+use crate::further_authorities::FurtherAuthorities;
 use crate::handshake::ListenerSet;
 use crate::host::Host;
 use crate::init_loop::Supervised;
@@ -51,13 +52,15 @@ pub(crate) fn start(
     let group = linux::make_group(plan, host, undo)?;
     let handshake = |source| Error::Handshake { whom: "init", source };
     starter.start()?;
-    if let Some((bundle, directory)) = plan.steps.iter().find_map(trust_asked) {
+    if let Some((bundle, further, directory)) = plan.steps.iter().find_map(trust_asked) {
         undo.push(Undo::Trusted(directory.into()));
-        let authority =
-            starter.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?;
-        write_trusted(bundle, directory, &authority).map_err(|error| Error::Source {
+        let own = match further.own {
+            true => starter.authority().map_err(|source| Error::Handshake { whom: "the sidecar", source })?,
+            false => Vec::new(),
+        };
+        write_trusted(bundle, directory, &further.with(&own)).map_err(|error| Error::Source {
             path: directory.into(),
-            why: format!("what trusts the run's authority cannot be written there: {error}"),
+            why: format!("whom programs trust in this run cannot be written there: {error}"),
         })?;
     }
     let plan = with_listener(plan, &sidecar).map_err(handshake)?;
@@ -98,23 +101,25 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-fn trust_asked(step: &Step) -> Option<(Option<&Path>, &Path)> {
+fn trust_asked(step: &Step) -> Option<(Option<&Path>, &FurtherAuthorities, &Path)> {
     match step {
-        Step::WriteAuthority { bundle, directory } => Some((bundle.as_deref(), directory)),
+        Step::WriteAuthorities { bundle, further, directory } => {
+            Some((bundle.as_deref(), further, directory))
+        }
         _ => None,
     }
 }
 
-/// Writes the authority, and the host's bundle with it, to the files that the environment names.
-fn write_trusted(bundle: Option<&Path>, directory: &Path, authority: &[u8]) -> io::Result<()> {
+/// Writes the further authorities, and the host's bundle with them, to the files that the environment names.
+fn write_trusted(bundle: Option<&Path>, directory: &Path, further: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let [ours, alone] = trusted(directory);
-    std::fs::write(alone, authority)?;
+    std::fs::write(alone, further)?;
     let mut ours = File::create_new(ours)?;
     if let Some(bundle) = bundle {
         io::copy(&mut File::open(bundle)?.take(LARGEST), &mut ours)?;
     }
-    ours.write_all(&[b"\n", authority].concat())
+    ours.write_all(&[b"\n", further].concat())
 }
 
 /// Removes the files that were written for a run. Doing it again is harmless.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use policy::{ByteSize, MountMode, WorkspaceMode};
 
+use crate::further_authorities::FurtherAuthorities;
+
 /// A host path that becomes visible inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visible {
@@ -101,14 +103,16 @@ pub enum Step {
     ShowEtc,
     /// Writes the few files of an image's `/etc` that must describe the sandbox.
     WriteEtc,
-    /// Reads the host's CA bundle, and prepares it to take one more authority.
+    /// Reads the host's CA bundle, and prepares it to take further authorities.
     ReadAuthorities(PathBuf),
-    /// Makes programs trust the run's certificate authority, beside those of the host.
-    TrustAuthority(Option<PathBuf>),
-    /// Writes the CA bundle with the run's authority to a directory of the run, for a command that sees the host's files.
-    WriteAuthority {
+    /// Makes programs trust further authorities beside those of this bundle of the host, or of the image's.
+    TrustAuthorities(Option<PathBuf>, FurtherAuthorities),
+    /// Writes the CA bundle with further authorities to a directory of the run, for a command that sees the host's files.
+    WriteAuthorities {
         /// The host's bundle.
         bundle: Option<PathBuf>,
+        /// What it has not.
+        further: FurtherAuthorities,
         /// The directory.
         directory: PathBuf,
     },
@@ -215,8 +219,8 @@ impl Step {
             | Self::ShowEtc
             | Self::WriteEtc
             | Self::ReadAuthorities(_)
-            | Self::TrustAuthority(_)
-            | Self::WriteAuthority { .. }
+            | Self::TrustAuthorities(..)
+            | Self::WriteAuthorities { .. }
             | Self::MountProc
             | Self::MakeDevices
             | Self::WriteFile(_)
@@ -229,6 +233,14 @@ impl Step {
             | Self::DropPrivileges
             | Self::Landlock
             | Self::Seccomp => Vec::new(),
+        }
+    }
+
+    /// Returns what programs inside come to trust by the step.
+    pub(crate) fn further_authorities(&self) -> Option<&FurtherAuthorities> {
+        match self {
+            Self::TrustAuthorities(_, further) => Some(further),
+            _ => None,
         }
     }
 
@@ -283,9 +295,9 @@ impl fmt::Display for Step {
             }
             Self::WriteEtc => f.write_str("write hosts, resolv.conf, passwd and group"),
             Self::ReadAuthorities(bundle) => write!(f, "read whom {} trusts", bundle.display()),
-            Self::TrustAuthority(_) => f.write_str("trust the run's own authority"),
-            Self::WriteAuthority { directory, .. } => {
-                write!(f, "write the run's own authority to {}", directory.display())
+            Self::TrustAuthorities(_, further) => write!(f, "trust {further}"),
+            Self::WriteAuthorities { further, directory, .. } => {
+                write!(f, "write {further} to {}", directory.display())
             }
             Self::MountProc => f.write_str("mount /proc"),
             Self::MakeDevices => f.write_str("make /dev"),

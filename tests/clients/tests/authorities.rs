@@ -1,6 +1,8 @@
 //! The variables by which programs find the run's authority: each is set inside where TLS is opened, and names a file that has it.
 
-use lockgate_clients::{Need, Site};
+use std::time::Duration;
+
+use lockgate_clients::{Need, Site, product, run_to_end};
 
 /// Those that replace a program's own authorities, and those that come beside them.
 const BUNDLES: [&str; 9] = [
@@ -49,5 +51,47 @@ fn every_one_names_a_file_with_the_runs_authority() {
         // A run that opens nothing leaves each program its own.
         let ended = site.run().allow("api.example.com").script(&script);
         assert_eq!(ended.stdout.matches("=unset\n").count(), BUNDLES.len() + EXTRAS.len(), "{ended}");
+    }
+}
+
+/// An authority and, in the workspace, the script that asks a server of it which no bundle of this machine knows.
+const PRIVATE: &str = r#"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=The office" -keyout ca.key -out ca.pem 2>/dev/null
+cat "$SSL_CERT_FILE" ca.pem > all.pem"#;
+
+#[test]
+fn one_that_the_callers_own_file_adds_counts_inside_opened_or_not() {
+    for site in Site::for_everyone(&[Need::Program("curl"), Need::Program("openssl")]) {
+        site.file(
+            "opened.toml",
+            "[[egress.allow]]\nhost = \"www.example.org\"\n[[egress.allow]]\nurl = \"https://api.example.com/v1/*\"\n",
+        );
+        site.file("spliced.toml", "[[egress.allow]]\nhost = \"www.example.org\"\n");
+        let names = BUNDLES.into_iter().chain(EXTRAS).collect::<Vec<_>>().join(" ");
+        let script = format!(
+            r#"{PRIVATE}
+            cat > "$WORK/look.sh" <<'END'
+            for name in {names}; do eval "file=\${{$name:-}}"; [ -n "$file" ] || continue
+                openssl verify -no-CApath -no-CAstore -CAfile "$file" ca.pem >/dev/null 2>&1 && echo "$1 $name"; done
+            curl -sS -o /dev/null -w "$1 %{{http_code}}\n" https://www.example.org/x
+            END
+            cp ca.pem "$WORK"
+            for policy in opened spliced; do
+                SSL_CERT_FILE=$PWD/all.pem "$PRODUCT" run --workspace "$WORK" --policy $policy.toml -- sh look.sh $policy; done
+            "$PRODUCT" run --workspace "$WORK" --policy spliced.toml -- sh look.sh none"#
+        );
+        let mut command = site.world().command("/bin/sh");
+        command.args(["-uc", &script]).current_dir(site.outside()).env("WORK", site.workspace());
+        command.env("PRODUCT", product().expect("`Site` asked first")).env("XDG_STATE_HOME", site.state());
+        let ended = run_to_end(&mut command, Duration::from_secs(90));
+        for policy in ["opened", "spliced"] {
+            for name in BUNDLES.into_iter().chain(EXTRAS) {
+                assert!(ended.stdout.contains(&format!("{policy} {name}\n")), "{policy} {name}: {ended}");
+            }
+            assert!(ended.stdout.contains(&format!("{policy} 200\n")), "{ended}");
+        }
+        assert!(
+            !ended.stdout.contains("none SSL_CERT_FILE") && ended.stdout.contains("none 200\n"),
+            "{ended}"
+        );
     }
 }

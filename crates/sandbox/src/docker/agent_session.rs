@@ -218,7 +218,7 @@ impl AgentSession {
             Some(ShimEvent::Authority(pem)) => {
                 self.authority = Authority::NotNeeded;
                 if let Some(brief) = &mut self.brief {
-                    brief.authority = Some(pem);
+                    brief.authorities.get_or_insert_default().insert_str(0, &pem);
                 }
                 self.begin().await;
             }

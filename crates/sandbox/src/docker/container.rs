@@ -201,7 +201,7 @@ fn private_directories(plan: &Plan) -> HashMap<String, String> {
             );
             all.insert(path.display().to_string(), options);
         }
-        if matches!(step, Step::TrustAuthority(_)) {
+        if matches!(step, Step::TrustAuthorities(..)) {
             all.insert(
                 TRUST.into(),
                 format!("rw,nosuid,nodev,{noexec}size=16777216,mode=755,uid={uid},gid={gid}"),

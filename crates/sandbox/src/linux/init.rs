@@ -25,6 +25,7 @@ use super::trust::Trust;
 use super::{InitInputs, etc, handover, link, listeners, subordinate, wire};
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::further_authorities::FurtherAuthorities;
 use crate::init_loop::{self, Supervised};
 use crate::launch::Launch;
 use crate::need::Need;
@@ -153,7 +154,7 @@ fn leave_room() {
 fn needs_parent(step: &Step, plan: &Plan) -> bool {
     match step {
         // These also enter the control group. Init must do that before it drops its privileges, whatever is shown.
-        Step::Protect | Step::TrustAuthority(_) | Step::JoinLink | Step::DropPrivileges => true,
+        Step::Protect | Step::TrustAuthorities(..) | Step::JoinLink | Step::DropPrivileges => true,
         // The parent hands over trees only as root. Otherwise init has opened them itself.
         _ => plan.identity.is_private() && !step.trees().is_empty(),
     }
@@ -230,7 +231,7 @@ impl<'a> SandboxMaker<'a> {
             Step::ShowEtc => etc::show(&self.root, plan)?,
             Step::WriteEtc => etc::write(&self.root, plan)?,
             Step::ReadAuthorities(bundle) => self.trust = Some(self.read_authorities(Some(bundle))?),
-            Step::TrustAuthority(bundle) => self.trust_authority(bundle.as_deref())?,
+            Step::TrustAuthorities(bundle, further) => self.trust_further(bundle.as_deref(), further)?,
             Step::MountProc => self.root.mount_proc()?,
             Step::MakeDevices => {
                 self.terminal = self.root.make_devices(&self.inputs.stdio)?;
@@ -272,20 +273,25 @@ impl<'a> SandboxMaker<'a> {
             | Step::SidecarContainer
             | Step::AgentContainer(_)
             | Step::PrivateDirectory { .. } => return Err("only an engine does this".into()),
-            Step::WriteAuthority { .. } => return Err("only a command without a sandbox needs this".into()),
+            Step::WriteAuthorities { .. } => return Err("only a command without a sandbox needs this".into()),
         }
         Ok(())
     }
 
-    /// Makes programs inside trust the sidecar's certificate authority, once the sidecar has made it.
-    fn trust_authority(&mut self, bundle: Option<&'a Path>) -> Result<(), StepError> {
+    /// Makes programs inside trust further authorities. The run's own is one of them once the sidecar has made it.
+    fn trust_further(
+        &mut self,
+        bundle: Option<&'a Path>,
+        further: &FurtherAuthorities,
+    ) -> Result<(), StepError> {
         let prepared = match self.trust.take() {
             Some(prepared) => prepared,
             None => self.read_authorities(bundle)?,
         };
-        let authority = handover::await_authority(&self.inputs.hand)
-            .map_err(|e| format!("the sidecar made no authority: {e}"))?;
-        Ok(prepared.lay(&self.root, &authority)?)
+        let await_own = || handover::await_authority(&self.inputs.hand);
+        let own = further.own.then(await_own).transpose();
+        let own = own.map_err(|e| format!("the sidecar made no authority: {e}"))?;
+        Ok(prepared.lay(&self.root, own.as_deref(), further)?)
     }
 
     /// Makes protected paths read-only, if the workspace is still the one in which the parent holds names.

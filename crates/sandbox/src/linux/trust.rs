@@ -1,4 +1,4 @@
-//! CA trust inside: adds the run's certificate authority to those of the host, where programs look for them. A program may clear its
+//! CA trust inside: adds further authorities, as the run's own, to those of the host, where programs look for them. A program may clear its
 //! environment, so the system's places have it as well, and not only the files that variables name.
 
 use std::ffi::CString;
@@ -15,6 +15,7 @@ use super::etc::lay_over;
 use super::java::{self, Store};
 use super::root::Root;
 use crate::environment::{AUTHORITY, BUNDLE};
+use crate::further_authorities::FurtherAuthorities;
 use crate::host::DIRECTORY;
 use crate::plan::inside::OURS;
 
@@ -25,7 +26,7 @@ const LARGEST: u64 = 8 << 20;
 /// The size of one read of it. Small, because touching new memory is costly for a start.
 const PIECE: usize = 32 << 10;
 
-/// The host's authorities, prepared to take one more.
+/// The host's authorities, prepared to take further ones.
 pub(super) struct Trust<'a> {
     /// The bundle of the host or the image, and our file with its content.
     bundle: Option<&'a Path>,
@@ -36,7 +37,7 @@ pub(super) struct Trust<'a> {
 }
 
 impl<'a> Trust<'a> {
-    /// Does everything that does not need the authority, which the sidecar makes meanwhile. `java` are the runtimes that the
+    /// Does everything that does not need the run's own, which the sidecar makes meanwhile. `java` are the runtimes that the
     /// environment leads to.
     pub(super) fn prepare(root: &Root, bundle: Option<&'a Path>, java: &[&Path]) -> io::Result<Self> {
         // In an image, the first of the usual bundles that exists.
@@ -64,12 +65,18 @@ impl<'a> Trust<'a> {
         self.ours.write_all(piece)
     }
 
-    /// Makes programs trust an authority, given as PEM.
-    pub(super) fn lay(mut self, root: &Root, authority: &[u8]) -> io::Result<()> {
-        root.file(Path::new(AUTHORITY), authority)?;
+    /// Makes programs trust the further authorities, the run's own given as PEM if it is one of them.
+    pub(super) fn lay(
+        mut self,
+        root: &Root,
+        own: Option<&[u8]>,
+        further: &FurtherAuthorities,
+    ) -> io::Result<()> {
+        let all = further.with(own.unwrap_or_default());
+        root.file(Path::new(AUTHORITY), &all)?;
         self.add(b"\n")?;
-        self.add(authority)?;
-        index(root, authority)?;
+        self.add(&all)?;
+        own.map_or(Ok(()), |own| index(root, own))?;
         // After the index, whose mount would cover the stores.
         if let Some(store) = self.store {
             java::lay(root, &store.finish(), &self.stores)?;

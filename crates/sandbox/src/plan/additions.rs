@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::engine::EngineRun;
 use super::ids::IdRange;
+use crate::further_authorities::FurtherAuthorities;
 use crate::image::RootImage;
 use crate::step::{Cache, PrivateFile};
 use crate::subordinate::SubordinateIds;
@@ -13,8 +14,8 @@ use crate::subordinate::SubordinateIds;
 pub struct Additions {
     /// Variables beyond the policy's own: placeholders, addresses of planes.
     pub environment: Vec<(String, String)>,
-    /// Whether the sidecar terminates TLS, so that programs inside must trust its certificate authority.
-    pub opens_tls: bool,
+    /// What programs inside trust beside the authorities of the machine, or of the image.
+    pub authorities: FurtherAuthorities,
     /// The image that is the root file system, if the backend uses one.
     pub image: Option<RootImage>,
     /// The directory that keeps the changes of an overlaid workspace.
@@ -22,7 +23,7 @@ pub struct Additions {
     /// The directory for files written over an image, if memory cannot take them. It is made only if it is needed, and removed with the
     /// run.
     pub written: Option<PathBuf>,
-    /// The directory for the CA bundle with the sidecar's authority, for a command that sees the host's files. Removed with the run.
+    /// The directory for the CA bundle with the further authorities, for a command that sees the host's files. Removed with the run.
     pub trusted: Option<PathBuf>,
     /// The engine and its image, if the backend uses one.
     pub engine: Option<EngineRun>,

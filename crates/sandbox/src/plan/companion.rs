@@ -12,7 +12,7 @@ use super::identity::{AGENT_ID, further_groups};
 use super::ids::{Identity, MappedId};
 use super::inside::{GATEWAY_SOCKET, HOME, home, is_plain};
 use super::limits::{inodes, plan_limits, private_room_of};
-use super::linux::trust_authority;
+use super::linux::trust_authorities;
 use crate::caller::Caller;
 use crate::environment::{EnvironmentInputs, Planes};
 use crate::error::Error;
@@ -52,9 +52,7 @@ pub fn plan_companion(
             (Identity::of(spec, run, caller, additions)?, steps)
         }
     };
-    if additions.opens_tls {
-        trust_authority(&mut steps, None);
-    }
+    trust_authorities(&mut steps, None, &additions.authorities);
     let planes = Planes::inside(additions.engine.is_none().then_some(GATEWAY_SOCKET));
     // No file of ours enters its home, so the image's `HOME` is used.
     let said = image.environment.iter().find(|(name, _)| name == "HOME").map(|(_, value)| Path::new(value));

@@ -8,6 +8,7 @@ use super::inputs::PlanInputs;
 use super::inside::HOME;
 use super::limits::inodes;
 use crate::error::Error;
+use crate::further_authorities::FurtherAuthorities;
 use crate::host::{Host, NoLandlock};
 use crate::host_path::SystemPath;
 use crate::step::{Step, Visible};
@@ -127,18 +128,25 @@ pub(super) fn private_room(spec: &RunSpec, host: &Host, notices: &mut Vec<String
     (size, inodes(size))
 }
 
-/// Adds the step that trusts the sidecar's certificate authority, as late as the right to mount lasts: the sidecar makes the authority and
-/// gets ready meanwhile, with the network that was wired before.
-pub(super) fn trust_authority(steps: &mut Vec<Step>, bundle: Option<PathBuf>) {
+/// Adds the step that trusts further authorities, as late as the right to mount lasts: the sidecar makes the run's own and gets ready
+/// meanwhile, with the network that was wired before.
+pub(super) fn trust_authorities(
+    steps: &mut Vec<Step>,
+    bundle: Option<PathBuf>,
+    further: &FurtherAuthorities,
+) {
+    if further.is_empty() {
+        return;
+    }
     let at = steps.iter().position(|step| *step == Step::DropPrivileges).unwrap_or(steps.len());
-    steps.insert(at, Step::TrustAuthority(bundle));
+    steps.insert(at, Step::TrustAuthorities(bundle, further.clone()));
 }
 
 /// Adds a step that reads the host's authorities, which takes longest, while the parent does its own part. Not if something that is shown
 /// later could cover the bundle or a Java runtime.
 pub(super) fn read_authorities_early(steps: &mut Vec<Step>, java: &[&Path]) {
     let bundle = steps.iter().find_map(|step| match step {
-        Step::TrustAuthority(bundle) => bundle.clone(),
+        Step::TrustAuthorities(bundle, _) => bundle.clone(),
         _ => None,
     });
     let (Some(bundle), Some(at)) = (bundle, steps.iter().position(|step| *step == Step::MakeDevices)) else {

@@ -34,12 +34,13 @@ use self::ids::Identity;
 use self::inputs::PlanInputs;
 use self::inside::{GATEWAY_SOCKET, home};
 use self::limits::{LimitsPlan, plan_limits};
-use self::linux::trust_authority;
+use self::linux::trust_authorities;
 pub use self::refused::refuse_foreign_process_files;
 
 use crate::caller::Caller;
 use crate::environment::{self, EnvironmentInputs, Planes};
 use crate::error::Error;
+use crate::further_authorities::FurtherAuthorities;
 use crate::host::Host;
 use crate::mounted::MountsOnceRead;
 use crate::step::{Step, Visible};
@@ -203,11 +204,9 @@ fn backend_steps(
         }
         Backend::Process => return process::steps(spec, host, additions, notices),
     };
-    if additions.opens_tls {
-        // An image has a bundle of its own, or none.
-        let bundle = if spec.backend == Backend::Linux { host.bundle.clone() } else { None };
-        trust_authority(&mut steps, bundle);
-    }
+    // An image has a bundle of its own, or none.
+    let bundle = if spec.backend == Backend::Linux { host.bundle.clone() } else { None };
+    trust_authorities(&mut steps, bundle, &additions.authorities);
     Ok(steps)
 }
 
@@ -323,7 +322,12 @@ fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error
 impl Plan {
     /// Whether the sidecar terminates TLS, so that programs inside must trust its certificate authority.
     pub(crate) fn opens_tls(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::TrustAuthority(_)))
+        self.further_authorities().is_some_and(|further| further.own)
+    }
+
+    /// Returns what programs inside trust beside the authorities of this machine or of the image, if that is anything.
+    pub(crate) fn further_authorities(&self) -> Option<&FurtherAuthorities> {
+        self.steps.iter().find_map(Step::further_authorities)
     }
 
     /// Returns the host paths that the command may write to, if the backend limits them.

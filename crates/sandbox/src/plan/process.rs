@@ -40,9 +40,12 @@ pub(super) fn steps(
             remedy: Some("use --backend linux".into()),
         });
     }
-    let directory = additions.trusted.clone().filter(|_| additions.opens_tls);
-    Ok(directory
-        .map(|directory| Step::WriteAuthority { bundle: host.bundle.clone(), directory })
-        .into_iter()
-        .collect())
+    let further = &additions.authorities;
+    let directory = additions.trusted.clone().filter(|_| !further.is_empty());
+    let written = directory.map(|directory| Step::WriteAuthorities {
+        bundle: host.bundle.clone(),
+        further: further.clone(),
+        directory,
+    });
+    Ok(written.into_iter().collect())
 }

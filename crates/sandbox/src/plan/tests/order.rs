@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{compile, machine, planned_with, run};
 use crate::caller::Caller;
+use crate::further_authorities::FurtherAuthorities;
 use crate::host::Host;
 use crate::image::RootImage;
 use crate::mounted::MountsOnceRead;
@@ -62,7 +63,7 @@ impl Valid {
         let file = PrivateFile { path: ".npmrc".into(), content: b"x".into(), mode: 0o600 };
         let cache = Cache { source: "/home/me/.npm".into(), target: ".npm".into() };
         Additions {
-            opens_tls: self.opens_tls,
+            authorities: FurtherAuthorities { own: self.opens_tls, callers: String::new() },
             image: self.is_image().then(RootImage::default),
             changes: (self.workspace_mode == "overlay").then(|| "/state/changes".into()),
             written: Some("/state/written".into()),
@@ -155,7 +156,7 @@ proptest! {
             }
         }
 
-        let trusts = all(&|step| matches!(step, Step::TrustAuthority(_)));
+        let trusts = all(&|step| matches!(step, Step::TrustAuthorities(..)));
         prop_assert_eq!(trusts.len(), usize::from(valid.opens_tls), "{}", plan);
         prop_assert!(trusts.iter().all(|at| *at < drop), "{plan}");
 
@@ -176,9 +177,10 @@ fn whom_the_host_trusts_is_read_early_unless_something_may_lie_over_it() {
         let config = format!(
             "env = {{ set = {{ {environment} }} }}\nmount = [{{ source = \"/data\", target = \"{shown}\" }}]"
         );
-        let plan = planned_with(&config, &Additions { opens_tls: true, ..Additions::default() }).unwrap();
+        let authorities = FurtherAuthorities { own: true, callers: String::new() };
+        let plan = planned_with(&config, &Additions { authorities, ..Additions::default() }).unwrap();
         let at = |found: fn(&Step) -> bool| plan.steps.iter().position(found);
-        assert!(at(|step| matches!(step, Step::TrustAuthority(Some(_)))).is_some());
+        assert!(at(|step| matches!(step, Step::TrustAuthorities(Some(_), _))).is_some());
         let read = at(|step| matches!(step, Step::ReadAuthorities(_)));
         read.map(|read| read < at(|step| matches!(step, Step::ShowWorkspace(..))).unwrap())
     };

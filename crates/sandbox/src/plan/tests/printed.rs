@@ -4,6 +4,8 @@ use policy::ByteSize;
 
 use super::{compile, machine, planned, planned_with, run};
 use crate::caller::Caller;
+use crate::environment::{AUTHORITY, BUNDLE};
+use crate::further_authorities::FurtherAuthorities;
 use crate::host::Host;
 use crate::image::RootImage;
 use crate::mounted::MountsOnceRead;
@@ -252,4 +254,18 @@ fn objects_that_are_borrowed_and_not_shown_are_told_of_with_the_mount_that_shows
     assert!(told(""));
     assert!(!told(&format!("mount = [{{ source = {lent:?}, target = {lent:?} }}]")));
     assert!(!told("backend = \"process\""));
+}
+
+#[test]
+fn what_the_callers_own_file_adds_is_trusted_although_nothing_is_opened() {
+    let authorities = FurtherAuthorities { own: false, callers: "of the office".into() };
+    assert_eq!(authorities.with(b"own "), b"own of the office");
+    let plan = planned_with("", &Additions { authorities, ..Additions::default() }).unwrap();
+    assert!(plan.to_string().contains("trust the authorities that SSL_CERT_FILE adds\n"), "{plan}");
+    assert!(!plan.opens_tls(), "the sidecar is not waited for");
+    for (name, path) in [("SSL_CERT_FILE", BUNDLE), ("NODE_EXTRA_CA_CERTS", AUTHORITY)] {
+        assert!(plan.environment.contains(&(name.into(), path.into())), "{:?}", plan.environment);
+    }
+    let plan = planned("").unwrap();
+    assert!(!plan.environment.iter().any(|(name, _)| name == "SSL_CERT_FILE"), "{:?}", plan.environment);
 }
