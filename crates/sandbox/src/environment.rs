@@ -50,8 +50,8 @@ const BUNDLE_VARIABLES: &[&str] = &[
 /// Variables that name a CA file in addition to a program's own: for Node, Deno.
 const EXTRA_VARIABLES: &[&str] = &["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// Variables that stop package managers from acting on their own. They retry denied requests (pip for 8 s, Cargo for 11, npm and pnpm for
-/// 70), although those stay denied. Each keeps one retry, without a delay if that can be set.
+/// Variables that stop package managers from acting on their own. They retry denied requests (pip for 8 s, Yarn 4 for 10, Cargo for 11, npm and
+/// pnpm for 70), although those stay denied. Each keeps one retry, without a delay if that can be set.
 const UNASKED: &[(&str, &str)] = &[
     ("PIP_RETRIES", "1"),
     ("UV_HTTP_RETRIES", "1"),
@@ -62,6 +62,8 @@ const UNASKED: &[(&str, &str)] = &[
     // From version 11 on pnpm reads none of npm's.
     ("pnpm_config_fetch_retries", "1"),
     ("pnpm_config_fetch_retry_mintimeout", "100"),
+    // Yarn from version 2 on.
+    ("YARN_HTTP_RETRY", "1"),
     // npm would ask for a newer version of itself, and be denied.
     ("npm_config_update_notifier", "false"),
 ];
