@@ -74,6 +74,9 @@ const WITHOUT_REFUSED_CALLS: &[(&str, &str)] = &[
     ("FAKEROOTDONTTRYCHOWN", "1"),
     // Whatever was built with the address sanitizer looks for leaks at its end, by ptrace(2).
     ("LSAN_OPTIONS", "detect_leaks=0"),
+    // Open MPI reads the memory of its processes by process_vm_readv(2), and tries again for ever. The first is for versions before 5.
+    ("OMPI_MCA_btl_vader_single_copy_mechanism", "emulated"),
+    ("OMPI_MCA_smsc", "^cma"),
 ];
 
 /// The variable by which Go asks no repository for the state that it writes into programs. Where a placeholder is in the place of `.git`,

@@ -27,6 +27,38 @@ fn a_package_is_built_with_files_of_roots() {
 }
 
 #[test]
+fn processes_of_open_mpi_read_each_others_memory() {
+    for site in Site::for_everyone(&[Need::Program("mpicc"), Need::Program("mpirun")]) {
+        let script = r#"
+            cat >m.c <<'END'
+            #include <mpi.h>
+            #include <stdio.h>
+            static char octets[1 << 20];
+            int main(int n, char **a) {
+                int rank;
+                MPI_Win window;
+                MPI_Init(&n, &a);
+                MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+                octets[99] = rank ? 0 : 'x';
+                MPI_Win_create(octets, sizeof octets, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+                MPI_Win_fence(0, window);
+                if (rank) MPI_Get(octets, sizeof octets, MPI_CHAR, 0, 0, sizeof octets, MPI_CHAR, window);
+                MPI_Win_fence(0, window);
+                MPI_Win_free(&window);
+                MPI_Finalize();
+                puts(octets[99] == 'x' ? "was read" : "is lost");
+            }
+END
+            exec "$PRODUCT" run -- sh -c 'mpicc m.c -o m && mpirun --oversubscribe -n 2 ./m 2>&1 | head -n 99'"#;
+        let ended = site.shell().run(script);
+        assert!(
+            ended.stdout.matches("was read").count() == 2 && !ended.stdout.contains("Read -1"),
+            "{ended}"
+        );
+    }
+}
+
+#[test]
 fn go_builds_where_there_is_a_repository_and_where_there_is_none() {
     for site in Site::for_everyone(&[Need::Program("go"), Need::Program("git")]) {
         let script = r#"

@@ -66,6 +66,7 @@ const NEEDS: &[Need] = &[
     need("openjdk-17-jdk-headless", Sign::Program("javac"), "Java clients"),
     need("strace", Sign::Program("strace"), "counting system calls, and failing them"),
     need("fakeroot", Sign::Program("fakeroot"), "packages that are built inside"),
+    need("libopenmpi-dev", Sign::Program("mpicc"), "processes that share their memory"),
     need("qemu-system-x86", Sign::Program("qemu-system-x86_64"), "guests of other kernels"),
     need("xz-utils", Sign::Program("xz"), "the modules of their kernels"),
     need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
