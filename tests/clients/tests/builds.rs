@@ -20,9 +20,11 @@ fn a_package_is_built_with_files_of_roots() {
     for site in Site::for_everyone(&[Need::Program("fakeroot")]) {
         let script = r#"exec "$PRODUCT" run -- fakeroot sh -ec '
             mkdir -p d/usr; echo x >d/usr/f; chown -R root:root d; install -o root -g root d/usr/f d/usr/g
+            install -g mail d/usr/f d/usr/m; install -o www-data -g adm d/usr/f d/usr/w
             tar -cf d.tar d; tar -tvf d.tar'"#;
         let ended = site.shell().run(script);
         assert!(ended.code == 0 && ended.stdout.matches("root/root").count() == 4, "{ended}");
+        assert!(ended.stdout.contains("root/mail") && ended.stdout.contains("www-data/adm"), "{ended}");
     }
 }
 

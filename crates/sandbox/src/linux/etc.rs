@@ -15,10 +15,11 @@ use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 use sys::mount::{self, Depth, Flags};
 
+use super::accounts;
 use super::root::{Root, create_in, relative};
 use crate::host_path::{self, MOST_LINKS};
 use crate::plan::Plan;
-use crate::plan::inside::{HOME, OURS};
+use crate::plan::inside::OURS;
 use crate::source;
 
 /// The sidecar's address inside: the first of its range for names, and never assigned to a name.
@@ -40,8 +41,8 @@ pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
             "nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned(),
         ),
-        ("passwd", passwd(uid, gid)),
-        ("group", format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n")),
+        ("passwd", accounts::passwd(uid, gid)),
+        ("group", accounts::group(gid)),
     ];
     let directory = root.open(Path::new(OURS))?;
     for (name, content) in files {
@@ -183,13 +184,6 @@ fn link_text(root: &Root, path: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn passwd(uid: u32, gid: u32) -> String {
-    let root = if uid == 0 { "" } else { "root:x:0:0:root:/root:/usr/sbin/nologin\n" };
-    format!(
-        "{root}agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-    )
 }
 
 #[cfg(test)]

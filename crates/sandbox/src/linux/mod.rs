@@ -11,6 +11,7 @@
 //! ```
 //! Init is the cloned child itself, without a second exec. It is PID 1 of the sandbox: when it ends, the kernel ends every process in it.
 
+mod accounts;
 pub(crate) mod ahead;
 mod block;
 mod devices;
