@@ -12,6 +12,7 @@ const TIMED_OUT: i32 = 124;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 pub(crate) const SIGKILL: i32 = Signal::KILL.as_raw();
+pub(crate) const SIGSYS: i32 = Signal::SYS.as_raw();
 
 /// Returns the exit code by which a shell tells that a signal ended a command.
 #[must_use]
@@ -31,6 +32,8 @@ pub enum Ending {
     },
     /// A signal ended it.
     Signalled(i32),
+    /// The sandbox's filter of system calls ended it, as it ends every program for 32 bits.
+    ForeignCall,
     /// The kernel killed it because it used more memory than it may.
     OutOfMemory {
         /// The most it used, if that is known.
@@ -82,6 +85,7 @@ impl Ending {
         match *self {
             Self::Exited { code, .. } => code,
             Self::Signalled(signal) | Self::Killed(signal) => exit_code_of(signal),
+            Self::ForeignCall => exit_code_of(SIGSYS),
             Self::OutOfMemory { .. } => exit_code_of(SIGKILL),
             Self::TimedOut(_) => TIMED_OUT,
             Self::NotFound { .. } => NOT_FOUND,
@@ -103,6 +107,13 @@ impl fmt::Display for Ending {
             Self::Exited { code, shortage: None } => write!(f, "exited {code}"),
             Self::Exited { code, shortage: Some(shortage) } => write!(f, "exited {code}; {shortage}"),
             Self::Signalled(signal) => write!(f, "ended by signal {}", named(*signal)),
+            Self::ForeignCall => {
+                let signal = named(SIGSYS);
+                write!(
+                    f,
+                    "ended by signal {signal}, as every 32-bit program is in the sandbox; use a 64-bit build"
+                )
+            }
             // A control group may report a little more than its limit.
             Self::OutOfMemory { peak: Some(peak), limit: Some(limit) } => {
                 write!(f, "killed: out of memory (it used {peak} of {limit}); {SETS_MEMORY}")
@@ -202,6 +213,12 @@ mod tests {
             ),
             (Ending::Signalled(13), 141, "ended by signal 13 (SIGPIPE)"),
             (Ending::Signalled(40), 168, "ended by signal 40"),
+            (Ending::Signalled(31), 159, "ended by signal 31 (SIGSYS)"),
+            (
+                Ending::ForeignCall,
+                159,
+                "ended by signal 31 (SIGSYS), as every 32-bit program is in the sandbox; use a 64-bit build",
+            ),
             (
                 Ending::OutOfMemory { peak: Some(limit), limit: Some(limit) },
                 137,

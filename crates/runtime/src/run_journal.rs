@@ -10,7 +10,7 @@ use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Signals, Started, T
 use crate::audit_end::AuditEnd;
 use crate::changes;
 use crate::end_signals::end_asked;
-use crate::ending::{Ending, SIGKILL, Shortage};
+use crate::ending::{Ending, SIGKILL, SIGSYS, Shortage};
 use crate::error::{Error, UNTOLD};
 use crate::missing::SearchedPlaces;
 use crate::permission::permissions;
@@ -245,7 +245,7 @@ impl RunJournal {
         self.record.ended = Some(now());
         let executed = executed.map(|executed| {
             let command = self.record.command.first().map_or("", String::as_str);
-            let ending = ending(&executed, command, &self.searched, &self.bounds);
+            let ending = ending(&executed, command, self.record.backend, &self.searched, &self.bounds);
             let outcome = outcome(&executed, &ending);
             (executed, ending, outcome)
         });
@@ -343,7 +343,13 @@ fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
     }
 }
 
-fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, bounds: &Bounds) -> Ending {
+fn ending(
+    executed: &ExecutedRun,
+    command: &str,
+    backend: Backend,
+    searched: &SearchedPlaces,
+    bounds: &Bounds,
+) -> Ending {
     let usage = executed.usage.unwrap_or_default();
     let Bounds { memory, timeout } = *bounds;
     let limit = Some(memory).filter(|_| !usage.short_outside);
@@ -359,6 +365,7 @@ fn ending(executed: &ExecutedRun, command: &str, searched: &SearchedPlaces, boun
             };
             Ending::Exited { code, shortage }
         }
+        CommandEnd::Ended(Exit::Signal(SIGSYS)) if backend != Backend::Process => Ending::ForeignCall,
         CommandEnd::Ended(Exit::Signal(signal)) => Ending::Signalled(signal),
         CommandEnd::TimedOut => Ending::TimedOut(timeout),
         CommandEnd::Killed(signal) => Ending::Killed(signal),

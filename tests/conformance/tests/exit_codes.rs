@@ -1,6 +1,10 @@
 //! Promise: the exit code tells the truth: the command's own, 125 not made, 126 not executable, 127 not found,
 //! 128+n killed. DESIGN §4; issue "Bad input"; both backends.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
 use lockgate_conformance::{Backend, Bench, Needs, ready};
 
 #[test]
@@ -29,6 +33,35 @@ fn exit_codes_tell_the_truth() {
         let plain = run.command([bench.workspace().join("plain")]);
         assert!(plain.code == 126, "{named}: {plain}");
     }
+}
+
+/// A program for i386 that ends with 0: exit(2) by `int 0x80`. elf(5)
+fn program_of_32_bits() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const CODE: &[u8] = b"\xb8\x01\0\0\0\x31\xdb\xcd\x80";
+    const LENGTH: u32 = 84 + CODE.len() as u32;
+    let mut octets = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0".to_vec();
+    octets.extend([1, BASE + 84, 52, 0, 0].map(u32::to_le_bytes).as_flattened());
+    octets.extend([52, 32, 1, 0, 0, 0].map(u16::to_le_bytes).as_flattened());
+    octets.extend([1, 0, BASE, BASE, LENGTH, LENGTH, 5, 4096].map(u32::to_le_bytes).as_flattened());
+    octets.extend(CODE);
+    octets
+}
+
+#[test]
+fn a_program_of_32_bits_is_told_why_it_ended() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.file("workspace/program", "");
+    fs::write(&program, program_of_32_bits()).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    // A kernel may be built without their table.
+    let Ok(free) = Command::new(&program).status() else { return };
+    assert!(free.success(), "the control did not work: {free}");
+    let ended = bench.run(Backend::isolated()).command([&program]);
+    assert!(ended.code == 159 && ended.stderr.contains("use a 64-bit build"), "{ended}");
 }
 
 #[test]
