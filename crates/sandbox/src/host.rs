@@ -28,9 +28,12 @@ const SYSTEM: &[&str] = &[
     "/opt",
     "/nix/store",
     "/gnu/store",
-    // Where Debian keeps parts of what it installs: system-wide gems, GHC's package database, TeX's formats.
+    // Where Debian keeps parts of what it installs: system-wide gems, GHC's package database, TeX's formats, dictionaries.
+    "/var/lib/aspell",
     "/var/lib/gems",
     "/var/lib/ghc",
+    "/var/lib/ispell",
+    "/var/lib/mecab",
     "/var/lib/texmf",
 ];
 

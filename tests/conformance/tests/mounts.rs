@@ -33,3 +33,18 @@ fn mounts_are_safe() {
         );
     }
 }
+
+#[test]
+fn what_debian_installs_below_var_lib_is_shown() {
+    if Backend::isolated() != Backend::Linux || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for name in ["aspell", "gems", "ghc", "ispell", "mecab", "texmf"] {
+        let folder = format!("/var/lib/{name}");
+        if std::fs::symlink_metadata(&folder).is_ok_and(|of| of.is_dir()) {
+            let ended = bench.run(Backend::Linux).shell(&format!("ls {folder} && ! touch {folder}/x"));
+            assert!(ended.code == 0 && ended.stderr.contains("Read-only"), "{ended}");
+        }
+    }
+}
