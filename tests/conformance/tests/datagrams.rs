@@ -109,3 +109,22 @@ fn datagrams_lead_nowhere() {
         }
     }
 }
+
+/// How many addresses of IPv6 a run sends to at once (docs/bounds.md); `::1` and the kernel's own come to these.
+const NEIGHBOURS: u64 = 1024;
+
+// The machine has one table of neighbours, whose entries no limit of memory counts.
+#[test]
+fn the_machines_neighbours_are_few() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let many = ["neighbours", "5000"];
+    let entries = |seen: &Seen| seen.detail()["entries"].as_u64().unwrap_or_else(|| panic!("{seen}"));
+    let control = bench.control_apart(&many);
+    assert!(entries(&control) >= 5000, "the control made too few entries: {control}");
+    // Where there is no IPv6, none can be made.
+    let inside = bench.run(Backend::isolated()).probe(&many);
+    assert!(!inside.done() || entries(&inside) < NEIGHBOURS + 32, "{inside}");
+}

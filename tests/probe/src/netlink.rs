@@ -1,7 +1,9 @@
-//! Netlink messages that change the network: an address, a route, a link going down, a firewall table.
+//! Netlink messages that change the network: an address, a route, a link going down, a firewall table. And what its table of
+//! neighbours holds.
 //! Meant for a separate network namespace: run with rights anywhere else, they take effect.
 
 use std::io;
+use std::net::{Ipv6Addr, UdpSocket};
 
 use serde_json::{Value, json};
 
@@ -23,6 +25,14 @@ pub(crate) const PROBES: &[Probe] = &[
         name: "netlink-link",
         usage: "(sets the first link down, then up)",
         run: |_| Some(link().into()),
+    },
+    Probe {
+        name: "neighbours",
+        usage: "COUNT (routes every IPv6 address to itself where it may, sends to COUNT, counts the entries for them)",
+        run: |arguments| match arguments {
+            [count] => Some(neighbours(count.parse().ok()?).into()),
+            _ => None,
+        },
     },
     Probe { name: "nftables-table", usage: "(adds a table named probe)", run: |_| Some(table().into()) },
 ];
@@ -55,15 +65,52 @@ fn route() -> io::Result<Value> {
 }
 
 fn link() -> io::Result<Value> {
-    let set = |flags: u32| {
-        let mut body = vec![0; 4];
-        body.extend(LOOPBACK.to_ne_bytes());
-        body.extend(flags.to_ne_bytes());
-        body.extend((libc::IFF_UP as u32).to_ne_bytes());
-        exchange(libc::NETLINK_ROUTE, &message(libc::RTM_NEWLINK, ACK, 1, &body))
-    };
-    set(0)?;
-    set(libc::IFF_UP as u32)
+    set_link(0)?;
+    set_link(libc::IFF_UP as u32)
+}
+
+fn set_link(flags: u32) -> io::Result<Value> {
+    let mut body = vec![0; 4];
+    body.extend(LOOPBACK.to_ne_bytes());
+    body.extend(flags.to_ne_bytes());
+    body.extend((libc::IFF_UP as u32).to_ne_bytes());
+    exchange(libc::NETLINK_ROUTE, &message(libc::RTM_NEWLINK, ACK, 1, &body))
+}
+
+fn neighbours(count: u32) -> io::Result<Value> {
+    let mut body = vec![libc::AF_INET6 as u8, 0, 0, 0, libc::RT_TABLE_LOCAL];
+    body.extend([libc::RTPROT_STATIC, libc::RT_SCOPE_UNIVERSE, libc::RTN_LOCAL, 0, 0, 0, 0]);
+    attribute(&mut body, libc::RTA_OIF, &LOOPBACK.to_ne_bytes());
+    let _refused_inside = set_link(libc::IFF_UP as u32)
+        .and_then(|_| exchange(libc::NETLINK_ROUTE, &message(libc::RTM_NEWROUTE, CREATE, 1, &body)));
+    let socket = UdpSocket::bind("[::]:0")?;
+    let first = u128::from(Ipv6Addr::new(0x2606, 9, 0, 0, 0, 0, 0, 1));
+    let sent = (0..count.min(65_536))
+        .filter(|at| socket.send_to(b"x", (Ipv6Addr::from(first + u128::from(*at)), 9000)).is_ok())
+        .count();
+    Ok(json!({ "sent": sent, "entries": entries()? }))
+}
+
+/// Counts the neighbours of IPv6 in the answer to the question for all, which ends with a message of its own.
+fn entries() -> io::Result<usize> {
+    let socket = open(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+    let all = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    let mut body = vec![0; 12];
+    body[0] = libc::AF_INET6 as u8;
+    send(&socket, &message(libc::RTM_GETNEIGH, all, 1, &body))?;
+    let mut found = 0;
+    loop {
+        let answer = receive(&socket, 65_536)?;
+        let mut rest = &answer[..];
+        while rest.len() >= 16 {
+            let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            match u16::from_ne_bytes([rest[4], rest[5]]) {
+                libc::RTM_NEWNEIGH => found += 1,
+                _ => return Ok(found),
+            }
+            rest = &rest[length.next_multiple_of(4).clamp(16, rest.len())..];
+        }
+    }
 }
 
 fn table() -> io::Result<Value> {

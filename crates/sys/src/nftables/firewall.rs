@@ -27,15 +27,14 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 
-use super::DNS;
 use super::transaction::{
     CT_STATE, CT_STATUS, Chain, Hook, Kind, META_IIFNAME, META_L4PROTO, META_NFPROTO, META_OIFNAME,
     NETWORK_HEADER, TRANSPORT_HEADER, Table,
 };
+use super::{DNS, FILTER};
 
 /// Before others' destination NAT, so that a port which a container engine publishes is not reachable from a sandbox.
 const FIRST: i32 = -110;
-const FILTER: i32 = 0;
 /// `IPS_DST_NAT`, and `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const REDIRECTED: u32 = 1 << 5;
 const ESTABLISHED: u32 = 1 << 1;

@@ -47,6 +47,8 @@ pub fn redirect_from(host: std::net::Ipv4Addr, port: u16) -> io::Result<()> {
 
 /// The priority of destination NAT, `NF_IP_PRI_NAT_DST`.
 const BEFORE_ROUTING: i32 = -100;
+/// The priority of filters, `NF_IP_PRI_FILTER`.
+const FILTER: i32 = 0;
 
 /// Removes a table of this namespace. Does nothing if there is none.
 ///

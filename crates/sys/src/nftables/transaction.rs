@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crate::netlink::{ACK, APPEND, Attributes, Batch, CREATE, EXCLUSIVE, Messages, Protocol};
 
@@ -12,6 +13,7 @@ const NEWTABLE: u16 = 0xa00;
 const DELTABLE: u16 = 0xa02;
 const NEWCHAIN: u16 = 0xa03;
 const NEWRULE: u16 = 0xa06;
+const NEWSET: u16 = 0xa09;
 /// `struct nfgenmsg`: family, version, resource id in network order (10: the nftables subsystem).
 const SUBSYSTEM: [u8; 4] = [0, 0, 0, 10];
 /// `struct nfgenmsg` of a message about a table of `NFPROTO_INET`.
@@ -19,6 +21,13 @@ const INET: [u8; 4] = [1, 0, 0, 0];
 /// `NFT_TABLE_F_OWNER`, and `NFT_TABLE_F_PERSIST`, with which the table outlives its owner. Linux 6.9.
 const OWNED: u32 = 2;
 const PERSISTENT: u32 = 4;
+/// `NFT_SET_TIMEOUT | NFT_SET_EVAL`: elements that packets add, and that leave by themselves. The number of a table's only set.
+const OF_PACKETS: u32 = 0x10 | 0x20;
+const ONLY_SET: u32 = 1;
+/// How often the kernel makes the room of elements free that have left; each second where it is not told.
+const TIDY: Duration = Duration::from_secs(10);
+/// `NFT_DYNSET_OP_UPDATE`: adds an element, or begins its time anew.
+const UPDATE: u32 = 1;
 /// Registers, comparisons, bases: linux/netfilter/nf_tables.h.
 const VERDICT: u32 = 0;
 const REGISTER: u32 = 1;
@@ -109,6 +118,21 @@ impl<'a> Table<'a> {
                 place.be32(1, hook as u32);
                 place.be32(2, priority as u32);
             });
+        });
+    }
+
+    /// A set, the table's only one, of at most `most` values of `length` octets: those of packets, each until none had it for `idle`.
+    pub(super) fn set(&mut self, set: &str, length: u32, most: u32, idle: Duration) {
+        let name = self.name;
+        self.batch.message(NEWSET, ACK | CREATE, &INET, |a| {
+            a.text(1, name);
+            a.text(2, set);
+            a.be32(3, OF_PACKETS);
+            a.be32(5, length);
+            a.nest(9, |size| size.be32(1, most));
+            a.be32(10, ONLY_SET);
+            a.bytes(11, &(idle.as_millis() as u64).to_be_bytes());
+            a.be32(12, TIDY.as_millis() as u32);
         });
     }
 
@@ -208,6 +232,15 @@ impl Expressions<'_, '_> {
         self.one("connlimit", |d| {
             d.be32(1, number);
             d.be32(2, BEYOND);
+        })
+    }
+
+    /// Matches if the loaded value is in a set, or there is room for it.
+    pub(super) fn has_room_in(&mut self, set: &str) -> &mut Self {
+        self.one("dynset", |d| {
+            d.text(1, set);
+            d.be32(3, UPDATE);
+            d.be32(4, REGISTER);
         })
     }
 
