@@ -112,6 +112,15 @@ const TABLE: &[Row] = {
         ("sched_setaffinity-init", libc::SYS_sched_setaffinity, Nobody, [INIT, 8, BAD, 0, 0, 0]),
         ("ioprio_set-init", libc::SYS_ioprio_set, Nobody, [1, INIT, 0xffff, 0, 0, 0]),
         ("setpriority-init", libc::SYS_setpriority, Machine, [0, INIT, 0, 0, 0, 0]),
+        // By any descriptor of a file system, of all of it. The last are commands of a later kernel.
+        ("ioctl-set-encryption-policy", libc::SYS_ioctl, Nobody, [NO, 0x800c_6613, BAD, 0, 0, 0]),
+        ("ioctl-add-encryption-key", libc::SYS_ioctl, Nobody, [NO, 0xc050_6617, BAD, 0, 0, 0]),
+        ("ioctl-remove-encryption-key", libc::SYS_ioctl, Nobody, [NO, 0xc040_6618, BAD, 0, 0, 0]),
+        ("ioctl-remove-encryption-key-of-all", libc::SYS_ioctl, Nobody, [NO, 0xc040_6619, BAD, 0, 0, 0]),
+        ("ioctl-btrfs-snapshot", libc::SYS_ioctl, Nobody, [NO, 0x5000_9417, BAD, 0, 0, 0]),
+        ("ioctl-btrfs-destroy-by-number", libc::SYS_ioctl, Nobody, [NO, 0x5000_943f, BAD, 0, 0, 0]),
+        ("ioctl-btrfs-later", libc::SYS_ioctl, Nobody, [NO, 0x94ff, BAD, 0, 0, 0]),
+        ("ioctl-bcachefs-later", libc::SYS_ioctl, Nobody, [NO, 0xbcff, BAD, 0, 0, 0]),
     ]
 };
 
@@ -125,6 +134,10 @@ const ARGUMENTS: &[(&str, i64, [i64; 6])] = &[
     ("fcntl F_NOTIFY", libc::SYS_fcntl, [NO, libc::F_NOTIFY as i64, 0, 0, 0, 0]),
     ("fcntl F_SETDELEG", libc::SYS_fcntl, [NO, 1040, BAD, 0, 0, 0]),
     ("fcntl of a later kernel", libc::SYS_fcntl, [NO, 1041, BAD, 0, 0, 0]),
+    ("ioctl FICLONE", libc::SYS_ioctl, [NO, 0x4004_9409, NO, 0, 0, 0]),
+    ("ioctl FICLONERANGE", libc::SYS_ioctl, [NO, 0x4020_940d, BAD, 0, 0, 0]),
+    ("ioctl FIDEDUPERANGE", libc::SYS_ioctl, [NO, 0xc018_9436, BAD, 0, 0, 0]),
+    ("ioctl FS_IOC_GET_ENCRYPTION_POLICY_EX", libc::SYS_ioctl, [NO, 0xc009_6616, BAD, 0, 0, 0]),
     ("renameat2 RENAME_EXCHANGE", libc::SYS_renameat2, [NO, BAD, NO, BAD, 2, 0]),
     ("renameat2 RENAME_WHITEOUT", libc::SYS_renameat2, [NO, BAD, NO, BAD, 4, 0]),
     ("renameat2 RENAME_WHITEOUT, above an int", libc::SYS_renameat2, [NO, BAD, NO, BAD, 1 << 40 | 4, 0]),
