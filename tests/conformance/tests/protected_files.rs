@@ -6,8 +6,15 @@ use std::time::Duration;
 use lockgate_conformance::{Backend, Bench, Needs, ready};
 use rustix::fs::{CWD, RenameFlags};
 
-const FILES: &[&str] =
-    &[".git/config", ".git/hooks/pre-commit", "lockgate.toml", ".vscode/tasks.json", ".envrc"];
+const FILES: &[&str] = &[
+    ".git/config",
+    ".git/hooks/pre-commit",
+    ".git/remotes/origin",
+    ".git/branches/up",
+    "lockgate.toml",
+    ".vscode/tasks.json",
+    ".envrc",
+];
 
 /// Paths that are not held when absent, in folders that could be moved away with them.
 const DEEPER: &[&str] = &[".git/info/attributes", ".hg/hgrc", ".jj/repo/config.toml"];
@@ -145,6 +152,42 @@ fn ordinary_git_work_still_works() {
 }
 
 #[test]
+fn a_push_outside_goes_nowhere_that_a_run_has_named() {
+    if !ready(&[Needs::Linux, Needs::Program("/usr/bin/git")]) {
+        return;
+    }
+    // What names a remote where no settings do: in the older form, and in the oldest.
+    let name = [
+        r#"mkdir -p "$1/remotes" && printf 'URL: %s/evil\n' "$PWD" > "$1/remotes/origin""#,
+        r#"mkdir -p "$1/branches" && echo "$PWD/evil" > "$1/branches/origin""#,
+    ];
+    for (bare, git) in [("", ".git"), ("--bare", ".")] {
+        for name in name {
+            let pushed = |by_run: bool| {
+                let bench = Bench::new();
+                bench.prepare(&format!("git init -q -b main {bare} ."));
+                let plant = format!(
+                    "git init -q --bare evil; printf '#!/bin/sh\n: > %s/ran\n' \"$PWD\" > evil/hooks/pre-receive; \
+                     chmod +x evil/hooks/pre-receive; set {git}; {name}"
+                );
+                match by_run {
+                    true => drop(bench.run(Backend::isolated()).shell(&plant)),
+                    false => bench.prepare(&plant),
+                }
+                bench.prepare(&format!(
+                    "git='git -c user.name=a -c user.email=a@example.org'; \
+                     commit=$($git commit-tree -m x $($git mktree < /dev/null)); $git push origin $commit:refs/heads/x || true; \
+                     test -d evil"
+                ));
+                bench.workspace().join("ran").exists()
+            };
+            assert!(pushed(false), "the control did not work: {name}");
+            assert!(!pushed(true), "{git}: {name}");
+        }
+    }
+}
+
+#[test]
 fn no_bare_repository_is_left_behind() {
     if !ready(&[Needs::Linux]) {
         return;
@@ -234,8 +277,10 @@ fn what_git_runs_in_a_bare_repository_is_read_only() {
     }
     let at = |name: &str| format!("{}/{name}", bench.workspace().display());
     let (config, hook, object) = (at("config"), at("hooks/pre-receive"), at("objects/control"));
+    let (remotes, branches) = (at("remotes"), at("branches"));
     let script = format!(
-        "echo '[core]' >> '{config}' && echo changed; mkdir -p '{}'; echo x > '{hook}' && echo hooked; echo x > '{object}' && echo control",
+        "echo '[core]' >> '{config}' && echo changed; mkdir -p '{}'; echo x > '{hook}' && echo hooked; \
+         mkdir '{remotes}' '{branches}' && echo named; echo x > '{object}' && echo control",
         at("hooks")
     );
     let ended = bench.run(Backend::isolated()).shell(&script);

@@ -233,6 +233,8 @@ mod tests {
         assert_eq!(protected(&[".git"], &[".git/x"]), [".git", ".git", ".git/x"]);
         // An existing repository accepts objects, and nothing else.
         assert_eq!(protected(&[".git/"], &[".git/objects/x", ".git/config", "plain"]), [".git/config"]);
+        let remotes = [".git/branches", ".git/branches/up", ".git/remotes", ".git/remotes/origin"];
+        assert_eq!(protected(&[".git/"], &[remotes[1], remotes[3], ".git/refs/x"]), remotes);
     }
 
     #[test]
@@ -303,6 +305,7 @@ mod tests {
         assert_eq!(protected(&[], &bare), named);
         assert_eq!(protected(&["a/g/objects/", "a/g/refs/"], &["a/g/HEAD", "a/x"]), ["a/g/HEAD"]);
         assert_eq!(protected(&bare[..3], &["a/g/config", "a/g/objects/x"]), ["a/g/config"]);
+        assert_eq!(protected(&bare[..3], &["a/g/remotes/up"]), ["a/g/remotes", "a/g/remotes/up"]);
         assert_eq!(protected(&[], &["g/HEAD", "g/commondir", "x"]), ["g", "g/HEAD", "g/commondir"]);
         assert_eq!(protected(&["HEAD", "refs/"], &["objects/", "config", "x"]), ["config", "objects"]);
         assert!(protected(&[], &["a/g/HEAD", "a/g/objects/"]).is_empty());

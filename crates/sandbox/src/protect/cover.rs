@@ -155,7 +155,8 @@ mod tests {
             assert_eq!(log.unwind(), Vec::<String>::new());
             (held, covers)
         };
-        let of_git = ["hooks", "config.worktree", "commondir"].map(|it| format!(".jj/repo/store/git/{it}"));
+        let of_git = ["hooks", "config.worktree", "commondir", "remotes", "branches"];
+        let of_git = of_git.map(|it| format!(".jj/repo/store/git/{it}"));
         let (held, covers) = held_and_covered();
         assert_eq!(held, of_git);
         let expected = [
@@ -168,6 +169,8 @@ mod tests {
             "ReadOnly .jj/repo/store/git/config",
             "ReadOnly .jj/repo/store/git/config.worktree",
             "ReadOnly .jj/repo/store/git/commondir",
+            "ReadOnly .jj/repo/store/git/remotes",
+            "ReadOnly .jj/repo/store/git/branches",
         ];
         assert_eq!(covers, expected);
         // Beside an id Jujutsu does not look at what holds the name. Without one it would move that into the user's home.

@@ -28,7 +28,7 @@ const MOST: usize = if cfg!(test) { 1_000 } else { 1_000_000 };
 const MOST_TOLD: usize = 32;
 
 /// The folders that are read-only inside.
-const COVERED: [&str; 3] = ["hooks", "modules", "worktrees"];
+const COVERED: [&str; 5] = ["branches", "hooks", "modules", "remotes", "worktrees"];
 
 /// The folder of objects. Git writes a loose object (in a folder of two digits) to a temporary file and renames it, so a link there leads
 /// nowhere, but it would wait at a pipe. Elsewhere in this folder a link does: git makes the lock of a commit graph where its name leads.

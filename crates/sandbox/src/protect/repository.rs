@@ -89,9 +89,8 @@ impl Repository {
 }
 
 /// The folders of a repository that git and common tools write into: gitrepository-layout(5).
-const FOLDERS: [&str; 15] = [
+const FOLDERS: [&str; 13] = [
     "annex",
-    "branches",
     "info",
     "lfs",
     "logs",
@@ -100,7 +99,6 @@ const FOLDERS: [&str; 15] = [
     "rebase-merge",
     "refs",
     "reftable",
-    "remotes",
     "rr-cache",
     "sequencer",
     "svn",
