@@ -1,8 +1,10 @@
-//! Consumes memory, disk, inodes, descriptors, pseudo-terminals, processor time. Each up to a given amount, never more, and gives back what
-//! it took. `refused` means that a limit stopped it; the detail says where.
+//! Consumes memory, disk, inodes, descriptors, pseudo-terminals, message queues, processor time. Each up to a given amount, never more, and
+//! gives back what it took. `refused` means that a limit stopped it; the detail says where.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "fill-inodes", usage: "DIRECTORY N", run: inodes },
     Probe { name: "open-files", usage: "N", run: files },
     Probe { name: "open-terminals", usage: "N", run: terminals },
+    Probe { name: "open-queues", usage: "N (of POSIX messages)", run: queues },
     Probe { name: "spin", usage: "SECONDS THREADS", run: spin },
     Probe { name: "print", usage: "MIB (to stderr, as fast as it goes)", run: print },
 ];
@@ -99,6 +102,23 @@ fn files(arguments: &[String]) -> Option<Report> {
 
 fn terminals(arguments: &[String]) -> Option<Report> {
     hold_open(arguments, || OpenOptions::new().read(true).write(true).open("/dev/ptmx"))
+}
+
+fn queues(arguments: &[String]) -> Option<Report> {
+    hold_open(arguments, || {
+        let name = CString::new(format!("/lockgate-probe-{}", std::process::id()))?;
+        // SAFETY: the name ends with NUL, and without attributes the kernel reads nothing else. The descriptor is new, and nobody's.
+        unsafe {
+            let opened =
+                libc::mq_open(name.as_ptr(), libc::O_CREAT | libc::O_RDWR, 0o600, std::ptr::null::<u8>());
+            if opened < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // It counts as long as it is open, and the next one has the name.
+            libc::mq_unlink(name.as_ptr());
+            Ok(File::from_raw_fd(opened))
+        }
+    })
 }
 
 fn hold_open(arguments: &[String], open: fn() -> io::Result<File>) -> Option<Report> {

@@ -1,5 +1,6 @@
 //! `/dev` inside: harmless devices of the host, a devpts of its own, shared memory, message queues.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -10,6 +11,9 @@ use sys::mount::{self, Depth, Flags};
 use super::root::Root;
 use crate::launch::Stdio;
 use crate::source;
+
+/// The most pseudo-terminals of a run. All runs and containers of a machine share some 3000 (`kernel.pty.max` less `kernel.pty.reserve`).
+const TERMINALS: &CStr = c"128";
 
 /// The devices inside.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -40,7 +44,7 @@ impl Root {
         for (name, to) in links {
             rustix::fs::symlinkat(to, &devices, name)?;
         }
-        let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"1024")];
+        let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", TERMINALS)];
         let terminals = mount::make(c"devpts", &options, Flags::NO_SUID.and(Flags::NO_EXEC))?;
         mount::attach(terminals.as_fd(), devices.as_fd(), c"pts")?;
         // A kernel may be built without message queues.

@@ -138,7 +138,7 @@ fn take_identity(inputs: &InitInputs<'_>) -> io::Result<Option<String>> {
 
 /// Limits the sandbox to a part of what the kernel counts by user. The sandbox has the caller's user id, so a command that used all
 /// of it would leave nothing to the caller's own programs. Limited are inotify instances (128 by most kernels' default), inotify
-/// watches, and pending signals and timers. Where the kernel cannot limit one, it stays as it is.
+/// watches, pending signals and timers, and POSIX message queues. Where the kernel cannot limit one, it stays as it is.
 fn leave_room() {
     const WATCHERS: &str = "48";
     const SIGNALS: u64 = 8192;
@@ -148,6 +148,9 @@ fn leave_room() {
         let _ = std::fs::write("/proc/sys/user/max_inotify_watches", (watched / 4 * 3).to_string());
     }
     let _ = rlimit::set(Resource::Sigpending, SIGNALS);
+    if let Some(queues) = rustix::process::getrlimit(Resource::Msgqueue).current {
+        let _ = rlimit::set(Resource::Msgqueue, queues / 2);
+    }
 }
 
 /// Whether a step needs what the parent makes while init is at work.
