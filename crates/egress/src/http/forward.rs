@@ -42,6 +42,9 @@ impl Forwarding<'_> {
         if head.asks_for_websocket() && sending.fields.values("sec-websocket-key").count() == 1 {
             return Box::pin(self.websocket(exchange, &sending, body, answer)).await;
         }
+        if head.asks_for_what_is_left_out() {
+            exchange.record().remark(UPGRADE_LEFT_OUT);
+        }
         let mut reuse = reuse_for(&head);
         // Agents that speak HTTP/2 may need it all the way: gRPC does.
         let offer = if head.version == Version::Http2 { Offer::Version2 } else { Offer::Version1 };
@@ -221,6 +224,9 @@ fn replayable(
     }
 }
 
+/// What the record says of a request for another protocol.
+const UPGRADE_LEFT_OUT: &str = "its `Upgrade` was left out: no other protocol than WebSocket is switched to";
+
 /// From this status on an answer says that nothing came of the request here, and its sender does not send the rest of the body.
 const NO_SUCCESS: u16 = 300;
 
@@ -344,6 +350,24 @@ mod tests {
             };
             let (read, _) = exchanged_saying(fields, 0, async |agent| agent, serves).await;
             assert!(read.ends_with(&format!("\r\n\r\n4\r\nbody{end}")), "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_switch_to_another_protocol_is_left_out_and_told() {
+        for (protocol, is_told) in [("tcp", true), ("h2c", false)] {
+            let fields = format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n");
+            let serves = async |mut upstream: Buffered<TcpStream>| {
+                let answer =
+                    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n";
+                upstream.reader.write_all(answer).await.unwrap();
+            };
+            let (read, records) = exchanged_saying(&fields, 0, async |agent| agent, serves).await;
+            assert!(
+                read.starts_with("HTTP/1.1 502 ") && read.contains("an `Upgrade` of the request"),
+                "{read}"
+            );
+            assert_eq!(records.contains("its `Upgrade` was left out"), is_told, "{records}");
         }
     }
 

@@ -122,6 +122,15 @@ impl RequestHead {
         fields
     }
 
+    /// Whether it asks for a protocol that it does not get. HTTP/2 in its place (`h2c`) is a mere offer: who makes it goes on without.
+    pub(crate) fn asks_for_what_is_left_out(&self) -> bool {
+        self.version == Version::Http11
+            && self.fields.has_token("connection", "upgrade")
+            && self.fields.has("upgrade")
+            && !self.fields.has_token("upgrade", "h2c")
+            && !self.asks_for_websocket()
+    }
+
     /// Whether this is a WebSocket handshake (RFC 6455 §4.2.1).
     pub(crate) fn asks_for_websocket(&self) -> bool {
         self.version == Version::Http11

@@ -13,6 +13,9 @@ use super::response::{ResponseBody, ResponseHead};
 use crate::cause::cause;
 use crate::live_needles::LiveNeedles;
 
+/// Why a 101 is refused that answers no WebSocket's handshake.
+pub(super) const SWITCHED_UNASKED: &str = "the upstream switched protocols, and was not asked to: \
+    an `Upgrade` of the request's is left out, unless it is to WebSocket";
 /// How many interim responses may come before the final one.
 pub(super) const MOST_INTERIM: usize = 16;
 
@@ -83,7 +86,7 @@ impl<'a, 'b> InterimAnswers<'a, 'b> {
                 return Err(io::Error::other("the upstream answers and answers before it answers"));
             }
             if head.status == 101 {
-                return Err(io::Error::other("the upstream switched protocols without being asked"));
+                return Err(io::Error::other(SWITCHED_UNASKED));
             }
             self.pass_on(head).await?;
         }

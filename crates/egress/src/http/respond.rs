@@ -15,7 +15,7 @@ use super::filter::{Filter, Unsearchable};
 use super::head::BodyLength;
 use super::hung_up::HungUp;
 use super::incoming::Incoming;
-use super::interim::InterimAnswers;
+use super::interim::{InterimAnswers, SWITCHED_UNASKED};
 use super::problem::After;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
@@ -145,7 +145,7 @@ async fn await_head<'u>(
     let received = pin!(pending.receive(handling.method, &progress.is_sent, interim));
     let response = by_deadline(handling.deadline, received).await?;
     match response.head.status {
-        101 => Err(io::Error::other("the upstream switched protocols without being asked")),
+        101 => Err(io::Error::other(SWITCHED_UNASKED)),
         _ => Ok(response),
     }
 }
