@@ -174,11 +174,11 @@ fn a_push_outside_goes_nowhere_that_a_run_has_named() {
                     true => drop(bench.run(Backend::isolated()).shell(&plant)),
                     false => bench.prepare(&plant),
                 }
-                bench.prepare(&format!(
+                bench.prepare(
                     "git='git -c user.name=a -c user.email=a@example.org'; \
                      commit=$($git commit-tree -m x $($git mktree < /dev/null)); $git push origin $commit:refs/heads/x || true; \
-                     test -d evil"
-                ));
+                     test -d evil",
+                );
                 bench.workspace().join("ran").exists()
             };
             assert!(pushed(false), "the control did not work: {name}");
