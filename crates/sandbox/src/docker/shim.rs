@@ -315,7 +315,6 @@ fn open_stream(stand_in: BorrowedFd<'_>, network: RunNetwork) -> io::Result<Unix
 /// Returns what the agent's container is to do; the authority is added when it is known.
 fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failure> {
     let plan = given.plan;
-    let further = plan.further_authorities();
     Ok(Brief {
         launch: port_health::ask_ports(Launch::of(plan, given.command), plan, &given.place, network),
         terminal: match given.stdio {
@@ -328,7 +327,7 @@ fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failur
         overlays: overlay::requests(plan).map_err(|e| failed("keep apart what is written", &e))?,
         brought: ToolFiles::of(plan),
         writable: brief::writable(plan),
-        authorities: further.map(|further| further.callers.clone()).filter(|pem| !pem.is_empty()),
+        authorities: plan.further_authorities().and_then(|further| further.of_caller()),
         lingers: given.engine.kind == EngineKind::Podman,
         limits: LimitRequest::of(plan),
         notices: given.notices.clone(),
