@@ -1,7 +1,7 @@
 //! Whom programs inside trust beside the authorities of this machine: what the caller's `SSL_CERT_FILE` adds counts there as it does for
 //! upstreams.
 
-use policy::RunSpec;
+use policy::{Backend, RunSpec};
 use sandbox::{Caller, FurtherAuthorities, Plan};
 
 use crate::error::Error;
@@ -18,16 +18,23 @@ pub(crate) fn callers(caller: &Caller) -> Result<String, Error> {
     Ok(named.map(egress::beyond_usual).transpose()?.unwrap_or_default())
 }
 
-/// Returns the further authorities of a run or a companion.
+/// Returns the further authorities of a run or a companion. The caller's are for who has this machine's files: an image that has no bundle
+/// would know them and no others, where its programs know the public ones by themselves.
 pub(crate) fn further(spec: &RunSpec, callers: &str) -> FurtherAuthorities {
-    FurtherAuthorities { own: spec.policy.may_open(), callers: callers.to_owned() }
+    let is_image = matches!(spec.backend, Backend::Container | Backend::Docker);
+    FurtherAuthorities {
+        own: spec.policy.may_open(),
+        callers: if is_image { String::new() } else { callers.to_owned() },
+    }
 }
 
-/// Returns what to say of a file of authorities to which the command may write.
+/// Returns what to say of a file of authorities to which the command may write, or in whose place it may put another.
 pub(crate) fn written_inside(plan: &Plan, caller: &Caller) -> Option<String> {
-    let named = caller.variable(VARIABLE).filter(|path| !path.is_empty())?;
-    let file = caller.directory.join(named).canonicalize().ok()?;
-    plan.writable().find(|shown| file.starts_with(shown))?;
+    let named = caller.directory.join(caller.variable(VARIABLE).filter(|path| !path.is_empty())?);
+    let file = named.canonicalize().ok()?;
+    // Its name may be a link that lies inside and leads out.
+    let place = named.parent()?.canonicalize().ok()?;
+    plan.writable().find(|shown| file.starts_with(shown) || place.starts_with(shown))?;
     Some(format!(
         "{VARIABLE} names {}, to which the command may write: the next run trusts whom it names there. Name a copy elsewhere",
         file.display()
@@ -52,6 +59,7 @@ mod tests {
             std::fs::write(folder.join(file), "").unwrap();
         }
         std::os::unix::fs::symlink("../ws/certs/ca.pem", folder.join("kept/link.pem")).unwrap();
+        std::os::unix::fs::symlink("../kept/ca.pem", folder.join("ws/out.pem")).unwrap();
         let told = |named: &str, mode: &str| {
             let mut layers = Layers::default();
             layers.push(
@@ -65,9 +73,11 @@ mod tests {
             let plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts).unwrap();
             written_inside(&plan, &caller)
         };
-        for named in ["ws/certs/ca.pem", "kept/link.pem"] {
+        for (named, leads_to) in
+            [("ws/certs/ca.pem", "ws/certs"), ("kept/link.pem", "ws/certs"), ("ws/out.pem", "kept")]
+        {
             let told = told(named, "rw").unwrap();
-            assert!(told.contains("/ws/certs/ca.pem, to which the command may write"), "{told}");
+            assert!(told.contains(&format!("/{leads_to}/ca.pem, to which the command may write")), "{told}");
         }
         for (named, mode) in [("ws/certs/ca.pem", "ro"), ("kept/ca.pem", "rw"), ("ws/none", "rw"), ("", "rw")]
         {

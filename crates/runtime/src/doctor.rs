@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use policy::{Backend, Layers, RunSpec, Span};
 use sandbox::{Ahead, Caller, Check, Verdict};
 
+use crate::authorities;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
@@ -199,7 +200,7 @@ fn store(caller: &Caller) -> Check {
 
 fn certificates(caller: &Caller) -> Check {
     let what = "authorities of this machine";
-    let files = egress::Files::open(caller.variable("SSL_CERT_FILE")).map_err(Error::from);
+    let files = egress::Files::open(caller.variable(authorities::VARIABLE)).map_err(Error::from);
     match files {
         Err(error) => {
             let (detail, remedy) = (error.sentence(), error.remedy());

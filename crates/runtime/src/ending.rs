@@ -32,7 +32,7 @@ pub enum Ending {
     },
     /// A signal ended it.
     Signalled(i32),
-    /// The sandbox's filter of system calls ended it, as it ends every program for 32 bits.
+    /// The sandbox's filter of system calls may have ended it, as it ends every program for 32 bits.
     ForeignCall,
     /// The kernel killed it because it used more memory than it may.
     OutOfMemory {
@@ -111,7 +111,7 @@ impl fmt::Display for Ending {
                 let signal = named(SIGSYS);
                 write!(
                     f,
-                    "ended by signal {signal}, as every 32-bit program is in the sandbox; use a 64-bit build"
+                    "ended by signal {signal}, as a 32-bit program always is in the sandbox: if it is one, use a 64-bit build"
                 )
             }
             // A control group may report a little more than its limit.
@@ -217,7 +217,7 @@ mod tests {
             (
                 Ending::ForeignCall,
                 159,
-                "ended by signal 31 (SIGSYS), as every 32-bit program is in the sandbox; use a 64-bit build",
+                "ended by signal 31 (SIGSYS), as a 32-bit program always is in the sandbox: if it is one, use a 64-bit build",
             ),
             (
                 Ending::OutOfMemory { peak: Some(limit), limit: Some(limit) },

@@ -12,6 +12,7 @@ use policy::ProviderId;
 use sandbox::{Caller, Exit, SubordinateIds};
 use zeroize::Zeroizing;
 
+use crate::authorities;
 use crate::error::Error;
 use crate::proxy_url;
 use crate::state::{StateDirectory, refuse_to_take_over};
@@ -83,7 +84,7 @@ impl Images {
         report: &mut dyn FnMut(PullProgress),
     ) -> Result<Listed, Error> {
         let login = asked.credential.map(|id| login(id, caller)).transpose()?;
-        let outside = Outside::new(Files::open(caller.variable("SSL_CERT_FILE"))?);
+        let outside = Outside::new(Files::open(caller.variable(authorities::VARIABLE))?);
         let route = RegistryRoute {
             outside,
             secure: proxy_url::detour(caller, Transport::Tls)?,

@@ -110,7 +110,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     refuse_home(&plan, &caller)?;
     let context =
         RunContext { run: &run, caller: &caller, state: &state, host: &host, proxy: proxy.as_ref() };
-    let companions = companion::prepare(&spec, &context, &callers_authorities)?;
+    let companions = companion::prepare(&spec, &context)?;
     let is_published = plan.engine.as_ref().is_some_and(|engine| engine.at.publishes());
     let ports = if is_published { Vec::new() } else { inbound::listen(&spec.inbound)? };
     let inputs = RunInputs { credentials, platform_data, exposed, proxy, companions, ports, ahead };

@@ -16,11 +16,6 @@ impl FurtherAuthorities {
         !self.own && self.callers.is_empty()
     }
 
-    /// Returns those of the caller, if there are any.
-    pub(crate) fn of_caller(&self) -> Option<String> {
-        Some(self.callers.clone()).filter(|pem| !pem.is_empty())
-    }
-
     /// Returns all of them as PEM, given the run's own. That one is first: some programs read one of a file.
     pub(crate) fn with(&self, own: &[u8]) -> Vec<u8> {
         [own, self.callers.as_bytes()].concat()

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 
 use lockgate_conformance::{Attempt, Backend, Bench, Needs, Seen, World, is_root, ready};
+use lockgate_needs::missing;
 
 /// Sockets that would be a way out or an attack surface of the kernel, and that every kernel has which runs these tests. Reading routes by
 /// netlink is ordinary.
@@ -123,8 +124,12 @@ fn the_machines_neighbours_are_few() {
     let many = ["neighbours", "5000"];
     let entries = |seen: &Seen| seen.detail()["entries"].as_u64().unwrap_or_else(|| panic!("{seen}"));
     let control = bench.control_apart(&many);
-    assert!(entries(&control) >= 5000, "the control made too few entries: {control}");
-    // Where there is no IPv6, none can be made.
+    // Some kernels collect the neighbours of the loopback as well, beyond a bound of their own.
+    if !control.done() || entries(&control) < 5000 {
+        return missing(&format!("a table of neighbours that 5000 addresses of IPv6 fill: {control}"));
+    }
     let inside = bench.run(Backend::isolated()).probe(&many);
-    assert!(!inside.done() || entries(&inside) < NEIGHBOURS + 32, "{inside}");
+    // A link has no IPv6.
+    let is_bounded = inside.done() && entries(&inside) < NEIGHBOURS + 32;
+    assert!(is_bounded || Backend::isolated().has_link(), "{inside}");
 }

@@ -2,6 +2,7 @@
 //! L06, L10.
 
 use lockgate_conformance::{Backend, Bench, Needs, Seen, is_root, ready};
+use lockgate_needs::missing;
 
 #[test]
 fn descriptors_and_terminals_are_bounded() {
@@ -31,7 +32,9 @@ fn message_queues_of_a_caller_who_is_not_root_are_half_of_his_own() {
     let all: &[&str] = &["open-queues", "100000"];
     let got = |seen: &Seen| seen.detail()["got"].as_u64().expect("a number");
     let outside = bench.control(all);
-    assert!(outside.errno() == "EMFILE" && got(&outside) > 1, "the control did not work: {outside}");
+    if outside.errno() != "EMFILE" || got(&outside) < 2 {
+        return missing(&format!("a limit of POSIX message queues that is reached: {outside}"));
+    }
     let inside = bench.run(Backend::isolated()).probe(all);
     // Root's runs have users of their own.
     let expected = if is_root() { got(&outside) } else { got(&outside) / 2 };

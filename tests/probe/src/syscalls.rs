@@ -137,6 +137,7 @@ const ARGUMENTS: &[(&str, i64, [i64; 6])] = &[
     ("ioctl FICLONE", libc::SYS_ioctl, [NO, 0x4004_9409, NO, 0, 0, 0]),
     ("ioctl FICLONERANGE", libc::SYS_ioctl, [NO, 0x4020_940d, BAD, 0, 0, 0]),
     ("ioctl FIDEDUPERANGE", libc::SYS_ioctl, [NO, 0xc018_9436, BAD, 0, 0, 0]),
+    ("ioctl FS_IOC_GETFSLABEL", libc::SYS_ioctl, [NO, 0x8100_9431, BAD, 0, 0, 0]),
     ("ioctl FS_IOC_GET_ENCRYPTION_POLICY_EX", libc::SYS_ioctl, [NO, 0xc009_6616, BAD, 0, 0, 0]),
     ("renameat2 RENAME_EXCHANGE", libc::SYS_renameat2, [NO, BAD, NO, BAD, 2, 0]),
     ("renameat2 RENAME_WHITEOUT", libc::SYS_renameat2, [NO, BAD, NO, BAD, 4, 0]),

@@ -72,15 +72,11 @@ pub(super) struct PreparedCompanion {
     pub(super) image_health: Option<HealthCheck>,
 }
 
-/// Prepares every companion of a run: its image, its ids, its plan. The caller's own authorities count in each.
+/// Prepares every companion of a run: its image, its ids, its plan.
 ///
 /// # Errors
 /// When one of them cannot run on this machine.
-pub(crate) fn prepare(
-    spec: &RunSpec,
-    context: &RunContext<'_>,
-    callers_authorities: &str,
-) -> Result<PreparedCompanions, Error> {
+pub(crate) fn prepare(spec: &RunSpec, context: &RunContext<'_>) -> Result<PreparedCompanions, Error> {
     let one = |companion: &Companion| {
         refuse_proxy(companion)?;
         let named = |error: Error| Error::Companion {
@@ -88,7 +84,7 @@ pub(crate) fn prepare(
             why: error.sentence(),
             remedy: error.remedy(),
         };
-        prepare_one(spec, companion, context, callers_authorities).map_err(named)
+        prepare_one(spec, companion, context).map_err(named)
     };
     spec.companions.iter().map(one).collect::<Result<_, _>>().map(PreparedCompanions)
 }
@@ -114,7 +110,6 @@ fn prepare_one(
     of: &RunSpec,
     companion: &Companion,
     context: &RunContext<'_>,
-    callers_authorities: &str,
 ) -> Result<PreparedCompanion, Error> {
     let mut spec = spec_of(companion, of);
     let command = companion.command.iter().flatten().map(OsString::from).collect();
@@ -122,7 +117,7 @@ fn prepare_one(
     let own = new_run_id()?;
     let (image, command) = take_image(&mut spec, companion, context, command)?;
     let mut additions = Additions {
-        authorities: authorities::further(&spec, callers_authorities),
+        authorities: authorities::further(&spec, ""),
         environment: vec![("LOCKGATE_RUN_ID".into(), context.run.to_string())],
         ..Additions::default()
     };

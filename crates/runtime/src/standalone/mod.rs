@@ -26,6 +26,7 @@ use self::bind::{Bound, bind};
 use self::ending::Ending;
 use self::inside::Inside;
 use self::provide::{Provided, provide};
+use crate::authorities;
 use crate::end_signals::end_asked;
 use crate::error::{Error, plumbing};
 use crate::name_files;
@@ -122,7 +123,7 @@ pub fn serve_standalone(
     let ending = Ending::with(sidecar.grace);
     let summary = if sidecar.audit.is_some() { SummaryState::Awaited } else { SummaryState::Unneeded };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
-    let bundle = caller.variable("SSL_CERT_FILE").map(str::to_owned);
+    let bundle = caller.variable(authorities::VARIABLE).map(str::to_owned);
     let (notices, notices_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;
     let inside = Inside {
         sidecar,

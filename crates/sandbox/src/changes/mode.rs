@@ -1,5 +1,5 @@
-//! What modes say, and those that are applied. Of a file's mode only the executable bit is, as in git: a run does not decide which other users may read or
-//! write the file.
+//! What modes say, and those that are applied. Of a file's mode only the executable bit is, as in git: a run does not decide which
+//! other users may read or write the file.
 
 use rustix::fs::{FileType, Mode};
 

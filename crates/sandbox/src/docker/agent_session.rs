@@ -218,7 +218,7 @@ impl AgentSession {
             Some(ShimEvent::Authority(pem)) => {
                 self.authority = Authority::NotNeeded;
                 if let Some(brief) = &mut self.brief {
-                    brief.authorities.get_or_insert_default().insert_str(0, &pem);
+                    brief.authority = Some(pem);
                 }
                 self.begin().await;
             }

@@ -30,8 +30,8 @@ pub(super) struct Brief {
     pub(super) brought: ToolFiles,
     /// The trees the command may write.
     pub(super) writable: Vec<PathBuf>,
-    /// The authorities that are trusted beside the image's, the run's own first, if there are any.
-    pub(super) authorities: Option<String>,
+    /// The certificate of the run's authority, if the sidecar terminates TLS.
+    pub(super) authority: Option<String>,
     /// Whether the container, once it has reported its end, waits until the shim lets it go.
     pub(super) lingers: bool,
     /// The limits the engine was asked for.

@@ -168,8 +168,8 @@ fn prepare(brief: &Brief, stdio: &Stdio) -> Result<Ready, Failure> {
     }
     let laid_out = brief.brought.lay_out(&mut notices);
     laid_out.map_err(|(path, e)| Failure::new(format!("write {}", path.display()), e))?;
-    if let Some(further) = &brief.authorities {
-        trust(further.as_bytes()).map_err(Failure::at("trust further authorities"))?;
+    if let Some(authority) = &brief.authority {
+        trust(authority.as_bytes()).map_err(Failure::at("trust the run's own authority"))?;
     }
     let terminal = match stdio {
         Stdio::Terminal { size, .. } => Some(open_terminal(*size).map_err(Failure::at("open a terminal"))?),
@@ -207,7 +207,7 @@ fn is_root_outside(map: &str) -> bool {
 fn must_be_no_links(brief: &Brief) -> Result<(), String> {
     let copies = brief.copies.iter().map(|(place, _)| place.as_path());
     let overlays = brief.overlays.iter().flat_map(|it| [it.below.as_path(), &it.place]);
-    let authority = brief.authorities.iter().map(|_| Path::new(AUTHORITY));
+    let authority = brief.authority.iter().map(|_| Path::new(AUTHORITY));
     let ours = copies.chain(overlays).chain(authority).map(|path| path.components().take(2).collect());
     let is_ours = |path: &PathBuf| path.as_os_str().as_bytes().starts_with(b"/.lockgate");
     match ours.filter(is_ours).find(|path| path.is_symlink()) {
@@ -261,12 +261,12 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     source::copy_into(source.as_fd(), parent.as_fd(), Path::new(name))
 }
 
-/// Writes the further authorities, and a bundle of them and the image's, to the paths in the command's environment.
-fn trust(further: &[u8]) -> io::Result<()> {
-    std::fs::write(AUTHORITY, further)?;
+/// Writes the run's authority, and a bundle of it and the image's authorities, to the paths in the command's environment.
+fn trust(authority: &[u8]) -> io::Result<()> {
+    std::fs::write(AUTHORITY, authority)?;
     let mut all = CA_BUNDLES.iter().find_map(|path| bundle_at(Path::new(path)).ok()).unwrap_or_default();
     all.push(b'\n');
-    all.extend(further);
+    all.extend(authority);
     std::fs::write(BUNDLE, all)
 }
 

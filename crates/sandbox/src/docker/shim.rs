@@ -327,7 +327,7 @@ fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failur
         overlays: overlay::requests(plan).map_err(|e| failed("keep apart what is written", &e))?,
         brought: ToolFiles::of(plan),
         writable: brief::writable(plan),
-        authorities: plan.further_authorities().and_then(|further| further.of_caller()),
+        authority: None,
         lingers: given.engine.kind == EngineKind::Podman,
         limits: LimitRequest::of(plan),
         notices: given.notices.clone(),

@@ -32,14 +32,13 @@ const ACCOUNTS: &[(&str, u32, u32)] = &[
     ("nobody", NOBODY, NOBODY),
 ];
 
-/// The groups that do.
+/// The groups that do, but for `tty`: a server that finds it, as that of SSH, gives each terminal to it, or fails.
 const GROUPS: &[(&str, u32)] = &[
     ("root", 0),
     ("daemon", 1),
     ("bin", 2),
     ("sys", 3),
     ("adm", 4),
-    ("tty", 5),
     ("disk", 6),
     ("lp", 7),
     ("mail", 8),
@@ -112,6 +111,7 @@ mod tests {
                 assert_eq!(find(&table, 2, parts[2]), Some(line));
             }
         }
+        assert_eq!(find(&group(1000), 0, "tty"), None, "a server of SSH would give terminals to it");
         // Every primary group has a name.
         assert!(ACCOUNTS.iter().all(|(_, _, gid)| GROUPS.iter().any(|(_, known)| known == gid)));
     }
