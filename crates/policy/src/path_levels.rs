@@ -11,6 +11,7 @@ const MOST_LEVELS: usize = 8;
 pub(crate) type Why = &'static str;
 
 const CLIMBS_WIDE: Why = "some servers read wide characters in it as a `.` or `..` segment";
+const TOO_MANY_LEVELS: Why = "it is encoded too many times over";
 
 /// Whether a rule lets `%2F` stand inside a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -29,15 +30,14 @@ pub(crate) fn check_levels(path: &str, encoded_slash: EncodedSlash) -> Result<()
     for levels in 0..=MOST_LEVELS {
         check_level(&level)?;
         let Some(next) = decode(&level, encoded_slash)? else {
-            let climbs_wide = !level.is_ascii() && climbs(decoded(path).as_bytes());
-            return if climbs_wide { Err(CLIMBS_WIDE) } else { Ok(()) };
+            return if level.is_ascii() { Ok(()) } else { check_wide(&decoded(path)) };
         };
         if levels == 0 && std::str::from_utf8(&next).is_err() {
             return Err("it is not UTF-8 once decoded");
         }
         level = Cow::Owned(next);
     }
-    Err("it is encoded too many times over")
+    Err(TOO_MANY_LEVELS)
 }
 
 /// Decodes a text to its last level, each level with what its wide characters are to a server that maps them to ASCII.
@@ -58,11 +58,24 @@ fn check_level(path: &[u8]) -> Result<(), Why> {
     if climbs(path) { Err("it holds a `.` or `..` segment") } else { Ok(()) }
 }
 
+/// Refuses what no path that is [decoded] with its wide characters may be.
+fn check_wide(decoded: &str) -> Result<(), Why> {
+    if climbs(decoded.as_bytes()) {
+        return Err(CLIMBS_WIDE);
+    }
+    match decode(decoded.as_bytes(), EncodedSlash::Allow)? {
+        Some(_) => Err(TOO_MANY_LEVELS),
+        None => Ok(()),
+    }
+}
+
 /// Whether a segment of a path is `.` or `..` to some server.
 fn climbs(path: &[u8]) -> bool {
     path.split(|b| b"/\\".contains(b)).any(|segment| {
+        // Some servers drop control octets, or end a name at one.
+        let text = segment.split(u8::is_ascii_control).find(|part| !part.is_empty()).unwrap_or_default();
         // Some servers cut a decoded path where a query or a fragment would begin, and drop trailing blanks.
-        let name = segment.split(|b| b";?#".contains(b)).next().unwrap_or(segment).trim_ascii_end();
+        let name = text.split(|b| b";?#".contains(b)).next().unwrap_or(text).trim_ascii_end();
         name == b"." || name == b".."
     })
 }
@@ -143,6 +156,12 @@ mod tests {
             "/v1/..%25EF%BC%25258Fx",
             "/v1/%EF%BC%852e%EF%BC%8E/x",
             "/v1/%EF%BC%85%EF%BC%92%EF%BC%A5./x",
+            "/v1/..%EF%BC%8500/x",
+            "/v1/..%EF%BC%8500.txt",
+            "/v1/%EF%BC%850A..",
+            "/v1/.%EF%BC%8509./x",
+            "/v1/..%E2%81%87/x",
+            "/v1/..%E2%81%88",
         ] {
             assert!(check_levels(path, EncodedSlash::Refuse).is_err(), "{path}");
         }
@@ -187,7 +206,13 @@ mod tests {
         assert_eq!(check_levels(&encoded(8), EncodedSlash::Refuse), Ok(()));
         for levels in [9, 200, 4000] {
             let refused = check_levels(&encoded(levels), EncodedSlash::Allow);
-            assert_eq!(refused, Err("it is encoded too many times over"), "{levels}");
+            assert_eq!(refused, Err(TOO_MANY_LEVELS), "{levels}");
+        }
+        // A wide `%` opens levels of its own.
+        let wide = |levels: usize| format!("/v1/%EF%BC%85{}41", "25".repeat(levels - 1));
+        assert_eq!(check_levels(&wide(7), EncodedSlash::Refuse), Ok(()));
+        for levels in [8, 200, 4000] {
+            assert_eq!(check_levels(&wide(levels), EncodedSlash::Refuse), Err(TOO_MANY_LEVELS), "{levels}");
         }
     }
 }

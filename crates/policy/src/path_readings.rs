@@ -4,6 +4,7 @@ use crate::path_levels::{Why, decoded};
 
 pub(crate) const HOST_AT_BEGINNING: Why = "some servers take what follows `//` at its beginning for a host";
 const WIDE_BACKSLASH: Why = "some servers read a wide character in it as a backslash";
+const WIDE_CONTROL: Why = "some servers read wide characters in it as a control octet";
 const PARAMETERS_WITHOUT_END: Why =
     "a `/`, `?` or `#` is encoded behind a `;`, and servers differ in where such parameters end";
 
@@ -38,8 +39,8 @@ impl Readings {
     }
 }
 
-/// Returns why some server could take a path for anything: beyond [climbing](crate::path_levels): by a wide backslash, or because it is not
-/// plain where parameters, or a host at its beginning, would end.
+/// Returns why some server could take a path for anything: beyond [climbing](crate::path_levels): by a wide backslash or control octet, or
+/// because it is not plain where parameters, or a host at its beginning, would end.
 fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why> {
     // Some servers cut parameters before they decode, and some where only the `;` is decoded.
     let is_endless = |segment: &String| {
@@ -49,6 +50,10 @@ fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why>
     let is_doubtful = |rest: &&str| rest.starts_with("//") || has_hidden_slash();
     if folded.contains('\\') {
         return Some(WIDE_BACKSLASH);
+    }
+    // Two decimal digits may follow a wide `%` in a name (`10％10月`): the lenient readings have it without what some read there.
+    if folded.contains(|c: char| c.is_ascii_control() && !('\u{10}'..='\u{19}').contains(&c)) {
+        return Some(WIDE_CONTROL);
     }
     if segments.iter().any(is_endless) {
         return Some(PARAMETERS_WITHOUT_END);
@@ -90,10 +95,11 @@ fn behind_host(path: &str) -> Option<&str> {
     Some(host.find('/').map_or("/", |end| &host[end..]))
 }
 
-/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without segment parameters and the
-/// dots and blanks that some servers drop at a segment's end. `named` is what a name is taken for.
+/// Returns the most lenient reading of a decoded path: cut where a query or a fragment would begin, without control octets, segment
+/// parameters and the dots and blanks that some servers drop at a segment's end. `named` is what a name is taken for.
 fn lenient(decoded: &str, named: fn(&str) -> &str) -> String {
-    let path = decoded.split(['?', '#']).next().unwrap_or_default();
+    let path =
+        decoded.split(['?', '#']).next().unwrap_or_default().replace(|c: char| c.is_ascii_control(), "");
     let name = |segment: &str| {
         let name = segment.split(';').next().unwrap_or_default();
         named(name).trim_end_matches([' ', '.']).to_owned()
@@ -139,10 +145,28 @@ mod tests {
             ("/a%c2%a0/b%c2%a0", "/a/b"),
             ("/a%e2%88%95b%C2%A5c%E2%80%A6", "/a/b/c"),
             ("/%EF%BC%8561", "/a"),
+            ("/a%EF%BC%8510b", "/ab"),
         ] {
             let [.., most_lenient] = lenient_too(folded(path));
             let most_lenient = collapsed(most_lenient);
             assert!(most_lenient == reading && Readings::of(path).all.contains(&most_lenient), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_wide_backslash_or_control_octet_is_doubtful() {
+        for (path, doubt) in [
+            ("/%EF%BC%BCa", Some(WIDE_BACKSLASH)),
+            ("/a%EF%BC%855Cb", Some(WIDE_BACKSLASH)),
+            ("/a%EF%BC%8500", Some(WIDE_CONTROL)),
+            ("/%EF%BC%850d%EF%BC%850a", Some(WIDE_CONTROL)),
+            ("/%EF%BC%857Fa", Some(WIDE_CONTROL)),
+            ("/%EF%BC%851Fa", Some(WIDE_CONTROL)),
+            ("/10%EF%BC%8510%E6%9C%88", None),
+            ("/%EF%BC%8520", None),
+            ("/%C2%B2%E5%90%8D", None),
+        ] {
+            assert_eq!(Readings::of(path).doubt, doubt, "{path}");
         }
     }
 }

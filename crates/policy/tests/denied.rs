@@ -110,6 +110,8 @@ fn a_path_is_denied_in_every_spelling() {
                 "/admin%EF%BF%A6keys%E2%80%A6/x",
                 "/admin/keys%CD%BEv/x",
                 "/%EF%BC%8561dmin/keys/x",
+                "/admin/keys%E2%81%87/x",
+                "/admin/keys%E2%81%88/x",
                 "/x%EF%B9%A8y",
             ],
             &[
@@ -230,6 +232,7 @@ fn a_path_that_is_caught_by_doubt_is_told_so() {
         ("/a/./b", "a `.` or `..` segment"),
         ("/a/%E2%80%A5/b", "read wide characters in it as a `.` or `..` segment"),
         ("/a%EF%BC%BCb", "read a wide character in it as a backslash"),
+        ("/a%EF%BC%8500", "read wide characters in it as a control octet"),
         ("//h//x/y", "for a host"),
         ("/a;b%2Fc/d", "behind a `;`"),
         ("/%252525252525252541", "too many times over"),
