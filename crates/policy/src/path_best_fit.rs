@@ -3,6 +3,9 @@
 //!
 //! Sources: UnicodeData.txt (NFKC), and for code pages 1252, 932 and 949 unicode.org/Public/MAPPINGS/VENDORS/MICSFT/WindowsBestFit.
 
+/// What a backslash in code pages only is narrowed to. It cuts a path as any separator does, and yet no host begins at it.
+pub(crate) const BACKSLASH_OF_CODE_PAGES: char = '\u{2216}';
+
 /// Replaces each sign and full-width form that some server takes for ASCII where paths are cut or compared. Octets that are not UTF-8 stay.
 pub(crate) fn narrowed(octets: Vec<u8>) -> Vec<u8> {
     if octets.is_ascii() {
@@ -28,8 +31,8 @@ fn narrow(sign: char) -> Option<&'static str> {
         '\u{2025}' | '\u{fe30}' => "..",
         '\u{2026}' | '\u{fe19}' => "...",
         '\u{2044}' | '\u{2215}' => "/",
-        // A backslash in code pages only, and so a separator: set minus in 1252, yen in 932, won in 949.
-        '\u{2216}' | '\u{a5}' | '\u{ffe5}' | '\u{20a9}' | '\u{ffe6}' => "/",
+        // Set minus in 1252, yen in 932, won in 949.
+        BACKSLASH_OF_CODE_PAGES | '\u{a5}' | '\u{ffe5}' | '\u{20a9}' | '\u{ffe6}' => "\u{2216}",
         '\u{fe68}' => "\\",
         '\u{37e}' | '\u{fe14}' | '\u{fe54}' => ";",
         '\u{fe16}' | '\u{fe56}' => "?",
@@ -60,7 +63,7 @@ mod tests {
     #[test]
     fn wide_forms_become_ascii_and_names_stay() {
         for (wide, narrow) in [
-            ("／⁄∕∖¥￥₩￦", "////////"),
+            ("／⁄∕∖¥￥₩￦", "///∖∖∖∖∖"),
             ("＼﹨", "\\\\"),
             ("．․﹒‥︰…︙", "...........\u{2e}\u{2e}"),
             ("；\u{37e}︔﹔？︖﹖＃﹟", ";;;;???##"),

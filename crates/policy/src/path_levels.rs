@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::path_best_fit::narrowed;
+use crate::path_best_fit::{BACKSLASH_OF_CODE_PAGES, narrowed};
 
 /// How many times over a path may be encoded. Each level is decoded and looked at.
 const MOST_LEVELS: usize = 8;
@@ -50,6 +50,11 @@ pub(crate) fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&level).into_owned()
 }
 
+/// Returns a decoded text with a `/` for each character that is a backslash in code pages only.
+pub(crate) fn separated(decoded: &str) -> String {
+    decoded.replace(BACKSLASH_OF_CODE_PAGES, "/")
+}
+
 /// Refuses what no level of a path may hold.
 fn check_level(path: &[u8]) -> Result<(), Why> {
     if path.iter().any(|b| *b < 0x20 || *b == 0x7f || *b == b'\\') {
@@ -60,7 +65,7 @@ fn check_level(path: &[u8]) -> Result<(), Why> {
 
 /// Refuses what no path that is [decoded] with its wide characters may be.
 fn check_wide(decoded: &str) -> Result<(), Why> {
-    if climbs(decoded.as_bytes()) {
+    if climbs(separated(decoded).as_bytes()) {
         return Err(CLIMBS_WIDE);
     }
     match decode(decoded.as_bytes(), EncodedSlash::Allow)? {

@@ -1,6 +1,6 @@
 //! What servers may take a path for, read once for all the rules that are held against it.
 
-use crate::path_levels::{Why, decoded};
+use crate::path_levels::{Why, decoded, separated};
 
 pub(crate) const HOST_AT_BEGINNING: Why = "some servers take what follows `//` at its beginning for a host";
 const WIDE_BACKSLASH: Why = "some servers read a wide character in it as a backslash";
@@ -24,12 +24,13 @@ impl Readings {
     pub(crate) fn of(path: &str) -> Self {
         let segments: Vec<String> = path.split('/').map(folded).collect();
         let folded = segments.join("/");
+        let readings = lenient_too(separated(&folded));
         // As servers have them before they collapse slashes: each may begin with `//`.
         let beginnings = lenient_too(folded);
         let behind_host: Vec<&str> = beginnings.iter().filter_map(|text| behind_host(text)).collect();
         let mut all = Vec::new();
-        let behind = behind_host.iter().flat_map(|rest| lenient_too((*rest).to_owned()));
-        for reading in beginnings.iter().cloned().chain(behind).map(collapsed) {
+        let behind = behind_host.iter().flat_map(|rest| lenient_too(separated(rest)));
+        for reading in readings.into_iter().chain(behind).map(collapsed) {
             if !all.contains(&reading) {
                 all.push(reading);
             }
@@ -44,9 +45,9 @@ impl Readings {
 fn doubt(segments: &[String], folded: &str, behind_host: &[&str]) -> Option<Why> {
     // Some servers cut parameters before they decode, and some where only the `;` is decoded.
     let is_endless = |segment: &String| {
-        segment.split_once(';').is_some_and(|(_, parameters)| parameters.contains(['/', '?', '#']))
+        segment.split_once(';').is_some_and(|(_, parameters)| separated(parameters).contains(['/', '?', '#']))
     };
-    let has_hidden_slash = || segments.iter().any(|segment| segment.contains('/'));
+    let has_hidden_slash = || segments.iter().any(|segment| separated(segment).contains('/'));
     let is_doubtful = |rest: &&str| rest.starts_with("//") || has_hidden_slash();
     if folded.contains('\\') {
         return Some(WIDE_BACKSLASH);
@@ -147,9 +148,25 @@ mod tests {
             ("/%EF%BC%8561", "/a"),
             ("/a%EF%BC%8510b", "/ab"),
         ] {
-            let [.., most_lenient] = lenient_too(folded(path));
+            let [.., most_lenient] = lenient_too(separated(&folded(path)));
             let most_lenient = collapsed(most_lenient);
             assert!(most_lenient == reading && Readings::of(path).all.contains(&most_lenient), "{path}");
+        }
+    }
+
+    #[test]
+    fn no_host_begins_at_a_backslash_of_code_pages() {
+        for sign in ["%C2%A5", "%EF%BF%A5", "%E2%82%A9", "%EF%BF%A6", "%E2%88%96"] {
+            for path in [format!("/{sign}100"), format!("/{sign}{sign}x/y"), format!("/;{sign}x")] {
+                assert!(!Readings::of(&path).has_host, "{path}");
+            }
+            let priced = Readings::of(&format!("/{sign}100"));
+            assert!(priced.doubt.is_none() && priced.all == ["/100"], "{sign}");
+            // Where a host would end is in doubt there as ever.
+            assert_eq!(Readings::of(&format!("//x{sign}y/z")).doubt, Some(HOST_AT_BEGINNING), "{sign}");
+        }
+        for path in ["//x", "/%EF%BC%8Fx", "/%E2%81%84x", "/%E2%88%95x", "/;/x", "/%2Fx"] {
+            assert!(Readings::of(path).has_host, "{path}");
         }
     }
 

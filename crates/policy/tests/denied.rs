@@ -217,6 +217,9 @@ fn no_allow_rule_is_for_what_servers_take_for_another_path() {
         let policy = compiled(&format!("[[egress.allow]]\n{rule}")).unwrap();
         assert_eq!(verdict(&policy, "https://x.example.com//x/v1", &["93.184.216.34"]), Ok(()), "{rule}");
     }
+    // The control: a price is no host.
+    let policy = compiled("[[egress.allow]]\nurl = \"https://x.example.com/%C2%A5*\"").unwrap();
+    assert_eq!(verdict(&policy, "https://x.example.com/%C2%A5100", &["93.184.216.34"]), Ok(()));
 }
 
 #[test]
