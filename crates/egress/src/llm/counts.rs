@@ -32,6 +32,10 @@ pub(super) fn each(one: Tokens, other: Tokens, combine: fn(u64, u64) -> u64) -> 
 fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     // Anthropic's own API answers Chat Completions too, in OpenAI's form.
     let is_openais = usage["input_tokens"].is_null() && !usage["prompt_tokens"].is_null();
+    // A request to Google's APIs may cut its answer (`fields`, `X-Goog-FieldMask`). Beside the prompt, the sum tells all that was cut.
+    if format == LlmFormat::Gemini && is_openais && usage["total_tokens"].is_null() {
+        return None;
+    }
     let format = if is_openais { LlmFormat::OpenAi } else { format };
     let mut any = false;
     let mut number = |value: &Value| match value {
@@ -83,15 +87,15 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
             }
         }
         LlmFormat::Gemini => {
-            let prompt = number(&usage["promptTokenCount"])?;
+            let (prompt, sum) = (&usage["promptTokenCount"], &usage["totalTokenCount"]);
+            if prompt.is_null() || sum.is_null() {
+                return None;
+            }
+            let prompt = number(prompt)?;
             let all = prompt.saturating_add(number(&usage["toolUsePromptTokenCount"])?);
             let cached = number(&usage["cachedContentTokenCount"])?.min(prompt);
             let output =
                 number(&usage["candidatesTokenCount"])?.saturating_add(number(&usage["thoughtsTokenCount"])?);
-            let sum = &usage["totalTokenCount"];
-            if usage["promptTokenCount"].is_null() && !sum.is_null() && count(sum)? > output {
-                return None;
-            }
             let rest = number(sum)?.saturating_sub(all);
             Tokens { input: all - cached, cached, output: output.max(rest), cached_long }
         }
@@ -148,6 +152,26 @@ mod tests {
         ] {
             let counts = tokens(LlmFormat::Gemini, &usage);
             assert_eq!(counts.map(|it| (it.input, it.cached, it.output)), told, "{usage}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_googles_that_was_cut_tells_its_use_by_prompt_and_sum_alone() {
+        for (usage, told) in [
+            (json!({"promptTokenCount": 9, "totalTokenCount": 5009}), Some((9, 5000))),
+            (json!({"prompt_tokens": 9, "total_tokens": 5009}), Some((9, 5000))),
+            (json!({"promptTokenCount": 9}), None),
+            (json!({"candidatesTokenCount": 9}), None),
+            (json!({"cachedContentTokenCount": 9}), None),
+            (json!({"promptTokenCount": 9, "candidatesTokenCount": 1}), None),
+            (json!({"candidatesTokenCount": 9, "totalTokenCount": 9}), None),
+            (json!({"promptTokenCount": 9, "totalTokenCount": null}), None),
+            (json!({"prompt_tokens": 9}), None),
+            (json!({"prompt_tokens": 9, "completion_tokens": 1}), None),
+            (json!({"completion_tokens": 1, "total_tokens": 1}), None),
+        ] {
+            let counts = tokens(LlmFormat::Gemini, &usage);
+            assert_eq!(counts.map(|it| (it.input, it.output)), told, "{usage}");
         }
     }
 

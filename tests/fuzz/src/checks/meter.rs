@@ -103,7 +103,8 @@ fn good(format: LlmFormat, input: &[u8], length: usize) {
         LlmFormat::Gemini => {
             let event = |output: u64| {
                 json!({"candidates": [{"content": {"parts": [{"text": text}]}}], "modelVersion": "m", "usageMetadata": {
-                    "promptTokenCount": all, "cachedContentTokenCount": cached, "candidatesTokenCount": output}})
+                    "promptTokenCount": all, "cachedContentTokenCount": cached, "candidatesTokenCount": output,
+                    "totalTokenCount": all + output}})
             };
             (event(0), event(0), event(output))
         }
