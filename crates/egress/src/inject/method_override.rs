@@ -1,14 +1,19 @@
-//! Header fields by which servers take another method or path than those of the request line, or a second path. The request must be
-//! allowed under each reading, and under each it must be fit for the credential that is injected.
+//! Header fields and parameters of the query by which servers take another method or path than those of the request line, or a second
+//! path. The request must be allowed under each reading, and under each it must be fit for the credential that is injected.
+
+use std::borrow::Cow;
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
 use super::copy_source;
 use super::draft::Sending;
 use super::key_names::may_be_same;
+use super::percent::decoded;
 
 /// Fields that override the method.
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+/// Parameters of the query that override the method at Google's APIs, where `$` may be left out of other such names.
+const QUERIED_METHODS: [&str; 2] = ["$httpMethod", "httpMethod"];
 /// Fields that override the path.
 const PATHS: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "x-forwarded-uri"];
 /// The field that names a second path, and the methods that read it (RFC 4918 §10.3).
@@ -63,7 +68,8 @@ pub(super) fn judge(
         asked.provider = provider.map(|provider| provider.id().clone());
         policy.decide(&asked).map(drop)
     };
-    check_few(sending)?;
+    let queried: Vec<(&str, Cow<'_, str>)> = queried_methods(target.query().unwrap_or_default()).collect();
+    check_few(sending, &queried)?;
     let refused = |name: &str, denial: Denial| {
         let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
         Denial::new(denial.guard, why).with_hint(format!("send it without `{name}`"))
@@ -71,8 +77,10 @@ pub(super) fn judge(
     let values =
         |name| sending.fields.iter().filter(move |(it, _)| may_be_same(it, name)).map(|(_, value)| value);
     let mut readings = Readings::as_written(sending, target);
-    for name in METHODS {
-        for method in methods(values(name)).map_err(|denial| refused(name, denial))? {
+    let in_query =
+        |name| queried.iter().filter(move |(it, _)| *it == name).map(|(_, value)| value.as_bytes());
+    for name in METHODS.into_iter().chain(QUERIED_METHODS) {
+        for method in methods(values(name).chain(in_query(name))).map_err(|denial| refused(name, denial))? {
             if !readings.methods.contains(&method) {
                 allowed(&method, target).map_err(|denial| refused(name, denial))?;
                 readings.methods.push(method);
@@ -105,14 +113,26 @@ pub(super) fn judge(
     Ok(readings)
 }
 
+/// Returns what a query names as the method, each with the name of its parameter, however a server may decode it.
+fn queried_methods(query: &str) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+    query.split(['&', ';']).filter_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let name = decoded(name);
+        let known = QUERIED_METHODS.into_iter().find(|known| name.eq_ignore_ascii_case(known))?;
+        Some((known, decoded(value)))
+    })
+}
+
 /// Refuses more values than any client sends: each makes it one more request to judge.
-fn check_few(sending: &Sending) -> Result<(), Denial> {
+fn check_few(sending: &Sending, queried: &[(&str, Cow<'_, str>)]) -> Result<(), Denial> {
     let names = METHODS.iter().chain(&PATHS).chain([&DESTINATION]);
     let is_another = |name: &str| {
         names.clone().any(|known| may_be_same(name, known)) || copy_source::Source::of(name).is_some()
     };
+    let in_fields = sending.fields.iter().filter(|(name, _)| is_another(name));
+    let in_query = queried.iter().map(|(name, value)| (*name, value.as_bytes()));
     let mut values: Vec<&[u8]> = Vec::new();
-    for (name, value) in sending.fields.iter().filter(|(name, _)| is_another(name)) {
+    for (name, value) in in_fields.chain(in_query) {
         if values.contains(&value) {
             continue;
         }
@@ -261,6 +281,37 @@ mod tests {
         }
         assert_eq!(judged("x-amz-copy-source", "/open/b"), Ok(()));
         assert_eq!(judged("x-amz-copy-source", "/secret/b"), Err(Guard::Path));
+    }
+
+    #[test]
+    fn a_method_in_the_query_is_judged() {
+        let config = toml::from_str(
+            "[[egress.allow]]\nurl = \"https://api.example.com/*\"\nmethods = [\"GET\", \"PUT\"]\n",
+        );
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), config.unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let judged = |query: &str| {
+            let target = Target::parse(&format!("https://api.example.com/a?{query}")).unwrap();
+            let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+            let count = |readings: Readings| readings.methods.len();
+            judge(&sending, &policy, None, &target).map(count).map_err(|denial| denial.guard)
+        };
+        for name in ["$httpMethod", "%24httpMethod", "httpMethod", "%2524http%4dethod", "$HTTPMETHOD"] {
+            for (value, outcome) in [
+                ("", Ok(1)),
+                ("get", Ok(1)),
+                ("P%55T", Ok(2)),
+                ("POST", Err(Guard::Method)),
+                ("%C3%A9", Err(Guard::Method)),
+            ] {
+                assert_eq!(judged(&format!("x=1&{name}={value}")), outcome, "{name}={value}");
+            }
+        }
+        assert_eq!(judged("$httpMethods=POST&method=POST&x=$httpMethod"), Ok(1));
+        let many = "httpMethod=GET&httpMethod=PUT&$httpMethod=get&$httpMethod=put";
+        assert_eq!(judged(&format!("{many}&{many}")), Ok(2));
+        assert_eq!(judged(&format!("{many}&httpMethod=Put")), Err(Guard::Framing));
     }
 
     #[test]

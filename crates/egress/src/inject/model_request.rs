@@ -1,6 +1,6 @@
 //! Tells what a request asks a model for, under every reading that a server may have of it.
 
-use policy::Provider;
+use policy::{LlmFormat, Provider};
 
 use super::draft::Sending;
 use super::method_override::Readings;
@@ -87,16 +87,22 @@ pub(super) fn model_request(
     readings: &Readings,
     sending: &Sending,
 ) -> Option<ModelRequest> {
-    provider.llm()?;
+    let format = provider.llm()?;
     let base = base_of(provider.first_uri());
-    let is_metered =
-        |path: &&str| !is_one_of(UNMETERED, path, base) && !is_unmetered_at(&sending.authority, path);
-    if readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST")) {
-        let mut metered = readings.paths().filter(is_metered).peekable();
-        if metered.peek().is_some() {
-            let is_later = metered.any(|path| is_later(path, base));
-            return Some(if is_later { ModelRequest::Later } else { ModelRequest::Answer });
-        }
+    let is_post = readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST"));
+    // Google's servers may take the method from elsewhere (`$httpMethod`, and maybe more): what a verb asks for counts by every method.
+    let has_verb = |path: &str| {
+        format == LlmFormat::Gemini && decoded(path).contains(':') && !is_one_of(STORED, path, base)
+    };
+    let is_metered = |path: &&str| {
+        (is_post || has_verb(path))
+            && !is_one_of(UNMETERED, path, base)
+            && !is_unmetered_at(&sending.authority, path)
+    };
+    let mut metered = readings.paths().filter(is_metered).peekable();
+    if metered.peek().is_some() {
+        let is_later = metered.any(|path| is_later(path, base));
+        return Some(if is_later { ModelRequest::Later } else { ModelRequest::Answer });
     }
     sending.fields.has("sec-websocket-key").then_some(ModelRequest::Socket)
 }
@@ -163,6 +169,7 @@ fn is_later(path: &str, base: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inject::method_override;
 
     #[test]
     fn what_asks_no_model_is_named_whole() {
@@ -221,22 +228,53 @@ mod tests {
         }
     }
 
+    /// What a request asks a model for, of a provider with these fields.
+    fn asked_of(provider: &str, method: &str, url: &str) -> Option<ModelRequest> {
+        let config = format!("[[provider]]\nid = \"one\"\n{provider}");
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(&config).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let (target, method) = (policy::Target::parse(url).unwrap(), policy::Method::parse(method).unwrap());
+        let sending = Sending::new(method, &target, crate::http::Fields::default());
+        let provider = policy.providers().next().unwrap();
+        let readings = method_override::judge(&sending, &policy, Some(provider), &target).unwrap();
+        model_request(provider, &readings, &sending)
+    }
+
+    #[test]
+    fn a_verb_of_geminis_asks_its_model_by_every_method() {
+        let gemini =
+            "llm = \"gemini\"\nauthorized_uris = [\"https://generativelanguage.googleapis.com/*\"]\n";
+        let asked = |method: &str, path: &str| {
+            asked_of(gemini, method, &format!("https://generativelanguage.googleapis.com/{path}"))
+        };
+        for asks in [
+            "v1beta/models/gemini-2.5-pro:generateContent",
+            "v1beta/models/gemini-2.5-pro%3AgenerateContent",
+            "v1beta/models/gemini-2.5-pro:generateContent?%24httpMethod=POST",
+            "v1beta/openai/chat/completions?%24httpMethod=POST",
+        ] {
+            assert_eq!(asked("GET", asks), Some(ModelRequest::Answer), "{asks}");
+        }
+        let later = "v1beta/models/gemini-2.5-pro:batchGenerateContent";
+        assert_eq!(asked("PUT", later), Some(ModelRequest::Later));
+        for silent in [
+            "v1beta/models/gemini-2.5-pro",
+            "v1beta/models/gemini-2.5-pro:countTokens",
+            "v1beta/files/f-1:download?alt=media",
+            "v1beta/openai/chat/completions",
+        ] {
+            assert_eq!(asked("GET", silent), None, "{silent}");
+        }
+        let openai = gemini.replace("gemini", "openai");
+        assert_eq!(asked_of(&openai, "GET", "https://generativelanguage.googleapis.com/v1/a:b"), None);
+    }
+
     #[test]
     fn what_asks_no_model_at_one_host_may_do_so_at_others() {
-        let asked_by = |method: &str, url: &str| {
-            let config = "[[provider]]\nid = \"one\"\nllm = \"anthropic\"\n\
-                          authorized_uris = [\"https://api.anthropic.com/*\", \"https://api.openai.com/*\", \
-                          \"https://gateway.example/api/*\"]\n";
-            let mut layers = policy::Layers::default();
-            layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
-            let policy = layers.compile().unwrap().policy;
-            let (target, method) =
-                (policy::Target::parse(url).unwrap(), policy::Method::parse(method).unwrap());
-            let sending = Sending::new(method, &target, crate::http::Fields::default());
-            let provider = policy.providers().next().unwrap();
-            let readings = Readings::as_written(&sending, &target);
-            model_request(provider, &readings, &sending)
-        };
+        let provider = "llm = \"anthropic\"\nauthorized_uris = [\"https://api.anthropic.com/*\", \
+                        \"https://api.openai.com/*\", \"https://gateway.example/api/*\"]\n";
+        let asked_by = |method: &str, url: &str| asked_of(provider, method, url);
         let asked = |url: &str| asked_by("POST", url);
         for silent in [
             "https://api.anthropic.com/api/event_logging/batch",
