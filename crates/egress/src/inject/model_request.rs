@@ -52,10 +52,7 @@ const UNMETERED_AT: [(&str, &[&str]); 3] = [
             "v1/vector_stores",
         ],
     ),
-    (
-        "generativelanguage.googleapis.com",
-        &["upload/v1beta/files", "v1beta/cachedContents", "v1beta/openai/files"],
-    ),
+    ("generativelanguage.googleapis.com", &["upload/v1beta/files", "v1beta/openai/files"]),
 ];
 /// The paths, written as those above, that give back what somebody has stored there, the agent too. It tells nothing of a model's use.
 const STORED: &[&str] = &[
@@ -67,8 +64,8 @@ const STORED: &[&str] = &[
     "files/*:download",
 ];
 /// The path segments of requests for work that is done later: many answers at once (OpenAI's and Anthropic's, Mistral's), training,
-/// evaluations, videos; and what stands behind a colon for the same (Gemini's).
-const LATER: [&str; 10] = [
+/// evaluations, videos, and Gemini's caches, which are billed by the hour; and what stands behind a colon for the same (Gemini's).
+const LATER: [&str; 11] = [
     "batches",
     "batch",
     "fine_tuning",
@@ -76,6 +73,7 @@ const LATER: [&str; 10] = [
     "fine-tunes",
     "evals",
     "videos",
+    "cachedContents",
     "batchGenerateContent",
     "asyncBatchEmbedContent",
     "predictLongRunning",
@@ -89,13 +87,15 @@ pub(super) fn model_request(
 ) -> Option<ModelRequest> {
     let format = provider.llm()?;
     let base = base_of(provider.first_uri());
-    let is_post = readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case("POST"));
+    let is_by = |name| readings.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case(name));
     // Google's servers may take the method from elsewhere (`$httpMethod`, and maybe more): what a verb asks for counts by every method.
     let has_verb = |path: &str| {
         format == LlmFormat::Gemini && decoded(path).contains(':') && !is_one_of(STORED, path, base)
     };
+    // A cache that is kept for longer costs more.
+    let is_prolonged = |path: &str| format == LlmFormat::Gemini && is_by("PATCH") && is_later(path, base);
     let is_metered = |path: &&str| {
-        (is_post || has_verb(path))
+        (is_by("POST") || has_verb(path) || is_prolonged(path))
             && !is_one_of(UNMETERED, path, base)
             && !is_unmetered_at(&sending.authority, path)
     };
@@ -268,6 +268,24 @@ mod tests {
         }
         let openai = gemini.replace("gemini", "openai");
         assert_eq!(asked_of(&openai, "GET", "https://generativelanguage.googleapis.com/v1/a:b"), None);
+    }
+
+    #[test]
+    fn a_cache_of_geminis_is_work_that_is_done_later() {
+        let gemini =
+            "llm = \"gemini\"\nauthorized_uris = [\"https://generativelanguage.googleapis.com/*\"]\n";
+        let (all, one) = ("v1beta/cachedContents", "v1beta/cachedContents/c-1?updateMask=ttl");
+        for (method, path, asked) in [
+            ("POST", all, Some(ModelRequest::Later)),
+            ("PATCH", one, Some(ModelRequest::Later)),
+            ("GET", all, None),
+            ("GET", one, None),
+            ("DELETE", one, None),
+            ("POST", "upload/v1beta/files", None),
+        ] {
+            let url = format!("https://generativelanguage.googleapis.com/{path}");
+            assert_eq!(asked_of(gemini, method, &url), asked, "{method} {path}");
+        }
     }
 
     #[test]
