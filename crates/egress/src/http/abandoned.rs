@@ -25,6 +25,15 @@ impl Abandoned {
 
     /// Whether an error is this one.
     pub(super) fn is(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+        Self::inside(error).is_some()
+    }
+
+    /// Whether the agent gave the request up, and did nothing for which the sidecar ended its connection.
+    pub(super) fn is_given_up(error: &io::Error) -> bool {
+        matches!(Self::inside(error), Some(Self::GivenUp(_)))
+    }
+
+    fn inside(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
     }
 }

@@ -58,8 +58,18 @@ impl Outgoing<'_, AgentWriter> {
         }
     }
 
-    /// Tells an error for what it is if the agent has reset its stream by now, or its connection has ended.
-    pub(crate) fn told(&mut self, error: io::Error) -> io::Error {
+    /// As [`Self::send`]; an error tells that the agent has reset its stream, or its connection has ended.
+    pub(crate) async fn send_answer(&mut self, piece: Bytes) -> io::Result<()> {
+        self.send(piece).await.map_err(|error| self.told(error))
+    }
+
+    /// As [`Self::finish`], with the errors of [`Self::send_answer`].
+    pub(crate) async fn finish_answer(&mut self, piece: Bytes, trailers: Fields) -> io::Result<()> {
+        self.finish(piece, trailers).await.map_err(|error| self.told(error))
+    }
+
+    /// Tells an error of writing for what it is if the agent has reset its stream by now, or its connection has ended.
+    fn told(&mut self, error: io::Error) -> io::Error {
         let Self::Version2(stream) = self else { return error };
         version2::untaken(error, stream.poll_reset(&mut Context::from_waker(Waker::noop())))
     }

@@ -192,13 +192,10 @@ async fn pass_on<'a>(
     let mut begun = answer.begin(&mut head, length)?;
     let after = begun.after;
     match gathered {
-        Some(gathered) => {
-            let finished = begun.body.finish(gathered.body, Fields::default()).await;
-            finished.map_err(|error| begun.body.told(error))?;
-        }
+        Some(gathered) => begun.body.finish_answer(gathered.body, Fields::default()).await?,
         None => match pass_body_on(body, &mut filter, begun, progress).await {
             // An agent may read a model's answer no further than to where it tells its usage.
-            Err(error) if Abandoned::is(&error) && filter.has_read_usage() => reusable = false,
+            Err(error) if Abandoned::is_given_up(&error) && filter.has_read_usage() => reusable = false,
             passed => passed?,
         },
     }
@@ -270,7 +267,7 @@ async fn pass_body_on(
             tokio::task::consume_budget().await;
             while piece.len() > filter.max_piece() {
                 for settled in filter.piece(piece.split_to(filter.max_piece()))? {
-                    out.send(settled).await?;
+                    out.send_answer(settled).await?;
                 }
             }
             if body.is_ending() {
@@ -278,7 +275,7 @@ async fn pass_body_on(
                 return filter.last(piece);
             }
             for settled in filter.piece(piece)? {
-                out.send(settled).await?;
+                out.send_answer(settled).await?;
             }
         }
         filter.end()
@@ -288,7 +285,7 @@ async fn pass_body_on(
         Err(error) => {
             // The agent still gets what came before an error of reading or searching. After one of writing this writes nothing.
             let _ = out.flush().await;
-            return Err(out.told(error));
+            return Err(error);
         }
     };
     let mut trailers = body.trailers().await.map_err(HungUp::told_in_answer)?.without_hop();
@@ -297,7 +294,7 @@ async fn pass_body_on(
     if extent != Extent::WithTrailers {
         trailers = Fields::default();
     }
-    out.finish(last, trailers).await.map_err(|error| out.told(error))
+    out.finish_answer(last, trailers).await
 }
 
 /// Runs work that must be done by a deadline, if there is one.
@@ -381,11 +378,13 @@ async fn gather(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
 
     use super::*;
     use crate::http::head::Version;
+    use crate::http::outgoing::Outgoing;
     use crate::http::stream::AgentStream;
 
     const SECRET: &str = "sk-0123456789";
@@ -548,10 +547,46 @@ mod tests {
     #[tokio::test]
     async fn an_agent_that_resets_its_stream_gave_it_up_unless_it_had_the_usage() {
         let gave_up = reset_behind("data: {}\n\n").await.err().unwrap();
-        assert!(Abandoned::is(&gave_up), "{gave_up}");
+        assert!(Abandoned::is_given_up(&gave_up), "{gave_up}");
         let told = "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":10}}}\n\n";
         let had_it = reset_behind(told).await;
         assert!(matches!(had_it, Ok(Responded::Answered { reusable: false, .. })), "{:?}", had_it.err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_breaks_off_is_told_though_the_agent_gave_up() {
+        let [(ours, upstream), (agent, theirs)] = [(); 2].map(|()| tokio::io::duplex(1 << 16));
+        let breaks = async {
+            let (mut requests, agent) = h2::client::handshake(agent).await.unwrap();
+            let (mut session, session_io) = h2::client::handshake(ours).await.unwrap();
+            let (mut from_agent, mut from_us) =
+                tokio::try_join!(h2::server::handshake(theirs), h2::server::handshake(upstream)).unwrap();
+            for task in [agent, session_io] {
+                tokio::task::spawn_local(task);
+            }
+            let request = || http::Request::get("https://a.example/").body(()).unwrap();
+            let (_response, mut asks) = requests.send_request(request(), false).unwrap();
+            let (response, _) = session.send_request(request(), true).unwrap();
+            let (_, mut answers) = from_agent.accept().await.unwrap().unwrap();
+            let (_, mut responds) = from_us.accept().await.unwrap().unwrap();
+            for mut connection in [from_agent, from_us] {
+                tokio::task::spawn_local(async move { while connection.accept().await.is_some() {} });
+            }
+            let sent = responds.send_response(http::Response::new(()), false);
+            let body = answers.send_response(http::Response::new(()), false).unwrap();
+            let come = response.await.unwrap().into_body();
+            sent.unwrap().send_reset(h2::Reason::INTERNAL_ERROR);
+            asks.send_reset(h2::Reason::CANCEL);
+            // Both have come, since nothing else is left to do.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let received = Cell::new(0);
+            let begun =
+                Begun { body: Outgoing::Version2(body), extent: Extent::Whole, after: After::KeepAlive };
+            pass_body_on(Incoming::Version2(come), &mut Filter::none(), begun, &Progress::begin(&received))
+                .await
+        };
+        let error = tokio::task::LocalSet::new().run_until(breaks).await.unwrap_err();
+        assert!(HungUp::is(&error), "{error}");
     }
 
     /// How a response is handled: of a host that a credential is bound to, or not.

@@ -291,6 +291,7 @@ mod tests {
         let ended = abandoned(Err(error));
         assert!(Abandoned::is(&ended) && ended.to_string().starts_with("the sidecar ended"), "{ended}");
         let given_up = abandoned(Ok(h2::Reason::CANCEL));
+        assert!(Abandoned::is_given_up(&given_up) && !Abandoned::is_given_up(&ended));
         assert!(given_up.to_string().starts_with("the agent gave the request up"), "{given_up}");
         let calmed = misdeed(&h2::Reason::ENHANCE_YOUR_CALM.into());
         assert!(!calmed.contains("breaks"), "{calmed}");
