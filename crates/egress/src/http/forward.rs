@@ -1,6 +1,7 @@
 //! Sends a request on in its one form and relays its response; once more where the upstream refuses the credential, or gives the request
 //! back unread.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::pin;
 
@@ -12,7 +13,7 @@ use super::incoming::Incoming;
 use super::pooled;
 use super::problem::After;
 use super::progress::Progress;
-use super::pump::{pump, race};
+use super::pump::{Trailers, pump, race};
 use super::refuse::status_of;
 use super::replay::ReplayBuffer;
 use super::request::Request;
@@ -125,6 +126,7 @@ impl Forwarding<'_> {
         let body_comes = answer.body_comes();
         body_comes.set(body.whole().is_none());
         let progress = Progress::begin(&flow.received);
+        let trailers = Cell::new(Trailers::PassedOn);
         // Pinned where they are made: `respond` is three kilobytes, which a move would copy.
         let mut outcome = {
             let sends = pin!(async {
@@ -132,13 +134,16 @@ impl Forwarding<'_> {
                 let pumped =
                     pump(&mut body, &mut outgoing, provider, self.target, attempt.replay, &flow.sent).await;
                 body_comes.set(body_comes.get() && pumped.is_err());
-                pumped
+                pumped.map(|became| trailers.set(became))
             });
             let responds = pin!(respond(pending, handling, answer, &progress));
             race(sends, responds, &progress).await
         };
         let Progress { is_sent, status, .. } = progress;
         drop((outgoing, flow));
+        if trailers.get() == Trailers::LeftOut {
+            exchange.record().remark(TRAILERS_LEFT_OUT);
+        }
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
             if !body.is_done() {
                 *after = After::Close; // what is left of the body would be taken for the next request
@@ -226,6 +231,10 @@ fn replayable(
 
 /// What the record says of a request for another protocol.
 const UPGRADE_LEFT_OUT: &str = "its `Upgrade` was left out: no other protocol than WebSocket is switched to";
+
+/// What the record says of a request of HTTP/2 with trailers to an upstream that speaks HTTP/1.
+const TRAILERS_LEFT_OUT: &str =
+    "its trailers were left out: the upstream speaks HTTP/1; send these fields in its head";
 
 /// From this status on an answer says that nothing came of the request here, and its sender does not send the rest of the body.
 const NO_SUCCESS: u16 = 300;

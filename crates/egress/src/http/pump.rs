@@ -9,6 +9,7 @@ use policy::{Provider, Target};
 use tokio::io::AsyncRead;
 use tokio::time::Instant;
 
+use super::fields::Fields;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use super::progress::Progress;
@@ -53,6 +54,15 @@ async fn too_late(broken: &mut Option<(io::Error, Instant)>, status: &Cell<Optio
     }
 }
 
+/// What became of the trailers of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trailers {
+    /// They were passed on, or there were none.
+    PassedOn,
+    /// The upstream takes none.
+    LeftOut,
+}
+
 /// Why not all of a body was sent.
 pub(super) enum Stopped {
     /// The agent did not send it, or it must not be passed on.
@@ -61,7 +71,7 @@ pub(super) enum Stopped {
     Upstream(io::Error),
 }
 
-/// Sends a request's body, and those of its trailers that the provider accepts. Records it for another attempt.
+/// Sends a request's body, and those of its trailers that the provider accepts and the upstream takes. Records it for another attempt.
 pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
@@ -69,7 +79,7 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
     target: &Target,
     replay: &ReplayBuffer,
     count: &Cell<u64>,
-) -> Result<(), Stopped> {
+) -> Result<Trailers, Stopped> {
     let mut last = bytes::Bytes::new();
     while let Some(piece) = outgoing.next_of(body).await.map_err(Stopped::Upstream)?.map_err(Stopped::Body)? {
         count.set(count.get() + piece.len() as u64);
@@ -86,49 +96,72 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));
-    if !trailers.is_empty() && !outgoing.takes_trailers() {
-        let why = "the trailers of the request cannot go on: the upstream speaks HTTP/1; send these fields in its head";
-        return Err(Stopped::Body(io::Error::other(why)));
-    }
+    let became = match trailers.is_empty() || outgoing.takes_trailers() {
+        true => Trailers::PassedOn,
+        false => {
+            // The upstream may have the whole body, and act on it: its answer must not be lost for them (RFC 9110 §6.5.1).
+            trailers = Fields::default();
+            Trailers::LeftOut
+        }
+    };
     if trailers.is_empty() {
         replay.mark_complete();
     } else {
         replay.discard(); // a replay would lack the trailers
     }
-    outgoing.finish(last, trailers).await.map_err(Stopped::Upstream)
+    outgoing.finish(last, trailers).await.map_err(Stopped::Upstream)?;
+    Ok(became)
 }
 
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
 
+    use tokio::io::AsyncReadExt;
+
     use super::*;
     use crate::http::outgoing::TransferCoding;
 
-    #[tokio::test]
-    async fn trailers_that_an_upstream_would_not_get_stop_a_request() {
+    /// What an upstream of HTTP/1 gets of a request of HTTP/2 with this trailer, and what became of that.
+    async fn pumped_with(value: &str, coding: TransferCoding) -> (Result<Trailers, Stopped>, String) {
         let (ours, theirs) = tokio::io::duplex(4096);
         let (mut requests, agent) = h2::client::handshake(ours).await.unwrap();
         let request = http::Request::post("https://a.example/").body(()).unwrap();
         let (_response, mut sends) = requests.send_request(request, false).unwrap();
-        let trailers = http::HeaderMap::from_iter([("x-sum".parse().unwrap(), "1".parse().unwrap())]);
+        let trailers = http::HeaderMap::from_iter([("x-sum".parse().unwrap(), value.parse().unwrap())]);
         let relays = async {
+            sends.send_data("body".into(), false).unwrap();
             sends.send_trailers(trailers).unwrap();
             let mut connection = h2::server::handshake(theirs).await.unwrap();
             let (request, _respond) = connection.accept().await.unwrap().unwrap();
-            let (upstream, _seen) = tokio::net::UnixStream::pair().unwrap();
-            let (_reader, mut writer) = crate::http::stream::AgentStream::Unix(upstream).split();
-            let coding = TransferCoding::Chunked;
+            let (upstream, mut seen) = tokio::net::UnixStream::pair().unwrap();
+            let (reader, mut writer) = crate::http::stream::AgentStream::Unix(upstream).split();
             let mut outgoing = Outgoing::Version1 { writer: &mut writer, coding, waiting: Vec::new() };
             let mut body = Incoming::<&[u8]>::Version2(request.into_body());
             let target = Target::parse("https://a.example/").unwrap();
             let (replay, count) = (ReplayBuffer::disabled(), Cell::new(0));
             let pumped = pump(&mut body, &mut outgoing, None, &target, &replay, &count);
-            tokio::select! { biased; pumped = pumped => pumped, _ = connection.accept() => unreachable!() }
+            let pumped = tokio::select! { biased; pumped = pumped => pumped, _ = connection.accept() => unreachable!() };
+            drop((reader, writer));
+            let mut read = String::new();
+            seen.read_to_string(&mut read).await.unwrap();
+            (pumped, read)
         };
-        let pumped = tokio::select! { pumped = relays => pumped, _ = agent => unreachable!() };
-        let Err(Stopped::Body(error)) = pumped else { panic!("it was sent without them") };
-        assert!(error.to_string().starts_with("the trailers of the request"), "{error}");
+        tokio::select! { pumped = relays => pumped, _ = agent => unreachable!() }
+    }
+
+    #[tokio::test]
+    async fn trailers_that_an_upstream_would_not_get_are_left_out() {
+        for (coding, whole) in
+            [(TransferCoding::Identity, "body"), (TransferCoding::Chunked, "4\r\nbody\r\n0\r\n\r\n")]
+        {
+            let (pumped, read) = pumped_with("1", coding).await;
+            assert!(matches!(pumped, Ok(Trailers::LeftOut)), "{coding:?}");
+            assert_eq!(read, whole);
+        }
+        let placeholder = "lgph_0123456789abcdefghijklmnopqrstuv";
+        let (pumped, read) = pumped_with(placeholder, TransferCoding::Chunked).await;
+        assert!(matches!(pumped, Err(Stopped::Body(_))) && !read.ends_with("0\r\n\r\n"), "{read}");
     }
 
     #[tokio::test(start_paused = true)]
