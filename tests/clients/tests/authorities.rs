@@ -67,13 +67,14 @@ fn one_that_the_callers_own_file_adds_counts_inside_opened_or_not() {
         );
         site.file("spliced.toml", "[[egress.allow]]\nhost = \"www.example.org\"\n");
         let names = BUNDLES.into_iter().chain(EXTRAS).collect::<Vec<_>>().join(" ");
+        let look = format!(
+            r#"for name in {names}; do eval "file=\${{$name:-}}"; [ -n "$file" ] || continue
+                openssl verify -no-CApath -no-CAstore -CAfile "$file" ca.pem >/dev/null 2>&1 && echo "$1 $name"; done
+            curl -sS -o /dev/null -w "$1 %{{http_code}}\n" https://www.example.org/x"#
+        );
+        std::fs::write(site.workspace().join("look.sh"), look).unwrap();
         let script = format!(
             r#"{PRIVATE}
-            cat > "$WORK/look.sh" <<'END'
-            for name in {names}; do eval "file=\${{$name:-}}"; [ -n "$file" ] || continue
-                openssl verify -no-CApath -no-CAstore -CAfile "$file" ca.pem >/dev/null 2>&1 && echo "$1 $name"; done
-            curl -sS -o /dev/null -w "$1 %{{http_code}}\n" https://www.example.org/x
-            END
             cp ca.pem "$WORK"
             for policy in opened spliced; do
                 SSL_CERT_FILE=$PWD/all.pem "$PRODUCT" run --workspace "$WORK" --policy $policy.toml -- sh look.sh $policy; done
