@@ -11,7 +11,7 @@ use h2::server::SendResponse;
 use http::StatusCode;
 
 use super::fields::Fields;
-use super::head::{BodyLength, RequestHead, Version};
+use super::head::{BodyLength, Version};
 use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
 use super::problem::{After, Reply};
 use super::response::{ResponseBody, ResponseHead};
@@ -38,15 +38,20 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// Over HTTP/1.1 whoever takes trailers says so (RFC 9110 §6.5.1).
-    pub(super) fn asked_by(head: &RequestHead) -> Self {
-        match head.version {
-            _ if head.method.as_str() == "HEAD" => Self::HeadOnly,
+    /// Every agent of HTTP/2 can take trailers; over HTTP/1.1 whoever takes them says so (RFC 9110 §6.5.1).
+    pub(super) fn asked_by(method: &str, version: Version, fields: &Fields) -> Self {
+        match version {
+            _ if method == "HEAD" => Self::HeadOnly,
             Version::Http2 => Self::WithTrailers,
-            Version::Http11 if head.fields.has_token("te", "trailers") => Self::WithTrailers,
+            Version::Http10 | Version::Http11 if says_to_take_trailers(version, fields) => Self::WithTrailers,
             Version::Http10 | Version::Http11 => Self::Whole,
         }
     }
+}
+
+/// Whether an agent says that it takes the trailers of an answer (RFC 9110 §10.1.4). HTTP/1.0 has none.
+pub(super) fn says_to_take_trailers(version: Version, fields: &Fields) -> bool {
+    version != Version::Http10 && fields.has_token("te", "trailers")
 }
 
 /// An answer that has begun.
@@ -231,6 +236,20 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         while ours.writable().await.is_ok() && ours.try_write(&[0; 4096]).is_ok() {}
         (AgentStream::Unix(ours).split().1, theirs)
+    }
+
+    #[test]
+    fn over_http_2_trailers_are_taken_unsaid() {
+        let te = |value: &str| Fields::from_iter([("te", value.as_bytes())]);
+        for (version, plain, told) in [
+            (Version::Http2, Extent::WithTrailers, Extent::WithTrailers),
+            (Version::Http11, Extent::Whole, Extent::WithTrailers),
+            (Version::Http10, Extent::Whole, Extent::Whole),
+        ] {
+            assert_eq!(Extent::asked_by("GET", version, &te("gzip")), plain, "{version:?}");
+            assert_eq!(Extent::asked_by("GET", version, &te("gzip, trailers")), told, "{version:?}");
+            assert_eq!(Extent::asked_by("HEAD", version, &te("trailers")), Extent::HeadOnly, "{version:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

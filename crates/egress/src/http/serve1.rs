@@ -82,7 +82,7 @@ pub(crate) async fn serve_opened(
             return Ok(());
         }
         let framing = Framing::of(head.body, ChunkSyntax::Strict);
-        let extent = Extent::asked_by(&head);
+        let extent = Extent::asked_by(head.method.as_str(), head.version, &head.fields);
         let RequestHead { version, keep_alive, body: head_body, .. } = head;
         let answer = Answer::Version1 { writer: &mut writer, version, keep_alive, extent };
         let body = Incoming::Version1 { reader: &mut agent, framing };

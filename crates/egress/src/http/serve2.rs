@@ -103,9 +103,10 @@ async fn serve_stream(
     // Until the answer is handed to the connection, which its record does not always outlast.
     let _under_way = gate.ending().begin();
     let (parts, body) = request.into_parts();
-    let extent = if parts.method == http::Method::HEAD { Extent::HeadOnly } else { Extent::WithTrailers };
+    let fields = version2::fields(&parts.headers);
+    let extent = Extent::asked_by(parts.method.as_str(), Version::Http2, &fields);
     let answer = Answer::Version2 { stream: respond, extent };
-    let head = match head_of(&parts, body.is_end_stream()) {
+    let head = match head_of(&parts, fields, body.is_end_stream()) {
         Ok(head) => head,
         Err(why) => {
             let denial = Denial::new(Guard::Framing, why);
@@ -120,13 +121,16 @@ async fn serve_stream(
 }
 
 /// Converts a head of HTTP/2: `:authority` becomes `Host`, and a `host` field beside it must be the same.
-fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'static str> {
+fn head_of(
+    parts: &http::request::Parts,
+    mut fields: Fields,
+    ended: bool,
+) -> Result<RequestHead, &'static str> {
     let method = Method::parse(parts.method.as_str()).ok_or("the method is none")?;
     if method.as_str() == "CONNECT" {
         return Err("CONNECT is for the proxy at port 8081");
     }
     let target = parts.uri.path_and_query().ok_or("there is no path")?.as_str().to_owned();
-    let mut fields = version2::fields(&parts.headers);
     let authority = parts.uri.authority().map(http::uri::Authority::as_str);
     // The library drops the scheme where there is no `:authority`: a request may have `host` in its place (RFC 9113 §8.3.1).
     if authority.is_some() && parts.uri.scheme_str() != Some("https") {
@@ -138,7 +142,6 @@ fn head_of(parts: &http::request::Parts, ended: bool) -> Result<RequestHead, &'s
         (Some(authority), 1) if fields.text("host") == Some(authority) => {}
         _ => return Err("there must be exactly one authority"),
     }
-    let mut fields: Fields = fields;
     join_cookies(&mut fields);
     let length = fields.text("content-length").and_then(|text| text.parse().ok());
     let body = match length {
@@ -360,7 +363,8 @@ mod tests {
             for host in hosts {
                 request = request.header("host", *host);
             }
-            let head = head_of(&request.body(()).unwrap().into_parts().0, true)?;
+            let parts = request.body(()).unwrap().into_parts().0;
+            let head = head_of(&parts, version2::fields(&parts.headers), true)?;
             Ok::<_, &str>(head.fields.text("host").unwrap().to_owned())
         };
         for (uri, hosts) in [
