@@ -1,6 +1,9 @@
 //! Whom programs inside trust beside the authorities of this machine: what the caller's `SSL_CERT_FILE` adds counts there as it does for
 //! upstreams.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
 use policy::{Backend, RunSpec};
 use sandbox::{Caller, FurtherAuthorities, Plan};
 
@@ -28,17 +31,50 @@ pub(crate) fn further(spec: &RunSpec, callers: &str) -> FurtherAuthorities {
     }
 }
 
-/// Returns what to say of a file of authorities to which the command may write, or in whose place it may put another.
+/// Returns what to say of a file of authorities to which the command may write, or which it may exchange.
 pub(crate) fn written_inside(plan: &Plan, caller: &Caller) -> Option<String> {
-    let named = caller.directory.join(caller.variable(VARIABLE).filter(|path| !path.is_empty())?);
-    let file = named.canonicalize().ok()?;
-    // Its name may be a link that lies inside and leads out.
-    let place = named.parent()?.canonicalize().ok()?;
-    plan.writable().find(|shown| file.starts_with(shown) || place.starts_with(shown))?;
+    let named = caller.variable(VARIABLE).filter(|path| !path.is_empty())?;
+    let ways = way_to(&caller.directory.join(named))?;
+    let way = ways.iter().find(|way| plan.writable().any(|shown| way.starts_with(shown)))?;
     Some(format!(
-        "{VARIABLE} names {}, to which the command may write: the next run trusts whom it names there. Name a copy elsewhere",
-        file.display()
+        "{VARIABLE} is read from {}, to which the command may write: the next run trusts whom it names there. Name a copy elsewhere",
+        way.display()
     ))
+}
+
+/// How many links lead to a file at most, as the kernel has it (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// Returns each link on the way to a file, where it lies, and at last the file.
+fn way_to(path: &Path) -> Option<Vec<PathBuf>> {
+    let mut ways = Vec::new();
+    let mut at = PathBuf::from("/");
+    let mut rest: Vec<OsString> = path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
+    while let Some(part) = rest.pop() {
+        let next = match part.as_encoded_bytes() {
+            b"/" | b"." => continue,
+            b".." => {
+                at.pop();
+                continue;
+            }
+            _ => at.join(part),
+        };
+        if !next.symlink_metadata().ok()?.is_symlink() {
+            at = next;
+            continue;
+        }
+        let leads_to = std::fs::read_link(&next).ok()?;
+        if leads_to.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        rest.extend(leads_to.components().rev().map(|part| part.as_os_str().to_owned()));
+        ways.push(next);
+        if ways.len() > MOST_LINKS {
+            return None;
+        }
+    }
+    ways.push(at);
+    Some(ways)
 }
 
 #[cfg(test)]
@@ -60,6 +96,8 @@ mod tests {
         }
         std::os::unix::fs::symlink("../ws/certs/ca.pem", folder.join("kept/link.pem")).unwrap();
         std::os::unix::fs::symlink("../kept/ca.pem", folder.join("ws/out.pem")).unwrap();
+        std::os::unix::fs::symlink("../kept", folder.join("ws/linked")).unwrap();
+        std::os::unix::fs::symlink("../ws/out.pem", folder.join("kept/there.pem")).unwrap();
         let told = |named: &str, mode: &str| {
             let mut layers = Layers::default();
             layers.push(
@@ -73,11 +111,15 @@ mod tests {
             let plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts).unwrap();
             written_inside(&plan, &caller)
         };
-        for (named, leads_to) in
-            [("ws/certs/ca.pem", "ws/certs"), ("kept/link.pem", "ws/certs"), ("ws/out.pem", "kept")]
-        {
+        for (named, way) in [
+            ("ws/certs/ca.pem", "ws/certs/ca.pem"),
+            ("kept/link.pem", "ws/certs/ca.pem"),
+            ("ws/out.pem", "ws/out.pem"),
+            ("ws/linked/ca.pem", "ws/linked"),
+            ("kept/there.pem", "ws/out.pem"),
+        ] {
             let told = told(named, "rw").unwrap();
-            assert!(told.contains(&format!("/{leads_to}/ca.pem, to which the command may write")), "{told}");
+            assert!(told.contains(&format!("/{way}, to which the command may write")), "{told}");
         }
         for (named, mode) in [("ws/certs/ca.pem", "ro"), ("kept/ca.pem", "rw"), ("ws/none", "rw"), ("", "rw")]
         {

@@ -12,8 +12,10 @@ use super::percent::decoded;
 
 /// Fields that override the method.
 const METHODS: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
-/// Parameters of the query that override the method at Google's APIs, where `$` may be left out of other such names.
+/// Parameters of the query that override the method at Google's APIs, and whose hosts those are. There `$` may be left out of such names;
+/// elsewhere the plain one is any service's own.
 const QUERIED_METHODS: [&str; 2] = ["$httpMethod", "httpMethod"];
+const GOOGLES: &str = ".googleapis.com";
 /// Fields that override the path.
 const PATHS: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "x-forwarded-uri"];
 /// The field that names a second path, and the methods that read it (RFC 4918 §10.3).
@@ -68,7 +70,7 @@ pub(super) fn judge(
         asked.provider = provider.map(|provider| provider.id().clone());
         policy.decide(&asked).map(drop)
     };
-    let queried: Vec<(&str, Cow<'_, str>)> = queried_methods(target.query().unwrap_or_default()).collect();
+    let queried: Vec<(&str, Cow<'_, str>)> = queried_methods(target).collect();
     check_few(sending, &queried)?;
     let refused = |name: &str, denial: Denial| {
         let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
@@ -113,12 +115,14 @@ pub(super) fn judge(
     Ok(readings)
 }
 
-/// Returns what a query names as the method, each with the name of its parameter, however a server may decode it.
-fn queried_methods(query: &str) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
-    query.split(['&', ';']).filter_map(|parameter| {
+/// Returns what the query names as the method, each with the name of its parameter, however a server may decode it.
+fn queried_methods(target: &Target) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+    let is_googles = target.host().to_string().ends_with(GOOGLES);
+    target.query().unwrap_or_default().split(['&', ';']).filter_map(move |parameter| {
         let (name, value) = parameter.split_once('=')?;
         let name = decoded(name);
-        let known = QUERIED_METHODS.into_iter().find(|known| name.eq_ignore_ascii_case(known))?;
+        let mut known = QUERIED_METHODS.into_iter().filter(|known| is_googles || known.starts_with('$'));
+        let known = known.find(|known| name.eq_ignore_ascii_case(known))?;
         Some((known, decoded(value)))
     })
 }
@@ -286,17 +290,22 @@ mod tests {
     #[test]
     fn a_method_in_the_query_is_judged() {
         let config = toml::from_str(
-            "[[egress.allow]]\nurl = \"https://api.example.com/*\"\nmethods = [\"GET\", \"PUT\"]\n",
+            "[egress]\nallow = [{ url = \"https://api.example.com/*\", methods = [\"GET\", \"PUT\"] },\n\
+             { url = \"https://a.googleapis.com/*\", methods = [\"GET\", \"PUT\"] }]\n",
         );
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), config.unwrap());
         let policy = layers.compile().unwrap().policy;
-        let judged = |query: &str| {
-            let target = Target::parse(&format!("https://api.example.com/a?{query}")).unwrap();
+        let judged_at = |host: &str, query: &str| {
+            let target = Target::parse(&format!("https://{host}/a?{query}")).unwrap();
             let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
             let count = |readings: Readings| readings.methods.len();
             judge(&sending, &policy, None, &target).map(count).map_err(|denial| denial.guard)
         };
+        let judged = |query: &str| judged_at("a.googleapis.com", query);
+        // The plain name is any service's own.
+        assert_eq!(judged_at("api.example.com", "httpMethod=POST&httpMethod=all methods"), Ok(1));
+        assert_eq!(judged_at("api.example.com", "$httpMethod=POST"), Err(Guard::Method));
         for name in ["$httpMethod", "%24httpMethod", "httpMethod", "%2524http%4dethod", "$HTTPMETHOD"] {
             for (value, outcome) in [
                 ("", Ok(1)),

@@ -62,6 +62,7 @@ const STORED: &[&str] = &[
     "skills/*/content",
     "skills/*/versions/*/content",
     "files/*:download",
+    "download/v1beta/files/*:download",
 ];
 /// The path segments of requests for work that is done later: many answers at once (OpenAI's and Anthropic's, Mistral's), training,
 /// evaluations, videos, and Gemini's caches, which are billed by the hour; and what stands behind a colon for the same (Gemini's).
@@ -262,6 +263,7 @@ mod tests {
             "v1beta/models/gemini-2.5-pro",
             "v1beta/models/gemini-2.5-pro:countTokens",
             "v1beta/files/f-1:download?alt=media",
+            "download/v1beta/files/f-1:download?alt=media",
             "v1beta/openai/chat/completions",
         ] {
             assert_eq!(asked("GET", silent), None, "{silent}");

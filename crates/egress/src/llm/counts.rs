@@ -103,6 +103,13 @@ fn counts(format: LlmFormat, usage: &Value) -> Option<Tokens> {
     any.then_some(tokens)
 }
 
+/// Whether a usage holds other things than counts, as in all but the last event of a stream of Vertex AI's.
+pub(super) fn tells_nothing(format: LlmFormat, usage: &Value) -> bool {
+    format == LlmFormat::Gemini
+        && usage["trafficType"].is_string()
+        && usage.as_object().is_some_and(|it| it.len() == 1)
+}
+
 /// Reads a number of tokens. Some services write it with a fraction of zero.
 pub(super) fn count(value: &Value) -> Option<u64> {
     /// From here on, adjacent integers are the same floating-point number.

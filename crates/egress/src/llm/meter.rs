@@ -4,7 +4,7 @@ use memchr::memmem;
 use policy::{LlmFormat, MicroUsd, Tokens};
 
 use super::cost::{surcharge, told};
-use super::counts::{each, tokens};
+use super::counts::{each, tells_nothing, tokens};
 use super::document;
 use super::kept::{Kept, NoRoom, Room};
 use crate::http::MediaType;
@@ -266,7 +266,7 @@ impl<'a> Meter<'a> {
                 self.found.cost = self.found.cost.max(told(&part["usage"]));
             }
             self.found.surcharge = self.found.surcharge.or_else(|| surcharge(part, model));
-            if !part["usage"].is_object() {
+            if !part["usage"].is_object() || tells_nothing(self.format, &part["usage"]) {
                 continue;
             }
             let Some(reported) = tokens(self.format, &part["usage"]) else {
@@ -539,6 +539,13 @@ mod tests {
                 assert_eq!(found.model.as_deref(), Some("gemini-x"), "{body}");
             }
         }
+        // Vertex AI tells of each event but the last how it was paid for.
+        let paid = r#"{"usageMetadata":{"trafficType":"ON_DEMAND"},"modelVersion":"gemini-x"}"#;
+        let vertex = format!("data: {paid}\n\ndata: {last}\n\n");
+        let found = metered(LlmFormat::Gemini, "text/event-stream", vertex.as_bytes(), 7);
+        assert_eq!((found.tokens, found.unknown), (told, None));
+        let found = metered(LlmFormat::Gemini, "application/json", paid.as_bytes(), 7);
+        assert_eq!((found.tokens, found.unknown), (None, Some(UnknownUsage::Missing)));
         // In OpenAI's form, at the same host.
         let chat =
             r#"{"model":"gemini-x","usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":9}}"#;

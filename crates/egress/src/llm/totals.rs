@@ -210,7 +210,9 @@ impl Totals {
                 "an answer could not be read for how many tokens it took: it is no JSON",
                 "begin another run",
             ),
-            UnknownUsage::Unreadable => ("what an answer told is no count of tokens", "begin another run"),
+            UnknownUsage::Unreadable => {
+                ("what an answer told of its tokens is a part of them, or is no count", "begin another run")
+            }
             UnknownUsage::Unread => (
                 "an answer was too large, or came beside too many large ones, to be read for how many tokens it took",
                 "begin another run, and ask for less at once",
