@@ -50,6 +50,7 @@ const SKIPPED: &[(&[&str], &str, &[&str])] = &[
         "this test needs to be root",
         &[
             "engine_socket::no_folder_in_which_it_is_mounted_is_shown",
+            "image_user::a_command_is_whom_its_workspace_belongs_to_and_else_whom_its_image_names",
             "init::no_thread_of_init_at_an_engine_takes_a_signal",
             "mount_sources::what_is_mounted_below_a_read_only_place_is_not_written",
             "overlay_workspace::at_an_engine_who_is_not_root_decides_without_it",
