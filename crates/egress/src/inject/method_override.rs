@@ -304,7 +304,7 @@ mod tests {
         };
         let judged = |query: &str| judged_at("a.googleapis.com", query);
         // The plain name is any service's own.
-        assert_eq!(judged_at("api.example.com", "httpMethod=POST&httpMethod=all methods"), Ok(1));
+        assert_eq!(judged_at("api.example.com", "httpMethod=POST&httpMethod=all+methods"), Ok(1));
         assert_eq!(judged_at("api.example.com", "$httpMethod=POST"), Err(Guard::Method));
         for name in ["$httpMethod", "%24httpMethod", "httpMethod", "%2524http%4dethod", "$HTTPMETHOD"] {
             for (value, outcome) in [
