@@ -175,7 +175,8 @@ fn a_push_outside_goes_nowhere_that_a_run_has_named() {
                     false => bench.prepare(&plant),
                 }
                 bench.prepare(
-                    "git='git -c user.name=a -c user.email=a@example.org'; \
+                    "printf '[safe]\n directory = *\n' > settings; export GIT_CONFIG_GLOBAL=$PWD/settings; \
+                     git='git -c user.name=a -c user.email=a@example.org'; \
                      commit=$($git commit-tree -m x $($git mktree < /dev/null)); $git push origin $commit:refs/heads/x || true; \
                      test -d evil",
                 );
