@@ -1,7 +1,8 @@
 //! What the signs of a path are to a server that maps them to ASCII: it normalises text (NFKC), or names files in a code page of Windows
 //! and takes for each character the one that fits best. Of letters and digits only the full-width ones are here: no `²`, `ⓐ`, `ā` or `½`.
 //!
-//! Sources: UnicodeData.txt (NFKC), and for code pages 1252, 932 and 949 unicode.org/Public/MAPPINGS/VENDORS/MICSFT/WindowsBestFit.
+//! Sources: UnicodeData.txt (NFKC), and for code page 1252 unicode.org/Public/MAPPINGS/VENDORS/MICSFT/WindowsBestFit. That code pages 932
+//! and 949 take a yen and a won for a backslash is as their author describes it; their tables were not compared.
 
 /// What a backslash in code pages only is narrowed to. It cuts a path as any separator does, and yet no host begins at it.
 pub(crate) const BACKSLASH_OF_CODE_PAGES: char = '\u{2216}';

@@ -50,7 +50,7 @@ impl Extent {
 }
 
 /// Whether an agent says that it takes the trailers of an answer (RFC 9110 §10.1.4). HTTP/1.0 has none.
-pub(super) fn says_to_take_trailers(version: Version, fields: &Fields) -> bool {
+fn says_to_take_trailers(version: Version, fields: &Fields) -> bool {
     version != Version::Http10 && fields.has_token("te", "trailers")
 }
 
