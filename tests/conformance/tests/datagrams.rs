@@ -111,6 +111,36 @@ fn datagrams_lead_nowhere() {
     }
 }
 
+/// The world's own host, by which each engine's networks are links of its machine.
+const MACHINE: &str = "192.168.77.2";
+
+// A packet that comes by such a link is the machine's own matter, unless that looks where packets come from: the kernel's default is not to.
+#[test]
+fn nothing_goes_past_the_routes() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    let probe = bench.probe();
+    let unfiltered = "for it in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $it; done; exec \"$@\"";
+    let hears = ["/bin/sh", "-c", unfiltered, "sh"].map(OsString::from).into_iter();
+    let hears: Vec<OsString> = hears
+        .chain([probe.clone().into()])
+        .chain(["hear", "224.0.0.1", "5300"].map(OsString::from))
+        .collect();
+    let astray = ["astray", "5300", MACHINE, "9.9.9.9"];
+    let control: Vec<OsString> =
+        hears.iter().cloned().chain([probe.into()]).chain(astray.map(OsString::from)).collect();
+    let run = bench.run(Backend::isolated()).allow("api.example.com").behind(hears).within(&world);
+    let line = format!("'{}' {}", bench.probe().display(), astray.join(" "));
+    for (ended, heard) in [(world.command(&control), true), (run.shell(&line), false)] {
+        let [sent, came] = &Seen::all(&ended)[..] else { panic!("{ended}") };
+        assert!(sent.done() || !heard, "the control: {ended}");
+        assert!(if heard { came.done() } else { came.absent() }, "heard, {heard}: {ended}");
+    }
+}
+
 /// How many addresses of IPv6 a run sends to at once (docs/bounds.md); `::1` and the kernel's own come to these.
 const NEIGHBOURS: u64 = 1024;
 

@@ -27,6 +27,11 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe { name: "tcp-line", usage: "HOST PORT TEXT (for an answer of one line)", run: tcp_line },
     Probe { name: "udp", usage: "HOST PORT TEXT", run: udp },
     Probe {
+        name: "astray",
+        usage: "PORT ADDRESS… (datagrams that name their link, and such as need no route)",
+        run: astray,
+    },
+    Probe {
         name: "linger",
         usage: "(has close(2) wait for a minute, SO_LINGER)",
         run: |_| Some(linger().into()),
@@ -134,6 +139,43 @@ fn udp(arguments: &[String]) -> Option<Report> {
         Ok(json!({ "received": String::from_utf8_lossy(&buffer[..length]) }))
     };
     Some(exchange().into())
+}
+
+/// Sends datagrams past the routes: to each address by every link as if it were there, and to all around. Reports how many were taken.
+fn astray(arguments: &[String]) -> Option<Report> {
+    let [port, addresses @ ..] = arguments else { return None };
+    let port: u16 = port.parse().ok()?;
+    let addresses: Vec<Ipv4Addr> = addresses.iter().map(|it| it.parse().ok()).collect::<Option<_>>()?;
+    let all_around = [Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 0, 1)];
+    let send = |link: Option<&str>, address: Ipv4Addr| -> io::Result<usize> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.set_broadcast(true)?;
+        if let Some(link) = link {
+            set_option(&socket, libc::SO_BINDTODEVICE, link.as_bytes())?;
+            set_option(&socket, libc::SO_DONTROUTE, &1i32.to_ne_bytes())?;
+        }
+        socket.send_to(b"astray", (address, port))
+    };
+    let links = std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
+    let links: Vec<&str> =
+        links.lines().skip(2).filter_map(|line| line.split(':').next()).map(str::trim).collect();
+    let ways = links.iter().copied().map(Some).chain([None]);
+    let sent = ways
+        .flat_map(|link| addresses.iter().chain(&all_around).map(move |address| (link, *address)))
+        .filter(|(link, address)| send(*link, *address).is_ok())
+        .count();
+    let detail = json!({ "links": links, "sent": sent });
+    Some(if sent > 0 { Report::done(detail) } else { Report::refused(detail) })
+}
+
+/// Sets an option of a socket.
+fn set_option(socket: &UdpSocket, option: i32, value: &[u8]) -> io::Result<()> {
+    let (at, length) = (value.as_ptr().cast(), value.len() as libc::socklen_t);
+    // SAFETY: the kernel reads as many octets as the slice has.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, at, length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Reports whether a datagram to the group came while the command ran. The command has this one's streams, and speaks before it.

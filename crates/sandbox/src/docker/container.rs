@@ -17,8 +17,10 @@ use super::engine::endpoint;
 use super::names::{
     BINARY, EGRESS, LABEL_POOL, LABEL_VERSION, OWN, POOL_NETWORK, binary_at, labels, network_name,
 };
+use super::network_filter::FirstSteps;
 use super::{copies, overlay, published};
 use crate::plan::Plan;
+use crate::plan::engine::EngineKind;
 use crate::plan::limits::LimitsPlan;
 use crate::rlimit;
 use crate::run_network::RunNetwork;
@@ -66,17 +68,31 @@ pub(super) fn agent(
     if keeps_user(plan) {
         host.userns_mode = Some(format!("keep-id:uid={uid},gid={gid}"));
     }
+    let mut cmd = vec![INSIDE_AGENT.to_owned()];
+    let user = match is_podmans(plan) {
+        true => format!("{uid}:{gid}"),
+        false => {
+            // For its first steps, before it has read anything. It gives all of them up there.
+            host.cap_add = Some(["NET_ADMIN", "SETUID", "SETGID", "SETPCAP"].map(String::from).to_vec());
+            cmd.extend(FirstSteps::arguments((uid, gid), network));
+            "0:0".to_owned()
+        }
+    };
     ContainerCreateBody {
         image: Some(image.to_owned()),
-        user: Some(format!("{uid}:{gid}")),
+        user: Some(user),
         entrypoint: Some(vec![binary_at(place)]),
-        cmd: Some(vec![INSIDE_AGENT.into()]),
+        cmd: Some(cmd),
         working_dir: Some("/".into()),
         env: Some(nothing_of_the_image(plan)),
         networking_config: Some(NetworkingConfig { endpoints_config: Some(endpoints) }),
         host_config: Some(host),
         ..body(labels(plan))
     }
+}
+
+fn is_podmans(plan: &Plan) -> bool {
+    plan.engine.as_ref().is_some_and(|engine| engine.at.kind == EngineKind::Podman)
 }
 
 /// Returns an empty value for each variable of the image. Our init must not see them; the command gets them from its launch.
@@ -313,7 +329,7 @@ pub(super) mod fixture {
 mod tests {
     use super::fixture::plan;
     use super::*;
-    use crate::plan::engine::{EngineAt, EngineImage, EngineKind, EngineRun};
+    use crate::plan::engine::{EngineAt, EngineImage, EngineRun};
 
     #[test]
     fn the_agents_container_is_shut_in_and_says_each_thing_once() {
@@ -321,10 +337,12 @@ mod tests {
             [("/w/.git".into(), MountMode::ReadWrite), ("/w/.git/hooks".into(), MountMode::ReadOnly)];
         let body = agent(&plan(), "debian", "volume", "/.lockgate-x", RunNetwork::numbered(7), &protected);
         let host = body.host_config.unwrap();
-        assert_eq!((body.user.as_deref(), body.tty), (Some("1000:1001"), Some(false)));
+        let begins = ["engine-agent", "198.18.7.2", "1000", "1001"].map(String::from).to_vec();
+        assert_eq!((body.user.as_deref(), body.cmd, body.tty), (Some("0:0"), Some(begins), Some(false)));
         assert_eq!(body.entrypoint, Some(vec!["/.lockgate-x/lockgate".into()]));
         assert_eq!(body.env, Some(Vec::new()), "nothing that an engine would tell of a container");
-        assert_eq!((host.cap_drop, host.cap_add), (Some(vec!["ALL".into()]), None));
+        assert_eq!(host.cap_drop, Some(vec!["ALL".into()]));
+        assert_eq!(host.cap_add.unwrap(), ["NET_ADMIN", "SETUID", "SETGID", "SETPCAP"]);
         assert_eq!(host.security_opt, Some(vec!["no-new-privileges".into()]));
         assert_eq!((host.readonly_rootfs, host.privileged), (Some(true), Some(false)));
         assert_eq!((host.memory, host.memory_swap), (Some(1536 << 20), Some(1536 << 20))); // S1.30

@@ -21,6 +21,7 @@ use sys::{descriptor, privilege};
 use super::brief::{Brief, Shown};
 use super::limit_check;
 use super::mux::{CHUNK, Channel, Frames, LONGEST_FRAME};
+use super::network_filter::FirstSteps;
 use super::relay::{AfterEnd, CommandPipes, Relay, ShimStreams, SupervisorLinks};
 use crate::confine::restrict_files;
 use crate::environment::{AUTHORITY, BUNDLE};
@@ -38,8 +39,8 @@ const LONGEST_BRIEF: usize = 64 << 20;
 
 /// Runs as the first process of the agent's container, and returns its exit status.
 #[must_use]
-pub fn run_engine_agent() -> i32 {
-    match live() {
+pub fn run_engine_agent(first: Option<FirstSteps>) -> i32 {
+    match live(first) {
         Ok(()) => 0,
         Err(error) => {
             // The shim reads this.
@@ -49,7 +50,10 @@ pub fn run_engine_agent() -> i32 {
     }
 }
 
-fn live() -> io::Result<()> {
+fn live(first: Option<FirstSteps>) -> io::Result<()> {
+    if let Some(first) = first {
+        first.take()?;
+    }
     privilege::undumpable()?;
     let (input, output) = (own(0)?, own(1)?);
     let mut frames = Frames::default();

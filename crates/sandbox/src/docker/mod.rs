@@ -31,6 +31,7 @@ mod limit_check;
 mod list;
 mod mux;
 mod names;
+mod network_filter;
 mod networks;
 mod overlay;
 mod overlay_check;
@@ -66,6 +67,7 @@ use self::engine_error::{NOT_FOUND, error_text, status};
 pub use self::examine::examine_engine;
 pub use self::inside::run_engine_agent;
 pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
+pub use self::network_filter::{FirstSteps, INSIDE_FILTER, filter_network};
 pub use self::pool::POOL_MAX_IDLE;
 pub use self::port_health::{INSIDE_ACCEPTS, probe_ports};
 pub use self::published::{

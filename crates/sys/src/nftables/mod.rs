@@ -1,11 +1,13 @@
 //! nftables tables, each made by one netlink transaction.
 //!
-//! `inside` sends all TCP of a sandbox's namespace to one port; `firewall` surrounds the host's end of a veth pair. This file has the
-//! table of a sidecar that receives all traffic of another host: its rules match packets from that host before routing.
+//! `inside` sends all TCP of a sandbox's namespace to one port; `firewall` surrounds the host's end of a veth pair; `within` keeps the
+//! packets of a namespace on one network. This file has the table of a sidecar that receives all traffic of another host: its rules match
+//! packets from that host before routing.
 
 mod firewall;
 mod inside;
 mod transaction;
+mod within;
 
 use std::io;
 
@@ -14,6 +16,7 @@ pub use self::inside::{all_to, lead_all_to};
 use self::transaction::{
     Chain, Hook, Kind, META_L4PROTO, META_NFPROTO, NETWORK_HEADER, TRANSPORT_HEADER, Table, remove,
 };
+pub use self::within::keep_within;
 
 const TABLE: &str = "lockgate";
 /// The port of DNS.
