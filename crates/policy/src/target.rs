@@ -3,7 +3,7 @@
 //!
 //! It enforces rules R1–R4, R6 and R9 of `tests/corpora/README.md`; the decision and the address guard enforce R5, R7, R8 and R10.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
@@ -264,6 +264,18 @@ impl Target {
             Some(query) => format!("{}?{query}", self.path.as_str()),
             None => self.path.as_str().to_owned(),
         }
+    }
+
+    /// Returns what [`fmt::Display`] writes, in room that it need not grow.
+    #[must_use]
+    pub fn text(&self) -> String {
+        /// For a scheme, its sign, a name, a colon and a port, as most are.
+        const ORIGIN: usize = 80;
+        let query = self.query.as_ref().map_or(0, |query| query.len() + 1);
+        let mut text = String::with_capacity(ORIGIN + self.path.as_str().len() + query);
+        // A `String` takes everything.
+        let _ = write!(text, "{self}");
+        text
     }
 
     /// Returns the value of the `Host` header, with the port unless it is the scheme's default.

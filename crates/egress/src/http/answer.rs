@@ -1,7 +1,7 @@
 //! Answers to the agent: a head and a body, in the version of HTTP that it speaks.
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -208,9 +208,13 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// The room for a head, with a small body behind it that is written at once.
+const HEAD_AND_SMALL_BODY: usize = 2048;
+
 fn status_and_fields(head: &ResponseHead) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    out.extend(format!("HTTP/1.1 {} {}\r\n", head.status, head.reason).bytes());
+    let mut out = Vec::with_capacity(HEAD_AND_SMALL_BODY);
+    // A `Vec` takes everything.
+    let _ = write!(out, "HTTP/1.1 {} {}\r\n", head.status, head.reason);
     let fields: &Fields = &head.fields;
     fields.write(&mut out);
     out

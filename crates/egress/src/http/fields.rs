@@ -62,6 +62,14 @@ impl Fields {
         Self { text: Vec::with_capacity(octets), list: Vec::with_capacity(fields) }
     }
 
+    /// Returns a copy with room for so many more fields, and octets of text.
+    pub(crate) fn with_more_room(&self, fields: usize, octets: usize) -> Self {
+        let mut copy = Self::with_room(self.list.len() + fields, self.text.len() + octets);
+        copy.text.extend_from_slice(&self.text);
+        copy.list.extend_from_slice(&self.list);
+        copy
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.list.iter().map(|field| (name_of(&self.text, field), field.value.of(&self.text)))
     }

@@ -41,7 +41,7 @@ pub(super) async fn handle(
         Ok(target) => target,
         Err(denial) => return refuse_unreadable(gate, via, &mut request, answer, denial).await,
     };
-    let text = target.to_string();
+    let text = target.text();
     let mut sending = Sending::new(head.method.clone(), &target, head.fields_to_send());
     let mut asked = policy::Asked::request(via.plane(), head.method.clone(), &target);
     asked.provider = provider_named_in(&sending, gate, &asked, &target);
@@ -139,6 +139,9 @@ fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
 /// names are an attempt to be read in two ways.
 pub(super) fn refuse_other_host(head: &RequestHead, host: &Host, port: Port) -> Result<(), Denial> {
     let Some(value) = head.fields.values("host").next() else { return Ok(()) };
+    if matches!(host, Host::Name(name) if name.as_str().as_bytes() == value) {
+        return Ok(()); // as nearly every client writes it, and so not to be read
+    }
     let text = std::str::from_utf8(value).map_err(|_| unreadable_host("it is not text"))?;
     let named = Authority::parse(text).map_err(|denial| unreadable_host(&denial.reason))?;
     if named.host != *host {

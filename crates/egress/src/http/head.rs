@@ -114,7 +114,7 @@ impl RequestHead {
     /// Returns the fields that are sent on. The key of a WebSocket goes with its handshake alone, as `Upgrade` does: where it is, a WebSocket
     /// is asked for.
     pub(crate) fn fields_to_send(&self) -> Fields {
-        let mut fields = self.fields.clone();
+        let mut fields = self.fields.with_more_room(ADDED_FIELDS, ADDED_OCTETS);
         fields.leave_hop();
         if !self.asks_for_websocket() {
             fields.remove("sec-websocket-key");
@@ -171,7 +171,7 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     if lines.len() > MOST_FIELDS {
         return Err(HeadError::TooLarge);
     }
-    let mut fields = Fields::with_room(lines.len() + ADDED_FIELDS, head.len() + ADDED_OCTETS);
+    let mut fields = Fields::with_room(lines.len(), head.len());
     for line in lines {
         let (name, value) = field(line)?;
         fields.push(name, value);

@@ -92,7 +92,7 @@ pub(super) fn is_packed(fields: &Fields) -> bool {
 
 /// Returns the content type that names a charset in which nothing would be found, however it is quoted.
 fn wide_type(fields: &Fields) -> Option<&[u8]> {
-    fields.values("content-type").find(|value| {
+    fields.values("content-type").filter(|value| value.contains(&b'=')).find(|value| {
         let kept = value.iter().filter(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'=' | b';'));
         let bare = kept.map(|octet| char::from(octet.to_ascii_lowercase())).collect::<String>();
         bare.split("charset=").skip(1).any(is_wide)
