@@ -227,6 +227,11 @@ impl Reach {
         !self.path.is_whole() || self.methods.is_some()
     }
 
+    /// Returns whether the scope is only some methods.
+    pub(crate) fn names_methods(&self) -> bool {
+        self.methods.is_some()
+    }
+
     /// Returns whether the scope can include requests over TLS.
     pub(crate) fn may_be_tls(&self) -> bool {
         self.scheme != Some(Scheme::Http)

@@ -132,6 +132,16 @@ impl Policy {
         self.deny.iter().any(|rule| rule.reach.is_partial() && rule.reach.is_at(host, port))
     }
 
+    /// Returns whether the method of a request to host and port may decide about it: a rule there names methods, or a credential is bound.
+    #[must_use]
+    pub fn looks_at_methods(&self, host: &Host, port: Port) -> bool {
+        let names = |reach: &Reach| reach.names_methods() && reach.is_at(host, port);
+        self.binds(host, port)
+            || self.allow.iter().any(|rule| names(&rule.reach))
+            || self.deny.iter().any(|rule| names(&rule.reach))
+            || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.looks_at_methods(host, port))
+    }
+
     /// Returns each rule for people: its effect, its name and its scope. Those of a managed policy that allow come again at the end: what
     /// none of them covers stays closed.
     pub fn rules(&self) -> impl Iterator<Item = (&'static str, &RuleName, String)> {

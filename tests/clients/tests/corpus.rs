@@ -238,6 +238,28 @@ fn check(folder: &Path, policy: &Path, rows: &Path) -> Vec<Value> {
 }
 
 #[test]
+fn no_query_changes_the_verdict() {
+    // R8: also none that names a method to some servers, where no rule names methods.
+    if !ready(&[]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("room");
+    let (policy, asked) = (folder.path().join("p1.toml"), folder.path().join("rows.jsonl"));
+    fs::write(&policy, corpus_policy()).expect("room");
+    let many = "$httpMethod=A&$httpMethod=B&$httpMethod=C&$httpMethod=D&$httpMethod=E";
+    let queries =
+        ["$httpMethod=a+b", "$httpMethod=%C3%A9", "$httpMethod=get,put", "%24httpmethod=[]", many, "x=/../"];
+    let row = |query: &&str| {
+        let target = format!("https://api.example.com/v1/x?{query}");
+        format!("{}\n", json!({ "id": query, "target": target, "resolves": [WEB] }))
+    };
+    fs::write(&asked, queries.iter().map(row).collect::<String>()).expect("room");
+    let verdicts = check(folder.path(), &policy, &asked);
+    let denied: Vec<_> = verdicts.iter().filter(|verdict| verdict["verdict"] != "allow").collect();
+    assert!(verdicts.len() == queries.len() && denied.is_empty(), "{verdicts:?}");
+}
+
+#[test]
 fn the_check_and_the_gate_agree_on_aliases() {
     // E12: the check agrees with the gate about every alias of a host.
     let Some(site) = Site::for_test(&[]) else { return };

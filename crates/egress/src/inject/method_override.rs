@@ -70,7 +70,11 @@ pub(super) fn judge(
         asked.provider = provider.map(|provider| provider.id().clone());
         policy.decide(&asked).map(drop)
     };
-    let queried: Vec<(&str, Cow<'_, str>)> = queried_methods(target).collect();
+    let mut queried: Vec<(&str, Cow<'_, str>)> = queried_methods(target).collect();
+    let moves = queried.iter().any(|(_, method)| has_destination(method.trim()));
+    if !policy.looks_at_methods(target.host(), target.port()) {
+        queried.clear(); // any method is like the next, and so a query changes no verdict (R8)
+    }
     check_few(sending, &queried)?;
     let refused = |name: &str, denial: Denial| {
         let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
@@ -98,7 +102,7 @@ pub(super) fn judge(
             judged.map_err(|denial| refused(name, denial))?;
         }
     }
-    if readings.methods.iter().any(has_destination) {
+    if moves || readings.methods.iter().any(|method| has_destination(method.as_str())) {
         for value in values(DESTINATION) {
             let other = destination(target, String::from_utf8_lossy(value).trim());
             other.and_then(|other| readings.take(other, allowed)).map_err(|denial| {
@@ -151,8 +155,8 @@ fn check_few(sending: &Sending, queried: &[(&str, Cow<'_, str>)]) -> Result<(), 
     Ok(())
 }
 
-fn has_destination(method: &Method) -> bool {
-    WITH_DESTINATION.iter().any(|it| method.as_str().eq_ignore_ascii_case(it))
+fn has_destination(method: &str) -> bool {
+    WITH_DESTINATION.iter().any(|it| method.eq_ignore_ascii_case(it))
 }
 
 /// Reads a `Destination`: a path, or a whole address of the same host. A server looks at the path of it.
@@ -321,6 +325,40 @@ mod tests {
         let many = "httpMethod=GET&httpMethod=PUT&$httpMethod=get&$httpMethod=put";
         assert_eq!(judged(&format!("{many}&{many}")), Ok(2));
         assert_eq!(judged(&format!("{many}&httpMethod=Put")), Err(Guard::Framing));
+    }
+
+    #[test]
+    fn the_query_changes_no_verdict_where_no_rule_looks_at_methods() {
+        let read = |methods: &str| {
+            let text = format!(
+                "[egress]\nallow = [{{ url = \"https://api.example.com/v1/*\" }}, {{ host = \"other.example.com\"{methods} }}]\n"
+            );
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), toml::from_str(&text).unwrap());
+            layers.compile().unwrap().policy
+        };
+        let judged = |policy: &Policy, host: &str, query: &str, fields: &[(&str, &[u8])]| {
+            let target = Target::parse(&format!("https://{host}/v1/x?{query}")).unwrap();
+            let sending =
+                Sending::new(Method::parse("GET").unwrap(), &target, fields.iter().copied().collect());
+            judge(&sending, policy, None, &target).map(drop).map_err(|denial| denial.guard)
+        };
+        let many = (0..40).map(|at| format!("$httpMethod={at}")).collect::<Vec<_>>().join("&");
+        let long = format!("$httpMethod={}", "A".repeat(33));
+        for query in
+            ["$httpMethod=a+b", "$httpMethod=GET/1", "%24httpmethod=[]", "$httpMethod=%C3%A9", &many, &long]
+        {
+            let named = read(", methods = [\"GET\"]");
+            assert_eq!(judged(&named, "api.example.com", query, &[]), Ok(()), "{query}");
+            let refused = if query == many { Guard::Framing } else { Guard::Method };
+            assert_eq!(judged(&named, "other.example.com", query, &[]), Err(refused), "{query}");
+            assert_eq!(judged(&read(""), "other.example.com", query, &[]), Ok(()), "{query}");
+        }
+        let moved = |path: &[u8]| {
+            let fields = [("destination", path)];
+            judged(&read(""), "api.example.com", &format!("{many}&$httpMethod=move"), &fields)
+        };
+        assert_eq!((moved(b"/v1/y"), moved(b"/closed")), (Ok(()), Err(Guard::Path)));
     }
 
     #[test]
