@@ -111,11 +111,68 @@ fn and_so_it_is_on_the_gateway() {
     judged_on(Plane::Gateway);
 }
 
-fn judged_on(plane: Plane) {
-    let Some(site) = Site::for_test(&[]) else { return };
+fn rows() -> Vec<Value> {
     let text = fs::read_to_string(CORPUS).expect("the corpus");
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
     assert!(rows.len() >= 105, "the corpus has shrunk");
+    rows
+}
+
+#[test]
+fn a_malformed_body_is_refused_however_it_is_cut() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let mut said = Vec::new();
+    let rows = rows();
+    let chunked = rows.iter().filter(|row| row["category"] == "chunk" && row["expect"] == "reject");
+    for row in chunked {
+        let (id, send) =
+            (row["id"].as_str().expect("an id"), decoded(row["raw_b64"].as_str().expect("octets")));
+        let body = send.find("\r\n\r\n").expect("a head") + 4;
+        let next = send[body..].find("GET http").map_or(send.len(), |at| body + at);
+        for (name, at) in [("head", body), ("body", (body + next) / 2)] {
+            let (id, at) = (format!("{id} {name}"), send[..at].chars().count());
+            said.push(json!({ "id": id, "send": send, "pause_at": at, "settle": true }));
+        }
+    }
+    assert!(said.len() >= 16, "the corpus has shrunk: {}", said.len());
+    let answers = ask_at(Plane::Forward, &site, env!("CARGO_BIN_EXE_talk"), corpus_policy(), &said);
+    let mut wrong = Vec::new();
+    for (id, answer) in &answers {
+        if id.ends_with("head") {
+            refused(id, answer, &mut wrong);
+        } else if answer.events("request").next().is_some() || answer.events("malformed").next().is_some() {
+            wrong.push(format!("{id}: it was taken for whole: {:?}", answer.seen));
+        } else if !answer.closed && answer.status < 400 {
+            wrong.push(format!("{id}: status {}, and the connection goes on", answer.status));
+        }
+    }
+    as_sent(&site, &mut wrong);
+    assert!(wrong.is_empty(), "{} rows do not agree:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_trailer_is_left_out_and_its_request_goes_on() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let send = "POST http://files.example.com/a HTTP/1.1\r\nHost: files.example.com\r\nTransfer-Encoding: chunked\r\n\
+                Trailer: X-Checksum\r\n\r\n1\r\nA\r\n0\r\nX-Checksum: abc\r\n\r\n";
+    let row = json!({ "id": "trailer", "expect": "forward", "send": send, "settle": true });
+    let said =
+        [row.clone(), json!({ "id": "cut", "send": send, "pause_at": send.len() - 9, "settle": true })];
+    let answers = ask_at(Plane::Forward, &site, env!("CARGO_BIN_EXE_talk"), corpus_policy(), &said);
+    let mut wrong = Vec::new();
+    for (id, answer) in &answers {
+        assert_eq!(answer.status, 200, "{id}: {:.300}", answer.received);
+        clean(&row, answer, &mut wrong);
+    }
+    as_sent(&site, &mut wrong);
+    let requests: Vec<_> = site.visits().into_iter().filter(|record| record.event == "request").collect();
+    assert!(requests.len() == 2 && wrong.is_empty(), "{wrong:?} {requests:?}");
+    assert!(requests.iter().all(|record| record.detail["trailers"] == json!([])), "{requests:?}");
+}
+
+fn judged_on(plane: Plane) {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let rows = rows();
     let said = |row: &Value| {
         let answers = if row["expect"] == "forward_then_deny" { 2 } else { 1 };
         json!({ "id": row["id"], "send": decoded(row["raw_b64"].as_str().expect("octets")), "answers": answers, "settle": true })

@@ -11,9 +11,16 @@ pub(crate) enum Reading {
     Bad(&'static str),
 }
 
-/// Finds the end of a chunked body: digits of either case, extensions ignored, no trailers.
+/// Whether a chunked body may have trailers: from an agent, but not to an upstream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trailers {
+    Allowed,
+    None,
+}
+
+/// Finds the end of a chunked body: digits of either case, extensions ignored.
 #[must_use]
-pub(crate) fn end_of_chunked(bytes: &[u8]) -> Reading {
+pub(crate) fn end_of_chunked(bytes: &[u8], trailers: Trailers) -> Reading {
     let mut at = 0;
     loop {
         let Some(line) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
@@ -28,6 +35,9 @@ pub(crate) fn end_of_chunked(bytes: &[u8]) -> Reading {
         let text = std::str::from_utf8(digits).unwrap_or("");
         let Ok(size) = usize::from_str_radix(text, 16) else { return Reading::Bad("a size is too large") };
         let data = at + line + 2;
+        if size == 0 && trailers == Trailers::Allowed {
+            return end_of_trailers(bytes, data);
+        }
         let Some(end) = data.checked_add(size) else { return Reading::Bad("a size is too large") };
         match bytes.get(end..end.saturating_add(2)) {
             Some(b"\r\n") if size == 0 => return Reading::Ends(end + 2),
@@ -37,6 +47,33 @@ pub(crate) fn end_of_chunked(bytes: &[u8]) -> Reading {
             None => return Reading::Bad("a chunk does not end where it says"),
         }
     }
+}
+
+/// Finds the end of the trailer section that begins at `start`: fields of one line each, at most 128, and 8 KiB.
+fn end_of_trailers(bytes: &[u8], start: usize) -> Reading {
+    let mut at = start;
+    for _ in 0..=128 {
+        let Some(length) = bytes[at..].windows(2).position(|pair| pair == b"\r\n") else {
+            return Reading::Open;
+        };
+        let line = &bytes[at..at + length];
+        at += length + 2;
+        if line.is_empty() {
+            return Reading::Ends(at);
+        }
+        let colon = line.iter().position(|octet| *octet == b':').unwrap_or(0);
+        let (name, value) = line.split_at(colon);
+        let plain = |octet: &u8| *octet == b'\t' || (*octet >= b' ' && *octet != 0x7f);
+        if !is_token(name) || !value.iter().all(plain) || at - 2 - start > 8 * 1024 {
+            return Reading::Bad("a trailer");
+        }
+    }
+    Reading::Bad("too many trailers")
+}
+
+/// Whether this is the name of a field (RFC 9110 §5.6.2).
+fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
 /// Returns the digits of a line with a chunk's size: 15 at most, leading zeros aside. An extension may follow them, also after white
@@ -67,6 +104,9 @@ pub(crate) fn chunked_data(mut bytes: &[u8]) -> Vec<u8> {
     while let Some(line) = bytes.windows(2).position(|pair| pair == b"\r\n") {
         let size = size_of(&bytes[..line]).and_then(|digits| std::str::from_utf8(digits).ok());
         let size = size.and_then(|text| usize::from_str_radix(text, 16).ok()).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
         data.extend(bytes.get(line + 2..line + 2 + size).unwrap_or_default());
         bytes = bytes.get(line + 4 + size..).unwrap_or_default();
     }
@@ -101,9 +141,7 @@ pub(crate) fn end_of_request(bytes: &[u8], host: &str) -> Reading {
             return Reading::Bad("a field without a colon");
         };
         let (name, value) = (line[..colon].to_ascii_lowercase(), line[colon + 1..].trim_ascii());
-        if name.is_empty()
-            || !name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
-        {
+        if !is_token(&name) {
             return Reading::Bad("a field name");
         }
         match name.as_slice() {
@@ -152,7 +190,7 @@ pub(crate) fn end_of_request(bytes: &[u8], host: &str) -> Reading {
         return Reading::Bad("the end of the connection");
     }
     if chunked {
-        return match end_of_chunked(&bytes[body..]) {
+        return match end_of_chunked(&bytes[body..], Trailers::None) {
             Reading::Ends(end) => Reading::Ends(body + end),
             other => other,
         };

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use policy::{Denial, Plane, Port};
+use policy::{Denial, Guard, Plane, Port};
 
 use super::draft::RecordDraft;
 use super::word::Outcome;
@@ -140,6 +140,11 @@ impl Record {
     pub(crate) fn fail(&mut self, why: &str) {
         self.draft.outcome = Outcome::Failed;
         self.draft.reason = Some(self.masked(why));
+    }
+
+    /// Notes the guard that stopped it, after it was allowed.
+    pub(crate) fn stopped_by(&mut self, guard: Guard) {
+        self.draft.guard = Some(guard.code().into());
     }
 
     /// Notes that its upstream could not be reached, or broke off before it had answered, and tells the person once for each host and

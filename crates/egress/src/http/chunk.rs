@@ -1,6 +1,10 @@
 //! Parser of chunked bodies (RFC 9112 §7.1): refuses whatever two readers could take for two different bodies. Only the data goes on,
 //! framed anew; sizes, extensions and line ends are dropped.
 
+use std::io;
+
+use super::head::check_trailers;
+
 /// The longest line with a chunk's size, extensions included.
 const LONGEST_SIZE_LINE: usize = 256;
 /// Another hexadecimal digit is read only while the size so far is below this: 15 digits at most, leading zeros aside.
@@ -11,11 +15,16 @@ const LARGEST_TRAILER: usize = 8 * 1024;
 /// Which deviations are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkSyntax {
-    /// None, and no trailers: for agents.
+    /// None, and trailers are as well-formed as a head: for agents.
     Strict,
-    /// White space after a size without an extension, and trailers: for upstreams.
+    /// White space after a size without an extension, and trailers that may be malformed: for upstreams.
     Lenient,
 }
+
+/// A request's body is malformed, and some of it may have been sent on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct MalformedRequest(&'static str);
 
 /// Finds the data and the end of a chunked body, whatever pieces the body comes in.
 #[derive(Clone, Debug)]
@@ -59,6 +68,14 @@ enum State {
 impl ChunkScanner {
     pub(crate) fn new(syntax: ChunkSyntax) -> Self {
         Self { syntax, state: State::SizeStart, line: 0, size: 0, trailers: Vec::new() }
+    }
+
+    /// Returns why no more of a body is read, by what is wrong with it.
+    pub(crate) fn error(&self, why: &'static str) -> io::Error {
+        match self.syntax {
+            ChunkSyntax::Strict => io::Error::other(MalformedRequest(why)),
+            ChunkSyntax::Lenient => io::Error::other(why),
+        }
     }
 
     /// Returns the trailer section of a body that is done, with its empty line.
@@ -145,17 +162,18 @@ impl ChunkScanner {
                 Ok(State::SizeStart)
             }
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
-            (State::EndLf, b'\n') => Ok(State::Done),
+            (State::EndLf, b'\n') if lenient => Ok(State::Done),
+            (State::EndLf, b'\n') => match check_trailers(&self.trailers) {
+                Ok(()) => Ok(State::Done),
+                Err(_) => Err("a trailer of the chunked body is malformed, or it has more than 128"),
+            },
             (State::TrailerStart | State::Trailer, b)
-                if lenient && b != b'\n' && b != b'\r' && self.line <= LARGEST_TRAILER =>
+                if b != b'\n' && b != b'\r' && self.line <= LARGEST_TRAILER =>
             {
                 Ok(State::Trailer)
             }
             (State::Trailer, b'\r') => Ok(State::TrailerLf),
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
-            (State::TrailerStart, b) if b.is_ascii_graphic() => {
-                Err("the trailers of a chunked request are not taken; send these fields in its head")
-            }
             _ => Err("the chunked body is malformed"),
         }
     }
@@ -202,7 +220,6 @@ mod tests {
     #[test]
     fn an_agent_gets_no_leeway() {
         for body in [
-            "0\r\nX: y\r\n\r\n",
             "5\nhello\r\n",
             "+5\r\nhello",
             "5 \r\nhello\r\n",
@@ -220,12 +237,31 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_told_that_trailers_are_not_taken() {
-        let told = |body: &str| end_of(body.as_bytes(), ChunkSyntax::Strict, 3).unwrap_err();
-        assert!(told("5\r\nhello\r\n0\r\nX: y\r\n\r\n").starts_with("the trailers"));
-        for body in ["0\r\n X: y\r\n\r\n", "5\r\nhelloX"] {
-            assert_eq!(told(body), "the chunked body is malformed", "{body:?}");
+    fn trailers_of_an_agent_are_as_well_formed_as_a_head() {
+        let read = |section: &str, syntax| {
+            let body = format!("5\r\nhello\r\n0\r\n{section}\r\n");
+            end_of(body.as_bytes(), syntax, 3).map(|end| end == Some(body.len()))
+        };
+        let longest = format!("X:{}\r\n", "y".repeat(LARGEST_TRAILER - 2));
+        for good in ["X: y\r\n", "X:\r\nX-Sum: \u{e9}\r\n", &"a: b\r\n".repeat(128), &longest] {
+            assert_eq!(read(good, ChunkSyntax::Strict), Ok(true), "{good:?}");
         }
+        let too_long = format!("X:{}\r\n", "y".repeat(LARGEST_TRAILER - 1));
+        for bad in [
+            " X: y\r\n",
+            "X : y\r\n",
+            ": y\r\n",
+            "X\r\n",
+            "X: y\0\r\n",
+            "X: y\r\n z\r\n",
+            "X: y\n",
+            "X: y\rz\r\n",
+            &"a: b\r\n".repeat(129),
+            &too_long,
+        ] {
+            assert!(read(bad, ChunkSyntax::Strict).is_err(), "{bad:?}");
+        }
+        assert_eq!(read("X : y\r\n", ChunkSyntax::Lenient), Ok(true));
     }
 
     #[test]

@@ -232,7 +232,7 @@ fn replayable(
 /// What the record says of a request for another protocol.
 const UPGRADE_LEFT_OUT: &str = "its `Upgrade` was left out: no other protocol than WebSocket is switched to";
 
-/// What the record says of a request of HTTP/2 with trailers to an upstream that speaks HTTP/1.
+/// What the record says of a request with trailers to an upstream that speaks HTTP/1.
 const TRAILERS_LEFT_OUT: &str =
     "its trailers were left out: the upstream speaks HTTP/1; send these fields in its head";
 

@@ -4,10 +4,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use policy::{Denial, Target};
+use policy::{Denial, Guard, Target};
 use tokio::time::Instant;
 
 use super::answer::Answer;
+use super::chunk::MalformedRequest;
 use super::filter::Unsearchable;
 use super::head::BodyLength;
 use super::hung_up::HungUp;
@@ -197,6 +198,9 @@ impl<'a> Forwarding<'a> {
             }
             Err(error) => {
                 exchange.record().fail(&cause(&error));
+                if error.get_ref().is_some_and(|inner| inner.is::<MalformedRequest>()) {
+                    exchange.record().stopped_by(Guard::Framing);
+                }
                 tracing::debug!(target = %self.target, %error, "exchange failed");
                 Err(error)
             }

@@ -189,6 +189,19 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     Ok(RequestHead { method, target, fields, body, version, keep_alive })
 }
 
+/// Checks the trailer section of a body as strictly as a head, up to the CR of its empty line.
+///
+/// # Errors
+/// The first rule that it breaks.
+pub(super) fn check_trailers(section: &[u8]) -> Result<(), HeadError> {
+    let Some(lines) = section.strip_suffix(b"\r\n\r") else { return Ok(()) }; // there are none
+    let lines = split_lines(lines)?;
+    if lines.len() > MOST_FIELDS {
+        return Err(HeadError::TooLarge);
+    }
+    lines.into_iter().try_for_each(|line| field(line).map(drop))
+}
+
 /// Whether the head of a request can be refused already, so that the rest need not be awaited. What is before `from` has been looked at.
 pub(crate) fn is_hopeless_request(head: &[u8], from: usize) -> bool {
     has_broken_line(&head[from..]) || has_impossible_request_line(head, from)

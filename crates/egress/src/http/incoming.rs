@@ -186,7 +186,7 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
                 return Ok(Some(reader.ahead.split_to(take).freeze()));
             }
             Framing::Chunked(scanner) => {
-                let step = scanner.scan(&reader.ahead).map_err(io::Error::other)?;
+                let step = scanner.scan(&reader.ahead).map_err(|why| scanner.error(why))?;
                 reader.ahead.advance(step.framing);
                 if step.data > 0 {
                     let first = reader.ahead.split_to(step.data);

@@ -91,10 +91,11 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
         }
         outgoing.send(piece).await.map_err(Stopped::Upstream)?;
     }
-    let mut trailers = body.trailers().await.map_err(Stopped::Body)?.without_hop();
+    let mut trailers = body.trailers().await.map_err(Stopped::Body)?;
     if tells_who_asks(&trailers, provider, target) {
         return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
     }
+    trailers.leave_hop();
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));
     let became = match trailers.is_empty() || outgoing.takes_trailers() {
         true => Trailers::PassedOn,

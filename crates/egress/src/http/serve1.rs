@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use credential::Placeholder;
 use policy::{Authority, Carriage, Denial, Guard, Host, Plane, Port};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -230,6 +231,9 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
     let deadline = Instant::now() + IDLE;
     loop {
         let step = scanner.scan_whole(&agent.ahead[looked_at..])?;
+        if Placeholder::is_in(scanner.trailers()) {
+            return Err("a placeholder stands in a trailer; send it in the request's head");
+        }
         if step.data > 0 || scanner.is_done() {
             return Ok(());
         }
@@ -344,6 +348,71 @@ mod tests {
                 "{request}: {read}"
             );
             assert!(read.contains("connection: close"), "{request}: {read}");
+        }
+    }
+
+    /// What an upstream gets of a chunked request whose body comes in these parts, what the agent reads, and the records.
+    async fn chunked(parts: &[&str]) -> (String, String, String) {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let mut audit = tempfile::tempfile().unwrap();
+        let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
+        let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let (mut agent, ours) = connection().await;
+        let serves = async {
+            let mut got = Vec::new();
+            let Ok(accepted) = tokio::time::timeout(LINGERING, upstream.accept()).await else { return got };
+            let mut stream = accepted.unwrap().0;
+            while !got.ends_with(b"0\r\n\r\n") && matches!(stream.read_buf(&mut got).await, Ok(1..)) {}
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            got
+        };
+        let asks = async {
+            let head = format!(
+                "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+            );
+            for part in [&*head].iter().chain(parts) {
+                agent.write_all(part.as_bytes()).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let mut read = Vec::new();
+            let _ = agent.read_to_end(&mut read).await;
+            String::from_utf8(read).unwrap()
+        };
+        let served = serve_requests(Rc::clone(&gate), Via::Proxy, AgentStream::Tcp(ours), BytesMut::new());
+        let all = async { tokio::join!(serves, asks, served) };
+        let (got, read, _) = LocalSet::new().run_until(all).await;
+        gate.close().unwrap();
+        (String::from_utf8(got).unwrap(), read, records_in(&mut audit))
+    }
+
+    #[tokio::test]
+    async fn trailers_are_left_out_and_their_request_goes_on() {
+        for parts in [&["1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n"][..], &["1\r\na\r\n", "0\r\nX-Su", "m: 1\r\n\r\n"]]
+        {
+            let (got, read, records) = chunked(parts).await;
+            assert!(got.ends_with("1\r\na\r\n0\r\n\r\n") && !got.contains("X-Sum"), "{got}");
+            assert!(read.starts_with("HTTP/1.1 204 "), "{read}");
+            assert!(records.contains("its trailers were left out"), "{records}");
+        }
+        // C08
+        let trailer = "X-Key: lgph_0123456789abcdefghijklmnopqrstuv";
+        let end = format!("0\r\n{trailer}\r\n\r\n");
+        let (got, read, _) = chunked(&[&format!("1\r\na\r\n{end}")]).await;
+        assert!(got.is_empty() && read.starts_with("HTTP/1.1 400 "), "{got} {read}");
+        for end in [&*end, "0\r\nAuthorization: own\r\n\r\n"] {
+            let (got, read, records) = chunked(&["1\r\na\r\n", end]).await;
+            assert!(got.ends_with("1\r\na\r\n") && read.is_empty(), "{got} {read}");
+            assert!(records.contains("a placeholder or a key stands in a trailer"), "{records}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_malformed_behind_what_was_sent_is_recorded_by_its_guard() {
+        for end in ["0x0\r\n\r\n", "0\r\nX : y\r\n\r\n"] {
+            let (got, read, records) = chunked(&["1\r\na\r\n", end]).await;
+            assert!(got.ends_with("1\r\na\r\n") && read.is_empty(), "{got} {read}");
+            assert!(records.contains("\"outcome\":\"failed\",\"guard\":\"http_framing\""), "{records}");
         }
     }
 

@@ -1,10 +1,11 @@
 //! `talk ADDRESS ROWS ANSWERS`: sends each row's octets to ADDRESS on a new connection, and writes down the answer and the world's records
 //! of that time. It runs inside the world and judges nothing.
 //!
-//! A row is `{"id", "send", "tables"?, "answers"?, "settle"?, "reaches"?}`: the octets as characters of the same number, the addresses of
-//! names from now on (`$TALK_TABLES`), how many responses to wait for, whether to wait until no more is recorded, and whether to wait until
-//! a server records a connection. An answer is `{"id", "received", "closed", "ms", "from", "to"}`: what came, whether the other side closed
-//! the connection before the time was over, and the last two offsets in `$WORLD_RECORDS`.
+//! A row is `{"id", "send", "pause_at"?, "tables"?, "answers"?, "settle"?, "reaches"?}`: the octets as characters of the same number, how
+//! many of them go before a pause, the addresses of names from now on (`$TALK_TABLES`), how many responses to wait for, whether to wait
+//! until no more is recorded, and whether to wait until a server records a connection. An answer is `{"id", "received", "closed", "ms",
+//! "from", "to"}`: what came, whether the other side closed the connection before the time was over, and the last two offsets in
+//! `$WORLD_RECORDS`.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -19,6 +20,8 @@ use serde_json::{Value, json};
 /// How long ADDRESS may take to listen, and to answer one row.
 const LISTENING: Duration = Duration::from_secs(20);
 const ANSWERED: Duration = Duration::from_secs(5);
+/// How long a row pauses: long enough for what went before to be read alone.
+const PAUSE: Duration = Duration::from_millis(30);
 /// How much of an answer is kept, in octets.
 const KEPT: usize = 16 * 1024;
 
@@ -46,7 +49,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|c| u8::try_from(u32::from(c)))
             .collect::<Result<_, _>>()?;
         let (from, begun) = (length(), Instant::now());
-        let (received, closed) = converse(address, &octets, row["answers"].as_u64().unwrap_or(1))?;
+        let pause_at = row["pause_at"].as_u64().map(usize::try_from).transpose()?.unwrap_or(octets.len());
+        let parts = octets.split_at(pause_at);
+        let (received, closed) = converse(address, parts, row["answers"].as_u64().unwrap_or(1))?;
         let ms = u64::try_from(begun.elapsed().as_millis())?;
         if row["reaches"] == true && received.starts_with(b"HTTP/1.1 200 ") {
             await_visit(&records, from).map_err(|error| format!("{line}: {error}"))?;
@@ -104,14 +109,23 @@ fn await_listener(address: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Sends the octets and reads until the answer is whole, the other side closes, or the time is over. Tells whether it closed.
-fn converse(address: &str, octets: &[u8], responses: u64) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
+/// Sends the octets, with a pause between the parts if there are two, and reads until the answer is whole, the other side closes, or the
+/// time is over. Tells whether it closed.
+fn converse(
+    address: &str,
+    (octets, rest): (&[u8], &[u8]),
+    responses: u64,
+) -> Result<(Vec<u8>, bool), Box<dyn Error>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let deadline = Instant::now() + ANSWERED;
     let mut received = Vec::new();
     // The other side may refuse before it has read everything.
     let _ = stream.write_all(octets);
+    if !rest.is_empty() {
+        sleep(PAUSE);
+        let _ = stream.write_all(rest);
+    }
     let (mut buffer, mut closed) = ([0; 4096], false);
     while !closed && !are_whole(&received, responses) {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -1,10 +1,10 @@
 //! Chunked bodies. The input follows a good head. The upstream gets exactly the data of its chunks, as a strict reader finds it,
-//! and nothing that follows their end.
+//! and nothing that follows their end, no trailers either.
 
 use std::net::SocketAddr;
 use std::sync::{LazyLock, Mutex};
 
-use crate::strict::Reading;
+use crate::strict::{Reading, Trailers};
 use crate::{agent, sidecar, strict, upstream};
 
 /// The bodies that reached the upstream.
@@ -28,7 +28,7 @@ pub fn chunked_body(body: &[u8]) {
     );
     let answer = agent::converse(*PROXY, &[head.as_bytes(), body].concat());
     let reached = REACHED.lock().expect("nobody panicked with it");
-    match strict::end_of_chunked(body) {
+    match strict::end_of_chunked(body, Trailers::Allowed) {
         Reading::Ends(end) if end <= 64 * 1024 => {
             // The sidecar may cut chunks differently, but must not change their data.
             let data: Vec<Vec<u8>> = reached.iter().map(|body| strict::chunked_data(body)).collect();

@@ -11,6 +11,10 @@ use crate::http::problem::Reply;
 use crate::http::request::Request;
 use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
 
+/// What a body is told that is read whole, and so goes on with a length.
+const TRAILERS: &str =
+    "The trailers of a body that is read whole are not taken; send these fields in the request's head";
+
 /// A body that was read to its end.
 pub(super) struct WholeBody {
     pub(super) octets: Bytes,
@@ -66,6 +70,9 @@ pub(super) async fn read_whole(
         }
         octets.extend_from_slice(&piece);
     }
+    if !body.trailers().await?.is_empty() {
+        return Ok(Err(refusal(400, "http_framing", TRAILERS)));
+    }
     Ok(Ok(WholeBody { octets: octets.freeze(), reserved }))
 }
 
@@ -84,8 +91,12 @@ mod tests {
     use crate::http::stream::AgentStream;
 
     #[tokio::test]
-    async fn a_request_to_a_model_that_breaks_off_is_recorded() {
-        for (framing, body) in [("Content-Length: 9", "{}"), ("Transfer-Encoding: chunked", "2\r\n{}\r\n")] {
+    async fn a_request_to_a_model_that_breaks_off_or_has_trailers_is_recorded() {
+        for (framing, body, why) in [
+            ("Content-Length: 9", "{}", "broke off"),
+            ("Transfer-Encoding: chunked", "2\r\n{}\r\n", "broke off"),
+            ("Transfer-Encoding: chunked", "2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n", TRAILERS),
+        ] {
             let mut audit = tempfile::tempfile().unwrap();
             let gate = gate_for("providers = [\"anthropic\"]", Vec::new(), Some(audit.try_clone().unwrap()));
             let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -101,10 +112,7 @@ mod tests {
                 answer
             };
             let (answer, _) = LocalSet::new().run_until(async { tokio::join!(asks, served) }).await;
-            assert!(
-                answer.starts_with("HTTP/1.1 400 ") && answer.contains("broke off"),
-                "{framing}: {answer}"
-            );
+            assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(why), "{framing}: {answer}");
             gate.close().unwrap();
             let records = records_in(&mut audit);
             let told = records.lines().any(|line| line.contains("/llm/v1/messages") && line.contains("400"));
