@@ -161,6 +161,12 @@ impl Fields {
         })
     }
 
+    /// Whether a comma-separated field holds nothing but tokens and empty elements (RFC 9110 §5.6.1.2).
+    pub(crate) fn lists_tokens(&self, name: &str) -> bool {
+        let mut elements = self.values(name).flat_map(|value| value.split(|b| *b == b',')).map(trim);
+        elements.all(|element| element.is_empty() || is_token(element))
+    }
+
     /// Returns trailers without hop-by-hop fields, as [`Self::leave_hop`].
     pub(super) fn without_hop(mut self) -> Self {
         self.leave_hop();
@@ -223,6 +229,11 @@ fn name_of<'a>(text: &'a [u8], field: &Field) -> &'a str {
 /// every octet that is no letter or digit. Most have it so for `-` alone, PHP also for `.`, and lighttpd for all.
 pub(crate) fn variable_octet(octet: u8) -> u8 {
     if octet.is_ascii_alphanumeric() { octet.to_ascii_lowercase() } else { b'-' }
+}
+
+/// Whether a text is a token (RFC 9110 §5.6.2).
+pub(crate) fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
 /// Trims spaces and tabs, and nothing else: other white space is part of a value (RFC 9110 §5.6.3).

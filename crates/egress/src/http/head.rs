@@ -8,7 +8,7 @@ use policy::Method;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-use super::fields::{Fields, trim};
+use super::fields::{Fields, is_token, trim};
 use crate::patience::within;
 
 /// The largest head, in octets. REQUIREMENTS: 16 KiB.
@@ -180,6 +180,9 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
         (1, _) | (0, Version::Http10) => {}
         _ => return Err(HeadError::Host), // RFC 9112 §3.2
     }
+    if !fields.lists_tokens("connection") {
+        return Err(HeadError::Field); // readers differ in which fields it names
+    }
     let body = body_length(&fields, version)?;
     let keep_alive = version == Version::Http11
         && !fields.has_token("connection", "close")
@@ -270,9 +273,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Version), HeadError> {
 fn field(line: &[u8]) -> Result<(&str, &[u8]), HeadError> {
     let colon = line.iter().position(|b| *b == b':').ok_or(HeadError::Field)?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
-    let token =
-        !name.is_empty() && name.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b));
-    if !token {
+    if !is_token(name) {
         return Err(HeadError::Field);
     }
     let value = trim(value);
@@ -396,6 +397,23 @@ mod tests {
 
     fn parse(head: &str) -> Result<RequestHead, HeadError> {
         parse_request_head(head.as_bytes())
+    }
+
+    // RFC 9110 §7.6.1
+    #[test]
+    fn what_connection_names_is_beyond_doubt() {
+        let read = |value: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: {value}\r\nX-A: hop\r\n\r\n");
+            parse(&head).map(|head| head.fields_to_send().has("x-a"))
+        };
+        for (good, is_sent) in
+            [("X-A", false), ("close, X-A", false), ("", true), (",close,,", true), ("close \t, ", true)]
+        {
+            assert_eq!(read(good), Ok(is_sent), "{good:?}");
+        }
+        for bad in ["X-A;q=1", "\"X-A\"", "close, \u{80}", "X-A close", "close;", "X-A:"] {
+            assert_eq!(read(bad), Err(HeadError::Field), "{bad:?}");
+        }
     }
 
     #[test]
