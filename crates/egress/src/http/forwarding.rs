@@ -7,6 +7,7 @@ use std::time::Duration;
 use policy::{Denial, Guard, Target};
 use tokio::time::Instant;
 
+use super::abandoned::Abandoned;
 use super::answer::Answer;
 use super::chunk::MalformedRequest;
 use super::filter::Unsearchable;
@@ -167,6 +168,11 @@ impl<'a> Forwarding<'a> {
         outcome: io::Result<Responded<'r>>,
     ) -> io::Result<Relayed<'r>> {
         status.into_iter().for_each(|status| exchange.record().status(status));
+        let outcome = match outcome {
+            // Nobody is left to answer, and the upstream did not fail.
+            Ok(Responded::Failed(_, Failure::Broken(error))) if Abandoned::is(&error) => Err(error),
+            outcome => outcome,
+        };
         match outcome {
             Ok(Responded::Unauthorized(answer, renewed)) => {
                 Ok(Relayed::Unauthorized { unanswered: Box::new(Unanswered { answer, exchange }), renewed })
@@ -226,16 +232,20 @@ impl<'a> Forwarding<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
     use policy::Method;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::exchange::tests::ready;
-    use crate::fixture::gate_for;
+    use crate::fixture::{gate_for, options_for, records_in};
     use crate::http::answer::Extent;
     use crate::http::fields::Fields;
     use crate::http::head::Version;
     use crate::http::stream::AgentStream;
+    use crate::{GateOptions, SigningKey};
 
     /// The error of a session whose upstream goes away.
     async fn gone_away() -> io::Error {
@@ -291,5 +301,41 @@ mod tests {
             let relayed = forwarding.settle(exchange, attempt, status, outcome).await.unwrap();
             assert_eq!(matches!(relayed, Relayed::Unread(_)), status.is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_gave_up_before_its_answer_is_no_failure_of_the_upstream() {
+        let url = "http://127.0.0.1:9/";
+        let mut audit = tempfile::tempfile().unwrap();
+        let (notices, theirs) = UnixStream::pair().unwrap();
+        let gate = Gate::open(GateOptions {
+            audit: Some((Arc::new(audit.try_clone().unwrap()), SigningKey::generate().unwrap().0)),
+            notices: Some(theirs.into()),
+            ..options_for(&format!("[egress]\nallow = [{{ url = \"{url}*\" }}]\n"))
+        })
+        .unwrap();
+        let target = Target::parse(url).unwrap();
+        let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+        let forwarding = Forwarding::new(&gate, &target, Terms::default());
+        let replay = ReplayBuffer::whole(None);
+        let (agent, mut seen) = tokio::net::UnixStream::pair().unwrap();
+        let (reader, mut writer) = AgentStream::Unix(agent).split();
+        let (version, extent) = (Version::Http11, Extent::Whole);
+        let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: true, extent };
+        let error = Abandoned::because(&h2::Reason::CANCEL);
+        let outcome = Ok(Responded::Failed(answer, Failure::Broken(error)));
+        let settled =
+            forwarding.settle(ready(&gate, url).await, first_attempt(&sending, &replay), None, outcome).await;
+        assert!(settled.is_err_and(|error| Abandoned::is(&error)));
+        drop((reader, writer));
+        let mut answered = Vec::new();
+        seen.read_to_end(&mut answered).await.unwrap();
+        assert!(answered.is_empty(), "{answered:?}");
+        gate.close().unwrap();
+        drop(gate);
+        let told = std::io::read_to_string(notices).unwrap();
+        assert!(!told.contains("upstream_failed"), "{told}");
+        let records = records_in(&mut audit);
+        assert!(records.contains("the agent gave the request up"), "{records}");
     }
 }
