@@ -88,8 +88,8 @@ pub use origin::Origin;
 pub use path::Path;
 pub use pattern::HostPattern;
 pub use preset::{
-    Preset, preset_for, preset_names, provider_fields, provider_for, provider_names, provider_variables,
-    web_searches,
+    Preset, preset_for, preset_names, provider_covering, provider_fields, provider_for, provider_names,
+    provider_variables, web_searches,
 };
 pub use provider::{Injection, InjectionSite, Provider, Rate};
 pub use provider_id::ProviderId;

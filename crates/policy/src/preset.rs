@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
+use crate::asked::{Asked, Plane};
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::location::Location;
@@ -13,7 +14,7 @@ use crate::pattern::Width;
 use crate::provider::{Provider, named_fields};
 use crate::provider_id::ProviderId;
 use crate::rule::{AllowRule, RuleName};
-use crate::target::Port;
+use crate::target::{Method, Port, Target};
 use crate::written::{AllowConfig, EgressDefault, OneOrMany, ProviderConfig};
 
 /// profiles/presets.toml, as build.rs writes it.
@@ -114,11 +115,23 @@ pub(crate) struct WebSearch {
 /// Returns the built-in provider that has an authorized URI at this host and port.
 #[must_use]
 pub fn provider_for(host: &Host, port: Port) -> Option<String> {
+    provider_which(|provider| provider.is_at(host, port))
+}
+
+/// Returns the built-in provider whose credential is good for a request to this target.
+#[must_use]
+pub fn provider_covering(target: &Target) -> Option<String> {
+    let asked = Asked::request(Plane::Forward, Method::parse("GET")?, target);
+    provider_which(|provider| provider.rules.iter().any(|rule| rule.reach.covers_asked(&asked)))
+}
+
+/// Returns the first built-in provider, by its name, of which this holds.
+fn provider_which(holds: impl Fn(&Provider) -> bool) -> Option<String> {
     data().ok()?.provider.iter().find_map(|(name, known)| {
         let at = Location { origin: "provider", field: name, width: Width::AsWritten };
         let config = ProviderConfig { id: name.clone(), ..known.clone() };
         let provider = Provider::compile(&at, &config).ok()?;
-        provider.is_at(host, port).then(|| name.clone())
+        holds(&provider).then(|| name.clone())
     })
 }
 

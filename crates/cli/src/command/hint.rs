@@ -1,6 +1,8 @@
 //! Hints for denials, adapted to the flags of this command: a suggested rule goes where the command reads its rules.
 
-use policy::{Hint, Host, Port, SuggestedRule, Target, preset_for, shell_word};
+use policy::{
+    Hint, Host, Port, SuggestedRule, Target, preset_for, provider_covering, provider_for, shell_word,
+};
 
 use super::url::whole;
 use crate::arguments::Spec;
@@ -23,9 +25,9 @@ impl RuleTime {
     }
 }
 
-/// Formats a denial's hint for a person: a line for it, and one for the preset that contains the host.
+/// Formats a denial's hint for a person: a line for it, and those for the other ways.
 pub(crate) fn lines(hint: &Hint, flags: &Spec, time: RuleTime) -> impl Iterator<Item = String> {
-    std::iter::once(told_with(hint, flags, time)).chain(group(hint))
+    std::iter::once(told_with(hint, flags, time)).chain(other_ways(hint, flags))
 }
 
 /// Formats a denial's hint for a person.
@@ -46,12 +48,22 @@ fn told_with(hint: &Hint, flags: &Spec, time: RuleTime) -> String {
     }
 }
 
-/// Names the built-in preset that contains the host, for a person.
-pub(crate) fn group(hint: &Hint) -> Option<String> {
-    let Hint::Rule(rule) = hint else { return None };
-    let target = Target::parse(&whole(&rule.target)).ok()?;
-    let preset = preset_for(target.host(), target.port())?;
-    Some(format!("or the group it belongs to: --preset {preset}"))
+/// Names the built-in provider whose host it is and the built-in preset that contains it, for a person.
+pub(crate) fn other_ways(hint: &Hint, flags: &Spec) -> Vec<String> {
+    let Hint::Rule(rule) = hint else { return Vec::new() };
+    let Ok(target) = Target::parse(&whole(&rule.target)) else { return Vec::new() };
+    let (host, port) = (target.host(), target.port());
+    let provider = match rule.target.contains("://") {
+        true => provider_covering(&target),
+        false => provider_for(host, port),
+    };
+    let provider = provider.filter(|name| !flags.provider.contains(name));
+    let provider = provider.map(|name| {
+        format!("or with your stored credential, which the command never sees: --provider {name}")
+    });
+    let preset = preset_for(host, port);
+    let preset = preset.map(|name| format!("or the group it belongs to: --preset {name}"));
+    provider.into_iter().chain(preset).collect()
 }
 
 /// Whether a host is loopback, which is this machine for the sidecar and the sandbox for the command.
@@ -112,7 +124,7 @@ mod tests {
     const URL: &str = "https://example.com/v1";
 
     #[test]
-    fn only_a_way_is_called_one_and_a_group_is_named() {
+    fn only_a_way_is_called_one() {
         let none = Spec { no_project: true, ..Spec::default() };
         let edit = Hint::Edit("add \"PUT\" to the methods of that rule".into());
         for (hint, flags, expected) in [
@@ -145,21 +157,41 @@ mod tests {
             let expected = format!("to allow it (add :PORT if it is neither 80 nor 443): {command}");
             assert_eq!((told(&hint, flags), suited(hint, flags).to_string()), (expected, command.into()));
         }
-        for (target, preset) in [
-            ("github.com:443", Some("github")),
-            ("https://github.com/a/b", Some("github")),
-            ("https://github.com/a?b", Some("github")),
-            ("pypi.org", Some("package-registries")),
-            ("files.pythonhosted.org:443", Some("package-registries")),
-            ("registry.npmjs.org:443", Some("package-registries")),
-            ("static.crates.io:443", Some("package-registries")),
-            ("crates.io:8443", None),
-            ("example.com:443", None),
+    }
+
+    #[test]
+    fn whose_host_it_is_and_its_group_are_named() {
+        let of = |provider: &[&str]| Spec {
+            provider: provider.iter().copied().map(Into::into).collect(),
+            ..Spec::default()
+        };
+        for (target, flags, provider, preset) in [
+            ("github.com:443", of(&[]), Some("github"), Some("github")),
+            ("github.com:443", of(&["github"]), None, Some("github")),
+            ("github.com:22", of(&[]), None, Some("github")),
+            ("https://github.com/a/b", of(&[]), Some("github"), Some("github")),
+            ("https://github.com/a?b", of(&["openai"]), Some("github"), Some("github")),
+            ("api.openai.com:443", of(&[]), Some("openai"), Some("llm-providers")),
+            ("api.openai.com:8443", of(&[]), None, None),
+            ("openrouter.ai:443", of(&[]), Some("openrouter"), Some("llm-providers")),
+            ("https://openrouter.ai/api/v1/models", of(&[]), Some("openrouter"), Some("llm-providers")),
+            ("https://openrouter.ai/docs", of(&[]), None, Some("llm-providers")),
+            ("slack.com", of(&[]), Some("slack"), None),
+            ("pypi.org", of(&[]), None, Some("package-registries")),
+            ("files.pythonhosted.org:443", of(&[]), None, Some("package-registries")),
+            ("registry.npmjs.org:443", of(&[]), Some("npm"), Some("package-registries")),
+            ("static.crates.io:443", of(&[]), None, Some("package-registries")),
+            ("crates.io:8443", of(&[]), None, None),
+            ("example.com:443", of(&[]), None, None),
         ] {
-            let line = preset.map(|name| format!("or the group it belongs to: --preset {name}"));
-            assert_eq!(group(&Hint::rule(target)), line, "{target}");
+            let provider = provider.map(|name| {
+                format!("or with your stored credential, which the command never sees: --provider {name}")
+            });
+            let preset = preset.map(|name| format!("or the group it belongs to: --preset {name}"));
+            let expected: Vec<String> = provider.into_iter().chain(preset).collect();
+            assert_eq!(other_ways(&Hint::rule(target), &flags), expected, "{target}");
         }
-        assert_eq!(group(&Hint::Advice("github.com:443".into())), None);
+        assert!(other_ways(&Hint::Advice("github.com:443".into()), &Spec::default()).is_empty());
     }
 
     #[test]

@@ -45,9 +45,9 @@ struct Explanation {
     /// The hint, for a person.
     #[serde(skip)]
     told: Option<String>,
-    /// The preset that would allow it.
+    /// What else would allow it, for a person.
     #[serde(skip)]
-    group: Option<String>,
+    other_ways: Vec<String>,
     /// What a plane grants.
     #[serde(skip)]
     grant: Option<Grant>,
@@ -56,7 +56,8 @@ struct Explanation {
 impl Explanation {
     fn allowed(way: Way, rule: Option<String>, reason: String) -> Self {
         let (verdict, guard) = (Verdict::Allow, None);
-        Self { way, verdict, guard, rule, reason, hint: None, told: None, group: None, grant: None }
+        let (hint, told, other_ways, grant) = (None, None, Vec::new(), None);
+        Self { way, verdict, guard, rule, reason, hint, told, other_ways, grant }
     }
 
     fn denied(way: Way, denial: &Denial, flags: &Spec) -> Self {
@@ -65,7 +66,7 @@ impl Explanation {
             guard: Some(denial.guard.code()),
             hint: denial.hint.clone().map(|hint| hint::suited(hint, flags).to_string()),
             told: denial.hint.as_ref().map(|hint| hint::told(hint, flags)),
-            group: denial.hint.as_ref().and_then(hint::group),
+            other_ways: denial.hint.iter().flat_map(|hint| hint::other_ways(hint, flags)).collect(),
             ..Self::allowed(way, denial.rule.clone(), denial.reason.clone())
         }
     }
@@ -115,8 +116,9 @@ pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form)
         Form::Text => {
             output::answer(&asked)?;
             told(&explained).iter().try_for_each(|line| output::answer(line))?;
-            if let Some(group) = explained.iter().find_map(|one| one.group.as_deref()) {
-                output::answer(&format!("{:26}{group}", ""))?;
+            let other_ways = explained.iter().map(|one| &one.other_ways).find(|ways| !ways.is_empty());
+            for way in other_ways.into_iter().flatten() {
+                output::answer(&format!("{:26}{way}", ""))?;
             }
             if let Some(here) = here.filter(|_| verdict == Verdict::Deny) {
                 output::answer(&format!("{:26}{here}", ""))?;
