@@ -11,6 +11,7 @@ use h2::server::SendResponse;
 use http::StatusCode;
 
 use super::fields::Fields;
+use super::grpc_status::RefusalForm;
 use super::head::{BodyLength, Version};
 use super::outgoing::{Outgoing, TransferCoding, write_within_limit};
 use super::problem::{After, Reply};
@@ -23,7 +24,7 @@ pub(crate) enum Answer<'a> {
     /// To a connection of HTTP/1, which may carry more requests after it.
     Version1 { writer: &'a mut AgentWriter, version: Version, keep_alive: bool, extent: Extent },
     /// To a stream of HTTP/2.
-    Version2 { stream: SendResponse<Bytes>, extent: Extent },
+    Version2 { stream: SendResponse<Bytes>, extent: Extent, refusals: RefusalForm },
 }
 
 /// How much of an answer the agent asked for.
@@ -154,7 +155,7 @@ impl<'a> Answer<'a> {
                 waiting.extend(b"\r\n");
                 Ok(Begun { body: Outgoing::Version1 { writer, coding, waiting }, extent, after })
             }
-            Self::Version2 { mut stream, extent } => {
+            Self::Version2 { mut stream, extent, .. } => {
                 if let Some(length) = length {
                     head.fields.push("content-length", length.as_bytes());
                 }
@@ -192,12 +193,13 @@ impl<'a> Answer<'a> {
                 write_within_limit(writer, &octets).await?;
                 Ok(after)
             }
-            Self::Version2 { mut stream, extent } => {
+            Self::Version2 { mut stream, extent, refusals } => {
+                let reply = refusals.of(reply);
                 let status = StatusCode::from_u16(reply.status).map_err(io::Error::other)?;
                 let mut response = http::Response::new(());
                 *response.status_mut() = status;
                 *response.headers_mut() = version2::header_map(&reply.fields)?;
-                let ended = extent == Extent::HeadOnly;
+                let ended = extent == Extent::HeadOnly || reply.body.is_empty();
                 let mut body = stream.send_response(response, ended).map_err(version2::broken)?;
                 if !ended {
                     body.send_data(reply.body.into(), true).map_err(version2::broken)?;
@@ -264,7 +266,7 @@ mod tests {
         let (mut writer, _theirs) = full().await;
         assert_eq!(patiently(answer_to(&mut writer).switch(&ResponseHead::go_on())).await, timed_out);
         let (mut writer, _theirs) = full().await;
-        let reply = Reply { status: 403, fields: Fields::default(), body: Vec::new() };
+        let reply = Reply { status: 403, fields: Fields::default(), body: Vec::new(), detail: String::new() };
         assert_eq!(patiently(answer_to(&mut writer).reply(reply, After::KeepAlive)).await, timed_out);
     }
 
@@ -274,7 +276,7 @@ mod tests {
         let soon = Duration::from_secs(1);
         assert!(tokio::time::timeout(soon, answer_to(&mut writer).go_on()).await.is_err());
         while theirs.readable().await.is_ok() && theirs.try_read(&mut [0; 4096]).is_ok() {}
-        let reply = Reply { status: 504, fields: Fields::default(), body: Vec::new() };
+        let reply = Reply { status: 504, fields: Fields::default(), body: Vec::new(), detail: String::new() };
         assert_eq!(
             patiently(answer_to(&mut writer).reply(reply, After::Close)).await,
             Some(io::ErrorKind::BrokenPipe)

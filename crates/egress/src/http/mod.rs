@@ -16,6 +16,7 @@ mod forward;
 mod forwarding;
 mod frames;
 mod gateway;
+mod grpc_status;
 mod handle;
 mod head;
 mod http2_limits;

@@ -36,7 +36,7 @@ enum ErrorMember<'a> {
 }
 
 /// The media type of a problem document (RFC 9457 §3).
-pub(crate) const PROBLEM: &str = "application/problem+json";
+const PROBLEM: &str = "application/problem+json";
 
 /// A complete response of the sidecar's own.
 #[derive(Clone, Debug)]
@@ -44,6 +44,8 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) fields: Fields,
     pub(crate) body: Vec<u8>,
+    /// What is told where no document is read.
+    pub(crate) detail: String,
 }
 
 /// Whether the connection goes on after the answer.
@@ -71,7 +73,7 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
         hint: denial.hint.as_ref().map(ToString::to_string),
         run: run.as_str(),
     };
-    let mut reply = Reply::json(status, PROBLEM, &problem);
+    let mut reply = Reply::problem(status, &problem, with_hint(denial));
     if !denial.guard.is_failure() {
         reply.fields.push("x-lockgate-denied", denial.guard.code().as_bytes());
     }
@@ -86,16 +88,23 @@ pub(crate) fn denied(denial: &Denial, target: &str, run: &RunId, status: u16) ->
 }
 
 fn of_model_api(denial: &Denial) -> ErrorMember<'_> {
+    ErrorMember::OfModelApi {
+        r#type: denial.guard.code(),
+        code: denial.guard.code(),
+        message: with_hint(denial),
+    }
+}
+
+fn with_hint(denial: &Denial) -> String {
     let hint = denial.hint.iter().map(|hint| format!("; {hint}"));
-    let message = std::iter::once(denial.reason.clone()).chain(hint).collect();
-    ErrorMember::OfModelApi { r#type: denial.guard.code(), code: denial.guard.code(), message }
+    std::iter::once(denial.reason.clone()).chain(hint).collect()
 }
 
 /// Returns the answer to a request that was allowed and failed.
 pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: &RunId) -> Reply {
     let (error, guard, run) = (ErrorMember::Text(detail), "none", run.as_str());
     let problem = Problem { error, title, status, detail, guard, rule: None, target, hint: None, run };
-    Reply::json(status, PROBLEM, &problem)
+    Reply::problem(status, &problem, detail.into())
 }
 
 /// The status of a request for a protocol that is not spoken here (RFC 9110 §15.5.22).
@@ -114,14 +123,18 @@ pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunI
 }
 
 impl Reply {
-    /// Creates a reply with a JSON document of the given media type.
-    pub(crate) fn json(status: u16, kind: &str, document: &impl Serialize) -> Self {
-        let mut body = serde_json::to_vec(document).unwrap_or_default();
-        if kind == PROBLEM {
-            body.push(b'\n'); // programs print it as it is
-        }
-        let fields = Fields::from_iter([("content-type", kind.as_bytes())]);
-        Self { status, fields, body }
+    /// Creates a reply with a JSON document.
+    pub(crate) fn json(status: u16, document: &impl Serialize) -> Self {
+        let fields = Fields::from_iter([("content-type", &b"application/json"[..])]);
+        Self { status, fields, body: serde_json::to_vec(document).unwrap_or_default(), detail: String::new() }
+    }
+
+    /// Creates a reply with a problem document.
+    pub(crate) fn problem(status: u16, document: &impl Serialize, detail: String) -> Self {
+        let mut reply = Self { detail, ..Self::json(status, document) };
+        reply.fields.set("content-type", PROBLEM.as_bytes());
+        reply.body.push(b'\n'); // programs print it as it is
+        reply
     }
 
     /// Writes it as HTTP/1.

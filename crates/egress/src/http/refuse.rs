@@ -78,6 +78,7 @@ mod tests {
     use crate::exchange::tests::ready;
     use crate::fixture::gate_for;
     use crate::http::answer::Extent;
+    use crate::http::grpc_status::RefusalForm;
     use crate::llm::{Ledger, ModelRequest};
 
     #[tokio::test]
@@ -112,7 +113,7 @@ mod tests {
         let answers = async {
             let mut agent = h2::server::handshake(theirs).await.unwrap();
             let (_request, stream) = agent.accept().await.unwrap().unwrap();
-            let answer = Answer::Version2 { stream, extent: Extent::Whole };
+            let answer = Answer::Version2 { stream, extent: Extent::Whole, refusals: RefusalForm::Document };
             unreachable(&gate, exchange, &target, &error, answer, 504).await.unwrap();
             agent.accept().await
         };

@@ -383,6 +383,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::http::grpc_status::RefusalForm;
     use crate::http::head::Version;
     use crate::http::outgoing::Outgoing;
     use crate::http::stream::AgentStream;
@@ -530,7 +531,7 @@ mod tests {
                 deadline: None,
                 metering,
             };
-            let answer = Answer::Version2 { stream, extent: Extent::Whole };
+            let answer = Answer::Version2 { stream, extent: Extent::Whole, refusals: RefusalForm::Document };
             respond(PendingResponse::Version2(pending), handling, answer, &progress).await
         };
         let local = tokio::task::LocalSet::new();

@@ -11,6 +11,7 @@ use policy::{Denial, Guard, Method};
 
 use super::answer::{Answer, Extent};
 use super::fields::Fields;
+use super::grpc_status::RefusalForm;
 use super::handle::handle;
 use super::head::{BodyLength, RequestHead, Version};
 use super::incoming::Incoming;
@@ -105,7 +106,8 @@ async fn serve_stream(
     let (parts, body) = request.into_parts();
     let fields = version2::fields(&parts.headers);
     let extent = Extent::asked_by(parts.method.as_str(), Version::Http2, &fields);
-    let answer = Answer::Version2 { stream: respond, extent };
+    let refusals = RefusalForm::asked_by(&fields);
+    let answer = Answer::Version2 { stream: respond, extent, refusals };
     let head = match head_of(&parts, fields, body.is_end_stream()) {
         Ok(head) => head,
         Err(why) => {
@@ -320,6 +322,38 @@ mod tests {
             let record = records.lines().find(|line| line.contains("\"CONNECT\""));
             assert_eq!(record.is_some(), recorded.is_some(), "{records}");
             assert!(record.is_none_or(|it| it.contains(recorded.unwrap())), "{record:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_of_grpc_is_told_its_denial_by_a_status() {
+        for (content_type, status) in [("application/grpc+proto", 200), ("application/json", 403)] {
+            let gate = gate_for("", Vec::new(), None);
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let asks = async {
+                tokio::task::spawn_local(serve_streams(
+                    gate,
+                    Opened::unrecorded(),
+                    Via::Proxy,
+                    AgentStream::Unix(ours),
+                ));
+                let (mut agent, connection) = h2::client::handshake(theirs).await.unwrap();
+                tokio::task::spawn_local(connection);
+                let request = http::Request::post("https://a.test/a.Service/Call")
+                    .header("content-type", content_type)
+                    .header("te", "trailers");
+                let (answer, _sends) = agent.send_request(request.body(()).unwrap(), false).unwrap();
+                answer.await.unwrap()
+            };
+            let answer = LocalSet::new().run_until(asks).await;
+            let fields = version2::fields(answer.headers());
+            let is_call = status == 200;
+            assert_eq!(answer.status().as_u16(), status, "{content_type}");
+            assert_eq!(answer.body().is_end_stream(), is_call, "{content_type}");
+            assert_eq!(fields.text("x-lockgate-denied"), Some("host_not_allowed"), "{content_type}");
+            assert_eq!(fields.text("grpc-status"), is_call.then_some("7"), "{content_type}");
+            let why = "no rule allows a.test; lockgate policy allow a.test:443";
+            assert_eq!(fields.text("grpc-message"), is_call.then_some(why), "{content_type}");
         }
     }
 

@@ -96,7 +96,7 @@ fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
     gate.credentials()
         .configure(&configuration.platform_api_url, token)
         .map_err(|why| refusal(400, "target_syntax", &why))?;
-    Ok(Reply::json(200, "application/json", &json!({"status": "configured"})))
+    Ok(Reply::json(200, &json!({"status": "configured"})))
 }
 
 /// Reads the body, or returns the reply to send if it is too large, breaks off, or does not come whole in time.

@@ -51,10 +51,8 @@ pub(super) async fn route(gate: &Rc<Gate>, request: Request<'_>, answer: Answer<
 /// Answers 200 while requests can be served and recorded, as the existing sidecar does. S1
 fn health(gate: &Gate) -> Reply {
     match gate.audit().borrow_mut().is_broken() {
-        false => Reply::json(200, "application/json", &json!({"status": "ok"})),
-        true => {
-            Reply::json(503, "application/json", &json!({"status": "degraded", "audit": "cannot be written"}))
-        }
+        false => Reply::json(200, &json!({"status": "ok"})),
+        true => Reply::json(503, &json!({"status": "degraded", "audit": "cannot be written"})),
     }
 }
 
@@ -68,7 +66,7 @@ async fn run_history(gate: &Gate, query: &str) -> Reply {
                 let needles = gate.credentials().needles().now();
                 let body = needles.scrub_text(&body).map_or(body, |(masked, _)| masked);
                 let fields = super::Fields::from_iter([("content-type", &b"application/json"[..])]);
-                Reply { status, fields, body }
+                Reply { status, fields, body, detail: String::new() }
             }
             Err(why) => refusal(502, "platform", &format!("earlier runs cannot be told: {why}")),
         },

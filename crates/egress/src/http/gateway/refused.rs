@@ -11,7 +11,7 @@ use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::head::RequestHead;
 use crate::http::max_forwards::Ended;
-use crate::http::problem::{After, PROBLEM, Reply};
+use crate::http::problem::{After, Reply};
 pub(super) use crate::http::refuse::after_unread;
 use crate::http::refuse::deny;
 use crate::http::request::Request;
@@ -75,7 +75,7 @@ struct Refusal<'a> {
 /// Builds the reply of a refusal that no policy made.
 pub(super) fn refusal(status: u16, code: &str, why: &str) -> Reply {
     let refusal = Refusal { error: why, title: code, status, detail: why };
-    Reply::json(status, PROBLEM, &refusal)
+    Reply::problem(status, &refusal, why.into())
 }
 
 /// Records that the gateway answers a request by itself, and returns its reply.
