@@ -64,6 +64,7 @@ const UNASKED: &[(&str, &str)] = &[
     ("pnpm_config_fetch_retry_mintimeout", "100"),
     // Yarn from version 2 on.
     ("YARN_HTTP_RETRY", "1"),
+    ("BUNDLE_RETRY", "1"),
     // npm would ask for a newer version of itself, and be denied.
     ("npm_config_update_notifier", "false"),
 ];

@@ -273,7 +273,7 @@ fn what_the_callers_own_file_adds_is_trusted_although_nothing_is_opened() {
 #[test]
 fn package_managers_ask_once_more_at_most() {
     let plan = planned("").unwrap();
-    for name in ["PIP_RETRIES", "UV_HTTP_RETRIES", "CARGO_NET_RETRY", "YARN_HTTP_RETRY"] {
+    for name in ["PIP_RETRIES", "UV_HTTP_RETRIES", "CARGO_NET_RETRY", "YARN_HTTP_RETRY", "BUNDLE_RETRY"] {
         assert!(plan.environment.contains(&(name.into(), "1".into())), "{name}: {:?}", plan.environment);
     }
 }
