@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use lockgate_conformance::{Backend, Bench, Needs, objects, ready, within};
+use lockgate_conformance::{Backend, Bench, Needs, make_image, objects, ready, within};
 use serde_json::Value;
 
 // S4.55
@@ -98,4 +98,35 @@ fn all_that_an_engine_makes_for_a_run_has_its_labels() {
     live.signal("TERM");
     assert_eq!(live.wait().code, 143);
     assert!(within(Backend::patience(2), || labelled().is_empty()), "{:?}", labelled());
+}
+
+#[test]
+fn an_image_with_a_label_of_ours_is_refused_by_that() {
+    if !Backend::isolated().is_engine() || !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    let made = |name: &str, label: &str| make_image(name, "true", &[&format!("LABEL {label}=1")]);
+    let in_image = |name: &str| {
+        let (run, _) = bench.run(Backend::isolated()).without_image();
+        run.flags(["--image", name]).command(["echo", "ran"])
+    };
+    for (name, label) in
+        [("test-label-pool", "dev.lockgate.pool"), ("test-label-task", "dev.lockgate.label.task")]
+    {
+        made(name, label);
+        let companion = format!(
+            "[[companion]]\nname = \"beside\"\nimage = {name:?}\ncommand = [\"true\"]\nports = [7000]\n"
+        );
+        let policy = bench.file("outside/policy.toml", &companion);
+        let run = bench.run(Backend::isolated()).flags(["--policy"]).flags([policy]);
+        for ended in [in_image(name), run.command(["echo", "ran"])] {
+            assert!(ended.code == 125 && ended.stdout.is_empty(), "{ended}");
+            let told = [format!("`{name}`"), format!("`{label}`")];
+            assert!(told.iter().all(|it| ended.stderr.contains(it)), "{ended}");
+        }
+    }
+    made("test-label-else", "com.example.task");
+    let control = in_image("test-label-else");
+    assert!(control.code == 0 && control.stdout == "ran\n", "{control}");
 }

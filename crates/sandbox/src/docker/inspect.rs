@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use bollard::models::ImageConfig;
+use bollard::models::{ImageConfig, ImageInspect};
 
-use super::engine::Engine;
+use super::names::LABELS;
 use crate::error::Error;
 use crate::plan::engine::EngineImage;
 
@@ -24,10 +24,18 @@ pub(super) fn refuse_other_names(name: &str) -> Result<(), Error> {
     })
 }
 
-/// Looks up the configuration of an engine's image.
-pub(super) async fn look(engine: &Engine, name: &str) -> Result<EngineImage, bollard::errors::Error> {
-    let about = engine.api.inspect_image(name).await?;
-    Ok(configured(about.id.unwrap_or_default(), about.config.unwrap_or_default()))
+/// Returns the configuration of the image that a name means, once it is known to be usable.
+pub(super) fn usable(name: &str, about: ImageInspect) -> Result<EngineImage, Error> {
+    let config = about.config.unwrap_or_default();
+    // Containers are made by the id that was looked at: the name may mean another image by then.
+    let id = about.id.filter(|id| !id.is_empty()).ok_or_else(|| Error::Refused {
+        what: format!("the engine does not tell the id of the image `{name}`"),
+        remedy: None,
+    })?;
+    refuse_our_labels(name, &config)?;
+    let config = configured(id, config);
+    refuse_nul(name, &config)?;
+    Ok(config)
 }
 
 fn configured(id: String, config: ImageConfig) -> EngineImage {
@@ -58,8 +66,24 @@ fn numbered(user: &str) -> Option<(u32, u32)> {
     Some((user.parse().ok()?, group.parse().ok()?))
 }
 
+/// Refuses an image with a label of ours. A container has its image's labels too, so whoever looks for ours would find it.
+fn refuse_our_labels(image: &str, config: &ImageConfig) -> Result<(), Error> {
+    let names = config.labels.iter().flat_map(|labels| labels.keys());
+    // The same one each time, of several.
+    match names.filter(|name| name.starts_with(LABELS)).min() {
+        None => Ok(()),
+        Some(label) => Err(Error::Refused {
+            what: format!(
+                "the image `{image}` has the label `{}`: labels that begin with `{LABELS}` are what Lockgate's own containers are found by",
+                label.escape_debug()
+            ),
+            remedy: Some("build it, and the image that it is made from, without that label".into()),
+        }),
+    }
+}
+
 /// Refuses a configuration with NUL in what becomes a word, a variable or a path: none of these can hold it.
-pub(super) fn refuse_nul(image: &str, config: &EngineImage) -> Result<(), Error> {
+fn refuse_nul(image: &str, config: &EngineImage) -> Result<(), Error> {
     let EngineImage { environment, entrypoint, command, directory, user, .. } = config;
     let variables = environment.iter().flat_map(|(name, value)| [name, value]);
     let mut words = entrypoint.iter().chain(command).chain(variables).chain(directory).chain([user]);
@@ -75,6 +99,7 @@ pub(super) fn refuse_nul(image: &str, config: &EngineImage) -> Result<(), Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::docker::names::{LABEL_POOL, LABEL_RUN, LABEL_VERSION};
 
     #[test]
     fn a_name_of_an_image_leads_to_no_other_address() {
@@ -117,6 +142,25 @@ mod tests {
             configured("id".into(), ImageConfig { env: Some(env), ..ImageConfig::default() }).environment;
         found.sort();
         assert_eq!(found, [("A", "1"), ("C", "")].map(|(name, value)| (name.into(), value.into())));
+    }
+
+    #[test]
+    fn an_image_with_a_label_of_ours_is_refused_by_that() {
+        let labelled = |names: &[&str]| {
+            let labels = names.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect();
+            let config = ImageConfig { labels: Some(labels), ..ImageConfig::default() };
+            usable(
+                "x",
+                ImageInspect { id: Some("id".into()), config: Some(config), ..ImageInspect::default() },
+            )
+        };
+        for ours in [LABEL_RUN, LABEL_VERSION, LABEL_POOL, "dev.lockgate.accounts", "dev.lockgate.label.task"]
+        {
+            let refused = labelled(&["maintainer", ours]).unwrap_err().to_string();
+            assert!(refused.contains("`x`") && refused.contains(&format!("`{ours}`")), "{refused}");
+        }
+        assert!(labelled(&["maintainer", "dev.lockgates", "com.dev.lockgate.run"]).is_ok());
+        assert!(labelled(&[]).is_ok());
     }
 
     #[test]

@@ -103,16 +103,11 @@ pub fn find_engine(
     let socket = socket(caller)?;
     let owner = std::fs::metadata(workspace).map_or((0, 0), |about| (about.uid(), about.gid()));
     let found = apart(LONGEST, || async {
-        let look = |engine: Engine| async move { inspect::look(&engine, image).await };
+        let look = |engine: Engine| async move { engine.api.inspect_image(image).await };
         let (_, at, found) = Engine::find(&socket, look).await?;
         match found {
-            // Containers are made by the id that was looked at: the name may mean another image by then.
-            Ok(config) if config.id.is_empty() => Err(Error::Refused {
-                what: format!("the engine does not tell the id of the image `{image}`"),
-                remedy: None,
-            }),
-            Ok(config) => {
-                inspect::refuse_nul(image, &config)?;
+            Ok(about) => {
+                let config = inspect::usable(image, about)?;
                 let pool = if at.lends_sidecars() { pool } else { 0 };
                 let (image, ports, published) = (image.to_owned(), Vec::new(), Vec::new());
                 Ok(EngineRun { at, image, config, owner, pool, ports, published, slots: PathBuf::new() })

@@ -6,6 +6,8 @@ use policy::RunId;
 
 use crate::plan::Plan;
 
+/// What all labels of ours begin with, and none of an image.
+pub(super) const LABELS: &str = "dev.lockgate.";
 /// The labels of every object of a run. S3.16
 pub(crate) const LABEL_RUN: &str = "dev.lockgate.run";
 pub(crate) const LABEL_VERSION: &str = "dev.lockgate.version";
