@@ -18,22 +18,16 @@ struct CapHeader {
 /// `_LINUX_CAPABILITY_VERSION_3`, linux/capability.h.
 const CAP_VERSION_3: u32 = 0x2008_0522;
 
-/// Drops every capability from every set, bounding set included, so that no exec regains one.
+/// Drops every capability from every set, so that no exec regains one; from the bounding set if it has the right to.
 ///
 /// # Errors
 /// When `prctl(2)` or `capset(2)` fails.
 pub fn drop_capabilities() -> io::Result<()> {
-    for capability in 0..CAPABILITIES {
-        // SAFETY: `prctl` with these arguments only clears one bit of this thread's bounding set.
-        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
-            match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EINVAL) => break, // past the last one
-                error if error.raw_os_error() == Some(libc::EPERM) => break,  // has none to drop
-                error => return Err(error),
-            }
-        }
+    match drop_bounding_set() {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {} // has none to drop
+        dropped => dropped?,
     }
-    // SAFETY: as above; it clears the ambient set.
+    // SAFETY: `prctl` with these arguments only clears this thread's ambient set.
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
     let none = [0u32; 6];
@@ -42,6 +36,23 @@ pub fn drop_capabilities() -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Drops every capability from the bounding set alone: those in use stay. A root that becomes another user does it before, since it loses
+/// the right to with its other capabilities.
+///
+/// # Errors
+/// When `prctl(2)` fails, as without `CAP_SETPCAP`.
+pub fn drop_bounding_set() -> io::Result<()> {
+    for capability in 0..CAPABILITIES {
+        // SAFETY: `prctl` with these arguments only clears one bit of this thread's bounding set.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+            let error = io::Error::last_os_error();
+            let is_past_the_last = error.raw_os_error() == Some(libc::EINVAL);
+            return if is_past_the_last { Ok(()) } else { Err(error) };
+        }
+    }
+    Ok(())
 }
 
 /// Whether this process may change links, routes and packet filters of its network namespace.

@@ -342,7 +342,7 @@ mod tests {
                 let request = http::Request::post("https://a.test/a.Service/Call")
                     .header("content-type", content_type)
                     .header("te", "trailers");
-                let (answer, _sends) = agent.send_request(request.body(()).unwrap(), false).unwrap();
+                let (answer, _) = agent.send_request(request.body(()).unwrap(), true).unwrap();
                 answer.await.unwrap()
             };
             let answer = LocalSet::new().run_until(asks).await;

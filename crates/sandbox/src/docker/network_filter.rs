@@ -46,6 +46,7 @@ impl FirstSteps {
     pub(super) fn take(self) -> io::Result<()> {
         sys::nftables::keep_within(self.network).map_err(unfiltered)?;
         let (uid, gid) = self.user;
+        privilege::drop_bounding_set()?;
         privilege::become_user(uid, gid)?;
         privilege::drop_capabilities()
     }
