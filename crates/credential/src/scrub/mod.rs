@@ -141,6 +141,12 @@ impl Scrubber {
         is_clear
     }
 
+    /// Returns whether octets are held back.
+    #[must_use]
+    pub fn holds_back(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Returns how many occurrences have been masked. Overlapping ones count one by one.
     #[must_use]
     pub const fn found(&self) -> u64 {

@@ -255,6 +255,12 @@ impl<'a> Filter<'a> {
         Ok(out.into())
     }
 
+    /// Whether the end of a message is held back, which would have been passed on had the messages been searched one by one.
+    pub(super) fn holds_message_back(&self) -> bool {
+        matches!(self.messages, MessageStream::Whole(_))
+            && self.scrubber.as_ref().is_some_and(Scrubber::holds_back)
+    }
+
     /// Returns how many times the credential was masked so far.
     pub(super) fn masked(&self) -> u64 {
         let in_body = match &self.messages {

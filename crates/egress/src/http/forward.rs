@@ -139,10 +139,13 @@ impl Forwarding<'_> {
             let responds = pin!(respond(pending, handling, answer, &progress));
             race(sends, responds, &progress).await
         };
-        let Progress { is_sent, status, .. } = progress;
+        let Progress { is_sent, status, holds_message, .. } = progress;
         drop((outgoing, flow));
         if trailers.get() == Trailers::LeftOut {
             exchange.record().remark(TRAILERS_LEFT_OUT);
+        }
+        if outcome.is_err() && holds_message.get() {
+            exchange.record().remark(MESSAGE_HELD_BACK);
         }
         if let Ok(Responded::Answered { after, reusable, .. }) = &mut outcome {
             if !body.is_done() {
@@ -235,6 +238,10 @@ const UPGRADE_LEFT_OUT: &str = "its `Upgrade` was left out: no other protocol th
 /// What the record says of a request with trailers to an upstream that speaks HTTP/1.
 const TRAILERS_LEFT_OUT: &str =
     "its trailers were left out: the upstream speaks HTTP/1; send these fields in its head";
+
+/// What the record says of a stream of messages that the agent gave up, perhaps because it waited for what was held back.
+const MESSAGE_HELD_BACK: &str = "the end of a message was held back until the next one: \
+    with `grpc = true` its provider has each passed on as it ends";
 
 /// From this status on an answer says that nothing came of the request here, and its sender does not send the rest of the body.
 const NO_SUCCESS: u16 = 300;

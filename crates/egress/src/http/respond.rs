@@ -277,10 +277,15 @@ async fn pass_body_on(
             for settled in filter.piece(piece)? {
                 out.send_answer(settled).await?;
             }
+            progress.holds_message.set(filter.holds_message_back());
         }
         filter.end()
     };
-    let last = match passed.await {
+    let passed = passed.await;
+    if !passed.as_ref().is_err_and(Abandoned::is) {
+        progress.holds_message.set(false);
+    }
+    let last = match passed {
         Ok(last) => last,
         Err(error) => {
             // The agent still gets what came before an error of reading or searching. After one of writing this writes nothing.
@@ -554,40 +559,77 @@ mod tests {
         assert!(matches!(had_it, Ok(Responded::Answered { reusable: false, .. })), "{:?}", had_it.err());
     }
 
+    /// An answer of gRPC's that an upstream has begun, between what the agent and the upstream send by.
+    async fn begun_between()
+    -> (h2::SendStream<Bytes>, Begun<'static>, Incoming<'static, UpstreamReader>, h2::SendStream<Bytes>) {
+        let [(ours, upstream), (agent, theirs)] = [(); 2].map(|()| tokio::io::duplex(1 << 16));
+        let (mut requests, agent) = h2::client::handshake(agent).await.unwrap();
+        let (mut session, session_io) = h2::client::handshake(ours).await.unwrap();
+        let (mut from_agent, mut from_us) =
+            tokio::try_join!(h2::server::handshake(theirs), h2::server::handshake(upstream)).unwrap();
+        for task in [agent, session_io] {
+            tokio::task::spawn_local(task);
+        }
+        let request = || http::Request::get("https://a.example/").body(()).unwrap();
+        let (_response, asks) = requests.send_request(request(), false).unwrap();
+        let (response, _) = session.send_request(request(), true).unwrap();
+        let (_, mut answers) = from_agent.accept().await.unwrap().unwrap();
+        let (_, mut responds) = from_us.accept().await.unwrap().unwrap();
+        for mut connection in [from_agent, from_us] {
+            tokio::task::spawn_local(async move { while connection.accept().await.is_some() {} });
+        }
+        let sends = responds.send_response(http::Response::new(()), false).unwrap();
+        let body = answers.send_response(http::Response::new(()), false).unwrap();
+        let come = response.await.unwrap().into_body();
+        let begun = Begun { body: Outgoing::Version2(body), extent: Extent::Whole, after: After::KeepAlive };
+        (asks, begun, Incoming::Version2(come), sends)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_upstream_that_breaks_off_is_told_though_the_agent_gave_up() {
-        let [(ours, upstream), (agent, theirs)] = [(); 2].map(|()| tokio::io::duplex(1 << 16));
         let breaks = async {
-            let (mut requests, agent) = h2::client::handshake(agent).await.unwrap();
-            let (mut session, session_io) = h2::client::handshake(ours).await.unwrap();
-            let (mut from_agent, mut from_us) =
-                tokio::try_join!(h2::server::handshake(theirs), h2::server::handshake(upstream)).unwrap();
-            for task in [agent, session_io] {
-                tokio::task::spawn_local(task);
-            }
-            let request = || http::Request::get("https://a.example/").body(()).unwrap();
-            let (_response, mut asks) = requests.send_request(request(), false).unwrap();
-            let (response, _) = session.send_request(request(), true).unwrap();
-            let (_, mut answers) = from_agent.accept().await.unwrap().unwrap();
-            let (_, mut responds) = from_us.accept().await.unwrap().unwrap();
-            for mut connection in [from_agent, from_us] {
-                tokio::task::spawn_local(async move { while connection.accept().await.is_some() {} });
-            }
-            let sent = responds.send_response(http::Response::new(()), false);
-            let body = answers.send_response(http::Response::new(()), false).unwrap();
-            let come = response.await.unwrap().into_body();
-            sent.unwrap().send_reset(h2::Reason::INTERNAL_ERROR);
+            let (mut asks, begun, come, mut sends) = begun_between().await;
+            sends.send_reset(h2::Reason::INTERNAL_ERROR);
             asks.send_reset(h2::Reason::CANCEL);
             // Both have come, since nothing else is left to do.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            let received = Cell::new(0);
-            let begun =
-                Begun { body: Outgoing::Version2(body), extent: Extent::Whole, after: After::KeepAlive };
-            pass_body_on(Incoming::Version2(come), &mut Filter::none(), begun, &Progress::begin(&received))
-                .await
+            pass_body_on(come, &mut Filter::none(), begun, &Progress::begin(&Cell::new(0))).await
         };
         let error = tokio::task::LocalSet::new().run_until(breaks).await.unwrap_err();
         assert!(HungUp::is(&error), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_known_whether_a_message_was_held_back_from_an_agent_that_gave_up() {
+        for (message_wise, agent_gives_up, is_held) in
+            [(false, true, true), (true, true, false), (false, false, false)]
+        {
+            let gives_up = async {
+                let (mut asks, begun, come, mut sends) = begun_between().await;
+                sends.send_data("\0\0\0\0\x03one".into(), false).unwrap();
+                let head = http::Response::builder().header("content-type", "application/grpc").body(());
+                let mut head = ResponseHead::of_version_2(&head.unwrap().into_parts().0).unwrap();
+                let needles = credential::Needles::of([&credential::Secret::new(SECRET.into())]).into();
+                let mut length = head.body("GET").unwrap();
+                let mut filter = Filter::scrubbing(&needles, &mut head, &mut length).unwrap();
+                if message_wise {
+                    filter.release_messages();
+                }
+                let received = Cell::new(0);
+                let progress = Progress::begin(&received);
+                let resets = async {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    let whose = if agent_gives_up { &mut asks } else { &mut sends };
+                    whose.send_reset(h2::Reason::CANCEL);
+                };
+                let passes = pass_body_on(come, &mut filter, begun, &progress);
+                let (passed, ()) = tokio::join!(passes, resets);
+                assert_eq!(Abandoned::is(&passed.unwrap_err()), agent_gives_up);
+                progress.holds_message.get()
+            };
+            let held = tokio::task::LocalSet::new().run_until(gives_up).await;
+            assert_eq!(held, is_held, "{message_wise} {agent_gives_up}");
+        }
     }
 
     /// How a response is handled: of a host that a credential is bound to, or not.
