@@ -248,6 +248,7 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::net::{Ipv4Addr, SocketAddr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -359,21 +360,27 @@ mod tests {
         let rule = format!("[egress]\nallow = [{{ url = \"http://{at}/*\" }}]\n");
         let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
         let (mut agent, ours) = connection().await;
+        let got = RefCell::new(Vec::new());
         let serves = async {
-            let mut got = Vec::new();
-            let Ok(accepted) = tokio::time::timeout(LINGERING, upstream.accept()).await else { return got };
-            let mut stream = accepted.unwrap().0;
-            while !got.ends_with(b"0\r\n\r\n") && matches!(stream.read_buf(&mut got).await, Ok(1..)) {}
+            let Ok(accepted) = tokio::time::timeout(LINGERING, upstream.accept()).await else { return };
+            let (mut stream, mut buffer) = (accepted.unwrap().0, [0; 1024]);
+            while !got.borrow().ends_with(b"0\r\n\r\n")
+                && let Ok(length @ 1..) = stream.read(&mut buffer).await
+            {
+                got.borrow_mut().extend_from_slice(&buffer[..length]);
+            }
             let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
-            got
         };
         let asks = async {
             let head = format!(
                 "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
             );
-            for part in [&*head].iter().chain(parts) {
+            agent.write_all(head.as_bytes()).await.unwrap();
+            for (at, part) in parts.iter().enumerate() {
+                while at > 0 && !got.borrow().ends_with(b"1\r\na\r\n") {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
                 agent.write_all(part.as_bytes()).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(50)).await;
             }
             let mut read = Vec::new();
             let _ = agent.read_to_end(&mut read).await;
@@ -381,9 +388,9 @@ mod tests {
         };
         let served = serve_requests(Rc::clone(&gate), Via::Proxy, AgentStream::Tcp(ours), BytesMut::new());
         let all = async { tokio::join!(serves, asks, served) };
-        let (got, read, _) = LocalSet::new().run_until(all).await;
+        let ((), read, _) = LocalSet::new().run_until(all).await;
         gate.close().unwrap();
-        (String::from_utf8(got).unwrap(), read, records_in(&mut audit))
+        (String::from_utf8(got.into_inner()).unwrap(), read, records_in(&mut audit))
     }
 
     #[tokio::test]
