@@ -330,11 +330,14 @@ mod tests {
         for (content_type, status) in [("application/grpc+proto", 200), ("application/json", 403)] {
             let gate = gate_for("", Vec::new(), None);
             let (ours, theirs) = UnixStream::pair().unwrap();
+            let (host, port) = policy::Authority::parse_tunnel("a.test:443").unwrap();
+            let via =
+                Via::Bound { plane: policy::Plane::Transparent, scheme: policy::Scheme::Https, host, port };
             let asks = async {
                 tokio::task::spawn_local(serve_streams(
                     gate,
                     Opened::unrecorded(),
-                    Via::Proxy,
+                    via,
                     AgentStream::Unix(ours),
                 ));
                 let (mut agent, connection) = h2::client::handshake(theirs).await.unwrap();
