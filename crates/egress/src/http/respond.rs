@@ -274,10 +274,11 @@ async fn pass_body_on(
                 body.next().await?;
                 return filter.last(piece);
             }
-            for settled in filter.piece(piece)? {
+            let settled = filter.piece(piece)?;
+            progress.holds_message.set(filter.holds_message_back());
+            for settled in settled {
                 out.send_answer(settled).await?;
             }
-            progress.holds_message.set(filter.holds_message_back());
         }
         filter.end()
     };
