@@ -30,10 +30,8 @@ fn main() -> std::process::ExitCode {
     let ahead = Arguments::begins_a_run().then(Ahead::begin).flatten();
     let arguments = Arguments::read();
     let done = match arguments.command {
-        Command::EngineFilter { network } => return exit::status(sandbox::filter_network(network)),
         Command::EngineAgent { network, uid, gid } => {
-            let user = uid.zip(gid);
-            let first = network.zip(user).map(|(network, user)| sandbox::FirstSteps { network, user });
+            let first = sandbox::FirstSteps { network, user: uid.zip(gid) };
             return exit::status(sandbox::run_engine_agent(first));
         }
         Command::EngineSidecar => return exit::status(runtime::run_engine_sidecar()),

@@ -204,9 +204,9 @@ pub(crate) enum Command {
     #[command(name = sandbox::INSIDE_AGENT, hide = true)]
     EngineAgent {
         /// An address of the run's network, to which alone the container is to send
-        #[arg(requires_all = ["uid", "gid"])]
-        network: Option<std::net::Ipv4Addr>,
-        /// The user of the command
+        network: std::net::Ipv4Addr,
+        /// The user of the command, where the container begins as root
+        #[arg(requires = "gid")]
         uid: Option<u32>,
         /// The group of the command
         gid: Option<u32>,
@@ -214,12 +214,6 @@ pub(crate) enum Command {
     /// The first process of a sidecar's container, at an engine
     #[command(name = sandbox::INSIDE_SIDECAR, hide = true)]
     EngineSidecar,
-    /// Keep what an agent's container sends on the run's network, at an engine
-    #[command(name = sandbox::INSIDE_FILTER, hide = true)]
-    EngineFilter {
-        /// An address of the network
-        network: std::net::Ipv4Addr,
-    },
     /// Whether ports accept connections, in a companion's container, at an engine
     #[command(name = sandbox::INSIDE_ACCEPTS, hide = true)]
     EngineAccepts {

@@ -51,10 +51,6 @@ pub(super) async fn start(
     };
     let started = engine.start(&agent).await.map_err(|error| overlay::explain(given.plan, error));
     started.map_err(Failure::at("start the agent's container"))?;
-    if engine.kind == EngineKind::Podman {
-        let filtered = engine.filter_network(&agent, &given.place, network).await;
-        filtered.map_err(Failure::at("shut the agent's container in"))?;
-    }
     Ok(attached)
 }
 

@@ -17,7 +17,7 @@ use super::engine::endpoint;
 use super::names::{
     BINARY, EGRESS, LABEL_POOL, LABEL_VERSION, OWN, POOL_NETWORK, binary_at, labels, network_name,
 };
-use super::network_filter::FirstSteps;
+use super::network_filter::Beginning;
 use super::{copies, overlay, published};
 use crate::plan::Plan;
 use crate::plan::engine::EngineKind;
@@ -68,16 +68,11 @@ pub(super) fn agent(
     if keeps_user(plan) {
         host.userns_mode = Some(format!("keep-id:uid={uid},gid={gid}"));
     }
-    let mut cmd = vec![INSIDE_AGENT.to_owned()];
-    let user = match is_podmans(plan) {
-        true => format!("{uid}:{gid}"),
-        false => {
-            // For its first steps, before it has read anything. It gives all of them up there.
-            host.cap_add = Some(["NET_ADMIN", "SETUID", "SETGID", "SETPCAP"].map(String::from).to_vec());
-            cmd.extend(FirstSteps::arguments((uid, gid), network));
-            "0:0".to_owned()
-        }
-    };
+    let kind = plan.engine.as_ref().map_or(EngineKind::Docker, |engine| engine.at.kind);
+    let Beginning { user, capabilities, arguments } = Beginning::of(kind, (uid, gid), network);
+    // For its first steps, before it has read anything. It gives all of them up there.
+    host.cap_add = Some(capabilities);
+    let cmd = std::iter::once(INSIDE_AGENT.to_owned()).chain(arguments).collect();
     ContainerCreateBody {
         image: Some(image.to_owned()),
         user: Some(user),
@@ -89,10 +84,6 @@ pub(super) fn agent(
         host_config: Some(host),
         ..body(labels(plan))
     }
-}
-
-fn is_podmans(plan: &Plan) -> bool {
-    plan.engine.as_ref().is_some_and(|engine| engine.at.kind == EngineKind::Podman)
 }
 
 /// Returns an empty value for each variable of the image. Our init must not see them; the command gets them from its launch.
@@ -342,7 +333,7 @@ mod tests {
         assert_eq!(body.entrypoint, Some(vec!["/.lockgate-x/lockgate".into()]));
         assert_eq!(body.env, Some(Vec::new()), "nothing that an engine would tell of a container");
         assert_eq!(host.cap_drop, Some(vec!["ALL".into()]));
-        assert_eq!(host.cap_add.unwrap(), ["NET_ADMIN", "SETUID", "SETGID", "SETPCAP"]);
+        assert_eq!(host.cap_add.unwrap(), ["NET_ADMIN", "SETPCAP", "SETUID", "SETGID"]);
         assert_eq!(host.security_opt, Some(vec!["no-new-privileges".into()]));
         assert_eq!((host.readonly_rootfs, host.privileged), (Some(true), Some(false)));
         assert_eq!((host.memory, host.memory_swap), (Some(1536 << 20), Some(1536 << 20))); // S1.30

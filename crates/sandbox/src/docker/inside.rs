@@ -39,7 +39,7 @@ const LONGEST_BRIEF: usize = 64 << 20;
 
 /// Runs as the first process of the agent's container, and returns its exit status.
 #[must_use]
-pub fn run_engine_agent(first: Option<FirstSteps>) -> i32 {
+pub fn run_engine_agent(first: FirstSteps) -> i32 {
     match live(first) {
         Ok(()) => 0,
         Err(error) => {
@@ -50,10 +50,8 @@ pub fn run_engine_agent(first: Option<FirstSteps>) -> i32 {
     }
 }
 
-fn live(first: Option<FirstSteps>) -> io::Result<()> {
-    if let Some(first) = first {
-        first.take()?;
-    }
+fn live(first: FirstSteps) -> io::Result<()> {
+    first.take()?;
     privilege::undumpable()?;
     let (input, output) = (own(0)?, own(1)?);
     let mut frames = Frames::default();

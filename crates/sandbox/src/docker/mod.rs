@@ -67,7 +67,7 @@ use self::engine_error::{NOT_FOUND, error_text, status};
 pub use self::examine::examine_engine;
 pub use self::inside::run_engine_agent;
 pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
-pub use self::network_filter::{FirstSteps, INSIDE_FILTER, filter_network};
+pub use self::network_filter::FirstSteps;
 pub use self::pool::POOL_MAX_IDLE;
 pub use self::port_health::{INSIDE_ACCEPTS, probe_ports};
 pub use self::published::{

@@ -39,6 +39,8 @@ pub(super) const META_NFPROTO: u32 = 15;
 pub(super) const META_L4PROTO: u32 = 16;
 pub(super) const CT_STATE: u32 = 0;
 pub(super) const CT_STATUS: u32 = 2;
+/// `NFT_RT_NEXTHOP4`.
+const NEXT_HOP: u32 = 1;
 pub(super) const NETWORK_HEADER: u32 = 1;
 pub(super) const TRANSPORT_HEADER: u32 = 2;
 /// `NFT_REJECT_ICMPX_UNREACH`, and its code `NFT_REJECT_ICMPX_PORT_UNREACH`: linux/netfilter/nf_tables.h.
@@ -204,6 +206,14 @@ impl Expressions<'_, '_> {
             d.be32(2, base);
             d.be32(3, offset);
             d.be32(4, length);
+        })
+    }
+
+    /// Loads the address of IPv4 that the packet is handed to next, which is its destination where its route has no gateway.
+    pub(super) fn next_hop(&mut self) -> &mut Self {
+        self.one("rt", |d| {
+            d.be32(1, REGISTER);
+            d.be32(2, NEXT_HOP);
         })
     }
 
