@@ -1,7 +1,7 @@
 //! Hints for denials, adapted to the flags of this command: a suggested rule goes where the command reads its rules.
 
 use policy::{
-    Hint, Host, Port, SuggestedRule, Target, preset_for, provider_covering, provider_for, shell_word,
+    Hint, Host, Policy, Port, SuggestedRule, Target, preset_for, provider_covering, provider_for, shell_word,
 };
 
 use super::url::whole;
@@ -26,8 +26,14 @@ impl RuleTime {
 }
 
 /// Formats a denial's hint for a person: a line for it, and those for the other ways.
-pub(crate) fn lines(hint: &Hint, flags: &Spec, time: RuleTime) -> impl Iterator<Item = String> {
-    std::iter::once(told_with(hint, flags, time)).chain(other_ways(hint, flags))
+pub(crate) fn lines(
+    hint: &Hint,
+    asked: &str,
+    policy: &Policy,
+    flags: &Spec,
+    time: RuleTime,
+) -> impl Iterator<Item = String> {
+    std::iter::once(told_with(hint, flags, time)).chain(other_ways(hint, asked, policy))
 }
 
 /// Formats a denial's hint for a person.
@@ -48,16 +54,18 @@ fn told_with(hint: &Hint, flags: &Spec, time: RuleTime) -> String {
     }
 }
 
-/// Names the built-in provider whose host it is and the built-in preset that contains it, for a person.
-pub(crate) fn other_ways(hint: &Hint, flags: &Spec) -> Vec<String> {
-    let Hint::Rule(rule) = hint else { return Vec::new() };
-    let Ok(target) = Target::parse(&whole(&rule.target)) else { return Vec::new() };
+/// Names the built-in provider whose credential is good for what is asked, if the policy does not have it, and the built-in preset that
+/// contains the host, for a person. What is asked is a URL, or only the host where the path is not known.
+pub(crate) fn other_ways(hint: &Hint, asked: &str, policy: &Policy) -> Vec<String> {
+    let Hint::Rule(_) = hint else { return Vec::new() };
+    let Ok(target) = Target::parse(&whole(asked)) else { return Vec::new() };
     let (host, port) = (target.host(), target.port());
-    let provider = match rule.target.contains("://") {
+    let provider = match asked.contains("://") {
         true => provider_covering(&target),
         false => provider_for(host, port),
     };
-    let provider = provider.filter(|name| !flags.provider.contains(name));
+    let has = |name: &str| policy.providers().any(|provider| provider.id().as_str() == name);
+    let provider = provider.filter(|name| !has(name));
     let provider = provider.map(|name| {
         format!("or with your stored credential, which the command never sees: --provider {name}")
     });
@@ -116,12 +124,18 @@ pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
 
 #[cfg(test)]
 mod tests {
-    use policy::SuggestedPort;
+    use policy::{Layers, Origin, SuggestedPort};
 
     use super::*;
 
     const HOST: &str = "example.com:443";
     const URL: &str = "https://example.com/v1";
+
+    fn with(rules: &str) -> Policy {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(rules).unwrap());
+        layers.compile().unwrap().policy
+    }
 
     #[test]
     fn only_a_way_is_called_one() {
@@ -141,7 +155,8 @@ mod tests {
             (&none, "to allow it: --allow example.com:443"),
             (&named, "to allow it: lockgate policy allow --policy p.toml example.com:443"),
         ] {
-            let told = lines(&Hint::rule(HOST), flags, RuleTime::AfterTheRun).next();
+            let told =
+                lines(&Hint::rule(HOST), HOST, &Policy::default(), flags, RuleTime::AfterTheRun).next();
             assert_eq!(told.as_deref(), Some(expected));
         }
         // A remark is no part of the command, which people paste.
@@ -161,37 +176,41 @@ mod tests {
 
     #[test]
     fn whose_host_it_is_and_its_group_are_named() {
-        let of = |provider: &[&str]| Spec {
-            provider: provider.iter().copied().map(Into::into).collect(),
-            ..Spec::default()
-        };
-        for (target, flags, provider, preset) in [
-            ("github.com:443", of(&[]), Some("github"), Some("github")),
-            ("github.com:443", of(&["github"]), None, Some("github")),
-            ("github.com:22", of(&[]), None, Some("github")),
-            ("https://github.com/a/b", of(&[]), Some("github"), Some("github")),
-            ("https://github.com/a?b", of(&["openai"]), Some("github"), Some("github")),
-            ("api.openai.com:443", of(&[]), Some("openai"), Some("llm-providers")),
-            ("api.openai.com:8443", of(&[]), None, None),
-            ("openrouter.ai:443", of(&[]), Some("openrouter"), Some("llm-providers")),
-            ("https://openrouter.ai/api/v1/models", of(&[]), Some("openrouter"), Some("llm-providers")),
-            ("https://openrouter.ai/docs", of(&[]), None, Some("llm-providers")),
-            ("slack.com", of(&[]), Some("slack"), None),
-            ("pypi.org", of(&[]), None, Some("package-registries")),
-            ("files.pythonhosted.org:443", of(&[]), None, Some("package-registries")),
-            ("registry.npmjs.org:443", of(&[]), Some("npm"), Some("package-registries")),
-            ("static.crates.io:443", of(&[]), None, Some("package-registries")),
-            ("crates.io:8443", of(&[]), None, None),
-            ("example.com:443", of(&[]), None, None),
+        let none = &Policy::default();
+        let of_flags = &with("providers = [\"github\"]");
+        let own = "[[provider]]\nid = \"openai\"\nauthorized_uris = [\"https://api.openai.com/v1/models\"]";
+        let of_file = &with(own);
+        for (asked, policy, provider, preset) in [
+            ("github.com:443", none, Some("github"), Some("github")),
+            ("github.com:443", of_flags, None, Some("github")),
+            ("github.com:22", none, None, Some("github")),
+            ("https://github.com/a/b", none, Some("github"), Some("github")),
+            ("https://github.com/a?b", of_file, Some("github"), Some("github")),
+            ("api.openai.com:443", none, Some("openai"), Some("llm-providers")),
+            ("api.openai.com:443", of_file, None, Some("llm-providers")),
+            ("https://api.openai.com/v1/chat/completions", of_file, None, Some("llm-providers")),
+            ("api.openai.com:8443", none, None, None),
+            ("api.openai.com:80", none, None, Some("llm-providers")),
+            ("http://api.openai.com/v1/x", none, None, Some("llm-providers")),
+            ("openrouter.ai:443", none, Some("openrouter"), Some("llm-providers")),
+            ("https://openrouter.ai/api/v1/models", none, Some("openrouter"), Some("llm-providers")),
+            ("https://openrouter.ai/docs", none, None, Some("llm-providers")),
+            ("slack.com", none, Some("slack"), None),
+            ("pypi.org", none, None, Some("package-registries")),
+            ("files.pythonhosted.org:443", none, None, Some("package-registries")),
+            ("registry.npmjs.org:443", none, Some("npm"), Some("package-registries")),
+            ("static.crates.io:443", none, None, Some("package-registries")),
+            ("crates.io:8443", none, None, None),
+            ("example.com:443", none, None, None),
         ] {
             let provider = provider.map(|name| {
                 format!("or with your stored credential, which the command never sees: --provider {name}")
             });
             let preset = preset.map(|name| format!("or the group it belongs to: --preset {name}"));
             let expected: Vec<String> = provider.into_iter().chain(preset).collect();
-            assert_eq!(other_ways(&Hint::rule(target), &flags), expected, "{target}");
+            assert_eq!(other_ways(&Hint::rule(HOST), asked, policy), expected, "{asked}");
         }
-        assert!(other_ways(&Hint::Advice("github.com:443".into()), &Spec::default()).is_empty());
+        assert!(other_ways(&Hint::Advice("".into()), "github.com:443", none).is_empty());
     }
 
     #[test]

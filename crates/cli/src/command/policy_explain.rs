@@ -66,7 +66,6 @@ impl Explanation {
             guard: Some(denial.guard.code()),
             hint: denial.hint.clone().map(|hint| hint::suited(hint, flags).to_string()),
             told: denial.hint.as_ref().map(|hint| hint::told(hint, flags)),
-            other_ways: denial.hint.iter().flat_map(|hint| hint::other_ways(hint, flags)).collect(),
             ..Self::allowed(way, denial.rule.clone(), denial.reason.clone())
         }
     }
@@ -228,7 +227,11 @@ fn explain_plane(
             let explained = Explanation::allowed(way, Some(rule), reason);
             Explanation { grant: Some(grant.clone()), ..explained }
         }
-        Err(denial) => Explanation::denied(way, &denial, spec),
+        Err(denial) => {
+            let other_ways = |hint| hint::other_ways(hint, &question.target, policy);
+            let other_ways = denial.hint.iter().flat_map(other_ways).collect();
+            Explanation { other_ways, ..Explanation::denied(way, &denial, spec) }
+        }
     }
 }
 
@@ -565,6 +568,32 @@ mod tests {
             assert!(line(Way::Dns).contains(answer), "{}", line(Way::Dns));
             assert!(line(Way::Redirected).contains(redirected), "{}", line(Way::Redirected));
             assert_eq!(verdict(&explained), Verdict::Deny);
+        }
+    }
+
+    #[test]
+    fn a_provider_is_named_where_its_flag_allows_what_is_asked() {
+        let own =
+            "provider = [{ id = \"openai\", authorized_uris = [\"https://api.openai.com/v1/models\"] }]";
+        for (rules, target, provider, is_named) in [
+            ("", "https://openrouter.ai/docs", "openrouter", false),
+            ("", "openrouter.ai", "openrouter", false),
+            ("", "https://openrouter.ai/api/v1/models", "openrouter", true),
+            ("", "http://api.openai.com/v1/x", "openai", false),
+            ("", "https://api.openai.com/v1/x", "openai", true),
+            (own, "https://api.openai.com/v1/chat/completions", "openai", false),
+        ] {
+            let flag = format!("--provider {provider}");
+            let denied = explained(&compiled(rules), "GET", target);
+            assert_eq!(verdict(&denied), Verdict::Deny, "{target}");
+            let mut told = denied.iter().flat_map(|one| &one.other_ways);
+            assert_eq!(told.any(|told| told.contains(&flag)), is_named, "{target}");
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("p.toml".into()), toml::from_str(rules).unwrap());
+            let flags = toml::from_str(&format!("providers = [\"{provider}\"]")).unwrap();
+            layers.push(Origin::Flags, flags);
+            let with_flag = explained(&layers.compile().unwrap().policy, "GET", target);
+            assert_eq!(verdict(&with_flag) == Verdict::Allow, is_named, "{target}: {}", lines(&with_flag));
         }
     }
 
