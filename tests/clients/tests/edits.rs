@@ -112,6 +112,21 @@ fn what_a_denial_recommends_allows_it() {
     assert!(explained.stdout.contains("to allow it: --allow files.example.com:443"), "{explained}");
     let checked = site.shell().run("lockgate policy check --no-project https://files.example.com/x");
     assert!(checked.stdout.contains("to allow it: --allow files.example.com:443"), "{checked}");
+    for (command, target, is_named) in [
+        ("check", "https://openrouter.ai/docs", false),
+        ("check", "https://openrouter.ai/api/v1/models", true),
+        ("explain", "http://api.openai.com/v1/x", false),
+        ("explain", "https://api.openai.com/v1/x", true),
+    ] {
+        let denied = site.shell().run(&format!("lockgate policy {command} --no-project {target}"));
+        assert_eq!(denied.code, 1, "{denied}");
+        let flag = denied.stdout.lines().find_map(|line| line.find("--provider ").map(|at| &line[at..]));
+        assert_eq!(flag.is_some(), is_named, "{denied}");
+        let Some(flag) = flag else { continue };
+        // It resolves no name: these lead nowhere here.
+        let allowed = site.shell().run(&format!("lockgate policy explain --no-project {flag} {target}"));
+        assert_eq!(allowed.code, 0, "{allowed}");
+    }
 }
 
 #[test]
