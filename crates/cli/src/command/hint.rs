@@ -1,7 +1,8 @@
 //! Hints for denials, adapted to the flags of this command: a suggested rule goes where the command reads its rules.
 
 use policy::{
-    Hint, Host, Policy, Port, SuggestedRule, Target, preset_for, provider_covering, provider_for, shell_word,
+    Hint, Host, Policy, Port, ProviderId, SuggestedRule, Target, preset_for, provider_covering, provider_for,
+    shell_word,
 };
 
 use super::url::whole;
@@ -29,11 +30,11 @@ impl RuleTime {
 pub(crate) fn lines(
     hint: &Hint,
     asked: &str,
-    policy: &Policy,
+    had: &[ProviderId],
     flags: &Spec,
     time: RuleTime,
 ) -> impl Iterator<Item = String> {
-    std::iter::once(told_with(hint, flags, time)).chain(other_ways(hint, asked, policy))
+    std::iter::once(told_with(hint, flags, time)).chain(other_ways(hint, asked, had))
 }
 
 /// Formats a denial's hint for a person.
@@ -54,9 +55,14 @@ fn told_with(hint: &Hint, flags: &Spec, time: RuleTime) -> String {
     }
 }
 
-/// Names the built-in provider whose credential is good for what is asked, if the policy does not have it, and the built-in preset that
+/// Returns the providers that a policy has.
+pub(crate) fn providers_of(policy: &Policy) -> Vec<ProviderId> {
+    policy.providers().map(|provider| provider.id().clone()).collect()
+}
+
+/// Names the built-in provider whose credential is good for what is asked, unless the policy has it already, and the built-in preset that
 /// contains the host, for a person. What is asked is a URL, or only the host where the path is not known.
-pub(crate) fn other_ways(hint: &Hint, asked: &str, policy: &Policy) -> Vec<String> {
+pub(crate) fn other_ways(hint: &Hint, asked: &str, had: &[ProviderId]) -> Vec<String> {
     let Hint::Rule(_) = hint else { return Vec::new() };
     let Ok(target) = Target::parse(&whole(asked)) else { return Vec::new() };
     let (host, port) = (target.host(), target.port());
@@ -64,8 +70,7 @@ pub(crate) fn other_ways(hint: &Hint, asked: &str, policy: &Policy) -> Vec<Strin
         true => provider_covering(&target),
         false => provider_for(host, port),
     };
-    let has = |name: &str| policy.providers().any(|provider| provider.id().as_str() == name);
-    let provider = provider.filter(|name| !has(name));
+    let provider = provider.filter(|name| !had.iter().any(|id| id.as_str() == name));
     let provider = provider.map(|name| {
         format!("or with your stored credential, which the command never sees: --provider {name}")
     });
@@ -155,8 +160,7 @@ mod tests {
             (&none, "to allow it: --allow example.com:443"),
             (&named, "to allow it: lockgate policy allow --policy p.toml example.com:443"),
         ] {
-            let told =
-                lines(&Hint::rule(HOST), HOST, &Policy::default(), flags, RuleTime::AfterTheRun).next();
+            let told = lines(&Hint::rule(HOST), HOST, &[], flags, RuleTime::AfterTheRun).next();
             assert_eq!(told.as_deref(), Some(expected));
         }
         // A remark is no part of the command, which people paste.
@@ -208,9 +212,9 @@ mod tests {
             });
             let preset = preset.map(|name| format!("or the group it belongs to: --preset {name}"));
             let expected: Vec<String> = provider.into_iter().chain(preset).collect();
-            assert_eq!(other_ways(&Hint::rule(HOST), asked, policy), expected, "{asked}");
+            assert_eq!(other_ways(&Hint::rule(HOST), asked, &providers_of(policy)), expected, "{asked}");
         }
-        assert!(other_ways(&Hint::Advice("".into()), "github.com:443", none).is_empty());
+        assert!(other_ways(&Hint::Advice("".into()), "github.com:443", &[]).is_empty());
     }
 
     #[test]

@@ -120,7 +120,8 @@ fn one(policy: &Policy, method: &Method, target: &str, arguments: &PolicyCheck) 
         Err(denial) => {
             let rule = denial.rule.map(|rule| format!("  ({rule})")).unwrap_or_default();
             output::answer(&output::plain(&format!("deny   {}: {}{rule}", denial.guard, denial.reason)))?;
-            let lines = |hint| hint::lines(hint, &target, policy, flags, hint::RuleTime::Now);
+            let had = hint::providers_of(policy);
+            let lines = |hint| hint::lines(hint, &target, &had, flags, hint::RuleTime::Now);
             for line in denial.hint.iter().flat_map(lines) {
                 output::answer(&format!("       {}", output::plain(&line)))?;
             }

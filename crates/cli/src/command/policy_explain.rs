@@ -228,7 +228,7 @@ fn explain_plane(
             Explanation { grant: Some(grant.clone()), ..explained }
         }
         Err(denial) => {
-            let other_ways = |hint| hint::other_ways(hint, &question.target, policy);
+            let other_ways = |hint| hint::other_ways(hint, &question.target, &hint::providers_of(policy));
             let other_ways = denial.hint.iter().flat_map(other_ways).collect();
             Explanation { other_ways, ..Explanation::denied(way, &denial, spec) }
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use egress::{Notice, NoticeOutcome};
-use policy::{Policy, TerminalConfig, shell_word};
+use policy::{ProviderId, TerminalConfig, shell_word};
 use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use rustix::process::Signal;
 use sandbox::{Ahead, Caller};
@@ -78,8 +78,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
         ));
     }
     let project = runtime::project_file(spec.workspace.as_deref(), &caller).ok();
-    let policy = spec.policy.clone();
-    let mut telling = Telling { flags: &flags, policy, project, denied: Vec::new(), told: 0 };
+    let providers = hint::providers_of(&spec.policy);
+    let mut telling = Telling { flags: &flags, providers, project, denied: Vec::new(), told: 0 };
     let request =
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
@@ -114,8 +114,8 @@ fn unset<'a>(flags: &'a Spec, caller: &Caller) -> impl Iterator<Item = &'a str> 
 /// Tells what happens in a run, as it happens.
 struct Telling<'a> {
     flags: &'a Spec,
-    /// The policy of the run.
-    policy: Policy,
+    /// The providers of the run.
+    providers: Vec<ProviderId>,
     /// The path of the workspace's policy file.
     project: Option<PathBuf>,
     /// The targets that were denied.
@@ -147,7 +147,7 @@ impl Telling<'_> {
             return;
         }
         let time = self.rule_time();
-        let lines = |hint| hint::lines(hint, &notice.target, &self.policy, self.flags, time);
+        let lines = |hint| hint::lines(hint, &notice.target, &self.providers, self.flags, time);
         let lines = notice.hint.iter().flat_map(lines);
         let hints: String = lines.map(|line| format!("\n  {line}")).collect();
         output::tell(&format!("{}{hints}", notice.line()));
