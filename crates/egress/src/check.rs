@@ -88,6 +88,17 @@ mod tests {
     }
 
     #[test]
+    fn a_deny_rule_for_what_the_query_asks_is_the_one_that_is_named() {
+        let policy =
+            format!("{POLICY}\n[[egress.deny]]\nhost = \"free.example.com\"\nmethods = [\"DELETE\"]\n");
+        let gate = gate_for(&policy, vec!["93.184.216.34".parse().unwrap()], None);
+        let post = Method::parse("POST").unwrap();
+        let denial =
+            check(&gate, &post, "http://free.example.com/x?$httpMethod=DELETE").unwrap().outcome.unwrap_err();
+        assert_eq!((denial.guard, denial.rule.as_deref()), (Guard::DenyRule, Some("egress.deny[0] in test")));
+    }
+
+    #[test]
     fn given_answers_are_judged_alike_on_every_machine() {
         let own = crate::own_addresses().unwrap();
         let own =

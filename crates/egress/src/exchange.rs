@@ -142,8 +142,7 @@ impl Exchange<Granted> {
 
     /// Refuses it after all, because the connection carries something else than was granted.
     pub(crate) fn refuse(self, denial: Denial) -> Denial {
-        let rule = self.stage.0.rule().as_str().to_owned();
-        self.record.deny(denial.with_rule(rule))
+        self.record.deny(denial.or_with_rule(self.stage.0.rule().as_str()))
     }
 
     /// Ends it as allowed and failed.
@@ -213,11 +212,7 @@ impl Exchange<Resolved> {
             Ok(destination) => {
                 Ok(Exchange { stage: Pinned { grant, destination, reached: None }, record: self.record })
             }
-            Err(denial) => {
-                // If a deny rule names the address, that rule decided.
-                let rule = denial.rule.clone().unwrap_or_else(|| grant.rule().as_str().to_owned());
-                Err(self.record.deny(denial.with_rule(rule)))
-            }
+            Err(denial) => Err(self.record.deny(denial.or_with_rule(grant.rule().as_str()))),
         }
     }
 }
@@ -301,8 +296,8 @@ impl<S: HasDestination> Exchange<S> {
 
     /// Refuses it after all, because the connection carries something else than was granted.
     pub(crate) fn refuse(self, denial: Denial) -> Denial {
-        let rule = self.grant().rule().as_str().to_owned();
-        self.record.deny(denial.with_rule(rule))
+        let denial = denial.or_with_rule(self.grant().rule().as_str());
+        self.record.deny(denial)
     }
 
     /// Ends it as answered by the sidecar itself.

@@ -107,7 +107,7 @@ pub fn foresee_tunnel(policy: &Policy, approach: Approach, host: &Host, port: Po
 fn judge_request(policy: &Policy, plane: Plane, method: &Method, target: &Target) -> Result<Grant, Denial> {
     let grant = policy.decide(&Asked::request(plane, method.clone(), target))?;
     vet_listed(&grant)?;
-    let refused = |denial: Denial| denial.with_rule(grant.rule().as_str());
+    let refused = |denial: Denial| denial.or_with_rule(grant.rule().as_str());
     inject::refuse_line(policy, &grant, method, target).map_err(refused)?;
     Ok(grant)
 }

@@ -161,6 +161,13 @@ impl Denial {
         self
     }
 
+    /// Sets the rule that granted what is refused after all, unless another one decided.
+    #[must_use]
+    pub fn or_with_rule(mut self, granted_by: &str) -> Self {
+        self.rule.get_or_insert_with(|| granted_by.to_owned());
+        self
+    }
+
     /// Makes it a denial by the managed policy, whose guard refused.
     #[must_use]
     pub(crate) fn managed(self) -> Self {

@@ -36,8 +36,8 @@ pub(super) fn judge(
         let own = methods.iter().filter(|method| source == Source::Moved && read.as_ref() != Some(*method));
         let all: Vec<&Method> = read.iter().chain(own).collect();
         judge_path(&named.1, target, &all, allowed).map_err(|denial| {
-            let why = format!("what its `{name}` names is judged as its path: {}", denial.reason);
-            Denial::new(denial.guard, why).with_hint(REMEDY)
+            let reason = format!("what its `{name}` names is judged as its path: {}", denial.reason);
+            Denial { reason, ..denial }.with_hint(REMEDY)
         })?;
         judged.push(named);
     }

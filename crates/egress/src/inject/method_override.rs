@@ -77,8 +77,8 @@ pub(super) fn judge(
     }
     check_few(sending, &queried)?;
     let refused = |name: &str, denial: Denial| {
-        let why = format!("`{name}` makes it another request to some servers: {}", denial.reason);
-        Denial::new(denial.guard, why).with_hint(format!("send it without `{name}`"))
+        let reason = format!("`{name}` makes it another request to some servers: {}", denial.reason);
+        Denial { reason, ..denial }.with_hint(format!("send it without `{name}`"))
     };
     let values =
         |name| sending.fields.iter().filter(move |(it, _)| may_be_same(it, name)).map(|(_, value)| value);
@@ -106,8 +106,8 @@ pub(super) fn judge(
         for value in values(DESTINATION) {
             let other = destination(target, String::from_utf8_lossy(value).trim());
             other.and_then(|other| readings.take(other, allowed)).map_err(|denial| {
-                let why = format!("its `{DESTINATION}` is judged as its path: {}", denial.reason);
-                Denial::new(denial.guard, why)
+                let reason = format!("its `{DESTINATION}` is judged as its path: {}", denial.reason);
+                Denial { reason, hint: None, ..denial }
             })?;
         }
     }
@@ -359,6 +359,33 @@ mod tests {
             judged(&read(""), "api.example.com", &format!("{many}&$httpMethod=move"), &fields)
         };
         assert_eq!((moved(b"/v1/y"), moved(b"/closed")), (Ok(()), Err(Guard::Path)));
+    }
+
+    #[test]
+    fn the_rule_that_refuses_a_reading_is_named() {
+        let config = toml::from_str(
+            "[egress]\nallow = [{ host = \"api.example.com\" }]\n\
+             deny = [{ url = \"https://api.example.com/admin/*\" }, { host = \"api.example.com\", methods = [\"DELETE\"] }]\n",
+        );
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), config.unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let refused = |method: &str, query: &str, name: &str, value: &str| {
+            let target = Target::parse(&format!("https://api.example.com/a{query}")).unwrap();
+            let fields = Fields::from_iter([(name, value.as_bytes())]);
+            let sending = Sending::new(Method::parse(method).unwrap(), &target, fields);
+            judge(&sending, &policy, None, &target).err().unwrap().rule
+        };
+        for (method, query, name, value, rule) in [
+            ("GET", "", "x-original-url", "/admin/x", 0),
+            ("MOVE", "", "destination", "/admin/x", 0),
+            ("PUT", "", "x-amz-copy-source", "/admin/x", 0),
+            ("POST", "", "x-http-method-override", "DELETE", 1),
+            ("POST", "?$httpMethod=DELETE", "accept", "*/*", 1),
+        ] {
+            let named = refused(method, query, name, value);
+            assert_eq!(named, Some(format!("egress.deny[{rule}] in test")), "{name}");
+        }
     }
 
     #[test]

@@ -326,8 +326,8 @@ fn judge_filled(
     });
     judged.map(drop).map_err(|denial| {
         // The policy's own reason is left out: it may quote what it judged, which holds the credential.
-        let why = "the credential's value leads the request to where the policy does not let it go";
-        Denial::new(denial.guard, why).with_hint("leave the placeholder out of the path")
+        let reason = "the credential's value leads the request to where the policy does not let it go".into();
+        Denial { reason, ..denial }.with_hint("leave the placeholder out of the path")
     })
 }
 
