@@ -41,6 +41,8 @@ pub(crate) struct Resolved {
 pub(crate) struct Pinned {
     grant: Grant,
     destination: Destination,
+    /// The addresses that were judged. There is none of a companion, nor where a proxy resolves the name.
+    judged: Vec<IpAddr>,
     reached: Option<Peer>,
 }
 
@@ -172,7 +174,7 @@ impl Exchange<Granted> {
 
     async fn pin_by(self, gate: &Gate, proxy: Option<Arc<Proxy>>) -> Result<Exchange<Pinned>, Denial> {
         if let Some(destination) = Destination::companion(&self.stage.0) {
-            let stage = Pinned { grant: self.stage.0, destination, reached: None };
+            let stage = Pinned { grant: self.stage.0, destination, judged: Vec::new(), reached: None };
             return Ok(Exchange { stage, record: self.record });
         }
         self.resolve(gate.answers(), proxy).await?.guard(gate)
@@ -210,7 +212,8 @@ impl Exchange<Resolved> {
         let Resolved { grant, found, proxy } = self.stage;
         match Destination::judge(gate.this_machine(), &grant, &found, proxy) {
             Ok(destination) => {
-                Ok(Exchange { stage: Pinned { grant, destination, reached: None }, record: self.record })
+                let stage = Pinned { grant, destination, judged: found, reached: None };
+                Ok(Exchange { stage, record: self.record })
             }
             Err(denial) => Err(self.record.deny(denial.or_with_rule(grant.rule().as_str()))),
         }
@@ -292,6 +295,11 @@ impl<S: HasDestination> Exchange<S> {
     /// The destination.
     pub(crate) fn destination(&self) -> &Destination {
         &self.stage.pinned().destination
+    }
+
+    /// The addresses that were judged, to which each reading of the request must be allowed to go.
+    pub(crate) fn judged(&self) -> &[IpAddr] {
+        &self.stage.pinned().judged
     }
 
     /// Refuses it after all, because the connection carries something else than was granted.

@@ -1,6 +1,8 @@
 //! Foresees what the planes decide on a request or a connection, by its method and target alone: as the planes that serve it ask, without
 //! an exchange. Nothing is resolved, so of addresses only those are judged that a rule lists, or that the host is itself.
 
+use std::net::IpAddr;
+
 use policy::{Asked, Carriage, Denial, Grant, Host, Method, Plane, Policy, Port, Scheme, Target, View};
 
 use crate::inject;
@@ -108,14 +110,19 @@ fn judge_request(policy: &Policy, plane: Plane, method: &Method, target: &Target
     let grant = policy.decide(&Asked::request(plane, method.clone(), target))?;
     vet_listed(&grant)?;
     let refused = |denial: Denial| denial.or_with_rule(grant.rule().as_str());
-    inject::refuse_line(policy, &grant, method, target).map_err(refused)?;
+    inject::refuse_line(policy, &grant, listed(&grant).unwrap_or_default(), method, target)
+        .map_err(refused)?;
     Ok(grant)
 }
 
-/// Judges the address that the host is, or those that the rule lists, if it does.
-fn vet_listed(grant: &Grant) -> Result<(), Denial> {
+/// Returns the address that the host is, or those that the rule lists, if it does.
+fn listed(grant: &Grant) -> Option<&[IpAddr]> {
     match grant.host() {
-        Host::Address(address) => grant.vet(&[*address]),
-        Host::Name(_) => grant.addresses().map_or(Ok(()), |listed| grant.vet(listed)),
+        Host::Address(address) => Some(std::slice::from_ref(address)),
+        Host::Name(_) => grant.addresses(),
     }
+}
+
+fn vet_listed(grant: &Grant) -> Result<(), Denial> {
+    listed(grant).map_or(Ok(()), |listed| grant.vet(listed))
 }

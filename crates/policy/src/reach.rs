@@ -219,7 +219,16 @@ impl Reach {
 
     /// Returns whether the scope covers host and port.
     pub(crate) fn is_at(&self, host: &Host, port: Port) -> bool {
-        self.host.matches(host) && self.ports.as_ref().is_none_or(|list| list.contains(&port))
+        self.host.matches(host) && self.has_port(port)
+    }
+
+    /// Returns whether the scope is an address to which this host's name may lead.
+    pub(crate) fn may_be_behind(&self, host: &Host, port: Port) -> bool {
+        matches!((host, &self.host), (Host::Name(_), HostPattern::Address(_))) && self.has_port(port)
+    }
+
+    fn has_port(&self, port: Port) -> bool {
+        self.ports.as_ref().is_none_or(|list| list.contains(&port))
     }
 
     /// Returns whether the scope is only some of a host's requests.

@@ -133,12 +133,15 @@ impl Policy {
     }
 
     /// Returns whether the method of a request to host and port may decide about it: a rule there names methods, or a credential is bound.
+    /// A name may lead to any address that a deny rule names.
     #[must_use]
     pub fn looks_at_methods(&self, host: &Host, port: Port) -> bool {
         let names = |reach: &Reach| reach.names_methods() && reach.is_at(host, port);
         self.binds(host, port)
             || self.allow.iter().any(|rule| names(&rule.reach))
-            || self.deny.iter().any(|rule| names(&rule.reach))
+            || self.deny.iter().any(|rule| {
+                names(&rule.reach) || (rule.reach.names_methods() && rule.reach.may_be_behind(host, port))
+            })
             || self.ceiling.as_ref().is_some_and(|ceiling| ceiling.looks_at_methods(host, port))
     }
 

@@ -493,3 +493,31 @@ fn the_addresses_of_a_provider_are_those_of_one_host() {
     let refused = compiled(&[own, "https://api.example.com/*"]).unwrap_err();
     assert!(refused.contains("addresses") && refused.contains("provider of its own"), "{refused}");
 }
+
+#[test]
+fn a_deny_rule_for_an_address_looks_at_the_methods_of_every_name_at_its_port() {
+    let looks_in = |methods: &str, managed: bool| {
+        let deny = format!(
+            "egress.deny = [{{ host = \"93.184.216.34\", ports = [8080]{methods} }}]\negress.default = \"open-internet\"\n"
+        );
+        let mut layers = Layers::default();
+        let origin =
+            if managed { Origin::Managed("/etc/policy".into()) } else { Origin::Named("test".into()) };
+        layers.push(origin, toml::from_str(&deny).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        [
+            "http://a.example:8080/",
+            "http://93.184.216.34:8080/",
+            "http://a.example/",
+            "http://93.184.216.35:8080/",
+        ]
+        .map(|url| {
+            let target = Target::parse(url).unwrap();
+            policy.looks_at_methods(target.host(), target.port())
+        })
+    };
+    for managed in [false, true] {
+        assert_eq!(looks_in(", methods = [\"DELETE\"]", managed), [true, true, false, false]);
+        assert_eq!(looks_in("", managed), [false; 4]);
+    }
+}

@@ -2,6 +2,7 @@
 //! path. The request must be allowed under each reading, and under each it must be fit for the credential that is injected.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use policy::{Asked, Denial, Guard, Method, Plane, Policy, Provider, Target};
 
@@ -23,6 +24,25 @@ const DESTINATION: &str = "destination";
 const WITH_DESTINATION: [&str; 2] = ["COPY", "MOVE"];
 /// How many different values all these fields, and those of a copy's source, may have together: each is judged with the others.
 const MOST_VALUES: usize = 4;
+
+/// What a request was granted by, and what each of its readings is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) provider: Option<&'a Provider>,
+    /// The addresses to which the request may go, where they are known here.
+    pub(super) judged: &'a [IpAddr],
+}
+
+impl Terms<'_> {
+    /// Judges a reading, as the request itself was: by the policy, and by where it goes.
+    pub(super) fn allow(&self, method: &Method, target: &Target) -> Result<(), Denial> {
+        let mut asked = Asked::request(Plane::Forward, method.clone(), target);
+        asked.provider = self.provider.map(|provider| provider.id().clone());
+        let grant = self.policy.decide(&asked)?;
+        if self.judged.is_empty() { Ok(()) } else { grant.vet(self.judged) }
+    }
+}
 
 /// The ways in which servers may read a request: each method with each target, and first those of the request line.
 pub(super) struct Readings {
@@ -59,20 +79,11 @@ impl Readings {
 ///
 /// # Errors
 /// No rule allows one of the readings, there are too many, or one is a `TRACE` that would carry a credential.
-pub(super) fn judge(
-    sending: &Sending,
-    policy: &Policy,
-    provider: Option<&Provider>,
-    target: &Target,
-) -> Result<Readings, Denial> {
-    let allowed = |method: &Method, target: &Target| {
-        let mut asked = Asked::request(Plane::Forward, method.clone(), target);
-        asked.provider = provider.map(|provider| provider.id().clone());
-        policy.decide(&asked).map(drop)
-    };
+pub(super) fn judge(sending: &Sending, terms: Terms<'_>, target: &Target) -> Result<Readings, Denial> {
+    let allowed = |method: &Method, target: &Target| terms.allow(method, target);
     let mut queried: Vec<(&str, Cow<'_, str>)> = queried_methods(target).collect();
     let moves = queried.iter().any(|(_, method)| has_destination(method.trim()));
-    if !policy.looks_at_methods(target.host(), target.port()) {
+    if !terms.policy.looks_at_methods(target.host(), target.port()) {
         queried.clear(); // any method is like the next, and so a query changes no verdict (R8)
     }
     check_few(sending, &queried)?;
@@ -112,7 +123,7 @@ pub(super) fn judge(
         }
     }
     copy_source::judge(sending, target, &readings.methods, &allowed)?;
-    if provider.is_some() && readings.methods.iter().any(|method| method.as_str() == "TRACE") {
+    if terms.provider.is_some() && readings.methods.iter().any(|method| method.as_str() == "TRACE") {
         // A response to TRACE repeats every header (C12).
         return Err(Denial::new(Guard::Method, "TRACE is not sent with a credential"));
     }
@@ -200,6 +211,10 @@ mod tests {
     use super::*;
     use crate::http::Fields;
 
+    fn terms<'a>(policy: &'a Policy, judged: &'a [IpAddr]) -> Terms<'a> {
+        Terms { policy, provider: None, judged }
+    }
+
     #[test]
     fn a_header_without_a_text_stands_in_for_no_method() {
         let read = |values: &[&str]| {
@@ -224,7 +239,7 @@ mod tests {
         let judged = |name: &str, path: &str| {
             let fields = Fields::from_iter([(name, path.as_bytes())]);
             let sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
-            judge(&sending, &policy, None, &target).map(|readings| readings.paths().count())
+            judge(&sending, terms(&policy, &[]), &target).map(|readings| readings.paths().count())
         };
         for name in [
             "x-original-url",
@@ -251,7 +266,7 @@ mod tests {
         let judged = |fields: &[(&str, &str)]| {
             let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
             let sending = Sending::new(Method::parse("COPY").unwrap(), &target, Fields::from_iter(fields));
-            judge(&sending, &policy, None, &target).map(|it| (it.methods.len(), it.targets.len()))
+            judge(&sending, terms(&policy, &[]), &target).map(|it| (it.methods.len(), it.targets.len()))
         };
         let (method, path) = ("x-method-override", "x-original-url");
         let many = [(method, "GET"), (path, "/b"), ("destination", "/b"), (path, "/a"), (method, "COPY")];
@@ -281,7 +296,7 @@ mod tests {
         let judged = |name: &str, value: &str| {
             let fields = Fields::from_iter([(name, value.as_bytes())]);
             let sending = Sending::new(Method::parse("PUT").unwrap(), &target, fields);
-            judge(&sending, &policy, None, &target).map(drop).map_err(|denial| denial.guard)
+            judge(&sending, terms(&policy, &[]), &target).map(drop).map_err(|denial| denial.guard)
         };
         for name in ["X-HTTP-Method-Override", "X_HTTP_Method", "X.HTTP.Method.Override", "x-method~override"]
         {
@@ -304,7 +319,7 @@ mod tests {
             let target = Target::parse(&format!("https://{host}/a?{query}")).unwrap();
             let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
             let count = |readings: Readings| readings.methods.len();
-            judge(&sending, &policy, None, &target).map(count).map_err(|denial| denial.guard)
+            judge(&sending, terms(&policy, &[]), &target).map(count).map_err(|denial| denial.guard)
         };
         let judged = |query: &str| judged_at("a.googleapis.com", query);
         // The plain name is any service's own.
@@ -341,7 +356,7 @@ mod tests {
             let target = Target::parse(&format!("https://{host}/v1/x?{query}")).unwrap();
             let sending =
                 Sending::new(Method::parse("GET").unwrap(), &target, fields.iter().copied().collect());
-            judge(&sending, policy, None, &target).map(drop).map_err(|denial| denial.guard)
+            judge(&sending, terms(policy, &[]), &target).map(drop).map_err(|denial| denial.guard)
         };
         let many = (0..40).map(|at| format!("$httpMethod={at}")).collect::<Vec<_>>().join("&");
         let long = format!("$httpMethod={}", "A".repeat(33));
@@ -374,7 +389,7 @@ mod tests {
             let target = Target::parse(&format!("https://api.example.com/a{query}")).unwrap();
             let fields = Fields::from_iter([(name, value.as_bytes())]);
             let sending = Sending::new(Method::parse(method).unwrap(), &target, fields);
-            judge(&sending, &policy, None, &target).err().unwrap().rule
+            judge(&sending, terms(&policy, &[]), &target).err().unwrap().rule
         };
         for (method, query, name, value, rule) in [
             ("GET", "", "x-original-url", "/admin/x", 0),
@@ -385,6 +400,47 @@ mod tests {
         ] {
             let named = refused(method, query, name, value);
             assert_eq!(named, Some(format!("egress.deny[{rule}] in test")), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_deny_rule_for_an_address_is_for_each_reading_that_goes_there() {
+        let policy = |deny: &str| {
+            let text = format!(
+                "[egress]\nallow = [{{ host = \"127.0.0.1\", ports = [18091] }},\n\
+                 {{ url = \"http://d.test:18091/*\", addresses = [\"127.0.0.1\"] }}]\ndeny = [{deny}]\n"
+            );
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), toml::from_str(&text).unwrap());
+            layers.compile().unwrap().policy
+        };
+        let by_path = policy("{ url = \"http://127.0.0.1:18091/admin*\" }");
+        let by_method = policy("{ host = \"127.0.0.1\", ports = [18091], methods = [\"DELETE\"] }");
+        let address = [IpAddr::from([127, 0, 0, 1])];
+        for (policy, method, query, name, value, harmless) in [
+            (&by_path, "GET", "", "x-original-url", "/admin/x", "/open"),
+            (&by_path, "MOVE", "", "destination", "/admin/x", "/open"),
+            (&by_path, "PUT", "", "x-amz-copy-source", "/admin/x", "/open"),
+            (&by_method, "POST", "", "x-http-method-override", "DELETE", "PUT"),
+            (&by_method, "POST", "?$httpMethod=", "", "DELETE", "PUT"),
+        ] {
+            for host in ["d.test", "127.0.0.1"] {
+                let judged = |value: &str, judged: &[IpAddr]| {
+                    let query = if query.is_empty() { String::new() } else { format!("{query}{value}") };
+                    let target = Target::parse(&format!("http://{host}:18091/x{query}")).unwrap();
+                    let fields = Fields::from_iter(
+                        [(name, value.as_bytes())].into_iter().filter(|it| !it.0.is_empty()),
+                    );
+                    let sending = Sending::new(Method::parse(method).unwrap(), &target, fields);
+                    let refused = judge(&sending, terms(policy, judged), &target).err();
+                    refused.map(|denial| (denial.guard, denial.rule))
+                };
+                let denied = Some((Guard::DenyRule, Some("egress.deny[0] in test".to_owned())));
+                assert_eq!(judged(value, &address), denied, "{name} at {host}");
+                assert_eq!(judged(harmless, &address), None, "{name} at {host}");
+                // Where a proxy resolves the name, or nobody, the rule cannot know where it leads.
+                assert_eq!(judged(value, &[]).is_none(), host == "d.test", "{name} at {host}");
+            }
         }
     }
 
@@ -401,7 +457,7 @@ mod tests {
             let target = Target::parse(target).unwrap();
             let fields = Fields::from_iter([("Destination", destination.as_bytes())]);
             let sending = Sending::new(Method::parse(method).unwrap(), &target, fields);
-            judge(&sending, &policy, None, &target).map(drop).map_err(|denial| denial.guard)
+            judge(&sending, terms(&policy, &[]), &target).map(drop).map_err(|denial| denial.guard)
         };
         let (api, dav) = ("https://api.example.com/open/a", "https://dav.example.com/a");
         for (method, target, destination, outcome) in [

@@ -24,6 +24,7 @@ mod percent;
 mod subprotocol;
 mod substitution;
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use policy::{
@@ -43,6 +44,7 @@ pub(crate) use find::provider_named_in;
 pub(crate) use key_names::{AUTHENTICATION, may_authenticate};
 use key_names::{KeyNames, may_be_same};
 use marks::Marks;
+use method_override::Terms;
 pub(crate) use model_request::is_version;
 
 /// Injects the credential that is bound to where a request goes, if there is one.
@@ -74,7 +76,7 @@ pub(crate) fn judge_line(
     method: &Method,
     target: &Target,
 ) -> Result<Exchange<Pinned>, Denial> {
-    match refuse_line(gate.policy(), exchange.grant(), method, target) {
+    match refuse_line(gate.policy(), exchange.grant(), exchange.judged(), method, target) {
         Ok(()) => Ok(exchange),
         Err(denial) => Err(exchange.refuse(denial)),
     }
@@ -84,12 +86,13 @@ pub(crate) fn judge_line(
 pub(crate) fn refuse_line(
     policy: &Policy,
     grant: &Grant,
+    judged: &[IpAddr],
     method: &Method,
     target: &Target,
 ) -> Result<(), Denial> {
     let sending = Sending::new(method.clone(), target, Fields::default());
-    let provider = grant.provider().map(|provider| &**provider);
-    method_override::judge(&sending, policy, provider, target).map(drop)
+    let terms = Terms { policy, provider: grant.provider().map(|provider| &**provider), judged };
+    method_override::judge(&sending, terms, target).map(drop)
 }
 
 /// Makes a request again from its draft, with a new credential of the same provider in place of one that the upstream refused.
@@ -106,7 +109,8 @@ pub(crate) fn inject_again(
         return Err(Denial::new(Guard::Credential, "the request was sent without a credential"));
     };
     let mut sending = draft.sending.clone();
-    put(&mut sending, gate.policy(), provider, target, &new, draft.redeemable).map_err(|denial| {
+    let terms = Terms { policy: gate.policy(), provider: Some(provider), judged: exchange.judged() };
+    put(&mut sending, terms, provider, target, &new, draft.redeemable).map_err(|denial| {
         let reason = format!(
             "the upstream refused the credential, and the one fetched anew does not fit: {}",
             denial.reason
@@ -137,8 +141,12 @@ async fn prepare(
 ) -> Result<Option<Injected>, Denial> {
     let grant = exchange.grant();
     let provider = grant.provider();
-    let readings =
-        method_override::judge(sending, gate.policy(), provider.map(|provider| &**provider), target)?;
+    let terms = Terms {
+        policy: gate.policy(),
+        provider: provider.map(|provider| &**provider),
+        judged: exchange.judged(),
+    };
+    let readings = method_override::judge(sending, terms, target)?;
     forwarded_host::leave_out_other(sending, gate.policy(), grant, target);
     let exposed = match provider {
         Some(provider) => exposed::read_as_placeholder(sending, gate, provider, target),
@@ -173,7 +181,7 @@ async fn prepare(
     }
     ask_for_whole_response(sending);
     let draft = Draft { sending: sending.clone(), redeemable };
-    put(sending, gate.policy(), provider, target, &held, redeemable)?;
+    put(sending, terms, provider, target, &held, redeemable)?;
     let admitted = match model_request {
         Some(model_request) => Some(gate.ledger().admit(model_request).await?),
         None => None,
@@ -277,7 +285,7 @@ fn ask_for_whole_response(sending: &mut Sending) {
 /// It does not fit there, or leads the request to where the policy does not let it go.
 fn put(
     sending: &mut Sending,
-    policy: &Policy,
+    terms: Terms<'_>,
     provider: &Provider,
     target: &Target,
     held: &FetchedCredential,
@@ -297,7 +305,7 @@ fn put(
         Redeemable::Nothing => {}
     }
     if redeemable != Redeemable::Nothing {
-        judge_filled(sending, policy, provider, target)?;
+        judge_filled(sending, terms, target)?;
     }
     match provider.injection(target) {
         Some(injection) if !authenticates => {
@@ -308,21 +316,14 @@ fn put(
 }
 
 /// Judges a request again once the credential is where the agent says: its value may lead it elsewhere.
-fn judge_filled(
-    sending: &Sending,
-    policy: &Policy,
-    provider: &Provider,
-    target: &Target,
-) -> Result<(), Denial> {
+fn judge_filled(sending: &Sending, terms: Terms<'_>, target: &Target) -> Result<(), Denial> {
     let filled =
         Target::from_origin_form(target.scheme(), target.host().clone(), target.port(), &sending.origin_form);
     let judged = filled.and_then(|filled| {
         if filled.path() != target.path() {
-            let mut asked = Asked::request(Plane::Forward, sending.method.clone(), &filled);
-            asked.provider = Some(provider.id().clone());
-            policy.decide(&asked)?;
+            terms.allow(&sending.method, &filled)?;
         }
-        method_override::judge(sending, policy, Some(provider), &filled)
+        method_override::judge(sending, terms, &filled)
     });
     judged.map(drop).map_err(|denial| {
         // The policy's own reason is left out: it may quote what it judged, which holds the credential.
@@ -387,6 +388,28 @@ mod tests {
         let provider = gate.policy().providers().next().unwrap();
         gate.rates().admit(provider, std::time::Instant::now).unwrap().spend();
         assert_eq!(refused().await, Guard::RateLimit);
+    }
+
+    #[tokio::test]
+    async fn another_reading_is_judged_by_where_the_request_goes() {
+        let gate = crate::fixture::gate_for(
+            "[egress]\nallow = [{ host = \"a.example\", ports = [80] }]\n\
+             deny = [{ url = \"http://93.184.216.34/admin*\" }, { url = \"http://93.184.216.35/*\" }]\n",
+            vec!["93.184.216.34".parse().unwrap()],
+            None,
+        );
+        let target = Target::parse("http://a.example/").unwrap();
+        let asked_as = async |path: &str| {
+            let get = Method::parse("GET").unwrap();
+            let asked = Asked::request(Plane::Forward, get.clone(), &target);
+            let exchange = Exchange::begin(&gate, "GET", target.to_string(), asked).pin(&gate).await.unwrap();
+            let fields = Fields::from_iter([("X-Original-URL", path.as_bytes())]);
+            let mut sending = Sending::new(get, &target, fields);
+            let injected = inject(exchange, &gate, &target, &mut sending, Form::Placeholders).await;
+            injected.map(drop).map_err(|denial| denial.rule)
+        };
+        assert_eq!(asked_as("/open").await, Ok(()));
+        assert_eq!(asked_as("/admin/x").await, Err(Some("egress.deny[0] in test".into())));
     }
 
     #[test]

@@ -238,7 +238,8 @@ mod tests {
         let (target, method) = (policy::Target::parse(url).unwrap(), policy::Method::parse(method).unwrap());
         let sending = Sending::new(method, &target, crate::http::Fields::default());
         let provider = policy.providers().next().unwrap();
-        let readings = method_override::judge(&sending, &policy, Some(provider), &target).unwrap();
+        let terms = method_override::Terms { policy: &policy, provider: Some(provider), judged: &[] };
+        let readings = method_override::judge(&sending, terms, &target).unwrap();
         model_request(provider, &readings, &sending)
     }
 
