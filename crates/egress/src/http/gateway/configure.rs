@@ -11,7 +11,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::refused::{after_unread, recorded, refusal};
-use super::whole_body::{WholeBody, broke_off, read_whole};
+use super::whole_body::{WholeBody, read_whole};
 use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
@@ -101,11 +101,8 @@ fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
 
 /// Reads the body, or returns the reply to send if it is too large, breaks off, or does not come whole in time.
 async fn read_in_time(request: &mut Request<'_>, answer: &mut Answer<'_>) -> Result<WholeBody, Reply> {
-    match tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await {
-        Ok(Ok(read)) => read,
-        Ok(Err(_)) => Err(broke_off()),
-        Err(_) => Err(refusal(408, "http_framing", "The request body did not come in time")),
-    }
+    let late = |_| Err(refusal(408, "http_framing", "The request body did not come in time"));
+    tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await.unwrap_or_else(late)
 }
 
 #[cfg(test)]

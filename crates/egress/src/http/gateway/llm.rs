@@ -15,7 +15,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::refused::{Refused, after_unread, recorded, refusal};
-use super::whole_body::{WholeBody, broke_off, read_whole};
+use super::whole_body::{WholeBody, read_whole};
 use crate::audit;
 use crate::exchange::{self, Exchange, Ready};
 use crate::gate::Gate;
@@ -96,8 +96,7 @@ async fn prepare(
     if providers.is_empty() {
         return Err(not_configured(gate, request));
     }
-    let read = read_whole(request, answer, LARGEST).await.unwrap_or_else(|_| Err(broke_off()));
-    let WholeBody { octets, reserved } = match read {
+    let WholeBody { octets, reserved } = match read_whole(request, answer, LARGEST).await {
         Ok(body) => body,
         Err(reply) => {
             let reply = recorded(gate, &request.head, reply);

@@ -12,7 +12,7 @@ use policy::{Denial, Guard, Method, Placeholders, Plane, Target};
 use super::control_headers::ControlHeaders;
 use super::refused::{Refused, refusal};
 use super::template;
-use super::whole_body::{WholeBody, read_whole};
+use super::whole_body::{WholeBody, no_room, read_whole};
 use crate::audit;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::fetched_credential::unfit;
@@ -25,7 +25,7 @@ use crate::http::max_forwards::count_forward;
 use crate::http::media_type::MediaType;
 use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
-use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
+use crate::http::reserved_memory::ReservedMemory;
 use crate::inject::{Form, Sending, escaped, inject, stands_elsewhere};
 
 /// The largest body in which placeholders are replaced (literal behaviour of the existing sidecar).
@@ -73,7 +73,7 @@ async fn prepare(
     // Before anything is sent: a request that had been carried out would be repeated by an agent that is told to try again.
     match ReservedMemory::for_octets(headers.max_response_size) {
         Some(for_answer) => prepared.reserved.push(for_answer),
-        None => return Err(refuse(prepared, NO_ROOM_HERE, no_room())),
+        None => return Err(refuse(prepared, no_room())),
     }
     match headers.substitute_body && request.head.body != BodyLength::None {
         true => fill_body(prepared, request, answer, &headers.target).await,
@@ -155,12 +155,9 @@ async fn fill_body(
             .with_hint("send it unpacked, or leave X-Substitute-Body out");
         return Err(Refused::denied(prepared.exchange.refuse(denial), shown));
     }
-    let WholeBody { octets, mut reserved } = match read_whole(request, answer, LARGEST_BODY).await? {
+    let WholeBody { octets, mut reserved } = match read_whole(request, answer, LARGEST_BODY).await {
         Ok(body) => body,
-        Err(reply) => {
-            let why = if reply.status == 413 { "Request body too large" } else { NO_ROOM_HERE };
-            return Err(refuse(prepared, why, reply));
-        }
+        Err(reply) => return Err(refuse(prepared, reply)),
     };
     prepared.terms.body_holds_credential = is_template(&octets);
     let filled = match filled(&prepared.exchange, &prepared.sending, octets) {
@@ -169,7 +166,7 @@ async fn fill_body(
     };
     // A short placeholder may stand for a long value, many times over.
     if reserved.grow_to(filled.len()).is_none() {
-        return Err(refuse(prepared, NO_ROOM_HERE, no_room()));
+        return Err(refuse(prepared, no_room()));
     }
     request.head.body = BodyLength::Sized(filled.len() as u64);
     request.body = Incoming::Whole(Some(filled));
@@ -178,17 +175,9 @@ async fn fill_body(
     Ok(prepared)
 }
 
-/// What the record says of a request for which there is no memory.
-const NO_ROOM_HERE: &str = "the gateway has no room";
-
-/// The reply to a request for which there is no memory.
-fn no_room() -> Reply {
-    refusal(429, "http_framing", NO_ROOM)
-}
-
-/// Records why a request is not taken, and refuses it with this reply.
-fn refuse(prepared: Prepared, why: &str, reply: Reply) -> Refused {
-    prepared.exchange.refuse(Denial::new(Guard::Framing, why));
+/// Records a request that is not taken by what its reply tells, and refuses it with that.
+fn refuse(prepared: Prepared, reply: Reply) -> Refused {
+    prepared.exchange.refuse(Denial::new(Guard::Framing, reply.detail.clone()));
     Refused::Answered { reply, after: After::Close }
 }
 
@@ -236,10 +225,11 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+    use crate::fixture::records_in;
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
-    use crate::{CredentialConfig, GateOptions, PlatformPlace};
+    use crate::{CredentialConfig, GateOptions, PlatformPlace, SigningKey};
 
     /// Answers questions for a credential with this value.
     fn platform(value: &str) -> StdUnixStream {
@@ -256,15 +246,18 @@ mod tests {
 
     /// Returns a gate by this policy, with a platform that answers with this value.
     fn gate(policy: &str, value: &str) -> Rc<Gate> {
+        Gate::open(options(policy, value)).unwrap()
+    }
+
+    fn options(policy: &str, value: &str) -> GateOptions {
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), toml::from_str(policy).unwrap());
         let spec = layers.compile().unwrap();
         let place = PlatformPlace::Inherited(platform(value), Secret::from_text("t".into()));
-        Gate::open(GateOptions {
+        GateOptions {
             credential_config: CredentialConfig { platform: Some(place), ..CredentialConfig::default() },
             ..GateOptions::new(spec.policy, spec.spending, policy::RunId::from_random([0; 12]))
-        })
-        .unwrap()
+        }
     }
 
     #[tokio::test]
@@ -300,6 +293,42 @@ mod tests {
             }
         };
         LocalSet::new().run_until(asked).await;
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_not_taken_is_told_and_recorded_alike() {
+        let policy = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://127.0.0.1:9/*\"]\n";
+        for (rest, why) in [
+            ("0\r\nX-Sum: 1\r\n\r\n", "The trailers of a body that is read whole are not taken"),
+            ("0x\r\n\r\n", "The request body broke off"),
+        ] {
+            let mut audit = tempfile::tempfile().unwrap();
+            let key = SigningKey::generate().unwrap().0;
+            let gate = Gate::open(GateOptions {
+                audit: Some((Arc::new(audit.try_clone().unwrap()), key)),
+                ..options(policy, "value")
+            });
+            let gate = gate.unwrap();
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let begun = "POST /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\nX-Target: https://127.0.0.1:9/\r\n\
+                 X-Substitute-Body: true\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
+            theirs.write_all(begun.as_bytes()).await.unwrap();
+            let stream = AgentStream::Unix(ours);
+            let served = serve_requests(Rc::clone(&gate), Via::Gateway, stream, BytesMut::new());
+            let asks = async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                theirs.write_all(rest.as_bytes()).await.unwrap();
+                theirs.shutdown().await.unwrap();
+                let mut answer = String::new();
+                theirs.read_to_string(&mut answer).await.unwrap();
+                answer
+            };
+            let (answer, _) = LocalSet::new().run_until(async { tokio::join!(asks, served) }).await;
+            assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(why), "{answer}");
+            gate.close().unwrap();
+            let records = records_in(&mut audit);
+            assert!(records.contains("\"guard\":\"http_framing\"") && records.contains(why), "{records}");
+        }
     }
 
     #[tokio::test]

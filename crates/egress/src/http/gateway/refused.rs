@@ -22,14 +22,6 @@ pub(super) enum Refused {
     Denied { denial: Denial, shown: String },
     /// The gateway answers by itself.
     Answered { reply: Reply, after: After },
-    /// The agent's connection broke.
-    Broken(io::Error),
-}
-
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Self {
-        Self::Broken(error)
-    }
 }
 
 impl Refused {
@@ -58,7 +50,6 @@ impl Refused {
         match self {
             Self::Denied { denial, shown } => deny(gate, request, answer, &denial, &shown).await,
             Self::Answered { reply, after } => answer.reply(reply, after).await,
-            Self::Broken(error) => Err(error),
         }
     }
 }

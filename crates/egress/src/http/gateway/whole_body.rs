@@ -23,7 +23,7 @@ pub(super) struct WholeBody {
 }
 
 /// The reply to a body for which there is no memory.
-fn no_room() -> Reply {
+pub(super) fn no_room() -> Reply {
     refusal(429, "http_framing", NO_ROOM)
 }
 
@@ -33,7 +33,7 @@ fn too_large() -> Reply {
 }
 
 /// The reply to a body that does not come whole, or is malformed.
-pub(super) fn broke_off() -> Reply {
+fn broke_off() -> Reply {
     refusal(400, "http_framing", "The request body broke off")
 }
 
@@ -43,11 +43,16 @@ fn declares_too_much(length: BodyLength, limit: usize) -> bool {
 }
 
 /// Reads the whole body, after an interim 100 to a client that expects one. Returns the reply to send in its place if the body is larger
-/// than `limit` octets or there is no memory for it.
-///
-/// # Errors
-/// The agent's connection broke, or the body is malformed.
+/// than `limit` octets, there is no memory for it, it has trailers, or it does not come whole.
 pub(super) async fn read_whole(
+    request: &mut Request<'_>,
+    answer: &mut Answer<'_>,
+    limit: usize,
+) -> Result<WholeBody, Reply> {
+    read(request, answer, limit).await.unwrap_or_else(|_| Err(broke_off()))
+}
+
+async fn read(
     request: &mut Request<'_>,
     answer: &mut Answer<'_>,
     limit: usize,
