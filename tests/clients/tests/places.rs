@@ -308,7 +308,7 @@ fn a_trailer_of_http_2_carries_none() {
         assert_eq!(ended.code, 0, "it was answered: {ended}");
         canary.is_not_in("the answer", format!("{ended}"));
         let audit = site.lockgate(&["audit", "show", "latest", "--json"]);
-        let refused = "\"outcome\":\"failed\",\"reason\":\"a placeholder or a key stands in a trailer\"";
+        let refused = "\"outcome\":\"failed\",\"guard\":\"http_framing\",\"reason\":\"a placeholder, a key or a cookie stands in a trailer;";
         assert_eq!(audit.stdout.matches(refused).count(), 1, "{name}: {audit}");
         let with = site.requests().into_iter().find(|r| r.detail["trailers"].to_string().contains(name));
         assert!(with.is_none(), "a key went on in a trailer: {with:?}");

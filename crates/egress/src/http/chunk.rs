@@ -21,10 +21,10 @@ pub(crate) enum ChunkSyntax {
     Lenient,
 }
 
-/// A request's body is malformed, and some of it may have been sent on.
+/// A request's body is malformed or may not go on, and some of it may have been sent.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct MalformedRequest(&'static str);
+pub(crate) struct RefusedBody(pub(crate) &'static str);
 
 /// Finds the data and the end of a chunked body, whatever pieces the body comes in.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl ChunkScanner {
     /// Returns why no more of a body is read, by what is wrong with it.
     pub(crate) fn error(&self, why: &'static str) -> io::Error {
         match self.syntax {
-            ChunkSyntax::Strict => io::Error::other(MalformedRequest(why)),
+            ChunkSyntax::Strict => io::Error::other(RefusedBody(why)),
             ChunkSyntax::Lenient => io::Error::other(why),
         }
     }

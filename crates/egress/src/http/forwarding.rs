@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::answer::Answer;
-use super::chunk::MalformedRequest;
+use super::chunk::RefusedBody;
 use super::filter::Unsearchable;
 use super::head::BodyLength;
 use super::hung_up::HungUp;
@@ -204,7 +204,7 @@ impl<'a> Forwarding<'a> {
             }
             Err(error) => {
                 exchange.record().fail(&cause(&error));
-                if error.get_ref().is_some_and(|inner| inner.is::<MalformedRequest>()) {
+                if error.get_ref().is_some_and(|inner| inner.is::<RefusedBody>()) {
                     exchange.record().stopped_by(Guard::Framing);
                 }
                 tracing::debug!(target = %self.target, %error, "exchange failed");

@@ -9,6 +9,7 @@ use policy::{Provider, Target};
 use tokio::io::AsyncRead;
 use tokio::time::Instant;
 
+use super::chunk::RefusedBody;
 use super::fields::Fields;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
@@ -54,6 +55,10 @@ async fn too_late(broken: &mut Option<(io::Error, Instant)>, status: &Cell<Optio
     }
 }
 
+/// Why a body is refused whose trailers tell who asks.
+pub(super) const KEY_IN_TRAILER: &str =
+    "a placeholder, a key or a cookie stands in a trailer; send it in the request's head";
+
 /// What became of the trailers of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trailers {
@@ -93,7 +98,7 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
     }
     let mut trailers = body.trailers().await.map_err(Stopped::Body)?;
     if tells_who_asks(&trailers, provider, target) {
-        return Err(Stopped::Body(io::Error::other("a placeholder or a key stands in a trailer")));
+        return Err(Stopped::Body(io::Error::other(RefusedBody(KEY_IN_TRAILER))));
     }
     trailers.leave_hop();
     trailers.keep(|name| provider.is_none_or(|provider| provider.lets_pass(name)));

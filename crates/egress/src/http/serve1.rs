@@ -17,12 +17,15 @@ use super::head::{BodyLength, Buffered, HeadError, RequestHead, is_hopeless_requ
 use super::incoming::{Framing, Incoming};
 use super::outgoing::{within_stall_limit, write_last_within_limit};
 use super::problem::{self, After};
+use super::pump::KEY_IN_TRAILER;
 use super::refuse::status_of;
 use super::request::{Request, UNREADABLE, Via};
+use super::response::trailers_of_version_1;
 use super::stream::{AgentReader, AgentStream, AgentWriter};
 use crate::audit;
 use crate::ending::UnderWay;
 use crate::gate::Gate;
+use crate::inject::may_authenticate;
 use crate::opened::{ONLY_HTTP, Opened};
 use crate::tunnel;
 
@@ -231,8 +234,8 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
     let deadline = Instant::now() + IDLE;
     loop {
         let step = scanner.scan_whole(&agent.ahead[looked_at..])?;
-        if Placeholder::is_in(scanner.trailers()) {
-            return Err("a placeholder stands in a trailer; send it in the request's head");
+        if Placeholder::is_in(scanner.trailers()) || scanner.is_done() && has_key(scanner.trailers()) {
+            return Err(KEY_IN_TRAILER);
         }
         if step.data > 0 || scanner.is_done() {
             return Ok(());
@@ -244,6 +247,11 @@ async fn first_chunks(head: &RequestHead, agent: &mut Buffered<AgentReader>) -> 
             Err(_) => return Err("the body did not begin in time"),
         }
     }
+}
+
+/// Whether a trailer section names a cookie, or what may be a key to any service (C08). That of the provider's own is known only later.
+fn has_key(section: &[u8]) -> bool {
+    trailers_of_version_1(section).iter().any(|(name, _)| name == "cookie" || may_authenticate(name))
 }
 
 #[cfg(test)]
@@ -405,12 +413,24 @@ mod tests {
         // C08
         let trailer = "X-Key: lgph_0123456789abcdefghijklmnopqrstuv";
         let end = format!("0\r\n{trailer}\r\n\r\n");
-        let (got, read, _) = chunked(&[&format!("1\r\na\r\n{end}")]).await;
-        assert!(got.is_empty() && read.starts_with("HTTP/1.1 400 "), "{got} {read}");
-        for end in [&*end, "0\r\nAuthorization: own\r\n\r\n"] {
+        for end in [
+            &*end,
+            "0\r\nAuthorization: own\r\n\r\n",
+            "0\r\nX_Api.Key: own\r\n\r\n",
+            "0\r\nCookie: a=1\r\n\r\n",
+        ] {
+            for whole in [end, &format!("1\r\na\r\n{end}")] {
+                let (got, read, records) = chunked(&[whole]).await;
+                assert!(got.is_empty() && read.starts_with("HTTP/1.1 400 "), "{got} {read}");
+                assert!(
+                    read.contains(KEY_IN_TRAILER) && records.contains(KEY_IN_TRAILER),
+                    "{read} {records}"
+                );
+            }
             let (got, read, records) = chunked(&["1\r\na\r\n", end]).await;
             assert!(got.ends_with("1\r\na\r\n") && read.is_empty(), "{got} {read}");
-            assert!(records.contains("a placeholder or a key stands in a trailer"), "{records}");
+            assert!(records.contains("\"outcome\":\"failed\",\"guard\":\"http_framing\""), "{records}");
+            assert!(records.contains(KEY_IN_TRAILER), "{records}");
         }
     }
 
