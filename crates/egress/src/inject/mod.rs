@@ -413,6 +413,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_credential_makes_of_the_path_is_judged_by_where_the_request_goes() {
+        let config = "[egress]\ndeny = [{ url = \"http://93.184.216.34/admin*\" }]\n\
+            [[provider]]\nid = \"one\"\nauthorized_uris = [\"http://a.example/*\"]\n";
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let provider = policy.providers().next().unwrap();
+        let target = Target::parse("http://a.example/x").unwrap();
+        let filled = |path: &str, judged: [u8; 4]| {
+            let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+            sending.origin_form = path.into();
+            let terms = Terms { policy: &policy, provider: Some(provider), judged: &[judged.into()] };
+            judge_filled(&sending, terms, &target).map_err(|denial| (denial.guard, denial.rule))
+        };
+        let denied = Err((Guard::DenyRule, Some("egress.deny[0] in test".to_owned())));
+        assert_eq!(filled("/admin/x", [93, 184, 216, 34]), denied);
+        assert_eq!(filled("/open", [93, 184, 216, 34]), Ok(()));
+        assert_eq!(filled("/admin/x", [93, 184, 216, 35]), Ok(()));
+    }
+
+    #[test]
     fn a_placeholder_in_a_header_that_does_not_pass_is_refused_and_not_lost() {
         const OURS: &str = "Bearer lgph_0123456789abcdefghijklmnopqrstuv";
         let config = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example/*\"]\nheaders = [\"x-may\"]\n\
