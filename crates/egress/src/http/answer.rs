@@ -266,7 +266,7 @@ mod tests {
         let (mut writer, _theirs) = full().await;
         assert_eq!(patiently(answer_to(&mut writer).switch(&ResponseHead::go_on())).await, timed_out);
         let (mut writer, _theirs) = full().await;
-        let reply = Reply { status: 403, fields: Fields::default(), body: Vec::new(), detail: String::new() };
+        let reply = Reply::new(403, Fields::default(), Vec::new());
         assert_eq!(patiently(answer_to(&mut writer).reply(reply, After::KeepAlive)).await, timed_out);
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let soon = Duration::from_secs(1);
         assert!(tokio::time::timeout(soon, answer_to(&mut writer).go_on()).await.is_err());
         while theirs.readable().await.is_ok() && theirs.try_read(&mut [0; 4096]).is_ok() {}
-        let reply = Reply { status: 504, fields: Fields::default(), body: Vec::new(), detail: String::new() };
+        let reply = Reply::new(504, Fields::default(), Vec::new());
         assert_eq!(
             patiently(answer_to(&mut writer).reply(reply, After::Close)).await,
             Some(io::ErrorKind::BrokenPipe)

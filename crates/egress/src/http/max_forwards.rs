@@ -75,7 +75,7 @@ fn count(sending: &mut Sending) -> Result<Forwards, Denial> {
 /// Answers a request that ends here. To reflect a TRACE would show what was put into it on its way.
 fn answer(sending: &Sending, target: &str, run: &RunId) -> Reply {
     if sending.method.as_str() == "OPTIONS" {
-        return Reply { status: 200, fields: Fields::default(), body: Vec::new(), detail: String::new() };
+        return Reply::new(200, Fields::default(), Vec::new());
     }
     let why = "Max-Forwards is 0, and this proxy reflects no request";
     problem::failed(501, "TRACE ends here", why, target, run)

@@ -123,10 +123,15 @@ pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunI
 }
 
 impl Reply {
+    /// Creates a reply that has no more to tell than what its status means, where its body is not read.
+    pub(crate) fn new(status: u16, fields: Fields, body: Vec<u8>) -> Self {
+        Self { status, fields, body, detail: phrase(status).into() }
+    }
+
     /// Creates a reply with a JSON document.
     pub(crate) fn json(status: u16, document: &impl Serialize) -> Self {
         let fields = Fields::from_iter([("content-type", &b"application/json"[..])]);
-        Self { status, fields, body: serde_json::to_vec(document).unwrap_or_default(), detail: String::new() }
+        Self::new(status, fields, serde_json::to_vec(document).unwrap_or_default())
     }
 
     /// Creates a reply with a problem document.

@@ -66,7 +66,7 @@ async fn run_history(gate: &Gate, query: &str) -> Reply {
                 let needles = gate.credentials().needles().now();
                 let body = needles.scrub_text(&body).map_or(body, |(masked, _)| masked);
                 let fields = super::Fields::from_iter([("content-type", &b"application/json"[..])]);
-                Reply { status, fields, body, detail: String::new() }
+                Reply::new(status, fields, body)
             }
             Err(why) => refusal(502, "platform", &format!("earlier runs cannot be told: {why}")),
         },
