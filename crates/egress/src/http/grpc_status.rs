@@ -18,10 +18,11 @@ pub(crate) enum RefusalForm {
 }
 
 impl RefusalForm {
-    /// Returns the form for a request with these fields. gRPC-Web, whose status stands in the body, gets the document.
-    pub(super) fn asked_by(fields: &Fields) -> Self {
+    /// Returns the form for a request with this method and these fields. gRPC-Web, whose status stands in the body, gets the document.
+    pub(super) fn asked_by(method: &str, fields: &Fields) -> Self {
         let kind = fields.text("content-type").map(MediaType::of);
-        match kind.is_some_and(|kind| kind.is("application/grpc") || kind.begins_with("application/grpc+")) {
+        let is_call = |kind: MediaType| kind.is("application/grpc") || kind.begins_with("application/grpc+");
+        match method == "POST" && kind.is_some_and(is_call) {
             true => Self::GrpcStatus,
             false => Self::Document,
         }
@@ -89,9 +90,13 @@ mod tests {
             ("application/grpc-web-text", RefusalForm::Document),
             ("application/json", RefusalForm::Document),
         ] {
-            assert_eq!(RefusalForm::asked_by(&fields(content_type)), form, "{content_type}");
+            assert_eq!(RefusalForm::asked_by("POST", &fields(content_type)), form, "{content_type}");
+            for method in ["GET", "HEAD", "PUT"] {
+                let told = RefusalForm::asked_by(method, &fields(content_type));
+                assert_eq!(told, RefusalForm::Document, "{method} {content_type}");
+            }
         }
-        assert_eq!(RefusalForm::asked_by(&Fields::default()), RefusalForm::Document);
+        assert_eq!(RefusalForm::asked_by("POST", &Fields::default()), RefusalForm::Document);
         for (status, code) in [(200, None), (400, Some("7")), (403, Some("7")), (404, Some("7"))]
             .into_iter()
             .chain([(429, Some("8")), (502, Some("14")), (504, Some("14"))])
@@ -103,6 +108,8 @@ mod tests {
             assert_eq!((told.status, told.body.is_empty()), (200, code.is_some()), "{status}");
             assert_eq!(told.fields.text("grpc-message"), code.map(|_| "why"), "{status}");
         }
+        let untold = RefusalForm::GrpcStatus.of(Reply::new(502, Fields::default(), Vec::new()));
+        assert_eq!(untold.fields.text("grpc-message"), Some("Bad Gateway"));
     }
 
     #[test]

@@ -106,7 +106,7 @@ async fn serve_stream(
     let (parts, body) = request.into_parts();
     let fields = version2::fields(&parts.headers);
     let extent = Extent::asked_by(parts.method.as_str(), Version::Http2, &fields);
-    let refusals = RefusalForm::asked_by(&fields);
+    let refusals = RefusalForm::asked_by(parts.method.as_str(), &fields);
     let answer = Answer::Version2 { stream: respond, extent, refusals };
     let head = match head_of(&parts, fields, body.is_end_stream()) {
         Ok(head) => head,
@@ -327,7 +327,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_of_grpc_is_told_its_denial_by_a_status() {
-        for (content_type, status) in [("application/grpc+proto", 200), ("application/json", 403)] {
+        for (method, content_type, status) in [
+            ("POST", "application/grpc+proto", 200),
+            ("GET", "application/grpc+proto", 403),
+            ("HEAD", "application/grpc", 403),
+            ("POST", "application/json", 403),
+        ] {
             let gate = gate_for("", Vec::new(), None);
             let (ours, theirs) = UnixStream::pair().unwrap();
             let (host, port) = policy::Authority::parse_tunnel("a.test:443").unwrap();
@@ -342,7 +347,9 @@ mod tests {
                 ));
                 let (mut agent, connection) = h2::client::handshake(theirs).await.unwrap();
                 tokio::task::spawn_local(connection);
-                let request = http::Request::post("https://a.test/a.Service/Call")
+                let request = http::Request::builder()
+                    .method(method)
+                    .uri("https://a.test/a.Service/Call")
                     .header("content-type", content_type)
                     .header("te", "trailers");
                 let (answer, _) = agent.send_request(request.body(()).unwrap(), true).unwrap();
@@ -352,7 +359,7 @@ mod tests {
             let fields = version2::fields(answer.headers());
             let is_call = status == 200;
             assert_eq!(answer.status().as_u16(), status, "{content_type}");
-            assert_eq!(answer.body().is_end_stream(), is_call, "{content_type}");
+            assert_eq!(answer.body().is_end_stream(), is_call || method == "HEAD", "{content_type}");
             assert_eq!(fields.text("x-lockgate-denied"), Some("host_not_allowed"), "{content_type}");
             assert_eq!(fields.text("grpc-status"), is_call.then_some("7"), "{content_type}");
             let why = "no rule allows a.test; lockgate policy allow a.test:443";
