@@ -11,6 +11,7 @@ const LONGEST_SIZE_LINE: usize = 256;
 const SIZE_BEFORE_LAST_DIGIT: u64 = 1 << (4 * 14);
 /// The largest trailer section.
 const LARGEST_TRAILER: usize = 8 * 1024;
+const BAD_TRAILERS: &str = "the trailers of the chunked body are malformed, or more than 128 fields or 8 KiB";
 
 /// Which deviations are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,10 +164,10 @@ impl ChunkScanner {
             }
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
             (State::EndLf, b'\n') if lenient => Ok(State::Done),
-            (State::EndLf, b'\n') => match check_trailers(&self.trailers) {
-                Ok(()) => Ok(State::Done),
-                Err(_) => Err("a trailer of the chunked body is malformed, or it has more than 128"),
-            },
+            (State::EndLf, b'\n') => {
+                let section = self.trailers.strip_suffix(b"\r").unwrap_or_default();
+                check_trailers(section).map(|()| State::Done).map_err(|_| BAD_TRAILERS)
+            }
             (State::TrailerStart | State::Trailer, b)
                 if b != b'\n' && b != b'\r' && self.line <= LARGEST_TRAILER =>
             {
@@ -174,6 +175,9 @@ impl ChunkScanner {
             }
             (State::Trailer, b'\r') => Ok(State::TrailerLf),
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
+            (State::TrailerStart | State::Trailer | State::TrailerLf, _) if !self.trailers.is_empty() => {
+                Err(BAD_TRAILERS)
+            }
             _ => Err("the chunked body is malformed"),
         }
     }
@@ -259,7 +263,7 @@ mod tests {
             &"a: b\r\n".repeat(129),
             &too_long,
         ] {
-            assert!(read(bad, ChunkSyntax::Strict).is_err(), "{bad:?}");
+            assert_eq!(read(bad, ChunkSyntax::Strict), Err(BAD_TRAILERS), "{bad:?}");
         }
         assert_eq!(read("X : y\r\n", ChunkSyntax::Lenient), Ok(true));
     }

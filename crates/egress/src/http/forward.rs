@@ -235,9 +235,9 @@ fn replayable(
 /// What the record says of a request for another protocol.
 const UPGRADE_LEFT_OUT: &str = "its `Upgrade` was left out: no other protocol than WebSocket is switched to";
 
-/// What the record says of a request with trailers to an upstream that speaks HTTP/1.
+/// What the record says of a request with trailers that went to its upstream by HTTP/1, whatever else that speaks.
 const TRAILERS_LEFT_OUT: &str =
-    "its trailers were left out: the upstream speaks HTTP/1; send these fields in its head";
+    "its trailers were left out: it went to the upstream by HTTP/1; send these fields in its head";
 
 /// What the record says of a stream of messages that the agent gave up, perhaps because it waited for what was held back.
 const MESSAGE_HELD_BACK: &str = "the end of a message was held back until the next one: \

@@ -36,6 +36,9 @@ pub enum HeadError {
     /// A field is not `name: value`.
     #[error("a header field is malformed or folded")]
     Field,
+    /// `Connection` lists something else than tokens.
+    #[error("`Connection` lists something else than tokens, so that readers differ in which fields it names")]
+    Connection,
     /// `Content-Length` and `Transfer-Encoding` are malformed, or contradict each other.
     #[error("the length of the body is ambiguous")]
     Length,
@@ -181,7 +184,7 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
         _ => return Err(HeadError::Host), // RFC 9112 §3.2
     }
     if !fields.lists_tokens("connection") {
-        return Err(HeadError::Field); // readers differ in which fields it names
+        return Err(HeadError::Connection);
     }
     let body = body_length(&fields, version)?;
     let keep_alive = version == Version::Http11
@@ -192,17 +195,17 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
     Ok(RequestHead { method, target, fields, body, version, keep_alive })
 }
 
-/// Checks the trailer section of a body as strictly as a head, up to the CR of its empty line.
+/// Checks the lines of a trailer section, each with its end, as strictly as those of a head.
 ///
 /// # Errors
-/// The first rule that it breaks.
+/// The first rule that they break.
 pub(super) fn check_trailers(section: &[u8]) -> Result<(), HeadError> {
-    let Some(lines) = section.strip_suffix(b"\r\n\r") else { return Ok(()) }; // there are none
-    let lines = split_lines(lines)?;
+    let lines = split_lines(section)?;
+    let [lines @ .., b""] = &lines[..] else { return Err(HeadError::Line) };
     if lines.len() > MOST_FIELDS {
         return Err(HeadError::TooLarge);
     }
-    lines.into_iter().try_for_each(|line| field(line).map(drop))
+    lines.iter().try_for_each(|line| field(line).map(drop))
 }
 
 /// Whether the head of a request can be refused already, so that the rest need not be awaited. What is before `from` has been looked at.
@@ -412,7 +415,7 @@ mod tests {
             assert_eq!(read(good), Ok(is_sent), "{good:?}");
         }
         for bad in ["X-A;q=1", "\"X-A\"", "close, \u{80}", "X-A close", "close;", "X-A:"] {
-            assert_eq!(read(bad), Err(HeadError::Field), "{bad:?}");
+            assert_eq!(read(bad), Err(HeadError::Connection), "{bad:?}");
         }
     }
 
