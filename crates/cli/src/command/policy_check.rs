@@ -274,6 +274,32 @@ mod tests {
     }
 
     #[test]
+    fn the_deny_rule_for_where_a_row_leads_is_named_whichever_way_it_asks() {
+        let rules = "[egress]\nallow = [{ url = \"http://d.example:18091/*\", addresses = [\"127.0.0.1\"] },\n\
+            { host = \"e.example\", ports = [18091] }]\n\
+            deny = [{ host = \"127.0.0.1\", ports = [18091], methods = [\"DELETE\"] },\n\
+            { host = \"93.184.216.34\", ports = [18091], methods = [\"PUT\"] }]\n";
+        let mut layers = policy::Layers::default();
+        layers.push(policy::Origin::Named("test".into()), toml::from_str(rules).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let rule = |method: &str, target: &str| {
+            let row = serde_json::json!({
+                "id": 1, "target": target, "method": method, "resolves": ["93.184.216.34"],
+            });
+            let row = policy::from_json(row.to_string().as_bytes()).unwrap();
+            let verdict = verdict_of(&policy, &Method::parse("GET").unwrap(), row).unwrap();
+            (verdict.guard, verdict.rule.unwrap())
+        };
+        for (host, method, at) in [("d", "DELETE", 0), ("e", "PUT", 1)] {
+            let url = format!("http://{host}.example:18091/x");
+            let denied = (Some("deny_rule"), format!("egress.deny[{at}] in test"));
+            assert_eq!(rule(method, &url), denied);
+            assert_eq!(rule("POST", &format!("{url}?$httpMethod={method}")), denied);
+            assert_eq!(rule("POST", &format!("{url}?$httpMethod=PATCH")).0, None);
+        }
+    }
+
+    #[test]
     fn a_row_is_an_object() {
         let method = Method::parse("GET").unwrap();
         let list = "[1, \"https://a.example\", \"GET\", null]\n[1]\n".as_bytes();
