@@ -282,13 +282,12 @@ async fn pass_body_on(
         }
         filter.end()
     };
-    let passed = passed.await;
-    if !passed.as_ref().is_err_and(Abandoned::is) {
-        progress.holds_message.set(false);
-    }
-    let last = match passed {
+    let last = match passed.await {
         Ok(last) => last,
         Err(error) => {
+            if !Abandoned::is(&error) {
+                progress.holds_message.set(false); // it is the upstream that broke off
+            }
             // The agent still gets what came before an error of reading or searching. After one of writing this writes nothing.
             let _ = out.flush().await;
             return Err(error);
