@@ -1,6 +1,6 @@
-//! The first process of the agent's container: our own binary, from a volume that holds nothing else. It waits for the brief,
-//! which comes once the sidecar serves, confines itself, starts the command, and sends the shim the command's output and how it
-//! ends.
+//! The first process of the agent's container: our own binary, from a volume that holds nothing else. It takes its
+//! [`FirstSteps`], by which it gives up what the container began with, and waits for the brief, which comes once the sidecar
+//! serves. Then it confines itself, starts the command, and sends the shim the command's output and how it ends.
 //!
 //! It is PID 1, so the command can neither end nor stop it, and it is not dumpable. One thread sets up and supervises, as the
 //! init of a `linux` sandbox does; the other is the [`Relay`] between the shim and the command.

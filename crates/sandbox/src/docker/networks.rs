@@ -28,7 +28,8 @@ impl Engine {
     }
 
     /// Makes a network that leads nowhere, and on which this machine has no address: with one, every service of this machine that
-    /// listens on all addresses would be reachable. Returns an engine's refusal with its status.
+    /// listens on all addresses would be reachable. What is sent past the routes to this machine all the same, the agent's container drops
+    /// (`network_filter.rs`). Returns an engine's refusal with its status.
     async fn make_internal(
         &self,
         name: &str,
