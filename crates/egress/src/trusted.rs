@@ -1,7 +1,7 @@
 //! The certificates of a bundle, by what each is trusted for.
 
-use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use rustls::{CertificateError, RootCertStore};
 
 use crate::certificate::Certificate;
 
@@ -10,6 +10,8 @@ use crate::certificate::Certificate;
 pub(crate) struct Trusted {
     /// The authorities: certificates that may issue others, and were valid when they were read.
     pub(crate) authorities: RootCertStore,
+    /// Authorities that were not valid yet. The clock may have been wrong, and is set while the sidecar serves.
+    pub(crate) early: Vec<CertificateDer<'static>>,
     /// The certificates that name a server. It may present them, whoever issued them.
     pub(crate) servers: Vec<CertificateDer<'static>>,
 }
@@ -17,7 +19,7 @@ pub(crate) struct Trusted {
 impl Trusted {
     /// Trusts nothing.
     pub(crate) fn nothing() -> Self {
-        Self { authorities: RootCertStore::empty(), servers: Vec::new() }
+        Self { authorities: RootCertStore::empty(), early: Vec::new(), servers: Vec::new() }
     }
 
     /// Sorts certificates, and leaves out those that are neither.
@@ -25,9 +27,13 @@ impl Trusted {
         let mut trusted = Self::nothing();
         for certificate in certificates {
             let Some(fields) = Certificate::parse(&certificate) else { continue };
-            if fields.is_authority() && fields.check_dates(now).is_ok() {
+            match fields.check_dates(now) {
                 // What the library cannot read is no authority.
-                let _ = trusted.authorities.add(CertificateDer::from(&certificate[..]));
+                Ok(()) if fields.is_authority() => drop(trusted.authorities.add(certificate.clone())),
+                Err(CertificateError::NotValidYet) if fields.is_authority() => {
+                    trusted.early.push(certificate.clone());
+                }
+                _ => {}
             }
             if fields.names_server() {
                 trusted.servers.push(certificate);
@@ -42,7 +48,12 @@ impl Trusted {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.authorities.is_empty() && self.servers.is_empty()
+        self.authorities.is_empty() && self.early.is_empty() && self.servers.is_empty()
+    }
+
+    /// Returns the early authorities that are valid now.
+    pub(crate) fn no_longer_early(&self, now: UnixTime) -> RootCertStore {
+        Self::among(self.early.iter().cloned(), now).authorities
     }
 }
 
@@ -123,6 +134,17 @@ JYP9NwMBNUikCacxC98NdaBlyHjdYY0W+sJztQ==
                 params.subject_alt_names.clear();
             };
             assert_eq!(counted(dated), (0, 0), "from {from} to {to}");
+            let early = |at: u64| {
+                let mut params = CertificateParams::default();
+                dated(&mut params);
+                let root = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+                Trusted::among(std::iter::once(root.der().clone()), after_1970(at))
+            };
+            assert_eq!(early(60).early.len(), usize::from(from == 2040), "from {from} to {to}");
+            for (then, count) in [(69, 0), (75, 1), (85, 0)] {
+                let valid = early(45).no_longer_early(after_1970(then)).len();
+                assert_eq!(valid, if from == 2040 { count } else { 0 }, "after {then} years");
+            }
         }
     }
 

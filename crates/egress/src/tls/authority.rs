@@ -4,12 +4,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use policy::Host;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
 };
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -19,10 +19,11 @@ use super::provider;
 /// The subject of every run's authority. It is fixed, because directories of authorities are indexed by a hash of it.
 const NAME: &str = "Lockgate run authority";
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// From how long before now certificates are valid: the most that clocks of the host and its guests may differ.
+/// From how long before now a host's certificate is valid: the most that clocks of the host and its guests may differ.
 const BEFORE: Duration = DAY;
-/// How long an authority is valid. It ends with its sidecar, which may serve for years.
-const AUTHORITY_LIFE: Duration = DAY.saturating_mul(3650);
+/// The first and the last year of an authority. It ends with its sidecar, which may serve for years, and may have begun before the clock
+/// was set.
+const AUTHORITY_YEARS: (i32, i32) = (1970, 2120);
 /// How long the certificate of a host is valid, and when it is made anew.
 const LEAF_LIFE: Duration = DAY.saturating_mul(7);
 const LEAF_RENEWAL: Duration = DAY;
@@ -65,7 +66,8 @@ impl RunAuthority {
         params.distinguished_name = named(NAME);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        valid_for(&mut params, AUTHORITY_LIFE);
+        let (first, last) = AUTHORITY_YEARS;
+        (params.not_before, params.not_after) = (date_time_ymd(first, 1, 1), date_time_ymd(last, 1, 1));
         let certificate = params.self_signed(&key)?;
         let pem = certificate.pem();
         Ok(Self { certificate: certificate.der().clone(), pem, issuer: Issuer::new(params, key), leaf_key })
@@ -90,7 +92,10 @@ impl RunAuthority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         params.serial_number = Some(serial_number()?);
-        valid_for(&mut params, LEAF_LIFE);
+        let now = SystemTime::now();
+        // A certificate from before 1970 is malformed to some.
+        params.not_before = now.checked_sub(BEFORE).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH).into();
+        params.not_after = (now + LEAF_LIFE).into();
         Ok(params.signed_by(&self.leaf_key, &self.issuer)?.der().clone())
     }
 }
@@ -107,12 +112,6 @@ fn named(name: &str) -> DistinguishedName {
     let mut distinguished = DistinguishedName::new();
     distinguished.push(DnType::CommonName, name);
     distinguished
-}
-
-fn valid_for(params: &mut CertificateParams, life: Duration) {
-    let now = SystemTime::now();
-    params.not_before = (now - BEFORE).into();
-    params.not_after = (now + life).into();
 }
 
 /// The server configurations of hosts, each made with a leaf certificate at need.
@@ -172,6 +171,8 @@ impl Leaves {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::UnixTime;
+
     use super::*;
 
     #[test]
@@ -184,6 +185,16 @@ mod tests {
             let before = leaves.config(&host).unwrap();
             leaves.configs.borrow_mut().get_mut(&host).unwrap().made = made;
             assert!(!Arc::ptr_eq(&before, &leaves.config(&host).unwrap()), "{made:?}");
+        }
+    }
+
+    #[test]
+    fn an_authority_is_valid_whenever_the_clock_is_set() {
+        use crate::certificate::Certificate;
+        let authority = RunAuthority::make().unwrap();
+        let fields = Certificate::parse(&authority.certificate).unwrap();
+        for after in [Duration::ZERO, DAY * 365 * 56, DAY * 365 * 149] {
+            assert_eq!(fields.check_dates(UnixTime::since_unix_epoch(after)), Ok(()), "{after:?}");
         }
     }
 

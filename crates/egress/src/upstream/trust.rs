@@ -110,7 +110,7 @@ mod tests {
             (String::new(), Some(public), None),
             ("authorities\n".to_owned(), Some(public), None),
             (root(2000, 2001), Some(0), None),
-            (root(2100, 2101), Some(0), None),
+            (root(2100, 2101), Some(0), Some(0)),
             (root(2000, 2100), Some(1), Some(1)),
             (root(2000, 2001) + &root(2000, 2100), Some(1), Some(1)),
         ] {

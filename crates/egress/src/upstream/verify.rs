@@ -6,7 +6,7 @@ use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_na
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use crate::certificate::Certificate;
 use crate::tls;
@@ -42,9 +42,24 @@ impl ServerCertVerifier for Verifier {
         if self.holds(presented) {
             Certificate::parse(presented).ok_or(CertificateError::BadEncoding)?.check_as_server(now)?;
         } else {
-            let authorities = &self.trusted.authorities;
-            let algorithms = self.algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&parsed, authorities, intermediates, now, algorithms)?;
+            let signed_by = |authorities: &RootCertStore| {
+                let algorithms = self.algorithms.all;
+                verify_server_cert_signed_by_trust_anchor(
+                    &parsed,
+                    authorities,
+                    intermediates,
+                    now,
+                    algorithms,
+                )
+            };
+            match signed_by(&self.trusted.authorities) {
+                Err(Error::InvalidCertificate(CertificateError::UnknownIssuer))
+                    if !self.trusted.early.is_empty() =>
+                {
+                    signed_by(&self.trusted.no_longer_early(now))?;
+                }
+                verified => verified?,
+            }
         }
         verify_server_name(&parsed, name)?;
         Ok(ServerCertVerified::assertion())
@@ -75,6 +90,8 @@ impl ServerCertVerifier for Verifier {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
     use super::*;
@@ -136,5 +153,23 @@ mod tests {
             *why == CertificateError::InvalidPurpose
         });
         assert_eq!(of(|it| it.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]), Ok(()));
+    }
+
+    #[test]
+    fn an_authority_that_was_early_counts_once_the_clock_is_set() {
+        let mut root = params("root.example", IsCa::Ca(BasicConstraints::Unconstrained));
+        (root.not_before, root.not_after) =
+            (rcgen::date_time_ymd(2000, 1, 1), rcgen::date_time_ymd(2030, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        let held = root.self_signed(&key).unwrap().der().clone();
+        let leaf = params("a.example", IsCa::NoCa);
+        let leaf = leaf.signed_by(&KeyPair::generate().unwrap(), &Issuer::from_params(&root, &key)).unwrap();
+        let at = |years: u64| UnixTime::since_unix_epoch(Duration::from_secs(years * 365 * 24 * 3600));
+        let verifier = Verifier::by(Trusted::among(std::iter::once(held), at(0)));
+        let name = ServerName::try_from("a.example").unwrap();
+        for (years, is_verified) in [(0, false), (20, false), (40, true), (70, false)] {
+            let verdict = verifier.verify_server_cert(leaf.der(), &[], &name, &[], at(years));
+            assert_eq!(verdict.is_ok(), is_verified, "{years} years after 1970: {verdict:?}");
+        }
     }
 }
