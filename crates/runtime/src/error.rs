@@ -295,7 +295,7 @@ pub enum Error {
     #[error(transparent)]
     Files(#[from] egress::FilesError),
     /// The sidecar ended before it was told to.
-    #[error("keep the sidecar: it ended by itself, and without it nothing may go on")]
+    #[error("keep the sidecar: it ended unasked, and without it nothing may go on")]
     SidecarLost,
     /// A sidecar did not say how it ended: it was killed or stopped meanwhile.
     #[error("learn how the sidecar ended{}: {UNTOLD}", after.map(|code| format!(", after the command exited with {code}")).unwrap_or_default())]

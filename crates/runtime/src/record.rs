@@ -224,7 +224,10 @@ impl RunRecord {
         let text = read_text(directory, run)?;
         // A line that a full disk or a kill cut off, maybe inside a character, does not parse, and the one before it counts.
         let last = text.rsplit(|octet| *octet == b'\n').find_map(|line| serde_json::from_slice(line).ok());
-        last.ok_or_else(|| Error::Record { run: run.to_string(), why: "it is damaged".into() })
+        last.ok_or_else(|| Error::Record {
+            run: run.to_string(),
+            why: "it is damaged, or of another version of Lockgate".into(),
+        })
     }
 
     /// Whether a run has begun and not yet written its first record.
@@ -424,7 +427,8 @@ mod tests {
         assert!(is_released.load(std::sync::atomic::Ordering::SeqCst), "it did not wait");
         std::fs::write(directory.record(&run), "\n\n").unwrap();
         let damaged = RunRecord::read(&directory, &run).unwrap_err();
-        assert_eq!(damaged.to_string(), "read the record of run abcdefghjkmn: it is damaged");
+        let why = "read the record of run abcdefghjkmn: it is damaged, or of another version of Lockgate";
+        assert_eq!(damaged.to_string(), why);
         assert_eq!(damaged.remedy().unwrap(), "lockgate runs rm abcdefghjkmn removes the run");
     }
 

@@ -98,6 +98,11 @@ impl Error {
             Self::SidecarUntold { .. } => {
                 Some("see what killed or stopped the sidecar (memory, a signal), and run it again".into())
             }
+            Self::SidecarLost => Some(
+                "see what ended it: somebody's signal, memory that ran out (`dmesg`), or a limit of processor time (`ulimit -H -t`), \
+                 which counts for it too"
+                    .into(),
+            ),
             Self::Unprotected { .. } => Some(
                 "see that it says what you wrote, for the command may have written into the new one; then start the run again".into(),
             ),
@@ -110,7 +115,6 @@ impl Error {
             | Self::ReadValue { .. }
             | Self::Value { .. }
             | Self::Files(egress::FilesError::Addresses(_))
-            | Self::SidecarLost
             | Self::SandboxLost
             | Self::Unwritten { .. }
             | Self::Interrupted { .. } => None,

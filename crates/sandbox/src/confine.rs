@@ -26,6 +26,13 @@ fn limit_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
+/// Takes as much processor time as this user may have: a soft limit of the caller's is for the command, and the kernel ends who reaches it.
+fn take_processor_time() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Cpu);
+    Ok(setrlimit(Resource::Cpu, Rlimit { current: limit.maximum, ..limit })?)
+}
+
 /// The longest wait for a sidecar that is to end.
 const LONGEST_END: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
@@ -127,6 +134,7 @@ pub fn confine_sidecar(identity: Option<Identity>) -> io::Result<()> {
         process::die_with_parent()?; // a change of identity clears it
     }
     limit_descriptors()?;
+    take_processor_time()?;
     privilege::drop_capabilities()?;
     privilege::no_new_privileges()?;
     privilege::undumpable()?;
@@ -192,6 +200,15 @@ mod tests {
             connect(&ours, &SocketAddrUnix::new(&bus).unwrap())
         });
         assert!(reconnected.is_err());
+    }
+
+    #[test]
+    fn a_soft_limit_of_processor_time_is_the_commands_alone() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let before = getrlimit(Resource::Cpu);
+        setrlimit(Resource::Cpu, Rlimit { current: Some(3600), ..before }).unwrap();
+        take_processor_time().unwrap();
+        assert_eq!(getrlimit(Resource::Cpu), Rlimit { current: before.maximum, ..before });
     }
 
     #[test]

@@ -73,9 +73,7 @@ pub enum VaultError {
         path: PathBuf,
     },
     /// A record is damaged.
-    #[error(
-        "understand {path}: it is damaged; restore it from a backup, or remove it and set the credential again: {source}"
-    )]
+    #[error("understand {path}: {}{source}", source.advice())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -135,7 +133,7 @@ pub enum Damage {
     #[error("it is not a record: {0}")]
     Shape(#[from] serde_json::Error),
     /// Its format is unknown to this program.
-    #[error("it has format {0}, and this program knows 1 only")]
+    #[error("it has format {0}, of another version of Lockgate, and this one knows 1 only")]
     Format(u32),
     /// It holds an invalid field name.
     #[error("it names a field wrongly: {0}")]
@@ -154,4 +152,14 @@ pub enum Damage {
     /// The names beside the sealed payload are not those in it.
     #[error("the fields it names are not those that are sealed in it")]
     Fields,
+}
+
+impl Damage {
+    /// What to do about it. A record of another version is whole.
+    const fn advice(&self) -> &'static str {
+        match self {
+            Self::Format(_) => "",
+            _ => "it is damaged; restore it from a backup, or remove it and set the credential again: ",
+        }
+    }
 }

@@ -205,6 +205,9 @@ fn damage_names_the_file_and_what_to_do() {
         assert!(shown.contains("a.json") && shown.contains("restore it from a backup"), "{shown}");
         assert!(!shown.contains("s3cret"), "{shown}");
     }
+    fs::write(&path, whole_text.replace("\"format\": 1", "\"format\": 2")).unwrap();
+    let shown = vault.get("a").unwrap_err().to_string();
+    assert!(shown.contains("format 2, of another version") && !shown.contains("damaged"), "{shown}");
     fs::write(&path, "{}").unwrap();
     // Other records are not affected.
     set(&vault, "b", "access_token", "whole");
