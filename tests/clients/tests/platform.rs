@@ -169,6 +169,8 @@ fn the_environment_may_tell_it_as_well() {
     let with_its_line = format!("{}\n", set.token.text());
     let beside = set.site.beside(POLICY).with("RUN_TOKEN", &with_its_line).with("TOKEN", set.token.text());
     let beside = beside.with("PLATFORM_API_URL", "http://127.0.0.1:9100").with("VALUE", set.value.text());
+    // It has its run: nobody names it another.
+    let beside = beside.with("CONFIG_SECRET", "x");
     let left = beside.with("HERE", &set.here.to_string_lossy()).script(&format!(
         r#"{TOOLS} gives "$VALUE"; one first; printf '404 none' > "$HERE/answer"; one none
         echo "other=$(proxy https://protocols.example/x stranger -o /dev/null -w '%{{http_code}}')"

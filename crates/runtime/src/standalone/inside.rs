@@ -33,11 +33,14 @@ pub(super) struct Inside {
     pub(super) notices: OwnedFd,
 }
 
-/// A platform elsewhere: one that the environment names, or one that `/configure` will name.
-#[derive(Default)]
-pub(super) struct PlatformRoute {
-    pub(super) address: Option<(PlatformAddress, RunToken)>,
-    pub(super) configure_once: Option<Secret>,
+/// Where the platform is that knows the credentials.
+pub(super) enum PlatformRoute {
+    /// It is the process that started this one.
+    Here,
+    /// It is elsewhere; the environment names it, and with it the run.
+    Named(PlatformAddress, RunToken),
+    /// It is elsewhere; whoever has this secret names it and the run at `/configure`, once. S0.41
+    Awaited(Secret),
 }
 
 /// The files it writes before it serves. It holds none of them after that.
@@ -124,9 +127,12 @@ impl Inside {
     /// Returns where credentials come from: a platform elsewhere, where one is known, or the process that started this one.
     fn credential_config(&self) -> io::Result<CredentialConfig> {
         let mut config = self.credentials.credential_config()?;
-        config.configure_once.clone_from(&self.route.configure_once);
-        if let Some((address, token)) = &self.route.address {
-            config.platform = Some(PlatformPlace::Address(*address, token.clone()));
+        match &self.route {
+            PlatformRoute::Here => {}
+            PlatformRoute::Named(address, token) => {
+                config.platform = Some(PlatformPlace::Address(*address, token.clone()));
+            }
+            PlatformRoute::Awaited(secret) => config.configure_once = Some(secret.clone()),
         }
         Ok(config)
     }

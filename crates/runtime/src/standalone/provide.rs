@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use credential::{Placeholder, Secret, Vault};
-use egress::{PlatformAddress, RunToken};
 use policy::{OrganisationName, Policy, ProviderId};
 use sandbox::Caller;
 
@@ -47,19 +46,23 @@ pub(super) fn provide(sidecar: &Standalone, caller: &mut Caller) -> Result<Provi
     let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
     let mut credentials = SidecarCredentials { placeholders, ..SidecarCredentials::default() };
     let route = route_of(caller)?;
-    let platform = if route.address.is_some() || route.configure_once.is_some() {
-        if let Some(organisation) = organisation.cloned() {
-            let platform = if route.address.is_some() { PLATFORM } else { CONFIGURE };
+    let elsewhere = match route {
+        PlatformRoute::Here => None,
+        PlatformRoute::Named(..) => Some(PLATFORM),
+        PlatformRoute::Awaited(_) => Some(CONFIGURE),
+    };
+    let platform = match (elsewhere, organisation.cloned()) {
+        (Some(platform), Some(organisation)) => {
             return Err(Error::OrganisationBesidePlatform { organisation, platform });
         }
-        answer_for_proxies(policy, caller, &mut credentials)?
-    } else {
-        Some(answer_from_vault(policy, organisation, caller, &mut credentials)?)
+        (Some(_), None) => answer_for_proxies(policy, caller, &mut credentials)?,
+        (None, _) => Some(answer_from_vault(policy, organisation, caller, &mut credentials)?),
     };
     Ok(Provided { credentials, route, outlets, platform })
 }
 
-/// Returns the platform elsewhere that the environment names, or will have named.
+/// Returns the platform elsewhere that the environment names, or else will have named: a sidecar that is started with its run serves no
+/// other.
 fn route_of(caller: &Caller) -> Result<PlatformRoute, Error> {
     // A value that came out of a file often ends with a newline.
     let variable = |name: &str| {
@@ -67,14 +70,13 @@ fn route_of(caller: &Caller) -> Result<PlatformRoute, Error> {
         text.filter(|text| !text.is_empty())
     };
     let secret = |name: &str| variable(name).map(|text| Secret::from_text(text.to_owned()));
-    let address = match (secret(TOKEN), variable(PLATFORM)) {
-        (Some(token), Some(address)) => Some(parse_platform(address, token)?),
-        (None, None) => None,
+    match (secret(TOKEN), variable(PLATFORM)) {
+        (Some(token), Some(address)) => parse_platform(address, token),
+        (None, None) => Ok(secret(CONFIGURE).map_or(PlatformRoute::Here, PlatformRoute::Awaited)),
         // Credentials would come out of another vault than the one that whoever set the variable believes.
-        (Some(_), None) => return Err(Error::HalfPlatform { set: TOKEN, lacks: PLATFORM }),
-        (None, Some(_)) => return Err(Error::HalfPlatform { set: PLATFORM, lacks: TOKEN }),
-    };
-    Ok(PlatformRoute { address, configure_once: secret(CONFIGURE) })
+        (Some(_), None) => Err(Error::HalfPlatform { set: TOKEN, lacks: PLATFORM }),
+        (None, Some(_)) => Err(Error::HalfPlatform { set: PLATFORM, lacks: TOKEN }),
+    }
 }
 
 /// Answers for the users and passwords of the environment's proxies, which no platform elsewhere knows, where the policy uses them.
@@ -127,12 +129,12 @@ fn is_own(id: &ProviderId) -> bool {
 }
 
 /// Parses the platform that the environment names, and the token it is asked with.
-fn parse_platform(address: &str, token: Secret) -> Result<(PlatformAddress, RunToken), Error> {
+fn parse_platform(address: &str, token: Secret) -> Result<PlatformRoute, Error> {
     let bad = |variable: &str, why: &str| Error::ParseSettings { path: variable.into(), why: why.into() };
     let form = "write it as http://ADDRESS:PORT, with an address and no name";
     let address = address.parse().map_err(|_| bad(PLATFORM, form))?;
     let token = token.try_into().map_err(|why| bad(TOKEN, &format!("it {why}")))?;
-    Ok((address, token))
+    Ok(PlatformRoute::Named(address, token))
 }
 
 /// Returns the variables with placeholders that the caller's own sandbox is to be given, as lines.
@@ -145,4 +147,26 @@ fn lines(policy: &Policy, placeholders: &[(Placeholder, Arc<policy::Provider>)])
     }
     debug_assert_eq!(policy.providers().count(), placeholders.len());
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "Permanently locked when the sidecar was started with RUN_TOKEN already in the environment"; one of a pool has its one `/configure`.
+    #[test]
+    fn a_sidecar_that_is_started_with_its_run_is_not_configured_for_another() {
+        let route = |environment: &[(&str, &str)]| {
+            let mut caller = Caller::new(1000, 1000, "/");
+            caller.environment =
+                environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+            route_of(&caller).unwrap()
+        };
+        let run = [(TOKEN, "token"), (PLATFORM, "http://127.0.0.1:9100")];
+        let secret = (CONFIGURE, "secret");
+        assert!(matches!(route(&[run[0], run[1], secret]), PlatformRoute::Named(..)));
+        assert!(matches!(route(&run), PlatformRoute::Named(..)));
+        assert!(matches!(route(&[secret]), PlatformRoute::Awaited(_)));
+        assert!(matches!(route(&[]), PlatformRoute::Here));
+    }
 }
