@@ -92,7 +92,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     let host = Host::detect(&caller);
     host.narrow(&mut spec);
     let proxy = proxy_url::without_user(&caller);
-    let Provided { credentials, platform_data, environment } = provide(&spec, &mut caller, &state)?;
+    let Provided { credentials, platform_data, environment } = provide(&spec, &run, &mut caller, &state)?;
     let callers_authorities = authorities::callers(&caller)?;
     let authorities = authorities::further(&spec, &callers_authorities);
     let mut additions = Additions { authorities, environment, ..Additions::default() };
@@ -147,11 +147,16 @@ struct Provided {
 }
 
 /// Makes the placeholders, and gets ready what the sidecar's questions for the credentials behind them are answered from.
-fn provide(spec: &RunSpec, caller: &mut Caller, state: &StateDirectory) -> Result<Provided, Error> {
+fn provide(
+    spec: &RunSpec,
+    run: &RunId,
+    caller: &mut Caller,
+    state: &StateDirectory,
+) -> Result<Provided, Error> {
     let mut environment = Vec::new();
     let mut credentials = SidecarCredentials::default();
-    let history =
-        History { directory: state.clone(), workspace: caller.workspace(spec.workspace.as_deref()) };
+    let workspace = caller.workspace(spec.workspace.as_deref());
+    let history = History { directory: state.clone(), workspace, run: run.clone() };
     let known_proxy = spec.policy.proxies().declared().any(|proxy| proxy.credential.is_some());
     if spec.policy.providers().next().is_none() && !known_proxy {
         Sources::forget(caller)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use credential::{Secret, Vault};
-use policy::{OrganisationName, Policy, ProviderId};
+use policy::{OrganisationName, Policy, ProviderId, RunId};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use sandbox::Caller;
 use zeroize::Zeroizing;
@@ -51,28 +51,32 @@ pub(crate) struct Platform {
 /// How long a list of runs is answered from memory.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The earlier runs that a sidecar may ask for: those of the same workspace.
+/// The runs that a sidecar may ask for: the others of the same workspace.
 pub(crate) struct History {
     pub(crate) directory: StateDirectory,
     pub(crate) workspace: PathBuf,
+    /// The run that asks.
+    pub(crate) run: RunId,
 }
 
 impl History {
     /// Reads the latest runs, at most `MOST_TOLD`.
     fn read(&self) -> Vec<RunRecord> {
         let records = RunRecord::list(&self.directory).unwrap_or_default();
-        records.into_iter().filter(|record| record.workspace == self.workspace).take(MOST_TOLD).collect()
+        let is_told = |it: &RunRecord| it.workspace == self.workspace && it.id != self.run.as_str();
+        records.into_iter().filter(is_told).take(MOST_TOLD).collect()
     }
 }
 
-/// How many runs are answered at most, and if the question does not say how many.
+/// How many runs are answered at most, and how many where the question names no such number.
 const MOST_TOLD: usize = 50;
 const TOLD: usize = 10;
 
 /// Encodes the first runs, as many as `limit` in the query says, without their commands.
 fn told(runs: &[RunRecord], query: &str) -> Vec<u8> {
     let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")?.parse::<usize>().ok());
-    let told = runs.iter().take(limit.unwrap_or(TOLD)).map(|record| {
+    let limit = limit.filter(|limit| (1..=MOST_TOLD).contains(limit)).unwrap_or(TOLD);
+    let told = runs.iter().take(limit).map(|record| {
         serde_json::json!({
             "id": record.id, "status": record.state, "startedAt": record.started, "endedAt": record.ended,
             "exitCode": record.outcome.as_ref().map(|outcome| outcome.exit_code),
@@ -363,6 +367,37 @@ mod tests {
             let (length, _) = rustix::net::recv(&link.socket, &mut answer[..], RecvFlags::empty()).unwrap();
             let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{id}: {answer}");
+        }
+    }
+
+    #[test]
+    fn the_run_that_asks_is_not_among_those_that_it_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::for_test(folder.path());
+        let id = |n: u8| RunId::from_random([n; 12]);
+        let begun = |n: u8| {
+            let started = format!("2026-01-01T00:00:{n:02}.000Z");
+            RunRecord { started, ..RunRecord::for_test(id(n).as_str()) }
+        };
+        for n in 0..13 {
+            begun(n).write(&directory, &id(n)).unwrap();
+        }
+        let elsewhere = RunRecord { workspace: "/srv/other".into(), ..begun(13) };
+        elsewhere.write(&directory, &id(13)).unwrap();
+        let asks =
+            |n: u8| History { directory: directory.clone(), workspace: "/srv/project".into(), run: id(n) };
+        let told = |n: u8, query: &str| {
+            let list: serde_json::Value = serde_json::from_slice(&told(&asks(n).read(), query)).unwrap();
+            let ids =
+                list["data"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap().to_owned());
+            ids.collect::<Vec<_>>()
+        };
+        assert_eq!(told(12, "limit=1"), [id(11).as_str()]);
+        assert_eq!(told(11, "limit=1"), [id(12).as_str()]);
+        assert_eq!(told(12, "limit=50").len(), 12);
+        // What is no number of runs that may be asked for does not count.
+        for query in ["", "limit=0", "limit=51", "limit=-1", "limit=all", "other=3"] {
+            assert_eq!(told(12, query).len(), TOLD, "{query}");
         }
     }
 

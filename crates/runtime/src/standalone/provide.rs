@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use credential::{Placeholder, Secret, Vault};
-use policy::{OrganisationName, Policy, ProviderId};
+use policy::{Policy, ProviderId};
 use sandbox::Caller;
 
 use super::Standalone;
@@ -56,7 +56,7 @@ pub(super) fn provide(sidecar: &Standalone, caller: &mut Caller) -> Result<Provi
             return Err(Error::OrganisationBesidePlatform { organisation, platform });
         }
         (Some(_), None) => answer_for_proxies(policy, caller, &mut credentials)?,
-        (None, _) => Some(answer_from_vault(policy, organisation, caller, &mut credentials)?),
+        (None, _) => Some(answer_from_vault(sidecar, caller, &mut credentials)?),
     };
     Ok(Provided { credentials, route, outlets, platform })
 }
@@ -96,13 +96,14 @@ fn answer_for_proxies(
 
 /// Answers out of a vault of this machine. None is opened where nothing in it would be asked for.
 fn answer_from_vault(
-    policy: &Policy,
-    organisation: Option<&OrganisationName>,
+    Standalone { policy, organisation, run, .. }: &Standalone,
     caller: &mut Caller,
     credentials: &mut SidecarCredentials,
 ) -> Result<Platform, Error> {
+    let organisation = organisation.as_ref();
     let directory = StateDirectory::of(caller);
-    let history = |directory| History { directory, workspace: caller.directory.clone() };
+    let workspace = caller.directory.clone();
+    let history = |directory| History { directory, workspace, run: run.clone() };
     let history = directory.as_ref().ok().cloned().map(history);
     let sources = match providers_used(policy).all(is_own) {
         true => Sources::without_vault(caller)?,
