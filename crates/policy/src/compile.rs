@@ -7,10 +7,9 @@ use crate::layer::Layers;
 use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
 use crate::mounts::WorkspaceMode;
-use crate::origin::{Origin, parse};
-use crate::quantity::Span;
 use crate::rules::Policy;
-use crate::spec::{EnvSpec, RunSpec, TIMEOUT_CEILING, Terminal};
+use crate::spec::{EnvSpec, RunSpec, Terminal};
+use crate::timeout::{self, Clamped, TIMEOUT_CEILING};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 use crate::written::RunConfig;
 use crate::{expose, search, settle};
@@ -30,7 +29,9 @@ impl Layers {
         for layer in &self.0 {
             hold_to_managed(layer, &mut spec)?;
         }
-        clamp_timeout(self.ceiling()?, &mut spec);
+        let Clamped { timeout, ceiling, notice } = timeout::clamp(&self.0, spec.timeout)?;
+        (spec.timeout, spec.timeout_ceiling) = (timeout, ceiling);
+        spec.notices.extend(notice);
         search::settle(&self.0, &mut spec)?;
         settle::companions(&mut spec)?;
         expose::settle(&self.0, &mut spec)?;
@@ -67,19 +68,6 @@ impl Layers {
         }
         Ok(())
     }
-
-    /// Returns the longest allowed timeout and its origin: the managed policy's, the environment's, or the product's own.
-    fn ceiling(&self) -> Result<(Span, Option<&Origin>), ConfigError> {
-        let timeout = |is: fn(&Origin) -> bool| {
-            let layer = self.0.iter().find(|layer| is(&layer.origin))?;
-            layer.config.timeout.as_ref().map(|text| (layer, text))
-        };
-        let managed = timeout(|origin| matches!(origin, Origin::Managed(_)));
-        match managed.or_else(|| timeout(|origin| matches!(origin, Origin::Bound(_)))) {
-            Some((layer, text)) => Ok((parse(&layer.origin, "timeout", text)?, Some(&layer.origin))),
-            None => Ok((TIMEOUT_CEILING, None)),
-        }
-    }
 }
 
 impl RunSpec {
@@ -94,6 +82,7 @@ impl RunSpec {
             workspace_mode: WorkspaceMode::ReadWrite,
             open: Vec::new(),
             timeout: TIMEOUT_CEILING,
+            timeout_ceiling: None,
             terminal: Terminal::Auto,
             limits: Limits::default(),
             limits_asked: LimitsAsked::default(),
@@ -113,60 +102,5 @@ impl RunSpec {
             notices: Vec::new(),
             layers: Layers::default(),
         }
-    }
-}
-
-fn clamp_timeout((ceiling, whose): (Span, Option<&Origin>), spec: &mut RunSpec) {
-    let wish = spec.timeout;
-    if wish <= ceiling {
-        return;
-    }
-    let raise = match whose {
-        Some(managed @ Origin::Managed(_)) => format!("the ceiling is `timeout` in {managed}"),
-        _ => {
-            let seconds = wish.duration().as_secs();
-            let bound = format!("PLATFORM_RUN_LIMITS='{{\"timeout_ceiling_seconds\": {seconds}}}'");
-            match whose {
-                Some(variable) => format!("{variable} sets the ceiling; to raise it, set {bound}"),
-                None => format!(
-                    "to raise it, set {bound} before the command, or `timeout = \"{wish}\"` in /etc/lockgate/policy.toml"
-                ),
-            }
-        }
-    };
-    spec.notices
-        .push(format!("timeout {wish} is longer than the ceiling; the run ends after {ceiling} ({raise})"));
-    spec.timeout = ceiling;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_longer_wish_is_cut_and_told_with_the_line_that_raises_the_ceiling() {
-        let notice = |layers: &[(Origin, &str)], bound: Option<u32>| {
-            let mut all = Layers::default();
-            for (origin, text) in layers {
-                all.push(origin.clone(), toml::from_str(text).unwrap());
-            }
-            if let Some(seconds) = bound {
-                all.bound("PLATFORM_RUN_LIMITS", seconds);
-            }
-            let spec = all.compile().unwrap();
-            (spec.timeout.to_string(), spec.notices.join("\n"))
-        };
-        let wish = (Origin::User("mine".into()), "timeout = \"2h\"");
-        let line = "PLATFORM_RUN_LIMITS='{\"timeout_ceiling_seconds\": 7200}'";
-        let (timeout, told) = notice(std::slice::from_ref(&wish), None);
-        assert!(timeout == TIMEOUT_CEILING.to_string() && told.contains(line), "{timeout}: {told}");
-        assert!(told.contains("`timeout = \"2h\"` in /etc/lockgate/policy.toml"), "{told}");
-        let (_, told) = notice(std::slice::from_ref(&wish), Some(60));
-        assert!(told.contains(line) && !told.contains("policy.toml"), "{told}");
-        let managed = (Origin::Managed("/etc/policy".into()), "timeout = \"5m\"");
-        let (_, told) = notice(&[managed, wish.clone()], Some(60));
-        assert!(told.contains("/etc/policy") && !told.contains("PLATFORM_RUN_LIMITS"), "{told}");
-        // With the line that the notice recommends, the requested timeout is granted.
-        assert_eq!(notice(&[wish], Some(7200)), ("2h".to_owned(), String::new()));
     }
 }

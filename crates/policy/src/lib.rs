@@ -58,6 +58,7 @@ mod setup;
 mod shell_quoting;
 mod spec;
 mod target;
+mod timeout;
 mod trust;
 mod unrequested_search;
 mod variable;
@@ -102,6 +103,7 @@ pub use setup::{OnFailure, Setup};
 pub use shell_quoting::{shell_word, visible_shell_word};
 pub use spec::{EnvSpec, RunSpec, Terminal};
 pub use target::{Authority, Method, Port, Scheme, Target};
+pub use timeout::TimeoutCeiling;
 pub use written::{
     AllowConfig, BudgetConfig, CompanionConfig, CompanionEgress, CopyConfig, DenyConfig, EgressConfig,
     EgressDefault, EnvConfig, HealthConfig, InboundConfig, InjectConfig, LimitsConfig, LlmConfig, LlmFormat,

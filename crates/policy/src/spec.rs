@@ -15,13 +15,11 @@ use crate::organisation::OrganisationName;
 use crate::quantity::Span;
 use crate::rules::Policy;
 use crate::setup::Setup;
+use crate::timeout::TimeoutCeiling;
 use crate::written::{
     BudgetConfig, EgressConfig, LimitsConfig, LlmConfig, Number, RunConfig, TerminalConfig, WorkspaceConfig,
     WorkspaceTable,
 };
-
-/// The longest timeout of a run, unless a managed policy sets another. S1.34.
-pub(crate) const TIMEOUT_CEILING: Span = Span::from_secs(1800);
 
 /// The environment of the command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +60,8 @@ pub struct RunSpec {
     pub open: Vec<PathBuf>,
     /// The time after which the run is ended.
     pub timeout: Span,
+    /// What allows it no more time, if it has all that it may have.
+    pub timeout_ceiling: Option<TimeoutCeiling>,
     /// Whether the command gets a terminal of its own.
     pub terminal: Terminal,
     /// Its resource limits.

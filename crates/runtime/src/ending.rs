@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use policy::{ByteSize, Span};
+use policy::{ByteSize, Span, TimeoutCeiling};
 use rustix::process::Signal;
 
 /// Exit codes beside the command's own. DESIGN §4
@@ -41,8 +41,13 @@ pub enum Ending {
         /// Its limit; `None` if what ran short is not the run.
         limit: Option<ByteSize>,
     },
-    /// It took longer than this, its time.
-    TimedOut(Span),
+    /// It took longer than its time.
+    TimedOut {
+        /// Its time.
+        timeout: Span,
+        /// What allows it no more, if something does.
+        ceiling: Option<TimeoutCeiling>,
+    },
     /// It was asked to end by this signal, did not, and was killed.
     Killed(i32),
     /// There is no such command in the sandbox.
@@ -87,7 +92,7 @@ impl Ending {
             Self::Signalled(signal) | Self::Killed(signal) => exit_code_of(signal),
             Self::ForeignCall => exit_code_of(SIGSYS),
             Self::OutOfMemory { .. } => exit_code_of(SIGKILL),
-            Self::TimedOut(_) => TIMED_OUT,
+            Self::TimedOut { .. } => TIMED_OUT,
             Self::NotFound { .. } => NOT_FOUND,
             Self::NotExecutable { .. } => NOT_EXECUTABLE,
         }
@@ -125,8 +130,11 @@ impl fmt::Display for Ending {
                 write!(f, "killed: {OUTSIDE} was out of memory")?;
                 peak.map_or(Ok(()), |peak| write!(f, " (the run used {peak})"))
             }
-            Self::TimedOut(timeout) => {
+            Self::TimedOut { timeout, ceiling: None } => {
                 write!(f, "timed out after {timeout}; --timeout, or `timeout` in the policy, sets it")
+            }
+            Self::TimedOut { timeout, ceiling: Some(ceiling) } => {
+                write!(f, "timed out after {timeout}; {ceiling}")
             }
             Self::Killed(signal) => write!(f, "killed after signal {}", named(*signal)),
             Self::NotFound { command, hint } => {
@@ -194,6 +202,7 @@ mod tests {
         let limit = ByteSize::from_mib(64);
         let exited = |code, shortage| Ending::Exited { code, shortage };
         let command = || "a\nb".to_owned();
+        let timed_out = |secs, ceiling| Ending::TimedOut { timeout: Span::from_secs(secs), ceiling };
         let rows = [
             (exited(0, None), 0, "exited 0"),
             (
@@ -234,10 +243,21 @@ mod tests {
                 137,
                 "killed: out of memory (limit 64MiB); --memory, or `limits.memory` in the policy, sets it",
             ),
+            (timed_out(60, None), 124, "timed out after 1m; --timeout, or `timeout` in the policy, sets it"),
             (
-                Ending::TimedOut(Span::from_secs(1800)),
+                timed_out(1800, Some(TimeoutCeiling::Default)),
                 124,
-                "timed out after 30m; --timeout, or `timeout` in the policy, sets it",
+                "timed out after 30m; no run takes longer, unless PLATFORM_RUN_LIMITS or `timeout` in /etc/lockgate/policy.toml allows it",
+            ),
+            (
+                timed_out(2, Some(TimeoutCeiling::Variable("PLATFORM_RUN_LIMITS".into()))),
+                124,
+                "timed out after 2s; PLATFORM_RUN_LIMITS allows no more",
+            ),
+            (
+                timed_out(2, Some(TimeoutCeiling::Managed("/etc/policy".into()))),
+                124,
+                "timed out after 2s; `timeout` in /etc/policy allows no more",
             ),
             (Ending::Killed(15), 143, "killed after signal 15 (SIGTERM)"),
             (

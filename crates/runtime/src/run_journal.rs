@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use egress::Summary;
-use policy::{Backend, ByteSize, Hostname, RunId, Setup, Span};
+use policy::{Backend, ByteSize, Hostname, RunId, Setup, Span, TimeoutCeiling};
 use rustix::io::Errno;
 use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Signals, Started, Taken, UndoLog};
 
@@ -59,6 +59,7 @@ enum DeadRuns {
 struct Bounds {
     memory: ByteSize,
     timeout: Span,
+    timeout_ceiling: Option<TimeoutCeiling>,
 }
 
 /// Returns the record of a run that is about to begin.
@@ -135,7 +136,11 @@ impl RunJournal {
             dead: DeadRuns::Possible,
             lock,
             searched,
-            bounds: Bounds { memory: spec.limits.memory, timeout: spec.timeout },
+            bounds: Bounds {
+                memory: spec.limits.memory,
+                timeout: spec.timeout,
+                timeout_ceiling: spec.timeout_ceiling.clone(),
+            },
             keeps_apart: planned.keeps_apart(),
         })
     }
@@ -351,8 +356,7 @@ fn ending(
     bounds: &Bounds,
 ) -> Ending {
     let usage = executed.usage.unwrap_or_default();
-    let Bounds { memory, timeout } = *bounds;
-    let limit = Some(memory).filter(|_| !usage.short_outside);
+    let limit = Some(bounds.memory).filter(|_| !usage.short_outside);
     match executed.end {
         CommandEnd::Ended(Exit::Signal(SIGKILL)) if usage.out_of_memory > 0 => {
             Ending::OutOfMemory { peak: usage.memory_peak.map(ByteSize::from_bytes), limit }
@@ -367,7 +371,9 @@ fn ending(
         }
         CommandEnd::Ended(Exit::Signal(SIGSYS)) if backend != Backend::Process => Ending::ForeignCall,
         CommandEnd::Ended(Exit::Signal(signal)) => Ending::Signalled(signal),
-        CommandEnd::TimedOut => Ending::TimedOut(timeout),
+        CommandEnd::TimedOut => {
+            Ending::TimedOut { timeout: bounds.timeout, ceiling: bounds.timeout_ceiling.clone() }
+        }
         CommandEnd::Killed(signal) => Ending::Killed(signal),
         CommandEnd::NotExecuted(ENOENT) => {
             Ending::NotFound { command: command.into(), hint: searched.hint(command) }

@@ -127,6 +127,18 @@ fn a_signal_that_comes_as_the_run_ends_is_not_its_failure() {
 }
 
 #[test]
+fn a_run_that_had_all_the_time_there_is_is_told_what_allows_no_more() {
+    // S1.34, S1.36: to ask for more by --timeout or in the policy would change nothing.
+    let Some(site) = Site::for_test(&[]) else { return };
+    let script = r#"PLATFORM_RUN_LIMITS='{"timeout_ceiling_seconds":1}' "$PRODUCT" run $0 -- sleep 9"#;
+    for wish in ["", "--timeout 5s"] {
+        let ended = site.shell().run(&script.replace("$0", wish));
+        assert_eq!(ended.code, 124, "{ended}");
+        assert!(ended.stderr.contains("timed out after 1s; PLATFORM_RUN_LIMITS allows no more"), "{ended}");
+    }
+}
+
+#[test]
 fn an_output_that_nobody_reads_stops_no_clock() {
     // S0.24, L07. The pipe is full at once, and stays full for ten seconds.
     let Some(site) = Site::for_test(&[]) else { return };
