@@ -8,6 +8,8 @@ use crate::hostname::Host;
 use crate::path_levels::EncodedSlash;
 use crate::provider_id::ProviderId;
 use crate::rule::AllowRule;
+use crate::rules::Policy;
+use crate::shell_quoting::shell_word;
 use crate::target::Port;
 
 /// A rule that is near to what is asked, and the rule beside it that says where the host is, if one does.
@@ -21,6 +23,17 @@ impl<'a> Near<'a> {
     /// Returns the rule with the addresses that a further one needs too: without them it would lead nowhere.
     fn with_addresses(self) -> Option<&'a AllowRule> {
         Some(self.rule).filter(|rule| rule.addresses.is_some()).or(self.placing)
+    }
+}
+
+impl Policy {
+    /// Returns the hint to declare a provider that is built in: in the file that hints name, if they do.
+    #[must_use]
+    pub fn declaring(&self, provider: &str) -> Hint {
+        match &self.file {
+            Some(file) => Hint::Edit(format!("add \"{provider}\" to `providers` in {}", shell_word(file))),
+            None => Hint::Command(format!("lockgate run --provider {provider}")),
+        }
     }
 }
 
@@ -124,9 +137,9 @@ pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostname::Hostname;
     use crate::layer::Layers;
     use crate::origin::Origin;
-    use crate::rules::Policy;
     use crate::target::{Method, Target};
 
     fn policy() -> Policy {
@@ -134,6 +147,25 @@ mod tests {
         let mut layers = Layers::default();
         layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
         layers.compile().unwrap().policy
+    }
+
+    #[test]
+    fn a_provider_is_declared_in_the_file_that_hints_name_if_they_do() {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str("egress.default = \"open-internet\"").unwrap());
+        let mut policy = layers.compile().unwrap().policy;
+        let hints = |policy: &Policy| {
+            let name = Hostname::parse("api.tavily.com").unwrap();
+            let host = Host::Name(name.clone());
+            let connection = Asked::connection(Plane::Forward, host, Port::parse("443").unwrap(), View::Tls);
+            let for_provider = Asked { provider: Some("tavily".parse().unwrap()), ..connection.clone() };
+            let denials = [policy.decide(&connection), policy.decide(&for_provider)].map(Result::unwrap_err);
+            let denials = denials.into_iter().chain([policy.decide_name(&name).unwrap_err()]);
+            denials.map(|denial| denial.hint.unwrap().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(hints(&policy), ["lockgate run --provider tavily"; 3]);
+        policy.keep_in("/srv/my policy.toml");
+        assert_eq!(hints(&policy), ["add \"tavily\" to `providers` in '/srv/my policy.toml'"; 3]);
     }
 
     #[test]

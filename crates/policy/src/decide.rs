@@ -297,7 +297,7 @@ impl Policy {
                 if declared.is_empty() { String::new() } else { format!(", only: {}", declared.join(", ")) };
             let reason = format!("this run declares no provider `{named}`{only}");
             let hint = match is_provider(named.as_str()) {
-                true => Hint::Command(format!("lockgate run --provider {named}")),
+                true => self.declaring(named.as_str()),
                 false => Hint::Edit("declare it as a [[provider]]".into()),
             };
             return Err(Denial::new(Guard::Provider, reason).with_hint(hint));

@@ -79,7 +79,7 @@ impl Policy {
     /// Returns the denial for a host of a web search that the run did not ask for, if the policy is otherwise open.
     pub(crate) fn deny_unrequested_search(&self, host: &Host) -> Option<Denial> {
         let search = self.unrequested_searches.iter().find(|search| search.host.matches(host))?;
-        self.is_open().then(|| search.denial(host))
+        self.is_open().then(|| search.denial(host).with_hint(self.declaring(&search.provider)))
     }
 
     /// Returns the provider that has an authorized URI at this host and port.

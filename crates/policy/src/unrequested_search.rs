@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
-use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::pattern::HostPattern;
 
@@ -19,6 +18,5 @@ impl UnrequestedSearch {
     pub(crate) fn denial(&self, host: &Host) -> Denial {
         let reason = format!("{host} searches the web, which a run asks for by name");
         Denial::new(Guard::HostNotAllowed, reason)
-            .with_hint(Hint::Command(format!("lockgate run --provider {}", self.provider)))
     }
 }

@@ -95,6 +95,24 @@ fn whoever_looks_after_a_sidecar_hears_of_each_denial_once() {
 }
 
 #[test]
+fn a_provider_that_is_built_in_and_not_declared_is_one_for_the_sidecars_own_file() {
+    let Some(site) = Site::for_test(&[Need::Program("curl")]) else { return };
+    let beside = site.beside("providers = [\"anthropic\"]\n[egress]\ndefault = \"open-internet\"\n");
+    let left = beside.script(
+        r#"proxy https://api.openai.com/v1/models openai; echo
+        curl -sS http://127.0.0.1:8080/llm/v1/chat/completions --json '{"model":"openrouter/x/y"}'; echo
+        via -o /dev/null http://api.tavily.com/; echo "file=$OUT/policy.toml""#,
+    );
+    let words = left.words();
+    for provider in ["openai", "openrouter", "tavily"] {
+        let hint = format!("to allow it: add \"{provider}\" to `providers` in {}", left.said("file"));
+        assert!(words.contains(&hint), "{hint}: {words} {}", left.ended);
+    }
+    // No run is begun here.
+    assert!(!format!("{words}{}", left.ended.stdout).contains("lockgate run"), "{words} {}", left.ended);
+}
+
+#[test]
 fn an_idle_connection_whose_tls_was_terminated_holds_up_no_end() {
     let Some(site) = Site::for_test(&[Need::Program("python3")]) else { return };
     let beside = site.beside("[egress]\nallow = [{ url = \"https://api.example.com/x\" }]\n");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy::{Denial, Guard, Hint, Plane, Provider, Target};
+use policy::{Denial, Guard, Plane, Provider, Target};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -171,8 +171,7 @@ fn route(
         ByModel::Declared(routed) => Ok(routed),
         ByModel::Undeclared(vendor) => {
             let why = format!("the model is of `{vendor}`, and the run declares no such provider");
-            let denial = Denial::new(Guard::Provider, why)
-                .with_hint(Hint::Command(format!("lockgate run --provider {vendor}")));
+            let denial = Denial::new(Guard::Provider, why).with_hint(gate.policy().declaring(&vendor));
             Err(unreadable(gate, denial, path))
         }
         ByModel::Repeated => {
