@@ -97,7 +97,7 @@ impl<'a> KeyNames<'a> {
 
     /// Whether a parameter's name, as written, is one of these to every server: a placeholder may stand there.
     pub(super) fn is_parameter(&self, written: &str) -> bool {
-        let name = decoded_once(&written.replace('+', " "));
+        let name = as_read(written);
         self.parameters().any(|known| is_same(known, &name))
     }
 
@@ -126,6 +126,15 @@ impl<'a> KeyNames<'a> {
 /// Whether a parameter of this name, as it is written, holds a key.
 pub(super) fn is_key_parameter(name: &str) -> bool {
     is_among(name, PARAMETERS)
+}
+
+/// Whether a parameter's name, as written, is this one to every server.
+pub(super) fn is_same_parameter(known: &str, written: &str) -> bool {
+    is_same(known, &as_read(written))
+}
+
+fn as_read(written: &str) -> String {
+    decoded_once(&written.replace('+', " "))
 }
 
 fn is_among(name: &str, names: &[&str]) -> bool {

@@ -5,7 +5,7 @@ use policy::{Denial, Guard, InjectionSite, Provider};
 
 use super::basic::{basic_of, basic_value};
 use super::draft::Sending;
-use super::key_names::may_be_same;
+use super::key_names::{is_same_parameter, may_be_same};
 use super::subprotocol;
 use crate::fetched_credential::{FetchedCredential, unfit};
 
@@ -121,6 +121,7 @@ pub(super) fn place(
             let value = std::str::from_utf8(value.expose()).map_err(|_| {
                 Denial::new(Guard::Unresolved, "the credential's value cannot stand in a query")
             })?;
+            leave_out_empty(sending, name);
             let joint = if sending.origin_form.contains('?') { '&' } else { '?' };
             sending.origin_form.push(joint);
             sending.origin_form.push_str(name);
@@ -129,6 +130,20 @@ pub(super) fn place(
         }
     }
     Ok(())
+}
+
+/// Leaves out the empty parameters of this name: a server that takes the first one would see no key.
+fn leave_out_empty(sending: &mut Sending, name: &str) {
+    let Some((path, query)) = sending.origin_form.split_once('?') else { return };
+    let is_empty = |pair: &&str| {
+        let (written, value) = pair.split_once('=').unwrap_or((pair, ""));
+        value.is_empty() && is_same_parameter(name, written)
+    };
+    let kept: Vec<&str> = query.split('&').filter(|pair| !is_empty(pair)).collect();
+    sending.origin_form = match kept.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{}", kept.join("&")),
+    };
 }
 
 #[cfg(test)]
@@ -183,18 +198,43 @@ mod tests {
         assert!(redeemed_with(&asked, &["client_id", "access_token"], value).is_ok());
     }
 
-    #[test]
-    fn what_is_put_in_stands_in_its_header_alone_however_that_is_spelled() {
+    fn ours() -> FetchedCredential {
         let mut credential = Credential::default();
         let value = Value::new(Secret::from_text("ours".to_owned())).unwrap();
         credential.set("access_token".parse().unwrap(), value);
-        let held = FetchedCredential::new("one".parse().unwrap(), credential, None);
+        FetchedCredential::new("one".parse().unwrap(), credential, None)
+    }
+
+    #[test]
+    fn what_is_put_in_stands_in_the_place_of_an_empty_parameter() {
+        let placed = |path_and_query: &str| {
+            let target = Target::parse("https://api.example.com/").unwrap();
+            let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+            sending.origin_form = path_and_query.to_owned();
+            let site = InjectionSite::Query("api_key".to_owned());
+            place(&mut sending, &site, "{{access_token}}", &ours()).unwrap();
+            sending.origin_form
+        };
+        for (asked, sent) in [
+            ("/v1", "/v1?api_key=ours"),
+            ("/v1?api_key=", "/v1?api_key=ours"),
+            ("/v1?api_key", "/v1?api_key=ours"),
+            ("/v1?api_key=&a=1&API%2Dkey&b", "/v1?a=1&b&api_key=ours"),
+            ("/v1?a=1&&key=", "/v1?a=1&&key=&api_key=ours"),
+            ("/v1?api_key=own&api_keys=", "/v1?api_key=own&api_keys=&api_key=ours"),
+        ] {
+            assert_eq!(placed(asked), sent, "{asked}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_in_stands_in_its_header_alone_however_that_is_spelled() {
         let target = Target::parse("https://api.example.com/").unwrap();
         let names = ["x-api-key", "X_Api_Key", "x.api.key", "x-api-keys"];
         let fields = names.iter().map(|name| (*name, &b"own"[..])).collect();
         let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
         let site = InjectionSite::Header("x-api-key".to_owned());
-        place(&mut sending, &site, "{{access_token}}", &held).unwrap();
+        place(&mut sending, &site, "{{access_token}}", &ours()).unwrap();
         let left: Vec<_> = sending.fields.iter().collect();
         assert_eq!(left, [("x-api-keys", &b"own"[..]), ("x-api-key", b"ours")]);
     }
