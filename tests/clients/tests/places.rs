@@ -369,3 +369,46 @@ fn an_own_key_is_seen_in_what_servers_read_as_its_place() {
     assert_eq!(ours.header("authorization"), None, "{ours:?}");
     safe(&canary, &left);
 }
+
+#[test]
+fn what_brings_no_key_gives_way_to_the_one_that_is_put_in() {
+    // C09: a program whose variable is not set
+    let Some((site, canary)) = site() else { return };
+    for version in ["--http1.1", "--http2"] {
+        let before = site.requests().len();
+        let left = site.beside(POLICY).script(&format!(
+            r#"v() {{ key=$1; shift; code $key via {version} "$@" {AT}/at-$key; }}
+            v empty -H 'Authorization;'
+            v bearer -H 'Authorization: Bearer '
+            v other -H 'X-Api-Key;' -H 'Authorization: Basic'
+            v own -H 'Authorization: Bearer' -H 'X-Api-Key: own'
+            code gated proxy {AT}/at-gated one -H 'Authorization: Bearer '"#
+        ));
+        assert_eq!(left.said("own"), "403", "{}", left.ended);
+        let requests = &site.requests()[before..];
+        nothing(requests, "own");
+        for key in ["empty", "bearer", "other", "gated"] {
+            assert_eq!(left.said(key), "200", "{key}: {}", left.ended);
+            let sent = request(requests, key);
+            let ours = format!("Bearer {}", canary.text());
+            assert_eq!(
+                (sent.header("authorization"), sent.header("x-api-key")),
+                (Some(&*ours), None),
+                "{sent:?}"
+            );
+        }
+        safe(&canary, &left);
+    }
+    let query =
+        POLICY.replace("header = \"authorization\", value = \"Bearer ", "query = \"key\", value = \"");
+    let left = site.beside(&query).script(&format!(
+        "code query via '{AT}/at-query?key=&a=1&key'; code alone proxy '{AT}/at-alone?key=' one"
+    ));
+    assert_eq!((left.said("query"), left.said("alone")), ("200", "200"), "{}", left.ended);
+    let requests = site.requests();
+    for (key, before) in [("query", "a=1&"), ("alone", "")] {
+        let asked = format!("/at-{key}?{before}key={}", canary.text());
+        assert_eq!(request(&requests, key).text("path"), asked);
+    }
+    safe(&canary, &left);
+}

@@ -14,8 +14,44 @@ use super::percent::decoded;
 use super::{basic, cookies, subprotocol};
 use crate::http::Fields;
 
-/// Refuses a request that brings a credential of the agent's own. `others` are the further providers that are good for it: their services
-/// look for keys in their places too.
+/// Where a request to this target may hold a key. `others` are the further providers that are good for it: their services look for keys in
+/// their places too.
+fn places<'a>(
+    provider: Option<&'a Arc<Provider>>,
+    others: &[&'a Arc<Provider>],
+    target: &Target,
+) -> Vec<KeyNames<'a>> {
+    let all = others.iter().copied().map(Some).chain([provider]);
+    all.map(|it| KeyNames::of(it.map(AsRef::as_ref), target)).collect()
+}
+
+/// Whether some service looks for a key in this header.
+fn is_looked_at(name: &str, places: &[KeyNames<'_>]) -> bool {
+    is_forwarded(name) || places.iter().any(|names| names.may_be_header(name))
+}
+
+/// Leaves out the headers of keys that bring none, as programs send them whose variable is not set: the provider's credential takes
+/// their place.
+pub(super) fn leave_out_empty(
+    sending: &mut Sending,
+    provider: Option<&Arc<Provider>>,
+    others: &[&Arc<Provider>],
+    target: &Target,
+) {
+    let places = places(provider, others, target);
+    sending.fields.keep_each(|name, value| !(is_looked_at(name, &places) && brings_none(name, value)));
+}
+
+/// The schemes behind which programs put a key, which stand alone where they have none. Any other word may be a key.
+const SCHEMES: [&[u8]; 3] = [b"bearer", b"basic", b"token"];
+
+fn brings_none(name: &str, value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    let has_scheme = || name == "authorization" || is_forwarded(name);
+    value.is_empty() || (has_scheme() && SCHEMES.iter().any(|scheme| value.eq_ignore_ascii_case(scheme)))
+}
+
+/// Refuses a request that brings a credential of the agent's own, in one of its [`places`] or in a cookie.
 pub(super) fn refuse_own(
     sending: &Sending,
     provider: Option<&Arc<Provider>>,
@@ -36,20 +72,12 @@ pub(super) fn refuse_own(
             None => "send none: the credential is put in on the way".to_owned(),
         }))
     };
-    let provider = provider.map(AsRef::as_ref);
-    let marks = Marks::of(provider, target, form);
-    let places: Vec<_> = others
-        .iter()
-        .map(|other| Some(&***other))
-        .chain([provider])
-        .map(|it| KeyNames::of(it, target))
-        .collect();
+    let marks = Marks::of(provider.map(AsRef::as_ref), target, form);
+    let places = places(provider, others, target);
     for (name, value) in sending.fields.iter() {
         let is_own = match name {
             "cookie" if form.marks(value) => !cookies::are_ours(value, marks, form),
-            _ if is_forwarded(name) || places.iter().any(|names| names.may_be_header(name)) => {
-                !marks.are_all_of_header(name, value)
-            }
+            _ if is_looked_at(name, &places) => !marks.are_all_of_header(name, value),
             _ => subprotocol::is_own(name, value, form),
         };
         if is_own {
@@ -154,6 +182,49 @@ mod tests {
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), config.unwrap());
         layers.compile().unwrap().policy.providers().next().unwrap().clone()
+    }
+
+    #[test]
+    fn a_header_of_keys_that_brings_none_is_left_out_and_any_other_is_refused() {
+        let one = provider("{ header = \"x-service-pass\", value = \"{{access_token}}\" }");
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let left = |name: &str, value: &str| {
+            let fields = Fields::from_iter([(name, value.as_bytes())]);
+            let mut sending = Sending::new(policy::Method::parse("GET").unwrap(), &target, fields);
+            leave_out_empty(&mut sending, Some(&one), &[], &target);
+            refuse_own(&sending, Some(&one), &[], &target, Form::Placeholders).map(|()| sending.fields.len())
+        };
+        for (name, value) in [
+            ("authorization", ""),
+            ("authorization", " \t"),
+            ("authorization", "Bearer"),
+            ("authorization", "basic "),
+            ("Authorization", "TOKEN"),
+            ("x-forwarded-authorization", "Bearer"),
+            ("x-api-key", ""),
+            ("x.api_key", " "),
+            ("x_service_pass", ""),
+        ] {
+            assert_eq!(left(name, value), Ok(0), "{name}: {value}");
+        }
+        for (name, value) in [
+            ("authorization", "own"),
+            ("authorization", "Bearer own"),
+            ("authorization", "Bearer,"),
+            ("authorization", "Bearer Bearer"),
+            ("authorization", "Basic Og=="),
+            ("authorization", "Bearer \u{a0}"),
+            ("x-api-key", "Bearer"),
+            ("x-service-pass", "token"),
+        ] {
+            assert_eq!(
+                left(name, value).map_err(|denial| denial.guard),
+                Err(Guard::Pinned),
+                "{name}: {value}"
+            );
+        }
+        // What is no place of keys is not looked at.
+        assert_eq!(left("x-note", ""), Ok(1));
     }
 
     #[test]

@@ -155,7 +155,9 @@ async fn prepare(
     let redeemable = redeemable(sending, gate, provider.map(|p| p.id()), form)?;
     if grant.refuses_own_credentials() {
         let asked = Asked::request(Plane::Forward, sending.method.clone(), target);
-        agent_credentials::refuse_own(sending, provider, &gate.policy().providers_for(&asked), target, form)?;
+        let others = gate.policy().providers_for(&asked);
+        agent_credentials::leave_out_empty(sending, provider, &others, target);
+        agent_credentials::refuse_own(sending, provider, &others, target, form)?;
         cookies::keep_marked(sending, Marks::of(provider.map(|it| &**it), target, form), form);
     }
     let Some(provider) = provider else {
