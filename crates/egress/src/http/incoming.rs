@@ -13,7 +13,7 @@ use super::response::trailers_of_version_1;
 use super::version2;
 
 /// How long a body may stall.
-const STALLED: Duration = Duration::from_secs(120);
+pub(super) const STALLED: Duration = Duration::from_secs(120);
 
 /// How long the rest of a stream is read that was answered before its end, and how many octets of it: more than a stream's window,
 /// which may be on its way already.

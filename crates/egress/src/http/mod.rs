@@ -45,6 +45,7 @@ mod serve2;
 mod session;
 mod severable;
 mod stream;
+mod time_limit;
 mod unpack;
 mod upgrade;
 mod upstream_response;

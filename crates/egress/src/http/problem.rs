@@ -109,6 +109,8 @@ pub(crate) fn failed(status: u16, title: &str, detail: &str, target: &str, run: 
 
 /// The status of a request for a protocol that is not spoken here (RFC 9110 §15.5.22).
 pub(super) const UPGRADE_REQUIRED: u16 = 426;
+/// The status of a request that does not come in time (RFC 9110 §15.5.9).
+pub(super) const REQUEST_TIMEOUT: u16 = 408;
 /// The status of an upstream that is too slow (RFC 9110 §15.6.5).
 pub(crate) const TOO_SLOW: u16 = 504;
 

@@ -1,12 +1,11 @@
 //! Relays a response to the agent: masks credentials in it, and cuts it where a limit was asked for.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use policy::{Denial, LlmFormat};
-use tokio::time::Instant;
 
 use super::abandoned::Abandoned;
 use super::answer::{Answer, Begun, Extent};
@@ -20,6 +19,7 @@ use super::problem::After;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
 use super::response::{ResponseBody, ResponseHead, has_no_body};
+use super::time_limit::{Awaited, Deadline, by_deadline};
 use super::unpack::is_packed;
 use super::upstream_response::{PendingResponse, UpstreamResponse};
 use crate::fetched_credential::FetchedCredential;
@@ -51,7 +51,7 @@ pub(super) struct Handling<'a> {
     /// The largest body that is passed on; the response is gathered first, and cut. Who sent the request reserved the memory for it.
     pub(super) max_body: Option<usize>,
     /// When the response must have begun; a gathered one must be complete by then.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<Deadline<'a>>,
     /// How it is metered, if it comes from a model's API.
     pub(super) metering: Option<Metering<'a>>,
 }
@@ -143,7 +143,7 @@ async fn await_head<'u>(
 ) -> io::Result<UpstreamResponse<'u>> {
     let interim = InterimAnswers::passed_on(answer, handling.needles);
     let received = pin!(pending.receive(handling.method, &progress.is_sent, interim));
-    let response = by_deadline(handling.deadline, received).await?;
+    let response = by_deadline(handling.deadline, Awaited::Answer, received).await?;
     match response.head.status {
         101 => Err(io::Error::other(SWITCHED_UNASKED)),
         _ => Ok(response),
@@ -302,17 +302,6 @@ async fn pass_body_on(
     out.finish_answer(last, trailers).await
 }
 
-/// Runs work that must be done by a deadline, if there is one.
-pub(super) async fn by_deadline<T>(
-    deadline: Option<Instant>,
-    work: Pin<&mut impl Future<Output = io::Result<T>>>,
-) -> io::Result<T> {
-    match deadline {
-        None => work.await,
-        Some(deadline) => tokio::time::timeout_at(deadline, work).await?,
-    }
-}
-
 /// A response body that was gathered before it is passed on.
 struct Gathered {
     body: Bytes,
@@ -344,7 +333,7 @@ async fn gather_if_bounded(
         return Ok(None);
     };
     let gathered = pin!(gather(body, filter, max_body, progress));
-    by_deadline(handling.deadline, gathered).await.map(Some)
+    by_deadline(handling.deadline, Awaited::WholeAnswer, gathered).await.map(Some)
 }
 
 /// Gathers a body up to a size. It is masked before it is cut, so that no part of a credential is left at the cut (C11). A model's answer

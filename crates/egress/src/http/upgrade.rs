@@ -24,10 +24,11 @@ use super::outgoing::{within_stall_limit, write_within_limit};
 use super::problem::{self, After};
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
-use super::respond::{Failure, Responded, by_deadline, respond_to_handshake};
+use super::respond::{Failure, Responded, respond_to_handshake};
 use super::response::{ResponseBody, ResponseHead};
 use super::send::request_head;
 use super::stream::{AgentReader, AgentWriter};
+use super::time_limit::{Awaited, by_deadline};
 use super::upstream_response::UpstreamResponse;
 use crate::cause::cause;
 use crate::directions::{Broken, Ended, Failed, both, is_cut};
@@ -58,7 +59,9 @@ impl Forwarding<'_> {
         let Incoming::Version1 { reader: agent, .. } = body else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        let answered = by_deadline(self.deadline, pin!(handshake(self.gate, &mut exchange, sending))).await;
+        let answered =
+            by_deadline(self.deadline, Awaited::Answer, pin!(handshake(self.gate, &mut exchange, sending)))
+                .await;
         let answered = match answered {
             Ok(answered) => answered,
             Err(error) => return self.unreachable(exchange, &error, answer).await,
@@ -267,6 +270,7 @@ mod tests {
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
+    use crate::http::time_limit::TimeLimit;
 
     /// What the server of a WebSocket gets.
     type Upstream = Buffered<TcpStream>;
@@ -369,7 +373,7 @@ mod tests {
         let target = Target::parse(&url).unwrap();
         let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
         let within = Duration::from_secs(30);
-        let terms = Terms { within: Some(within), late_status: 502, ..Terms::default() };
+        let terms = Terms { limit: Some(TimeLimit::from_now(within)), late_status: 502, ..Terms::default() };
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let (reader, mut writer) = AgentStream::Unix(ours).split();
         let mut reader = Buffered::new(reader);

@@ -11,12 +11,13 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::refused::{after_unread, recorded, refusal};
-use super::whole_body::{WholeBody, read_whole};
+use super::whole_body::read_whole_within;
 use crate::audit;
 use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
+use crate::http::time_limit::TimeLimit;
 
 /// The largest configuration, in octets.
 const LARGEST: usize = 64 * 1024;
@@ -68,7 +69,8 @@ pub(super) async fn configure(
         return answer.reply(refuse(why), after_unread(&request)).await;
     }
     let right = GiveBack(gate);
-    let (configured, after) = match read_in_time(&mut request, &mut answer).await {
+    let read = read_whole_within(&mut request, &mut answer, LARGEST, TimeLimit::from_now(WITHIN)).await;
+    let (configured, after) = match read {
         Ok(body) => (configure_by(gate, &body.octets), After::KeepAlive),
         Err(reply) => (Err(reply), After::Close),
     };
@@ -97,12 +99,6 @@ fn configure_by(gate: &Gate, body: &[u8]) -> Result<Reply, Reply> {
         .configure(&configuration.platform_api_url, token)
         .map_err(|why| refusal(400, "target_syntax", &why))?;
     Ok(Reply::json(200, &json!({"status": "configured"})))
-}
-
-/// Reads the body, or returns the reply to send if it is too large, breaks off, or does not come whole in time.
-async fn read_in_time(request: &mut Request<'_>, answer: &mut Answer<'_>) -> Result<WholeBody, Reply> {
-    let late = |_| Err(refusal(408, "http_framing", "The request body did not come in time"));
-    tokio::time::timeout(WITHIN, read_whole(request, answer, LARGEST)).await.unwrap_or_else(late)
 }
 
 #[cfg(test)]
@@ -141,7 +137,10 @@ mod tests {
             answer
         };
         let late = answered(2, "{").await;
-        assert!(late.starts_with("HTTP/1.1 408 ") && late.contains("did not come in time"), "{late}");
+        assert!(
+            late.starts_with("HTTP/1.1 408 ") && late.contains("did not come whole within 10 s"),
+            "{late}"
+        );
         // The right is given back.
         assert_eq!(answered(2, "{").await, late);
         let large = answered(LARGEST + 1, &" ".repeat(LARGEST + 1)).await;

@@ -12,7 +12,7 @@ use policy::{Denial, Guard, Method, Placeholders, Plane, Target};
 use super::control_headers::ControlHeaders;
 use super::refused::{Refused, refusal};
 use super::template;
-use super::whole_body::{WholeBody, no_room, read_whole};
+use super::whole_body::{WholeBody, no_room, read_whole_within};
 use crate::audit;
 use crate::exchange::{Exchange, Pinned, Ready};
 use crate::fetched_credential::unfit;
@@ -26,11 +26,13 @@ use crate::http::media_type::MediaType;
 use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
 use crate::http::reserved_memory::ReservedMemory;
+use crate::http::time_limit::TimeLimit;
 use crate::inject::{Form, Sending, escaped, inject, stands_elsewhere};
 
 /// The largest body in which placeholders are replaced (literal behaviour of the existing sidecar).
 const LARGEST_BODY: usize = 5 * 1024 * 1024;
-/// How long an exchange may take (literal behaviour of the existing sidecar).
+/// How long an exchange may take once it has its credential, with what is still to come of the request (literal behaviour of the
+/// existing sidecar).
 const OUTBOUND: Duration = Duration::from_secs(30);
 
 /// A request that is ready to be forwarded.
@@ -39,6 +41,8 @@ struct Prepared {
     target: Target,
     sending: Sending,
     terms: Terms,
+    /// The time limit of the terms, which is also that of the body.
+    limit: TimeLimit,
     /// The memory of the answer, which is gathered, and that of a body that was filled.
     reserved: Vec<ReservedMemory>,
 }
@@ -50,7 +54,7 @@ pub(super) async fn proxy(
     mut answer: Answer<'_>,
 ) -> io::Result<After> {
     match prepare(gate, &mut request, &mut answer).await {
-        Ok(Prepared { exchange, target, sending, terms, reserved: _reserved }) => {
+        Ok(Prepared { exchange, target, sending, terms, reserved: _reserved, .. }) => {
             Forwarding::new(gate, &target, terms).send(exchange, sending, request, answer).await
         }
         Err(refused) => refused.answer(gate, &request, answer).await,
@@ -130,14 +134,15 @@ async fn inject_into_head(
     let exchange = count_forward(exchange, &mut sending, gate, &target, &headers.target)
         .map_err(|ended| Refused::ended(ended, request, &headers.target))?;
     let exchange = inject(exchange, gate, &target, &mut sending, Form::Templates).await.map_err(denied)?;
+    let limit = TimeLimit::from_now(OUTBOUND);
     let terms = Terms {
         max_body: Some(headers.max_response_size),
-        within: Some(OUTBOUND),
+        limit: Some(limit),
         // Clients of `/proxy` know one status for every failure of an upstream.
         late_status: 502,
         ..Terms::default()
     };
-    Ok(Prepared { exchange, target, sending, terms, reserved: Vec::new() })
+    Ok(Prepared { exchange, target, sending, terms, limit, reserved: Vec::new() })
 }
 
 /// Reads the whole body and replaces the `{{…}}` in it. S0.49
@@ -155,7 +160,8 @@ async fn fill_body(
             .with_hint("send it unpacked, or leave X-Substitute-Body out");
         return Err(Refused::denied(prepared.exchange.refuse(denial), shown));
     }
-    let WholeBody { octets, mut reserved } = match read_whole(request, answer, LARGEST_BODY).await {
+    let read = read_whole_within(request, answer, LARGEST_BODY, prepared.limit).await;
+    let WholeBody { octets, mut reserved } = match read {
         Ok(body) => body,
         Err(reply) => return Err(refuse(prepared, reply)),
     };
@@ -328,6 +334,82 @@ mod tests {
             gate.close().unwrap();
             let records = records_in(&mut audit);
             assert!(records.contains("\"guard\":\"http_framing\"") && records.contains(why), "{records}");
+        }
+    }
+
+    /// What an agent reads that sends this to `/proxy`, and `rest` once its request has begun to be read by whoever reads it, and then
+    /// nothing for as long as it is waited for; and what the person is told. The upstream answers what it has read by `answer`.
+    async fn waited_for(fields: &str, body: &str, rest: &str, answer: &str) -> (String, String) {
+        let upstream = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = upstream.local_addr().unwrap();
+        let policy = format!("[[provider]]\nid = \"one\"\nauthorized_uris = [\"http://{at}/*\"]\n");
+        let (notices, theirs) = StdUnixStream::pair().unwrap();
+        let gate = Gate::open(GateOptions { notices: Some(theirs.into()), ..options(&policy, "value") });
+        let gate = gate.unwrap();
+        let (ours, mut agent) = UnixStream::pair().unwrap();
+        let served = serve_requests(Rc::clone(&gate), Via::Gateway, AgentStream::Unix(ours), BytesMut::new());
+        let question = format!(
+            "POST /proxy HTTP/1.1\r\nHost: gate\r\nX-Provider: one\r\nX-Target: http://{at}/\r\n{fields}\r\n{body}"
+        );
+        let asks = async {
+            agent.write_all(question.as_bytes()).await.unwrap();
+            let mut come = Vec::new();
+            let sent = tokio::select! {
+                accepted = upstream.accept() => {
+                    let (mut sent, _) = accepted.unwrap();
+                    while !String::from_utf8_lossy(&come).ends_with(&format!("\r\n\r\n{body}")) {
+                        assert!(sent.read_buf(&mut come).await.unwrap() > 0);
+                    }
+                    sent.write_all(answer.as_bytes()).await.unwrap();
+                    Some(sent)
+                }
+                // The gateway reads the body before it asks anybody.
+                told = agent.read_buf(&mut come) => {
+                    assert!(told.is_ok() && come.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&come));
+                    None
+                }
+            };
+            agent.write_all(rest.as_bytes()).await.unwrap();
+            // The platform has answered by now, in the time of a thread.
+            tokio::time::pause();
+            let begun = tokio::time::Instant::now();
+            let mut read = String::new();
+            agent.read_to_string(&mut read).await.unwrap();
+            assert!((29..=30).contains(&begun.elapsed().as_secs()), "{:?}: {read}", begun.elapsed());
+            drop(sent);
+            read
+        };
+        let (read, _) = LocalSet::new().run_until(async { tokio::join!(asks, served) }).await;
+        tokio::time::resume();
+        gate.close().unwrap();
+        drop(gate);
+        (read, std::io::read_to_string(notices).unwrap())
+    }
+
+    #[tokio::test]
+    async fn one_limit_holds_for_request_and_answer_and_who_was_late_is_told() {
+        const AGENT: &str = "The request body did not come whole within 30 s";
+        const SILENT: &str = "127.0.0.1 gave no answer within 30 s";
+        let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx";
+        let whole = "Connection: close\r\nContent-Length: 1\r\n";
+        let stalled = "Content-Length: 9\r\n";
+        let waits = "Content-Length: 9\r\nExpect: 100-continue\r\n";
+        let filled = format!("X-Substitute-Body: true\r\n{waits}");
+        for (fields, body, rest, answer, status, why) in [
+            (whole, "x", "", "", "502", SILENT),
+            (whole, "x", "", begun, "502", "127.0.0.1 gave no whole answer within 30 s"),
+            (stalled, "x", "", "", "408", AGENT),
+            (&filled, "", "x", "", "408", AGENT),
+            // It waits to be told to go on, and by the upstream.
+            (waits, "", "", "", "502", SILENT),
+        ] {
+            let (read, told) = waited_for(fields, body, rest, answer).await;
+            assert!(
+                read.starts_with(&format!("HTTP/1.1 {status} ")) && read.contains(why),
+                "{fields}: {read}"
+            );
+            assert_eq!(told.contains("upstream_failed"), status == "502", "{fields}: {told}");
+            assert_eq!(told.contains(why), status == "502" || fields == filled, "{fields}: {told}");
         }
     }
 

@@ -7,9 +7,11 @@ use bytes::{Bytes, BytesMut};
 use super::refused::refusal;
 use crate::http::answer::Answer;
 use crate::http::head::BodyLength;
-use crate::http::problem::Reply;
+use crate::http::incoming::STALLED;
+use crate::http::problem::{REQUEST_TIMEOUT, Reply};
 use crate::http::request::Request;
 use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
+use crate::http::time_limit::TimeLimit;
 
 /// What a body is told that is read whole, and so goes on with a length.
 const TRAILERS: &str =
@@ -33,8 +35,17 @@ fn too_large() -> Reply {
 }
 
 /// The reply to a body that does not come whole, or is malformed.
-fn broke_off() -> Reply {
-    refusal(400, "http_framing", "The request body broke off")
+fn broke_off(error: &io::Error) -> Reply {
+    match error.kind() {
+        io::ErrorKind::TimedOut => {
+            late(&format!("Nothing more of the request body came for {} s", STALLED.as_secs()))
+        }
+        _ => refusal(400, "http_framing", "The request body broke off"),
+    }
+}
+
+fn late(why: &str) -> Reply {
+    refusal(REQUEST_TIMEOUT, "http_framing", why)
 }
 
 /// Whether a body declares that it is above the limit.
@@ -49,7 +60,18 @@ pub(super) async fn read_whole(
     answer: &mut Answer<'_>,
     limit: usize,
 ) -> Result<WholeBody, Reply> {
-    read(request, answer, limit).await.unwrap_or_else(|_| Err(broke_off()))
+    read(request, answer, limit).await.unwrap_or_else(|error| Err(broke_off(&error)))
+}
+
+/// As [`read_whole`], of a body that must have come within a time.
+pub(super) async fn read_whole_within(
+    request: &mut Request<'_>,
+    answer: &mut Answer<'_>,
+    limit: usize,
+    time: TimeLimit,
+) -> Result<WholeBody, Reply> {
+    let read = time.hold_for_body(read_whole(request, answer, limit)).await;
+    read.unwrap_or_else(|too_late| Err(late(&too_late.to_string())))
 }
 
 async fn read(
@@ -123,6 +145,19 @@ mod tests {
             let told = records.lines().any(|line| line.contains("/llm/v1/messages") && line.contains("400"));
             assert!(told, "{framing}: {records}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stands_still_is_late_and_has_not_broken_off() {
+        let gate = gate_for("providers = [\"anthropic\"]", Vec::new(), None);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let head = "POST /llm/v1/messages HTTP/1.1\r\nHost: gate\r\nContent-Length: 9\r\n\r\n{";
+        let served = serve_requests(gate, Via::Gateway, AgentStream::Unix(ours), head.as_bytes().into());
+        LocalSet::new().run_until(served).await.unwrap();
+        let mut answer = String::new();
+        theirs.read_to_string(&mut answer).await.unwrap();
+        let why = "Nothing more of the request body came for 120 s";
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains(why), "{answer}");
     }
 
     #[tokio::test]
