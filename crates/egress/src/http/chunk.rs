@@ -75,7 +75,7 @@ impl ChunkScanner {
     pub(crate) fn error(&self, why: &'static str) -> io::Error {
         match self.syntax {
             ChunkSyntax::Strict => io::Error::other(RefusedBody(why)),
-            ChunkSyntax::Lenient => io::Error::other(why),
+            ChunkSyntax::Lenient => io::Error::new(io::ErrorKind::InvalidData, why),
         }
     }
 

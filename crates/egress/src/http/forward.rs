@@ -365,6 +365,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_answer_that_came_and_cannot_be_used_is_called_so() {
+        let large = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(17 * 1024));
+        for (answer, why) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "is ambiguous"),
+            ("HTTP/1.1 200 OK\nX: 1\n\n", "does not end in CRLF"),
+            ("HTTP/1.1 200 OK\r\nX(: 1\r\n\r\n", "is malformed"),
+            (&large, "is larger than 16 KiB"),
+        ] {
+            let serves = async |mut upstream: Buffered<TcpStream>| {
+                upstream.reader.write_all(answer.as_bytes()).await.unwrap();
+            };
+            let (read, _) = exchanged(0, async |agent| agent, serves).await;
+            let title = "\"title\":\"The upstream's answer cannot be used\"";
+            assert!(
+                read.starts_with("HTTP/1.1 502 ") && read.contains(title) && read.contains(why),
+                "{read}"
+            );
+        }
+    }
+
+    #[tokio::test]
     async fn an_agent_gets_trailers_if_it_says_that_it_takes_them() {
         for (fields, end) in [
             ("Connection: close, TE\r\nTE: trailers\r\n", "\r\n0\r\nx-sum: 1\r\n\r\n"),

@@ -9,7 +9,7 @@ use super::abandoned::Abandoned;
 use super::answer::Answer;
 use super::filter::Filter;
 use super::head::{BodyLength, Buffered};
-use super::response::{ResponseBody, ResponseHead};
+use super::response::{ResponseBody, ResponseHead, unusable};
 use crate::cause::cause;
 use crate::live_needles::LiveNeedles;
 
@@ -83,10 +83,10 @@ impl<'a, 'b> InterimAnswers<'a, 'b> {
             };
             interims += 1;
             if interims > MOST_INTERIM {
-                return Err(io::Error::other("the upstream answers and answers before it answers"));
+                return Err(unusable("the upstream answers and answers before it answers"));
             }
             if head.status == 101 {
-                return Err(io::Error::other(SWITCHED_UNASKED));
+                return Err(unusable(SWITCHED_UNASKED));
             }
             self.pass_on(head).await?;
         }
@@ -98,7 +98,7 @@ impl<'a, 'b> InterimAnswers<'a, 'b> {
         head.fields.leave_hop();
         if let Some(needles) = self.needles {
             let mut length = ResponseBody::Framed(BodyLength::None);
-            Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| io::Error::other(d.reason))?;
+            Filter::scrubbing(needles, &mut head, &mut length).map_err(|d| unusable(d.reason))?;
         }
         answer.interim(&head).await.map_err(|error| Abandoned::because(&cause(&error)))
     }

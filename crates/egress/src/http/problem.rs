@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::fields::Fields;
 use super::hung_up::HungUp;
-use crate::cause::cause;
+use crate::cause::{cause, tls_error};
 
 #[derive(Serialize)]
 struct Problem<'a> {
@@ -119,6 +119,10 @@ pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunI
     let (status, title) = match error.kind() {
         io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
         _ if HungUp::is(error) => (502, "The upstream hung up"),
+        // Of TLS it is a certificate that does not verify.
+        io::ErrorKind::InvalidData if tls_error(error).is_none() => {
+            (502, "The upstream's answer cannot be used")
+        }
         _ => (502, "The upstream cannot be reached"),
     };
     failed(status, title, &cause(error), target, run)
@@ -238,6 +242,9 @@ mod tests {
             assert_eq!(body.contains("may have acted"), title.contains("hung up"), "{kind}: {body}");
         }
         assert!(told(&ConnectionReset.into()).contains("The upstream cannot be reached"));
+        let unverified = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let unverified = io::Error::new(io::ErrorKind::InvalidData, unverified);
+        assert!(told(&unverified).contains("The upstream cannot be reached"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::interim::{InterimAnswers, SWITCHED_UNASKED};
 use super::problem::After;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
-use super::response::{ResponseBody, ResponseHead, has_no_body};
+use super::response::{ResponseBody, ResponseHead, has_no_body, unusable};
 use super::time_limit::{Awaited, Deadline, by_deadline};
 use super::unpack::is_packed;
 use super::upstream_response::{PendingResponse, UpstreamResponse};
@@ -145,7 +145,7 @@ async fn await_head<'u>(
     let received = pin!(pending.receive(handling.method, &progress.is_sent, interim));
     let response = by_deadline(handling.deadline, Awaited::Answer, received).await?;
     match response.head.status {
-        101 => Err(io::Error::other(SWITCHED_UNASKED)),
+        101 => Err(unusable(SWITCHED_UNASKED)),
         _ => Ok(response),
     }
 }

@@ -37,6 +37,11 @@ pub(super) enum ResponseBody {
     ToEnd,
 }
 
+/// Says what is wrong with a response that came and cannot be used.
+pub(super) fn unusable(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
+}
+
 /// Parses the trailer section of a chunked body. A malformed one, or one of too many fields, is no trailers, as it is to most readers.
 pub(super) fn trailers_of_version_1(section: &[u8]) -> Fields {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
@@ -60,7 +65,7 @@ impl ResponseHead {
         let head =
             reader.read_head(WHOLE_HEAD, WHOLE_HEAD, |head, from| has_other_end(&head[from..])).await?;
         let head = head.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Self::parse(&head).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+        Self::parse(&head).map_err(unusable)
     }
 
     /// Creates a 100 Continue.
@@ -105,7 +110,7 @@ impl ResponseHead {
     /// It has too many fields.
     pub(super) fn of_version_2(parts: &http::response::Parts) -> io::Result<Self> {
         if parts.headers.len() > MOST_FIELDS {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the response head has too many fields"));
+            return Err(unusable("the response head has too many fields"));
         }
         let reason = parts.status.canonical_reason().unwrap_or("").to_owned();
         let fields = version2::fields(&parts.headers);

@@ -9,6 +9,7 @@ use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use policy::{Denial, Guard};
 
 use super::fields::{Fields, trim};
+use super::response::unusable;
 
 /// The decoder for a body's content coding (RFC 9110 §8.4.1).
 pub(super) enum Unpack {
@@ -41,7 +42,7 @@ pub(super) const PACKED_PIECE: usize = 1024;
 impl Write for Bounded {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
         if self.0.len() + octets.len() > MOST_UNPACKED {
-            return Err(io::Error::other("the answer unpacks to too much at once"));
+            return Err(io::Error::other("it unpacks to too much at once"));
         }
         self.0.extend_from_slice(octets);
         Ok(octets.len())
@@ -158,6 +159,10 @@ impl Unpack {
 
     /// Decompresses a piece; none if the body is not compressed.
     pub(super) fn piece(&mut self, piece: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        self.decompress(piece).map_err(|error| not_unpacked(&error))
+    }
+
+    fn decompress(&mut self, piece: &[u8]) -> io::Result<Option<Vec<u8>>> {
         Ok(match self {
             Self::Plain => None,
             Self::Gzip(packed) => {
@@ -184,6 +189,10 @@ impl Unpack {
 
     /// Ends the body, and returns what is left of it; none if the body is not compressed.
     pub(super) fn end(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.finish().map_err(|error| not_unpacked(&error))
+    }
+
+    fn finish(&mut self) -> io::Result<Option<Vec<u8>>> {
         Ok(match self {
             Self::Plain => None,
             Self::Gzip(packed) if packed.has_begun => {
@@ -201,6 +210,11 @@ impl Unpack {
             Self::Gzip(_) | Self::Deflate(_) | Self::Brotli(_) => Some(Vec::new()),
         })
     }
+}
+
+/// Says of a decoder's error what it is about. By its kind it may be an end, and the upstream has not hung up.
+fn not_unpacked(error: &io::Error) -> io::Error {
+    unusable(format!("the answer cannot be unpacked: {error}"))
 }
 
 impl<D> Packed<D> {
@@ -233,7 +247,7 @@ impl Packed<DecompressorWriter<Bounded>> {
     fn check_window(&self, piece: &[u8]) -> io::Result<()> {
         match piece.first().filter(|_| !self.has_begun) {
             Some(first) if first & 0x7f == LARGE_WINDOW => {
-                Err(io::Error::other("the answer is packed by Brotli with a window beyond its standard"))
+                Err(io::Error::other("it is packed by Brotli with a window beyond its standard"))
             }
             _ => Ok(()),
         }
@@ -243,6 +257,7 @@ impl Packed<DecompressorWriter<Bounded>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::hung_up::HungUp;
 
     /// A text that was compressed with a window of this size, decompressed in pieces of `size` octets.
     fn unpacked(text: &[u8], window: i32, size: usize) -> io::Result<Vec<u8>> {
@@ -302,7 +317,12 @@ mod tests {
                 let fields = [("content-encoding", &b"deflate"[..])].into_iter().collect();
                 let mut unpack = Unpack::of(&fields).unwrap();
                 let whole = unpack.piece(&packed[..packed.len() / 2]).and_then(|_| unpack.end());
-                assert!(whole.is_err(), "{level:?}");
+                // The upstream has not hung up.
+                let error = HungUp::told_in_answer(whole.unwrap_err());
+                assert!(
+                    error.to_string().starts_with("the answer cannot be unpacked: "),
+                    "{level:?}: {error}"
+                );
             }
         }
         // What a few octets unpack to at once is bounded in either form.

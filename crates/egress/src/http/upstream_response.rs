@@ -8,7 +8,7 @@ use super::chunk::ChunkSyntax;
 use super::head::{BodyLength, Buffered};
 use super::incoming::{Framing, Incoming};
 use super::interim::InterimAnswers;
-use super::response::{FIRST_OCTET, ResponseBody, ResponseHead, has_no_body};
+use super::response::{FIRST_OCTET, ResponseBody, ResponseHead, has_no_body, unusable};
 use super::session::PendingHead;
 use crate::patience::within_once;
 use crate::upstream::UpstreamReader;
@@ -56,7 +56,7 @@ impl<'a> UpstreamResponse<'a> {
         reader: &'a mut Buffered<UpstreamReader>,
         method: &str,
     ) -> io::Result<Self> {
-        let length = head.body(method).map_err(io::Error::other)?;
+        let length = head.body(method).map_err(unusable)?;
         let framing = match length {
             ResponseBody::Framed(length) => Framing::of(length, ChunkSyntax::Lenient),
             ResponseBody::ToEnd => Framing::ToEnd,
@@ -74,7 +74,7 @@ impl<'a> UpstreamResponse<'a> {
         let length = if stream.is_end_stream() {
             ResponseBody::Framed(BodyLength::None)
         } else {
-            match head.body(method).map_err(io::Error::other)? {
+            match head.body(method).map_err(unusable)? {
                 ResponseBody::ToEnd => ResponseBody::Framed(BodyLength::Chunked),
                 framed => framed,
             }
