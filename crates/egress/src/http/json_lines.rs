@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use data_encoding::BASE64;
-use policy::{Denial, Guard, Plane};
+use policy::{Denial, Guard, Plane, ProviderId};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, Interest};
@@ -204,13 +204,20 @@ fn to_http1(request: &JsonRequest) -> Result<Vec<u8>, Denial> {
     if !shaped || request.method.contains(' ') || request.url.contains(' ') {
         return Err(unreadable("a line break or a space stands where none may".into()));
     }
+    if request.url.is_empty() {
+        let why = "`url` is empty: it is the whole address, https://host/path";
+        return Err(Denial::new(Guard::Syntax, why));
+    }
     let body = request.body.as_deref().unwrap_or("");
     let mut out = match &request.capability {
-        Some(provider) if clean(provider) => format!(
+        Some(provider) if provider.parse::<ProviderId>().is_ok() => format!(
             "{} {PROXY} HTTP/1.1\r\nhost: sidecar\r\nx-provider: {provider}\r\nx-target: {}\r\n",
             request.method, request.url
         ),
-        Some(_) => return Err(Denial::new(Guard::Syntax, "the capability is not a provider's name")),
+        Some(_) => {
+            let why = "`capability` is no provider's name; leave it out where no credential is to be used";
+            return Err(Denial::new(Guard::Syntax, why));
+        }
         None => {
             let authority = request.url.split("://").nth(1).and_then(|rest| rest.split(['/', '?']).next());
             format!("{} {} HTTP/1.1\r\nhost: {}\r\n", request.method, request.url, authority.unwrap_or(""))
@@ -521,6 +528,23 @@ mod tests {
             assert!(told["status"] == 400 && told.to_string().contains("once each"), "{told}");
         };
         LocalSet::new().run_until(asks).await;
+    }
+
+    #[tokio::test]
+    async fn what_a_line_lacks_is_called_by_its_name_there() {
+        let gate = gate_for("", Vec::new(), None);
+        let url = "https://api.example.com/";
+        for (line, named) in [
+            (json!({"method": "GET", "capability": "", "url": url}), "`capability`"),
+            (json!({"method": "GET", "capability": "One", "url": url}), "`capability`"),
+            (json!({"method": "GET", "capability": "one\r\n", "url": url}), "`capability`"),
+            (json!({"method": "GET", "capability": "one", "url": ""}), "`url`"),
+            (json!({"method": "GET", "url": ""}), "`url`"),
+        ] {
+            let told = asked(&gate, line).await;
+            assert_eq!((&told["status"], &told["guard"]), (&json!(400), &json!("target_syntax")), "{told}");
+            assert!(told["error"].as_str().is_some_and(|why| why.starts_with(named)), "{told}");
+        }
     }
 
     #[tokio::test]
