@@ -173,7 +173,7 @@ fn route(
         ByModel::Undeclared(vendor) => {
             let why = format!("the model is of `{vendor}`, and the run declares no such provider");
             let denial = Denial::new(Guard::Provider, why).with_hint(gate.policy().declaring(&vendor));
-            Err(unreadable(gate, denial, path))
+            Err(unreadable(gate, denial, &head.target))
         }
         ByModel::Repeated => {
             let why = "the body names its `model` twice, and each reader may take another one: name it once";
@@ -312,6 +312,9 @@ fn base(first_uri: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::request::Via;
+    use crate::http::serve1::serve_requests;
+    use crate::http::stream::AgentStream;
 
     /// Returns who is asked for a model, and under which name; or the vendor that is missing.
     fn asked(providers: &str, model: &str) -> String {
@@ -347,6 +350,22 @@ mod tests {
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Flags, toml::from_str(&format!("providers = {providers}")).unwrap());
         layers.compile().unwrap().policy.providers().cloned().collect()
+    }
+
+    #[tokio::test]
+    async fn a_vendor_that_is_not_declared_is_denied_at_the_path_that_was_asked_for() {
+        use tokio::io::AsyncReadExt;
+        let gate = crate::fixture::gate_for("providers = [\"anthropic\"]", Vec::new(), None);
+        let (ours, mut agent) = tokio::net::UnixStream::pair().unwrap();
+        let body = r#"{"model":"openai/gpt-5"}"#;
+        let head = "POST /llm/v1/chat/completions HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n";
+        let asked = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        let stream = AgentStream::Unix(ours);
+        let served = serve_requests(gate, Via::Gateway, stream, asked.as_bytes().into());
+        tokio::task::LocalSet::new().run_until(served).await.unwrap();
+        let mut told = String::new();
+        agent.read_to_string(&mut told).await.unwrap();
+        assert!(told.contains("\"target\":\"/llm/v1/chat/completions\""), "{told}");
     }
 
     #[test]
