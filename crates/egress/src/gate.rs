@@ -1,7 +1,7 @@
 //! The state that all planes of one sidecar share: the policy, the resolver, the names it has answered, the connection pool and the
 //! audit.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -99,6 +99,7 @@ pub struct Gate {
     companions: Companions,
     this_machine: ThisMachine,
     has_gateway: bool,
+    has_redirect: Cell<bool>,
     leaves: Option<Leaves>,
     credentials: Credentials,
     ledger: Rc<Ledger>,
@@ -154,6 +155,7 @@ impl Gate {
             companions,
             this_machine,
             has_gateway: gateway,
+            has_redirect: Cell::new(false),
             run,
         }))
     }
@@ -165,6 +167,15 @@ impl Gate {
 
     pub(crate) fn has_gateway(&self) -> bool {
         self.has_gateway
+    }
+
+    /// Notes that connections to anywhere are redirected here.
+    pub(crate) fn note_redirect(&self) {
+        self.has_redirect.set(true);
+    }
+
+    pub(crate) fn has_redirect(&self) -> bool {
+        self.has_redirect.get()
     }
 
     pub(crate) fn this_machine(&self) -> &ThisMachine {

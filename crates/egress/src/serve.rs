@@ -163,6 +163,7 @@ fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedRe
     let gate = || Rc::clone(gate);
     if let Some(fd) = transparent {
         let acceptor = Acceptor::open(fd, ConnectionSlots::common(), None)?;
+        gate().note_redirect();
         spawn_plane(&report, tunnel::serve_transparent(gate(), acceptor));
     }
     if let Some(fd) = forward {

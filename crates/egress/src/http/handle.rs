@@ -37,7 +37,7 @@ pub(super) async fn handle(
         };
     }
     let head = &request.head;
-    let target = match target_of(via, head) {
+    let target = match target_of(gate, via, head) {
         Ok(target) => target,
         Err(denial) => return refuse_unreadable(gate, via, &mut request, answer, denial).await,
     };
@@ -109,14 +109,14 @@ async fn refuse(
 }
 
 /// Returns where a request goes. Its target, its `Host` and the connection that it came over must agree (C02, E10).
-fn target_of(via: &Via, head: &RequestHead) -> Result<Target, Denial> {
+fn target_of(gate: &Gate, via: &Via, head: &RequestHead) -> Result<Target, Denial> {
     let target = match via {
         Via::Proxy | Via::Gateway | Via::JsonLine if head.target.starts_with('/') || head.target == "*" => {
-            return Err(Denial::new(
-                Guard::Syntax,
-                "this is a proxy: give the whole target, http://host/path",
-            )
-            .with_hint("set HTTP_PROXY, or connect to the host itself: it is redirected here"));
+            let why = "this is a proxy: give the whole target, http://host/path";
+            return Err(Denial::new(Guard::Syntax, why).with_hint(match gate.has_redirect() {
+                true => "set HTTP_PROXY, or connect to the host itself: it is redirected here",
+                false => "set HTTP_PROXY",
+            }));
         }
         Via::Proxy | Via::Gateway | Via::JsonLine => Target::parse(&head.target)?,
         Via::Bound { scheme, host, port, .. } if head.target.starts_with('/') => {
@@ -172,6 +172,19 @@ fn mismatch(said: &str, reached: &str) -> Denial {
 mod tests {
     use super::*;
     use crate::http::head::parse_request_head;
+
+    #[test]
+    fn who_takes_a_proxy_for_a_server_hears_of_a_redirect_where_there_is_one() {
+        let gate = crate::fixture::gate_for("", Vec::new(), None);
+        let hint = |head: &str| {
+            let head = parse_request_head(head.as_bytes()).unwrap();
+            target_of(&gate, &Via::Proxy, &head).unwrap_err().hint.unwrap().to_string()
+        };
+        let heads = ["GET /health HTTP/1.1\r\nHost: a\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"];
+        assert_eq!(heads.map(hint), ["set HTTP_PROXY"; 2]);
+        gate.note_redirect();
+        assert!(heads.map(hint).iter().all(|hint| hint.ends_with("it is redirected here")));
+    }
 
     #[test]
     fn what_does_not_agree_is_told_apart() {
