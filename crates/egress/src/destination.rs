@@ -65,7 +65,7 @@ impl Destination {
     ) -> Result<Self, Denial> {
         match proxy {
             // The proxy resolves the name, so it need not resolve here.
-            Some(proxy) if found.is_empty() => return Ok(Self::Proxy(proxy)),
+            Some(proxy) if found.is_empty() && grant.needs_no_address() => return Ok(Self::Proxy(proxy)),
             _ => vet(machine, grant, found)?,
         }
         let port = grant.port().number();
@@ -111,4 +111,38 @@ fn vet(machine: &ThisMachine, grant: &Grant, found: &[IpAddr]) -> Result<(), Den
 fn untold(ip: IpAddr, error: &std::io::Error) -> Denial {
     let why = format!("{ip} may be this machine's own, and the kernel does not tell: {error}");
     Denial::new(Guard::Address, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Asked, Plane, Port, View};
+
+    use super::*;
+    use crate::fixture::gate_for;
+
+    #[test]
+    fn a_proxy_is_not_asked_for_a_name_of_no_rule_without_an_address() {
+        let rules = "egress.default = \"open-internet\"\negress.allow = [{ host = \"**.far.example\" }]";
+        let gate = gate_for(rules, Vec::new(), None);
+        let proxy = || Some(Arc::new(Proxy::parse("corp", "http://proxy.example:3128", None).unwrap()));
+        let judged = |host: &str, found: &[&str], proxy| {
+            let (host, port) = (Host::parse(host).unwrap(), Port::parse("443").unwrap());
+            let grant =
+                gate.policy().decide(&Asked::connection(Plane::Forward, host, port, View::Opaque)).unwrap();
+            let found: Vec<IpAddr> = found.iter().map(|it| it.parse().unwrap()).collect();
+            let destination = Destination::judge(gate.this_machine(), &grant, &found, proxy);
+            destination.map(|it| matches!(it, Destination::Proxy(_))).map_err(|denial| denial.guard)
+        };
+        for (host, found, through, verdict) in [
+            ("a.example", &[][..], proxy(), Err(Guard::NoAddress)),
+            ("a.example", &["93.184.216.34"], proxy(), Ok(true)),
+            ("a.example", &["93.184.216.34", "10.0.0.5"], proxy(), Err(Guard::Address)),
+            ("10.0.0.5", &["10.0.0.5"], proxy(), Err(Guard::Address)),
+            ("a.far.example", &[], proxy(), Ok(true)),
+            ("a.far.example", &["10.0.0.5"], proxy(), Err(Guard::Address)),
+            ("a.far.example", &[], None, Err(Guard::NoAddress)),
+        ] {
+            assert_eq!(judged(host, found, through), verdict, "{host} {found:?}");
+        }
+    }
 }

@@ -17,7 +17,6 @@ use crate::gate::Gate;
 use crate::inject::draft::{Draft, Injected};
 use crate::llm::{Admitted, Usage};
 use crate::rate::Token;
-use crate::resolve::Answers;
 use crate::upstream::Purpose;
 
 /// The question to the policy; nothing has been decided.
@@ -177,28 +176,33 @@ impl Exchange<Granted> {
             let stage = Pinned { grant: self.stage.0, destination, judged: Vec::new(), reached: None };
             return Ok(Exchange { stage, record: self.record });
         }
-        self.resolve(gate.answers(), proxy).await?.guard(gate)
+        self.resolve(gate, proxy).await?.guard(gate)
     }
 
     /// Resolves the host, unless the rule itself gives its addresses.
     pub(crate) async fn resolve(
         mut self,
-        answers: &Answers,
+        gate: &Gate,
         proxy: Option<Arc<Proxy>>,
     ) -> Result<Exchange<Resolved>, Denial> {
-        let grant = self.stage.0;
+        let (grant, answers) = (self.stage.0, gate.answers());
+        let needs_none = proxy.is_some() && grant.needs_no_address();
         let found = match grant.addresses() {
             Some(given) => Ok(given.to_vec()),
-            None if proxy.is_some() => answers.if_told(grant.host()).await,
+            None if needs_none => answers.if_told(grant.host()).await,
             None => answers.of(grant.host()).await,
         };
         match found {
             Ok(found) => Ok(Exchange { stage: Resolved { grant, found, proxy }, record: self.record }),
             // The proxy is asked by name, so the name need not resolve here (S1.44).
-            Err(denial) if proxy.is_some() && denial.guard == Guard::NoAddress => {
+            Err(denial) if needs_none && denial.guard == Guard::NoAddress => {
                 Ok(Exchange { stage: Resolved { grant, found: Vec::new(), proxy }, record: self.record })
             }
             Err(denial) => {
+                let denial = match proxy {
+                    Some(_) if !needs_none => gate.policy().not_asked_of_proxy(&grant, denial),
+                    _ => denial,
+                };
                 self.record.rule(grant.rule().as_str());
                 Err(self.record.deny(denial.with_rule(grant.rule().as_str())))
             }

@@ -274,8 +274,7 @@ impl Policy {
         }
         let unrequested = self.deny_unrequested_search(&asked.host);
         if self.is_open() && unrequested.is_none() && !is_placed {
-            let name = RuleName::new("egress.default = \"open-internet\"");
-            return Ok(self.grant_by(asked, name, Carriage::all_of(&asked.view)));
+            return Ok(self.grant_by(asked, RuleName::OpenInternet, Carriage::all_of(&asked.view)));
         }
         match terminated {
             Some(rule) => Ok(self.grant(asked, rule, Carriage::Terminated, None)),

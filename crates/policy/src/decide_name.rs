@@ -36,7 +36,7 @@ impl Policy {
         match bound.chain(&self.allow).find(|rule| rule.reach.host.matches(&asked.host)) {
             Some(rule) => Ok(rule.name.clone()),
             None => match self.deny_unrequested_search(&asked.host) {
-                None if self.is_open() => Ok(RuleName::new("egress.default = \"open-internet\"")),
+                None if self.is_open() => Ok(RuleName::OpenInternet),
                 unrequested => Err(self.in_its_file(unrequested.unwrap_or_else(|| not_allowed(&asked)))),
             },
         }

@@ -147,12 +147,7 @@ impl Proxies {
     /// Returns the proxy for a host, if there is one. S0.54
     #[must_use]
     pub fn on_the_way_to(&self, host: &Host) -> Option<&Arc<Proxy>> {
-        match &self.chosen {
-            ProxyChoice::Through(proxy) if !self.direct.iter().any(|pattern| pattern.matches(host)) => {
-                Some(proxy)
-            }
-            ProxyChoice::Through(_) | ProxyChoice::Direct | ProxyChoice::Unset => None,
-        }
+        self.chosen().filter(|_| !self.direct.iter().any(|pattern| pattern.matches(host)))
     }
 
     /// Returns whether a policy chose one, or none, so that the environment has no say.
@@ -172,11 +167,11 @@ impl Proxies {
         })
     }
 
-    /// Returns the proxy that is chosen for all traffic and needs a credential, if there is one.
+    /// Returns the proxy that is chosen for all traffic, if there is one.
     #[must_use]
-    pub(crate) fn chosen_with_credential(&self) -> Option<&Arc<Proxy>> {
+    pub(crate) fn chosen(&self) -> Option<&Arc<Proxy>> {
         match &self.chosen {
-            ProxyChoice::Through(proxy) => Some(proxy).filter(|proxy| proxy.credential.is_some()),
+            ProxyChoice::Through(proxy) => Some(proxy),
             ProxyChoice::Direct | ProxyChoice::Unset => None,
         }
     }

@@ -16,25 +16,33 @@ use crate::reach::{Fields, Reach};
 use crate::target::{Authority, Scheme};
 use crate::written::{AllowConfig, DenyConfig};
 
-/// The name of a rule in messages and records: `egress.allow[0] in lockgate.toml`, `preset github`, `--allow example.com`.
+/// The name of a rule in messages and records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleName(Arc<str>);
+pub enum RuleName {
+    /// One that names hosts: `egress.allow[0] in lockgate.toml`, `preset github`, `--allow example.com`.
+    Named(Arc<str>),
+    /// The default for hosts that no rule names.
+    OpenInternet,
+}
 
 impl RuleName {
     pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
+        Self::Named(text.into())
     }
 
     /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        match self {
+            Self::Named(text) => text,
+            Self::OpenInternet => "egress.default = \"open-internet\"",
+        }
     }
 }
 
 impl fmt::Display for RuleName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

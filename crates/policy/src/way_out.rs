@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use crate::address::AddressClass;
+use crate::advice::rule_for;
 use crate::decide::Grant;
+use crate::denial::Denial;
 use crate::hostname::Host;
 use crate::pattern::HostPattern;
 use crate::proxy::{Proxies, Proxy, ProxyChoice};
-use crate::rule::AllowRule;
+use crate::rule::{AllowRule, RuleName};
 use crate::rules::Policy;
 
 impl Policy {
@@ -27,7 +29,7 @@ impl Policy {
     /// Returns the proxy that a request may have to go through and that needs a credential, if there is one.
     #[must_use]
     pub fn proxy_with_credential(&self) -> Option<&Arc<Proxy>> {
-        let proxy = self.proxies.chosen_with_credential()?;
+        let proxy = self.proxies.chosen().filter(|proxy| proxy.credential.is_some())?;
         let bound = self.providers.iter().flat_map(|provider| &provider.rules);
         let goes_through = |rule: &AllowRule| {
             let host = match &rule.reach.host {
@@ -46,6 +48,20 @@ impl Policy {
         may_leave.then_some(proxy)
     }
 
+    /// Returns the proxy that hosts are asked of which no rule names, if there is one. It resolves each name for itself.
+    #[must_use]
+    pub fn proxy_of_unnamed(&self) -> Option<&Arc<Proxy>> {
+        if self.is_open() { self.proxies.chosen() } else { None }
+    }
+
+    /// Completes the denial of a granted name that has no address here and is not [asked of a proxy](Grant::needs_no_address).
+    #[must_use]
+    pub fn not_asked_of_proxy(&self, grant: &Grant, denial: Denial) -> Denial {
+        let reason = format!("{}; what no rule names is not asked of the proxy then", denial.reason);
+        let denial = Denial { reason, ..denial }.with_hint(rule_for(grant.host(), grant.port()));
+        self.in_its_file(denial)
+    }
+
     /// Uses a proxy that the environment names, if no layer made a choice. S1.29
     pub fn fall_back_to(&mut self, proxy: Proxy, direct: Vec<HostPattern>) {
         if matches!(self.proxies.chosen, ProxyChoice::Unset) {
@@ -58,6 +74,16 @@ impl Policy {
 }
 
 impl Grant {
+    /// Whether a proxy may be asked for a name that has no address here (S1.44): a rule names it. `open-internet` alone opens public
+    /// addresses, and here nobody sees which one such a name has.
+    #[must_use]
+    pub fn needs_no_address(&self) -> bool {
+        match self.rule() {
+            RuleName::Named(_) => true,
+            RuleName::OpenInternet => false,
+        }
+    }
+
     /// Whether the policy itself says where the host is: the rule lists its addresses, or it is this machine. A proxy would ask
     /// another resolver, or be asked for a machine that is not meant.
     #[must_use]
@@ -121,5 +147,26 @@ mod tests {
             assert_eq!(policy.proxy_for(&grant).is_some(), goes_through, "{rest}");
             assert_eq!(policy.proxy_with_credential().is_some(), goes_through, "{rest}");
         }
+    }
+
+    // S1.44
+    #[test]
+    fn only_what_a_rule_names_may_have_no_address_here() {
+        let with = |rest: &str| policy(&format!("egress.default = \"open-internet\"\n{rest}"));
+        let named = "provider = [{ id = \"one\", authorized_uris = [\"https://api.far.example/*\"] }]";
+        for (rest, needs_none) in [
+            ("", false),
+            ("egress.allow = [{ host = \"b.far.example\" }]", false),
+            ("egress.allow = [{ host = \"api.far.example\" }]", true),
+            ("egress.allow = [{ host = \"**.far.example\" }]", true),
+            (named, true),
+        ] {
+            let policy = with(rest);
+            let target = Target::parse("https://api.far.example/").unwrap();
+            let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+            assert_eq!(policy.decide(&asked).unwrap().needs_no_address(), needs_none, "{rest}");
+        }
+        assert!(with("").proxy_of_unnamed().is_some());
+        assert!(policy("egress.allow = [{ host = \"**.far.example\" }]").proxy_of_unnamed().is_none());
     }
 }

@@ -49,6 +49,15 @@ fn as_written(host: &HostPattern) -> Vec<String> {
     }
 }
 
+/// Says of the proxy through which hosts are reached that no rule names that it alone knows where they lead, if there is one.
+pub(crate) fn resolving(spec: &RunSpec) -> Option<String> {
+    let policies = [&spec.policy].into_iter().chain(spec.companions.iter().map(|it| &it.policy));
+    let proxy = policies.filter_map(policy::Policy::proxy_of_unnamed).next()?;
+    Some(format!(
+        "`open-internet` goes through {proxy}, which resolves names for itself: it must itself keep private addresses shut"
+    ))
+}
+
 /// Gives a run and its companions this proxy, if the policy chooses none. `no_proxy` lists what goes past it.
 pub(crate) fn fall_back_to(spec: &mut RunSpec, url: &str, no_proxy: &str) -> Result<(), Error> {
     if is_past_all(no_proxy) {
@@ -276,6 +285,28 @@ mod tests {
         let mut spec = compile(&format!("egress.proxy = \"direct\"\n{others}"));
         fall_back(&mut spec, &caller("")).unwrap();
         assert!(spec.companions.iter().all(|it| way(&it.policy, "far.example").is_none()));
+    }
+
+    #[test]
+    fn a_proxy_behind_which_no_rule_names_the_hosts_is_told_of() {
+        let open = "egress.default = \"open-internet\"\n";
+        let other = "[[companion]]\nname = \"b\"\nimage = \"i\"\nports = [8080]\negress = { default = \"open-internet\" }\n";
+        for (text, is_told) in [
+            (open.to_owned(), true),
+            (other.to_owned(), true),
+            (format!("{open}egress.proxy = \"direct\"\n"), false),
+            ("egress.allow = [{ host = \"**.example.com\" }]".into(), false),
+        ] {
+            let mut spec = compile(&text);
+            assert_eq!(resolving(&spec), None, "{text}");
+            fall_back(&mut spec, &caller("")).unwrap();
+            let told = resolving(&spec);
+            assert_eq!(
+                told.is_some_and(|told| told.contains("through http://proxy:3128")),
+                is_told,
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Settings {
         let mut spec = found.compile(state)?;
         found.refuse_link(&spec)?;
         proxy_url::fall_back(&mut spec, caller)?;
+        spec.notices.extend(proxy_url::resolving(&spec));
         Ok(Self { layers: found.layers, spec, project: found.project })
     }
 

@@ -197,3 +197,34 @@ fn an_agent_names_a_declared_one_or_none() {
     assert_eq!(log(&left).len(), 2, "{}", left.ended);
     assert_eq!(left.denials("uri_not_authorized"), 1, "{:?}", left.audit());
 }
+
+// S1.44, E14
+#[test]
+fn what_no_rule_names_has_an_address_here() {
+    let Some((site, _)) = site() else { return };
+    let ask = "code public gate -k -x http://127.0.0.1:8081 https://www.example.org/; \
+               code named gate -k -x http://127.0.0.1:8081 https://nowhere.named.example/; \
+               for to in nowhere.example nowhere.example:22; do \
+                   code $to gate -x http://127.0.0.1:8081 http://$to/; \
+                   printf 'tunnel-%s=%s\\n' $to $(gate -p -x http://127.0.0.1:8081 -o /dev/null -w '%{http_connect}' http://$to/); \
+               done";
+    let open = "egress.proxy = \"plain\"\negress.default = \"open-internet\"\n\
+                [[egress.allow]]\nhost = \"**.named.example\"\n";
+    let left = beside_proxies(&site, open, &[], ask);
+    assert_eq!(left.said("public"), "200", "{}", left.ended);
+    assert_eq!(
+        log(&left),
+        ["connect www.example.org:443 -", "connect nowhere.named.example:443 -"],
+        "{}",
+        left.ended
+    );
+    for to in ["nowhere.example", "nowhere.example:22"] {
+        assert_eq!((left.said(to), left.said(&format!("tunnel-{to}"))), ("502", "502"), "{}", left.ended);
+    }
+    assert_eq!(left.denials("name_not_found"), 4, "{:?}", left.audit());
+    let words = left.words();
+    assert!(words.contains("policy.toml nowhere.example:22"), "{words}");
+    let note = "note: `open-internet` goes through http://127.0.0.1:3128, which resolves names for itself";
+    assert_eq!(words.matches(note).count(), 1, "{words}");
+    assert!(!beside_proxies(&site, "egress.proxy = \"plain\"", &[], ":").words().contains(note));
+}

@@ -162,7 +162,7 @@ fn explain_each(
     if !leaves_open(question, grant) {
         explained.push(match judge_address(policy, question, way)? {
             Some(denial) => Explanation::denied(Way::Addresses, &denial, spec),
-            None => Explanation::allowed(Way::Addresses, None, fit_addresses(&question.host).into()),
+            None => Explanation::allowed(Way::Addresses, None, fit_addresses(policy, grant).into()),
         });
     }
     explained.extend(upstream);
@@ -243,10 +243,13 @@ fn is_own_loopback(host: &Host) -> bool {
     }
 }
 
-/// Says which addresses of a host are dialled.
-fn fit_addresses(host: &Host) -> &'static str {
-    match host {
+/// Says which addresses a host must have.
+fn fit_addresses(policy: &Policy, grant: &Grant) -> &'static str {
+    match grant.host() {
         Host::Address(_) => "its address is public, or named by its rule",
+        Host::Name(_) if policy.proxy_for(grant).is_some() && grant.needs_no_address() => {
+            "where it resolves here, every address must be public, or be named by its rule, and none may be denied"
+        }
         Host::Name(_) => {
             "every address it resolves to must be public, or be named by its rule, and none may be denied"
         }
@@ -256,11 +259,16 @@ fn fit_addresses(host: &Host) -> &'static str {
 /// Explains the proxy on the way of a granted request, if there is one.
 fn explain_upstream(policy: &Policy, grant: &Grant) -> Option<Explanation> {
     let proxy = policy.proxy_for(grant)?;
-    let unresolved = match grant.host() {
-        Host::Name(_) => "; a name that does not resolve here goes to it by name",
+    let resolves = match grant.host() {
+        Host::Name(_) if grant.needs_no_address() => {
+            ", which resolves the name for itself, also one that does not resolve here"
+        }
+        Host::Name(_) => {
+            ", which resolves the name for itself; one that does not resolve here is not asked of it"
+        }
         Host::Address(_) => "",
     };
-    Some(Explanation::allowed(Way::Upstream, None, format!("it is {proxy}{unresolved}")))
+    Some(Explanation::allowed(Way::Upstream, None, format!("it is {proxy}{resolves}")))
 }
 
 /// Describes how what is granted is carried.
@@ -668,6 +676,33 @@ mod tests {
         );
         let upstream = |target: &str| lines(&explained(&policy, "GET", target)).contains("proxy.example");
         assert!(upstream("http://far.example/") && !upstream("http://db.example/"));
+    }
+
+    #[test]
+    fn what_a_proxy_resolves_is_told_apart_from_what_must_resolve_here() {
+        let policy = compiled(
+            r#"
+            proxy = [{ id = "corp", url = "http://proxy.example:3128" }]
+            [egress]
+            proxy = "corp"
+            default = "open-internet"
+            allow = [{ host = "far.example" }]
+            "#,
+        );
+        let told = |target: &str| lines(&explained(&policy, "GET", target));
+        let here = "every address it resolves to must be public";
+        for (target, addresses, upstream) in [
+            (
+                "http://far.example/",
+                "where it resolves here, every address",
+                "also one that does not resolve here",
+            ),
+            ("http://a.example/", here, "one that does not resolve here is not asked of it"),
+        ] {
+            let told = told(target);
+            assert!(told.contains(addresses) && told.contains(upstream), "{told}");
+        }
+        assert!(!told("http://far.example/").contains(here));
     }
 
     #[test]
