@@ -106,8 +106,17 @@ fn the_host_is_out_of_reach_by_whatever_address() {
     assert!(gateway.starts_with("240.76."), "the script did not find its gateway: {gateway}");
     let seen = Seen::all(&ended);
     assert_eq!(seen.len(), 4 * 9, "{ended}");
-    for seen in seen {
+    for seen in &seen {
         assert!(!seen.done(), "reached: {seen}");
+    }
+    // E20: each ends at once.
+    for of_address in seen.chunks(9) {
+        for tcp in &of_address[..5] {
+            assert!(tcp.detail()["ms"].as_u64().is_some_and(|it| it < 1000), "not within a second: {tcp}");
+        }
+        for udp in &of_address[5..8] {
+            assert_eq!(udp.errno(), "ECONNREFUSED", "{udp}");
+        }
     }
     let came = std::fs::read_to_string(came).unwrap();
     assert!(came.is_empty(), "the host's server was reached: {came}");

@@ -13,10 +13,12 @@
 //!         ip daddr HERE drop }                            nobody else's, not even this machine's own
 //!     chain link {
 //!         ip saddr . ip daddr != THERE . HERE drop
+//!         ct status ! dnat tcp dport PROXY reject with tcp reset      sent to where it would be redirected: it changes nothing
+//!         ct status ! dnat udp dport PROXY reject
 //!         ct status ! dnat drop                           what was redirected, and nothing that was sent here
 //!         tcp dport PROXY accept, and tcp and udp dport NAMES
-//!         meta l4proto udp reject                         fast, and told in the sandbox; dropped where the kernel cannot
-//!         drop }
+//!         meta l4proto udp reject
+//!         drop }                                          what is rejected, fast: dropped where the kernel cannot
 //!     chain forward { type filter hook forward priority 0; iifname LINK drop; oifname LINK drop }
 //!     chain output { type filter hook output priority 0; oifname LINK ct state ! established, related drop } }
 //! ```
@@ -61,12 +63,12 @@ pub struct Firewall<'a> {
     pub names: (u16, u16),
 }
 
-/// What becomes of datagrams that are no questions.
+/// What becomes of datagrams that are no questions, and of what is sent to the port that takes all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Datagrams {
-    /// They are answered with an ICMP error.
-    Rejected,
-    /// They vanish.
+enum Refused {
+    /// It is answered with an ICMP error, or a reset.
+    Answered,
+    /// It vanishes.
     Dropped,
 }
 
@@ -76,28 +78,26 @@ enum Datagrams {
 /// # Errors
 /// When the kernel refuses, as without the modules for address translation and for counting connections.
 pub fn install(firewall: &Firewall<'_>) -> io::Result<Option<OwnedFd>> {
-    match install_with(firewall, Datagrams::Rejected) {
+    match install_with(firewall, Refused::Answered) {
         // The kernel lacks an expression that a rule is made of.
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-            install_with(firewall, Datagrams::Dropped)
-        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => install_with(firewall, Refused::Dropped),
         installed => installed,
     }
 }
 
-fn install_with(firewall: &Firewall<'_>, datagrams: Datagrams) -> io::Result<Option<OwnedFd>> {
-    match fill(Table::begin_owned(firewall.table), firewall, datagrams).commit_owned() {
+fn install_with(firewall: &Firewall<'_>, refused: Refused) -> io::Result<Option<OwnedFd>> {
+    match fill(Table::begin_owned(firewall.table), firewall, refused).commit_owned() {
         // The kernel has no owned tables, or only such that vanish with their owner, which may be before the sandbox ends.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
-            fill(Table::begin(firewall.table), firewall, datagrams).commit().map(|()| None)
+            fill(Table::begin(firewall.table), firewall, refused).commit().map(|()| None)
         }
         made => made.map(Some),
     }
 }
 
-fn fill<'a>(mut table: Table<'a>, firewall: &Firewall<'_>, datagrams: Datagrams) -> Table<'a> {
+fn fill<'a>(mut table: Table<'a>, firewall: &Firewall<'_>, refused: Refused) -> Table<'a> {
     redirect(&mut table, firewall);
-    filter(&mut table, firewall, datagrams);
+    filter(&mut table, firewall, refused);
     table
 }
 
@@ -126,7 +126,7 @@ fn redirect(table: &mut Table<'_>, firewall: &Firewall<'_>) {
     }
 }
 
-fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>, datagrams: Datagrams) {
+fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>, refused: Refused) {
     let hooked = |hook| Some(Chain { kind: Kind::Filter, hook, priority: FILTER });
     table.chain(LINK, None);
     table.rule(LINK, |e| {
@@ -136,6 +136,20 @@ fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>, datagrams: Datagrams) 
         let ends = [firewall.there.octets(), firewall.here.octets()].concat();
         e.payload(NETWORK_HEADER, 12, 8).differs(&ends).drop();
     });
+    if refused == Refused::Answered {
+        for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
+            table.rule(LINK, |e| {
+                e.connection(CT_STATUS, REDIRECTED).equals(&[0; 4]);
+                e.meta(META_L4PROTO).equals(&[protocol as u8]);
+                e.payload(TRANSPORT_HEADER, 2, 2).equals(&firewall.proxy.to_be_bytes());
+                if protocol == libc::IPPROTO_TCP {
+                    e.reset()
+                } else {
+                    e.reject()
+                };
+            });
+        }
+    }
     table.rule(LINK, |e| {
         e.connection(CT_STATUS, REDIRECTED).equals(&[0; 4]).drop();
     });
@@ -150,7 +164,7 @@ fn filter(table: &mut Table<'_>, firewall: &Firewall<'_>, datagrams: Datagrams) 
             e.payload(TRANSPORT_HEADER, 2, 2).equals(&port.to_be_bytes()).accept();
         });
     }
-    if datagrams == Datagrams::Rejected {
+    if refused == Refused::Answered {
         table.rule(LINK, |e| {
             e.meta(META_L4PROTO).equals(&[libc::IPPROTO_UDP as u8]).reject();
         });
@@ -267,7 +281,7 @@ mod tests {
             proxy: 9999,
             names: (9953, 9954),
         };
-        let table = fill(Table::begin(firewall.table), &firewall, Datagrams::Rejected);
+        let table = fill(Table::begin(firewall.table), &firewall, Refused::Answered);
         let known = (ESTABLISHED | RELATED).to_ne_bytes();
         let redirected = REDIRECTED.to_ne_bytes();
         let by = "meta 6, == vh-abcdefghjkmn";
@@ -283,6 +297,12 @@ mod tests {
             format!("prerouting: {by}, meta 15, == [2], meta 16, == [17], [39, 15], redir"),
             "link: meta 15, != [2], verdict 0".to_owned(),
             "link: payload 1+12/8, != [240, 76, 0, 2, 240, 76, 0, 1], verdict 0".to_owned(),
+            format!(
+                "link: ct 2, & {redirected:02x?}, == [0, 0, 0, 0], meta 16, == [6], payload 2+2/2, == [39, 15], reject 1 []"
+            ),
+            format!(
+                "link: ct 2, & {redirected:02x?}, == [0, 0, 0, 0], meta 16, == [17], payload 2+2/2, == [39, 15], reject 2 [1]"
+            ),
             format!("link: ct 2, & {redirected:02x?}, == [0, 0, 0, 0], verdict 0"),
             "link: meta 16, == [6], payload 2+2/2, == [39, 15], verdict 1".to_owned(),
             "link: meta 16, == [17], payload 2+2/2, == [38, 225], verdict 1".to_owned(),

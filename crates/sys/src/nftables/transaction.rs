@@ -43,7 +43,8 @@ pub(super) const CT_STATUS: u32 = 2;
 const NEXT_HOP: u32 = 1;
 pub(super) const NETWORK_HEADER: u32 = 1;
 pub(super) const TRANSPORT_HEADER: u32 = 2;
-/// `NFT_REJECT_ICMPX_UNREACH`, and its code `NFT_REJECT_ICMPX_PORT_UNREACH`: linux/netfilter/nf_tables.h.
+/// `NFT_REJECT_TCP_RST`; `NFT_REJECT_ICMPX_UNREACH`, and its code `NFT_REJECT_ICMPX_PORT_UNREACH`: linux/netfilter/nf_tables.h.
+const BY_RESET: u32 = 1;
 const BY_ICMP: u32 = 2;
 const PORT_UNREACHABLE: u8 = 1;
 const DROP: u32 = 0;
@@ -291,6 +292,13 @@ impl Expressions<'_, '_> {
         self.one("reject", |d| {
             d.be32(1, BY_ICMP);
             d.bytes(2, &[PORT_UNREACHABLE]);
+        })
+    }
+
+    /// Answers a segment of TCP with a reset, and drops it.
+    pub(super) fn reset(&mut self) -> &mut Self {
+        self.one("reject", |d| {
+            d.be32(1, BY_RESET);
         })
     }
 
