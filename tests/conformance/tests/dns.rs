@@ -64,6 +64,21 @@ fn only_allowed_names_resolve() {
 }
 
 #[test]
+fn who_asks_for_the_name_of_an_address_is_denied_nothing() {
+    if !ready(&[Needs::Linux, Needs::World]) {
+        return;
+    }
+    let bench = Bench::new();
+    let world = World::new(&bench);
+    let probe = bench.probe();
+    let ask = ["1.0.18.198", "1.0.0.127", "9.9.9.9"]
+        .map(|address| format!("'{}' dns {address}.in-addr.arpa PTR", probe.display()));
+    let ended = bench.run(Backend::isolated()).allow("api.example.com").within(&world).shell(&ask.join("; "));
+    assert!(Seen::all(&ended).len() == 3 && !ended.stderr.contains("denied"), "{ended}");
+    assert!(world.at("resolver").is_empty(), "a question left the machine: {:?}", world.at("resolver"));
+}
+
+#[test]
 fn other_ways_to_ask_are_closed() {
     if !ready(&[Needs::Linux, Needs::World]) {
         return;

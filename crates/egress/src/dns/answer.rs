@@ -1,11 +1,14 @@
 //! Answers one DNS message. Its only effect is that an allowed name is added to the table.
 
+use std::net::IpAddr;
+
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::rdata::{A, AAAA};
-use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
+use hickory_proto::rr::rdata::{A, AAAA, PTR};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use policy::{Denial, Guard, Hostname};
 
 use super::names::NameAddresses;
+use super::reverse::address_of;
 use crate::gate::Gate;
 
 /// The TTL of a record, in seconds. The address stands for the name for the whole run.
@@ -113,6 +116,11 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
         let name = OTHER_CLASS.to_owned();
         return Err(Refusal { code: ResponseCode::Refused, denied: Some(DeniedName { name, denial }) });
     }
+    if query.query_type() == RecordType::PTR
+        && let Some(address) = address_of(&text)
+    {
+        return name_at(gate, address, query);
+    }
     // Names that no host can have do not exist: service labels, escapes, other alphabets.
     let name = match Hostname::parse(&text) {
         Ok(name) => name,
@@ -143,6 +151,16 @@ fn decide(gate: &Gate, query: &Query) -> Result<Option<Record>, Refusal> {
         // No data for HTTPS and SVCB, so no encrypted ClientHello and no HTTP/3.
         _ => return Ok(None),
     };
+    Ok(Some(Record::from_rdata(query.name().clone(), TTL, data)))
+}
+
+/// Returns the record of the name that an address stands for. That there is none is no denial: a program that lists its connections asks
+/// so for each address.
+fn name_at(gate: &Gate, address: IpAddr, query: &Query) -> Result<Option<Record>, Refusal> {
+    let names = gate.names().borrow();
+    let name = names.reverse(address).and_then(|name| Name::from_ascii(format!("{name}.")).ok());
+    let none = Refusal { code: ResponseCode::NXDomain, denied: None };
+    let data = RData::PTR(PTR(name.ok_or(none)?));
     Ok(Some(Record::from_rdata(query.name().clone(), TTL, data)))
 }
 
@@ -411,6 +429,32 @@ mod tests {
                 assert_eq!(answered.denied.is_some(), is_denied, "{name} {kind}");
             }
         }
+    }
+
+    #[test]
+    fn who_asks_for_the_name_of_an_address_is_told_ours_and_never_denied() {
+        let gate = gate(NameRange::default());
+        let labels = |name: &str| name.split('.').map(|label| label.as_bytes().to_vec()).collect::<Labels>();
+        let asked = |name: &str, kind: u16| answer(&gate, &message(7, &section(&labels(name), kind, 1)));
+        assert!(asked("api.example.com", 1).denied.is_none());
+        for (name, told) in [
+            ("1.0.18.198.in-addr.arpa", Some("api.example.com.")),
+            ("0.0.18.198.IN-ADDR.arpa", Some("sidecar.")),
+            ("1.0.0.127.in-addr.arpa", Some("localhost.")),
+            ("2.0.18.198.in-addr.arpa", None),
+            ("34.216.184.93.in-addr.arpa", None),
+        ] {
+            let answered = asked(name, 12);
+            assert!(answered.denied.is_none(), "{name}");
+            let answered = Message::from_vec(&answered.bytes.unwrap()).unwrap();
+            let names: Vec<String> = answered.answers.iter().map(|record| record.data.to_string()).collect();
+            assert_eq!(names, Vec::from_iter(told), "{name}");
+            let code = if told.is_some() { ResponseCode::NoError } else { ResponseCode::NXDomain };
+            assert_eq!(answered.metadata.response_code, code, "{name}");
+        }
+        // What it is not: a question for another kind of data, or with something else in the name.
+        assert!(asked("1.0.18.198.in-addr.arpa", 1).denied.is_some());
+        assert!(asked("secret.0.18.198.in-addr.arpa", 12).denied.is_some());
     }
 
     proptest! {

@@ -1,10 +1,11 @@
 //! The sandbox's only resolver, which asks no other.
 //!
 //! It answers an allowed name with an address of its own range, which the transparent plane maps back to the name, and any other name
-//! with NXDOMAIN. So no question of the agent's leaves the machine, and the sidecar dials the name that was asked for.
+//! with NXDOMAIN. Who asks for the name of an address is told what the table of names has. So no question of the agent's leaves the machine, and the sidecar dials the name that was asked for.
 
 mod answer;
 mod names;
+mod reverse;
 mod serve;
 
 pub(crate) use names::Names;

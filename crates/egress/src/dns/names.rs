@@ -135,6 +135,15 @@ impl Names {
         self.by_index.get(&index)
     }
 
+    /// Returns the name of an address for who asks by the address: one that it stands for, or the sandbox's own.
+    pub(super) fn reverse(&self, address: IpAddr) -> Option<&str> {
+        match address {
+            loopback if loopback.is_loopback() => Some("localhost"),
+            sidecar if self.is_sidecar(sidecar) => Some(SIDECAR_NAME),
+            other => self.name_of(other).map(Hostname::as_str),
+        }
+    }
+
     /// Remembers a denied name, and returns whether it is to be recorded.
     pub(crate) fn denied(&mut self, name: &str) -> Novelty {
         self.denied.denied(name)
