@@ -27,6 +27,17 @@ const OF_THIS_MACHINE: [u32; 16] = [
 /// The kinds that find a file by a shortened name as well, which they do not list: FAT and NTFS.
 const WITH_SHORT_NAMES: [u32; 2] = [0x4d44, 0x7366_746e];
 
+/// `PROC_SUPER_MAGIC`, statfs(2).
+const PROC: u32 = 0x9fa0;
+
+/// Whether an open file is the kernel's, about processes and itself.
+///
+/// # Errors
+/// When its file system does not tell.
+pub(crate) fn is_proc(opened: impl AsFd) -> rustix::io::Result<bool> {
+    Ok(i64::from(PROC) == rustix::fs::fstatfs(opened)?.f_type)
+}
+
 /// Whether a folder lists every name by which something is found in it.
 pub(crate) fn lists_what_is_found(folder: impl AsFd) -> bool {
     let is_short = |kind: i64| WITH_SHORT_NAMES.iter().any(|short| i64::from(*short) == kind);

@@ -10,12 +10,26 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::file_system;
 
 /// Opens a path of the host. No component may be a link.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS)
         .map_err(|errno| refused(path, errno))
+}
+
+/// Opens a path of the host like [`open`], for showing what is there. Refuses files of `/proc`, whatever leads to them: they tell of this
+/// machine's processes, and writing to one changes a process or the kernel.
+pub(crate) fn open_shown(path: &Path) -> Result<OwnedFd, Error> {
+    let opened = open(path)?;
+    match file_system::is_proc(&opened).map_err(|errno| refused(path, errno))? {
+        false => Ok(opened),
+        true => {
+            let why = "it is of /proc, which tells of this machine's processes; inside is a /proc of its own, and a single file can be copied, with --copy".into();
+            Err(Error::Source { path: path.into(), why })
+        }
+    }
 }
 
 /// Opens a path of the host like [`open`]. Returns `None` if it does not exist.
@@ -213,6 +227,15 @@ mod tests {
         assert!(why.ends_with(&format!("leads to: {}", folder.join("real").display())), "{why}");
         std::os::unix::fs::symlink("nowhere", folder.join("loose")).unwrap();
         assert!(open(&folder.join("loose")).unwrap_err().to_string().ends_with("the link leads to"));
+    }
+
+    #[test]
+    fn files_of_the_kernel_are_not_shown() {
+        for path in ["/proc", "/proc/1", "/proc/cpuinfo", "/proc/sys/kernel"] {
+            let why = open_shown(Path::new(path)).unwrap_err().to_string();
+            assert!(why.contains(path) && why.contains("it is of /proc"), "{why}");
+        }
+        open_shown(Path::new("/")).unwrap();
     }
 
     #[test]

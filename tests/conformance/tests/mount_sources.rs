@@ -67,6 +67,23 @@ fn links_and_parents_are_refused_as_sources() {
     }
 }
 
+// S2.4
+#[test]
+fn the_processes_of_the_machine_are_refused_as_sources() {
+    if !ready(&[Needs::Linux]) {
+        return;
+    }
+    let bench = Bench::new();
+    for source in ["/proc", "/proc/1", "/proc/cpuinfo"] {
+        for mode in ["ro", "rw"] {
+            let mount = format!("{source}:/home/agent/p:{mode}");
+            let ended = bench.run(Backend::isolated()).flags(["--mount", &mount]).command(["true"]);
+            assert!(matches!(ended.code, 2 | 125), "{mount} was accepted: {ended}");
+            assert!(ended.stderr.contains(source) && ended.stderr.contains("of /proc"), "{ended}");
+        }
+    }
+}
+
 #[test]
 fn kernel_directories_are_refused_as_targets() {
     if !ready(&[Needs::Linux]) {

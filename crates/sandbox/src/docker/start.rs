@@ -156,7 +156,7 @@ fn look_at_sources(plan: &Plan, held: &[PathBuf]) -> Result<(Vec<Shown>, Vec<Pro
 
 /// Opens the source of one bind mount, and returns which file it is.
 fn look_at(path: &Path, target: &Path) -> Result<Shown, Error> {
-    let opened = source::open(path)?;
+    let opened = source::open_shown(path)?;
     let stat = rustix::fs::fstat(&opened)
         .map_err(|errno| Error::Source { path: path.into(), why: io::Error::from(errno).to_string() })?;
     Ok(Shown { target: target.into(), device: stat.st_dev, inode: stat.st_ino })

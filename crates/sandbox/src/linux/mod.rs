@@ -206,7 +206,9 @@ fn check_sources(plan: &Plan) -> Result<(), Error> {
         for tree in step.trees() {
             match (step, tree) {
                 (Step::Copy { source, .. }, _) => source::refuse_uncopied(source)?,
-                (_, TreeSource::Path(path, _) | TreeSource::State(path)) => drop(source::open(path)?),
+                (_, TreeSource::Path(path, _) | TreeSource::State(path)) => {
+                    drop(source::open_shown(path)?);
+                }
                 (_, TreeSource::Layer(_)) => {}
             }
         }
