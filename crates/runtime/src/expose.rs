@@ -4,10 +4,11 @@
 //! file without a name, so that no companion's process ever has one in memory. The vault stays closed if none is asked for.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use credential::{Credential, Secret};
-use policy::{ProviderId, RunSpec};
+use policy::{EnvSpec, ProviderId, RunSpec};
 use sandbox::Plan;
 use zeroize::Zeroize;
 
@@ -89,6 +90,20 @@ impl Drop for Filled<'_> {
     }
 }
 
+/// Says of each variable that `env` passes or sets to a private key what that means. Whoever names it there has decided, so the run goes on.
+pub(crate) fn private_keys(env: &EnvSpec, plan: &Plan) -> Vec<String> {
+    let named: BTreeSet<&String> = env.set.iter().map(|(name, _)| name).chain(&env.pass).collect();
+    let is_key = |value: &str| Secret::from_text(value.to_owned()).holds_private_key();
+    let keys = plan.environment.iter().filter(|(name, value)| named.contains(name) && is_key(value));
+    let told = keys.map(|(name, _)| {
+        format!(
+            "`{name}` holds a private key: whatever runs inside can read it, and sign with it until it is revoked. Let what signs with it \
+             run outside, and give the command a token that it gets"
+        )
+    });
+    told.collect()
+}
+
 /// Returns the value that the credential's placeholder stands for, if it may be given out; otherwise why not, and what helps.
 fn fit(credential: &Credential) -> Result<&Secret, (&'static str, &'static str)> {
     let name = credential.main_name();
@@ -114,6 +129,8 @@ fn fit(credential: &Credential) -> Result<&Secret, (&'static str, &'static str)>
 #[cfg(test)]
 mod tests {
     use credential::Value;
+    use policy::{Layers, Origin};
+    use sandbox::{Additions, Caller, Host, MountsOnceRead};
 
     use super::*;
 
@@ -145,5 +162,30 @@ mod tests {
         // A token beside a private key may be exposed: the placeholder does not stand for the key.
         let app = credential(&[("access_token", b"ghs_x"), ("pem", b"-----BEGIN RSA PRIVATE KEY-----")]);
         assert!(fit(&app).is_ok());
+    }
+
+    #[test]
+    fn a_private_key_in_the_environment_is_told_by_its_variable() {
+        let pem = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        let packed = data_encoding::BASE64.encode(pem.as_bytes());
+        let text = format!(
+            "env.pass = [\"APP_KEY\", \"LANG\"]\nenv.set = {{ PACKED = \"{packed}\", NOTE = \"PRIVATE KEY\", TZ = \"UTC\" }}"
+        );
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(&text).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let spec = RunSpec { workspace: Some(folder.clone()), ..layers.compile().unwrap() };
+        let caller =
+            Caller::new(1000, 1000, &folder).with_env([("APP_KEY", pem), ("LANG", "C"), ("KEPT", pem)]);
+        let (run, host) = ("abcdefghjkmn".parse().unwrap(), Host::detect(&caller));
+        let (additions, mounts) = (Additions::default(), MountsOnceRead::default());
+        let plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts).unwrap();
+        let told = private_keys(&spec.env, &plan);
+        assert!(
+            matches!(&told[..], [one, other] if one.starts_with("`APP_KEY` ") && other.starts_with("`PACKED` ")),
+            "{told:?}"
+        );
+        assert!(told.iter().all(|told| !told.contains("c2VjcmV0") && !told.contains(&packed)), "{told:?}");
     }
 }

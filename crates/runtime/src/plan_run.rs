@@ -12,7 +12,7 @@ use sandbox::{Additions, Ahead, Caller, EngineRun, Host, MountsOnceRead, Plan};
 
 use crate::companion::{self, PreparedCompanions, RunContext};
 use crate::error::Error;
-use crate::expose::Exposed;
+use crate::expose::{self, Exposed};
 use crate::homes::refuse_home;
 use crate::launch::PlatformData;
 use crate::own_places::refuse_own_state;
@@ -106,6 +106,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     add_directories(&mut additions, image.as_ref(), &spec, &state, &run)?;
     let mut plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts)?;
     plan.notices.extend(authorities::written_inside(&plan, &caller));
+    plan.notices.extend(expose::private_keys(&spec.env, &plan));
     refuse_own_state(&plan, &state, &caller, &mounts)?;
     refuse_home(&plan, &caller)?;
     let context =
