@@ -24,9 +24,9 @@ const UNMETERED: &[&str] = &[
     "models/*:countTokens",
     "batches/*:cancel",
 ];
-/// The same for whole paths at one host: those to which Claude Code sends telemetry and feedback, and asks for its feature flags; and what
-/// is free at OpenAI's or stored at Gemini's. Elsewhere a path of such a name may ask a model, as Mistral's `conversations` does, or be
-/// paid.
+/// The same for whole paths at one host: those to which Claude Code sends telemetry and feedback, and asks for its feature flags; where
+/// OpenAI's agents send traces, and what else is free there; and what is stored at Gemini's. Elsewhere a path of such a name may ask a
+/// model, as Mistral's `conversations` does, or be paid.
 const UNMETERED_AT: [(&str, &[&str]); 3] = [
     (
         "api.anthropic.com",
@@ -42,7 +42,9 @@ const UNMETERED_AT: [(&str, &[&str]); 3] = [
         "api.openai.com",
         &[
             "v1/moderations",
+            "v1/traces/ingest",
             "v1/conversations",
+            "v1/conversations/*",
             "v1/conversations/*/items",
             "v1/threads",
             "v1/threads/*/messages",
@@ -50,6 +52,9 @@ const UNMETERED_AT: [(&str, &[&str]); 3] = [
             "v1/uploads/*/parts",
             "v1/uploads/*/complete",
             "v1/vector_stores",
+            "v1/vector_stores/*",
+            "v1/vector_stores/*/file_batches",
+            "v1/vector_stores/*/file_batches/*/cancel",
         ],
     ),
     ("generativelanguage.googleapis.com", &["upload/v1beta/files", "v1beta/openai/files"]),
@@ -303,10 +308,15 @@ mod tests {
             "https://api.anthropic.com/api/eval/sdk-zAZezfDKGoZuXXKe",
             "https://api.anthropic.com/v1/messages/count_tokens",
             "https://api.openai.com/v1/moderations",
+            "https://api.openai.com/v1/traces/ingest",
             "https://api.openai.com/v1/conversations",
+            "https://api.openai.com/v1/conversations/conv_1",
             "https://api.openai.com/v1/threads/thread_1/messages",
             "https://api.openai.com/v1/uploads/upload_1/parts",
             "https://api.openai.com/v1/vector_stores",
+            "https://api.openai.com/v1/vector_stores/vs_1",
+            "https://api.openai.com/v1/vector_stores/vs_1/file_batches",
+            "https://api.openai.com/v1/vector_stores/vs_1/file_batches/vsfb_1/cancel",
         ] {
             assert_eq!(asked(silent), None, "{silent}");
         }
@@ -318,11 +328,15 @@ mod tests {
             "https://api.anthropic.com/v1/api/eval/one",
             "https://api.anthropic.com/api/event_logging/",
             "https://api.anthropic.com/v1/messages",
+            "https://gateway.example/api/v1/traces/ingest",
+            "https://gateway.example/api/v1/vector_stores/vs_1",
             "https://gateway.example/api/v1/conversations",
             "https://gateway.example/api/v1/moderations",
             "https://api.openai.com/v1/threads/runs",
             "https://api.openai.com/v1/threads/thread_1/runs",
+            "https://api.openai.com/v1/conversations/conv_1/other",
             "https://api.openai.com/v1/vector_stores/vs_1/search",
+            "https://api.openai.com/v1/vector_stores/vs_1/file_batches/vsfb_1",
             "https://api.openai.com/v1/responses",
         ] {
             assert_eq!(asked(asks), Some(ModelRequest::Answer), "{asks}");
