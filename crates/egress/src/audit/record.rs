@@ -182,11 +182,12 @@ impl Record {
 
     /// Ends the record with a denial, or with what failed though it was allowed, and sends it as a notice.
     pub(crate) fn deny(mut self, mut denial: Denial) -> Denial {
-        denial.reason = self.gate.credentials().veiled(denial.reason);
+        let reason = self.gate.credentials().veiled(denial.reason);
+        denial.reason = reason.chars().take(LONGEST_REASON).collect();
         denial.hint = denial.hint.map(|hint| hint.map(|text| self.gate.credentials().veiled(text)));
         self.draft.outcome = if denial.guard.is_failure() { Outcome::Failed } else { Outcome::Denied };
         self.draft.guard = Some(denial.guard.code().into());
-        self.draft.reason = Some(denial.reason.chars().take(LONGEST_REASON).collect());
+        self.draft.reason = Some(denial.reason.clone());
         if let Some(rule) = &denial.rule {
             self.draft.rule = Some(rule.clone());
         }
@@ -247,6 +248,10 @@ mod tests {
         .unwrap();
         Record::begin(&gate, Plane::Forward, VALUE, format!("http://a.example/{VALUE}")).answered(200);
         Record::begin(&gate, Plane::Forward, &format!("X{VALUE}"), String::new()).fail(VALUE);
+        let path = "x".repeat(LONGEST_REASON);
+        let denial = Denial::new(Guard::Budget, format!("(POST /{VALUE}/{path}/{VALUE})"));
+        let told = Record::begin(&gate, Plane::Forward, "GET", String::new()).deny(denial).reason;
+        assert!(!told.contains(VALUE) && told.len() == LONGEST_REASON, "{told}");
         gate.close().unwrap();
         let records = records_in(&mut audit);
         assert!(!records.contains(VALUE), "{records}");

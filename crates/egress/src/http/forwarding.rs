@@ -23,6 +23,7 @@ use crate::exchange::{Exchange, Ready};
 use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::inject::Sending;
+use crate::llm::RequestLine;
 
 /// The limits of an exchange.
 #[derive(Clone, Copy, Debug)]
@@ -114,8 +115,9 @@ impl<'a> Forwarding<'a> {
     ) -> Handling<'h> {
         let format = exchange.grant().metered_as().and_then(|provider| provider.llm());
         let is_bound = exchange.grant().is_bound();
+        let method = attempt.sending.method.as_str();
         Handling {
-            method: attempt.sending.method.as_str(),
+            method,
             needles: self.gate.searched(),
             // A response of a host that no credential goes to can hardly hold one: it is not refused for its coding.
             unsearchable: if is_bound { self.gate.unsearchable() } else { Unsearchable::Note },
@@ -127,6 +129,7 @@ impl<'a> Forwarding<'a> {
             deadline: self.deadline,
             metering: format.zip(exchange.usage()).map(|(format, usage)| Metering {
                 ledger: self.gate.ledger(),
+                line: RequestLine { method, path: self.target.path().as_str() },
                 format,
                 usage,
             }),

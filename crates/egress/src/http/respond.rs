@@ -25,7 +25,7 @@ use super::upstream_response::{PendingResponse, UpstreamResponse};
 use crate::fetched_credential::FetchedCredential;
 use crate::gate::Gate;
 use crate::live_needles::LiveNeedles;
-use crate::llm::{Account, Ledger, Usage};
+use crate::llm::{Account, Ledger, RequestLine, Usage};
 use crate::rate::Token;
 use crate::upstream::UpstreamReader;
 
@@ -60,6 +60,7 @@ pub(super) struct Handling<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Metering<'a> {
     pub(super) ledger: &'a Ledger,
+    pub(super) line: RequestLine<'a>,
     pub(super) format: LlmFormat,
     /// Whether the request asked the model for something, so that the response should tell its use.
     pub(super) usage: Usage,
@@ -67,7 +68,7 @@ pub(super) struct Metering<'a> {
 
 impl<'a> Metering<'a> {
     fn open(self) -> Account<'a> {
-        Account::open(self.ledger, self.format, self.usage)
+        Account::open(self.ledger, self.line, self.format, self.usage)
     }
 }
 
@@ -510,7 +511,8 @@ mod tests {
             progress.is_sent.set(true);
             let ledger = Ledger::new(policy::Spending::default());
             let usage = Usage::Expected;
-            let metering = Some(Metering { ledger: &ledger, format: LlmFormat::OpenAi, usage });
+            let line = RequestLine { method: "GET", path: "/" };
+            let metering = Some(Metering { ledger: &ledger, line, format: LlmFormat::OpenAi, usage });
             let replay = ReplayBuffer::disabled();
             let needles = credential::Needles::of([&credential::Secret::new(SECRET.into())]).into();
             let handling = Handling {

@@ -6,20 +6,21 @@ use policy::{Denial, LlmFormat, Spending};
 
 use super::ledger::{Admitted, Ledger};
 use super::meter::{AnswerEnd, Meter, Usage};
-use super::totals::{ModelRequest, ModelUse};
+use super::totals::{ModelRequest, ModelUse, RequestLine};
 
 /// The pending charge of one answer. Dropping it charges what the answer has told so far, so an answer that broke off, or that the agent
 /// hung up on, is charged as well.
 pub(crate) struct Account<'a> {
     ledger: &'a Ledger,
+    line: RequestLine<'a>,
     meter: Option<Meter<'a>>,
     end: AnswerEnd,
 }
 
 impl<'a> Account<'a> {
-    pub(crate) fn open(ledger: &'a Ledger, format: LlmFormat, usage: Usage) -> Self {
+    pub(crate) fn open(ledger: &'a Ledger, line: RequestLine<'a>, format: LlmFormat, usage: Usage) -> Self {
         let meter = Meter::new(ledger.room(), format, usage);
-        Self { ledger, meter: Some(meter), end: AnswerEnd::CutOff }
+        Self { ledger, line, meter: Some(meter), end: AnswerEnd::CutOff }
     }
 
     /// Charges nothing: no model gave an answer.
@@ -53,7 +54,7 @@ impl<'a> Account<'a> {
 impl Drop for Account<'_> {
     fn drop(&mut self) {
         if let Some(meter) = self.meter.take() {
-            self.ledger.charge(&meter.end(self.end));
+            self.ledger.charge(&meter.end(self.end), self.line);
         }
     }
 }
@@ -71,7 +72,8 @@ pub fn use_of_answer<'a>(
     let refused = match admitted {
         Ok(mut admitted) => {
             admitted.iter_mut().for_each(Admitted::mark_sent);
-            let mut account = Account::open(&ledger, format, Usage::Expected);
+            let line = RequestLine { method: "POST", path: "/" };
+            let mut account = Account::open(&ledger, line, format, Usage::Expected);
             account.begin(200, content_type);
             pieces.into_iter().for_each(|piece| account.piece(piece));
             if end == AnswerEnd::Whole {

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::kept::Room;
 use super::meter::Metered;
-use super::totals::{Admission, ModelRequest, ModelUse, Totals};
+use super::totals::{Admission, ModelRequest, ModelUse, RequestLine, Totals};
 
 /// The budget of one run, and what was used of it.
 #[derive(Debug, Default)]
@@ -84,9 +84,9 @@ impl Ledger {
         &self.room
     }
 
-    /// Adds what an answer took.
-    pub(super) fn charge(&self, metered: &Metered) {
-        self.totals.borrow_mut().charge(metered);
+    /// Adds what the answer to a request took.
+    pub(super) fn charge(&self, metered: &Metered, line: RequestLine<'_>) {
+        self.totals.borrow_mut().charge(metered, line);
     }
 
     /// Notes that a WebSocket was opened, whose use nothing tells.
@@ -152,7 +152,7 @@ mod tests {
                 *most.borrow_mut() = until_now.max(*now.borrow());
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 *now.borrow_mut() -= 1;
-                ledger.charge(&took(tokens));
+                ledger.charge(&took(tokens), RequestLine { method: "POST", path: "/" });
             });
         }
         local.await;

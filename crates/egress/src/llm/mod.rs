@@ -14,5 +14,5 @@ pub use account::use_of_answer;
 pub(crate) use ledger::{Admitted, Ledger};
 pub use meter::AnswerEnd;
 pub(crate) use meter::Usage;
-pub(crate) use totals::ModelRequest;
 pub use totals::ModelUse;
+pub(crate) use totals::{ModelRequest, RequestLine};

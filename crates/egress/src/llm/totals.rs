@@ -48,6 +48,14 @@ pub(crate) enum ModelRequest {
     Socket,
 }
 
+/// What a person is told of the request that an answer is to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    /// As the agent wrote it, without a credential.
+    pub(crate) path: &'a str,
+}
+
 /// Whether a request within the budget may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
@@ -62,8 +70,8 @@ pub(super) enum Admission {
 pub(super) struct Totals {
     spending: Spending,
     used: ModelUse,
-    /// Why the usage of some answer is unknown.
-    unknown: Option<UnknownUsage>,
+    /// Why the usage of the first such answer is unknown, and what it answered.
+    unknown: Option<(UnknownUsage, String)>,
     /// The field by which the latest answer without a price told that it cost more than its model's.
     surcharge: Option<&'static str>,
     /// How many requests were admitted and have not ended.
@@ -116,9 +124,11 @@ impl Totals {
         self.used.requests = self.used.requests.saturating_sub(1);
     }
 
-    /// Adds what an answer took.
-    pub(super) fn charge(&mut self, metered: &Metered) {
-        self.unknown = self.unknown.or(metered.unknown);
+    /// Adds what the answer to a request took.
+    pub(super) fn charge(&mut self, metered: &Metered, RequestLine { method, path }: RequestLine<'_>) {
+        if self.unknown.is_none() {
+            self.unknown = metered.unknown.map(|unknown| (unknown, format!("{method} {path}")));
+        }
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut self.used.unmetered, u64::from(metered.unknown.is_some()));
         let Some(tokens) = metered.tokens else { return };
@@ -199,8 +209,10 @@ impl Totals {
 
     /// Under a budget of tokens or money, refuses requests after an answer of unknown usage.
     fn refuse_after_unknown(&self) -> Result<(), Denial> {
-        let Some(unknown) = self.unknown.filter(|_| self.counts_tokens()) else { return Ok(()) };
-        let (why, hint) = match unknown {
+        let Some((unknown, request)) = self.unknown.as_ref().filter(|_| self.counts_tokens()) else {
+            return Ok(());
+        };
+        let (why, hint) = match *unknown {
             UnknownUsage::Missing => ("an answer did not tell how many tokens it took", "begin another run"),
             UnknownUsage::MissingInStream => (
                 "an answer did not tell how many tokens it took",
@@ -221,7 +233,8 @@ impl Totals {
                 ("an answer was cut off before it told how many tokens it took", "begin another run")
             }
         };
-        refuse(format!("the run has a budget {}, and {why}", self.counted()), hint)
+        // At the end, because a path may be longer than what is told.
+        refuse(format!("the run has a budget {}, and {why} ({request})", self.counted()), hint)
     }
 
     /// Returns whether one more request fits beside those under way. Each of them is assumed to need as much as the largest so far. The
@@ -271,6 +284,8 @@ mod tests {
 
     use super::*;
 
+    const LINE: RequestLine<'static> = RequestLine { method: "POST", path: "/v1/responses" };
+
     #[test]
     fn a_budget_of_money_ends_with_an_answer_that_cost_more_than_the_list_says() {
         let model = "claude-sonnet-4-5".to_owned();
@@ -284,7 +299,10 @@ mod tests {
             layers.push(Origin::Flags, toml::from_str(&text).unwrap());
             let mut totals = Totals::new(layers.compile().unwrap().spending);
             let tokens = Some(Tokens { output: 1000, ..Tokens::default() });
-            totals.charge(&Metered { tokens, model: Some(model.clone()), surcharge, ..Metered::default() });
+            totals.charge(
+                &Metered { tokens, model: Some(model.clone()), surcharge, ..Metered::default() },
+                LINE,
+            );
             let admitted = totals.admit(ModelRequest::Answer);
             assert_eq!(admitted.is_ok(), is_admitted, "{budget} {surcharge:?}");
             assert_eq!(totals.used.unpriced.is_some(), surcharge.is_some());
@@ -293,13 +311,13 @@ mod tests {
         }
         let mut totals = Totals::default();
         for unknown in [None, Some(UnknownUsage::Missing), None, Some(UnknownUsage::Unreadable)] {
-            totals.charge(&Metered { unknown, ..Metered::default() });
+            totals.charge(&Metered { unknown, ..Metered::default() }, LINE);
         }
         totals.note_socket();
         assert_eq!(totals.used.unmetered, 3);
         let model = Some("m".repeat(999));
         let tokens = Some(Tokens::default());
-        totals.charge(&Metered { tokens, model, surcharge: Some("speed"), ..Metered::default() });
+        totals.charge(&Metered { tokens, model, surcharge: Some("speed"), ..Metered::default() }, LINE);
         let unpriced = totals.used.unpriced.unwrap();
         assert!(unpriced.len() == LONGEST_NAME && unpriced.ends_with("m (speed)"), "{unpriced}");
     }
@@ -316,11 +334,16 @@ mod tests {
             layers.push(Origin::Flags, toml::from_str(&text).unwrap());
             let mut totals = Totals::new(layers.compile().unwrap().spending);
             let uncounted = totals.admit(ModelRequest::Later).unwrap_err();
-            totals.charge(&Metered { unknown: Some(UnknownUsage::Missing), ..Metered::default() });
+            totals.charge(&Metered { unknown: Some(UnknownUsage::Missing), ..Metered::default() }, LINE);
             let after_unknown = totals.admit(ModelRequest::Answer).unwrap_err();
-            for denial in [uncounted, after_unknown] {
+            for denial in [&uncounted, &after_unknown] {
                 assert!(denial.reason.starts_with(&format!("the run has {told}")), "{denial}");
             }
+            // The first such answer is named.
+            let other = RequestLine { method: "POST", path: "/v1/other" };
+            totals.charge(&Metered { unknown: Some(UnknownUsage::CutOff), ..Metered::default() }, other);
+            assert_eq!(totals.admit(ModelRequest::Answer).unwrap_err().reason, after_unknown.reason);
+            assert!(after_unknown.reason.ends_with("it took (POST /v1/responses)"), "{after_unknown}");
         }
     }
 
@@ -329,7 +352,7 @@ mod tests {
         let mut totals = Totals::default();
         assert_eq!(totals.used(), None);
         let tokens = Some(Tokens { input: 1000, ..Tokens::default() });
-        totals.charge(&Metered { tokens, ..Metered::default() });
+        totals.charge(&Metered { tokens, ..Metered::default() }, LINE);
         let used = totals.used().unwrap();
         assert_eq!((used.requests, used.input_tokens), (0, 1000));
     }
@@ -357,11 +380,11 @@ mod tests {
             let tokens = Some(Tokens { output: 1000, ..Tokens::default() });
             let cost = told.map(MicroUsd::new);
             let metered = Metered { tokens, model: Some(model.into()), cost, ..Metered::default() };
-            totals.charge(&metered);
+            totals.charge(&metered, LINE);
             let what = format!("{origin:?}, {model} for {told:?}");
             assert_eq!(totals.used.cost_micro_usd, charged.unwrap_or(0), "{what}");
             assert_eq!(totals.used.unpriced.is_none(), charged.is_some(), "{what}");
-            totals.charge(&metered);
+            totals.charge(&metered, LINE);
             let is_within = charged.is_some_and(|charged| 2 * charged < 1_000_000);
             assert_eq!(totals.admit(ModelRequest::Answer).is_ok(), is_within, "{what}");
         }
@@ -377,7 +400,7 @@ mod tests {
             let mut layers = Layers::default();
             layers.push(Origin::Flags, toml::from_str("llm.budget.tokens = 9").unwrap());
             let mut totals = Totals::new(layers.compile().unwrap().spending);
-            totals.charge(&Metered { unknown: Some(unknown), ..Metered::default() });
+            totals.charge(&Metered { unknown: Some(unknown), ..Metered::default() }, LINE);
             let denial = totals.admit(ModelRequest::Answer).unwrap_err();
             assert_eq!(format!("{denial:?}").contains("include_usage"), is_named, "{denial:?}");
         }
@@ -394,7 +417,7 @@ mod tests {
             layers.push(origin, toml::from_str(budget).unwrap());
             let mut totals = Totals::new(layers.compile().unwrap().spending);
             let model = Some("unknown".to_owned());
-            totals.charge(&Metered { tokens: Some(Tokens::default()), model, ..Metered::default() });
+            totals.charge(&Metered { tokens: Some(Tokens::default()), model, ..Metered::default() }, LINE);
             let denial = totals.admit(ModelRequest::Answer).unwrap_err();
             assert!(denial.hint.as_ref().unwrap().to_string().contains(named), "{denial:?}");
         }
