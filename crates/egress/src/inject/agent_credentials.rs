@@ -14,6 +14,10 @@ use super::percent::decoded;
 use super::{basic, cookies, subprotocol};
 use crate::http::Fields;
 
+/// The parameter by which MCP over HTTP with SSE names a session, as `Mcp-Session-Id` and `session_id` do elsewhere. Of itself it may be a
+/// login too.
+const SESSION: &str = "sessionId";
+
 /// Where a request to this target may hold a key. `others` are the further providers that are good for it: their services look for keys in
 /// their places too.
 fn places<'a>(
@@ -59,18 +63,10 @@ pub(super) fn refuse_own(
     target: &Target,
     form: Form,
 ) -> Result<(), Denial> {
-    let pinned = |what: &str| {
-        let names = provider.map(|p| p.environment().join(" or ")).filter(|names| !names.is_empty());
-        let denial = Denial::new(
-            Guard::Pinned,
-            format!("{} has a bound credential, and the request brings its own {what}", sending.authority),
-        );
-        Err(denial.with_hint(match names {
-            Some(names) => {
-                format!("send what {names} holds, or nothing: the credential is put in on the way")
-            }
-            None => "send none: the credential is put in on the way".to_owned(),
-        }))
+    let pinned = |what: &str, hint: String| {
+        let reason =
+            format!("{} has a bound credential, and the request brings its own {what}", sending.authority);
+        Err(Denial::new(Guard::Pinned, reason).with_hint(hint))
     };
     let marks = Marks::of(provider.map(AsRef::as_ref), target, form);
     let places = places(provider, others, target);
@@ -81,17 +77,52 @@ pub(super) fn refuse_own(
             _ => subprotocol::is_own(name, value, form),
         };
         if is_own {
-            return pinned(&format!("`{name}`"));
+            return pinned(&format!("`{name}`"), what_to_send(provider.map(AsRef::as_ref)));
         }
     }
     for (written, value) in parameters(sending, &['&', ';']) {
         let name = decoded(written);
         let is_looked_at = places.iter().any(|names| names.may_be_parameter(&name));
-        if is_looked_at && !value.is_empty() && !marks.are_all_of_parameter(written, value.as_bytes()) {
-            return pinned(&format!("query parameter `{}`", name.escape_default()));
+        if !is_looked_at || value.is_empty() || marks.are_all_of_parameter(written, value.as_bytes()) {
+            continue;
         }
+        let is_session = name == SESSION && !places.iter().any(|names| names.is_own_parameter(SESSION));
+        if is_session && provider.is_some_and(|provider| fills_own_place(sending, provider, target, form)) {
+            continue;
+        }
+        let hint = match is_session {
+            true => format!(
+                "`{SESSION}` may stand where the provider's `inject` puts its credential into the request; else only with \
+                 `pinned = false`"
+            ),
+            false => what_to_send(provider.map(AsRef::as_ref)),
+        };
+        return pinned(&format!("query parameter `{}`", name.escape_default()), hint);
     }
     Ok(())
+}
+
+/// Says what a request may bring in place of a credential of its own.
+fn what_to_send(provider: Option<&Provider>) -> String {
+    let names = provider.map(|p| p.environment().join(" or ")).filter(|names| !names.is_empty());
+    match names {
+        Some(names) => format!("send what {names} holds, or nothing: the credential is put in on the way"),
+        None => "send none: the credential is put in on the way".to_owned(),
+    }
+}
+
+/// Whether the provider's own place has its credential when the request goes out: from a placeholder that stands there, or by the provider's
+/// injection, which a placeholder in another place of keys prevents.
+fn fills_own_place(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
+    let places = KeyNames::of(Some(provider), target);
+    let has_mark = |(name, value): (&str, &[u8])| places.is_own_header(name) && is_marked(name, value, form);
+    provider.injection(target).is_some()
+        && (!authenticates(sending, provider, target, form) || sending.fields.iter().any(has_mark))
+}
+
+/// Whether a placeholder stands in a header, or in its basic authentication.
+fn is_marked(name: &str, value: &[u8], form: Form) -> bool {
+    form.marks(value) || basic::basic_of(name, value).is_some_and(|basic| form.marks(&basic))
 }
 
 /// Refuses a placeholder in a place where this provider's credential does not go. A service keeps and shows what it is told in a path, a
@@ -141,8 +172,7 @@ pub(super) fn authenticates(sending: &Sending, provider: &Provider, target: &Tar
         let is_place = name == "authorization"
             || places.is_own_header(name)
             || subprotocol::is_place(sending, name, value, form);
-        is_place
-            && (form.marks(value) || basic::basic_of(name, value).is_some_and(|basic| form.marks(&basic)))
+        is_place && is_marked(name, value, form)
     };
     (provider.placeholders() == Placeholders::Anywhere && form.marks(sending.path().as_bytes()))
         || sending.fields.iter().any(header)
@@ -175,7 +205,7 @@ mod tests {
 
     const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
 
-    fn provider(inject: &str) -> std::sync::Arc<Provider> {
+    fn provider(inject: &str) -> Arc<Provider> {
         let config = toml::from_str(&format!(
             "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\ninject = {inject}\n"
         ));
@@ -225,6 +255,37 @@ mod tests {
         }
         // What is no place of keys is not looked at.
         assert_eq!(left("x-note", ""), Ok(1));
+    }
+
+    #[test]
+    fn a_session_may_be_named_where_the_providers_own_place_has_its_credential() {
+        let bearer = "{ header = \"authorization\", value = \"Bearer {{access_token}}\" }";
+        let (header, query) = (provider(bearer), provider("{ query = \"sessionId\", value = \"{{a}}\" }"));
+        let elsewhere = provider(&bearer.replace(" }", ", at = \"https://api.example.com/v1/*\" }"));
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let refused = |provider: Option<&Arc<Provider>>, query: &str, authorization: Option<&str>| {
+            let fields = authorization.map(|value| ("authorization", value.as_bytes())).into_iter().collect();
+            let mut sending = Sending::new(policy::Method::parse("POST").unwrap(), &target, fields);
+            sending.origin_form = format!("/messages?{query}");
+            refuse_own(&sending, provider, &[], &target, Form::Placeholders).err()
+        };
+        let ours = format!("Bearer {OURS}");
+        assert_eq!(refused(Some(&header), "sessionId=own", None), None);
+        assert_eq!(refused(Some(&header), "sessionId=own", Some(&ours)), None);
+        for (provider, query) in [
+            (Some(&header), format!("key={OURS}&sessionId=own")),
+            (Some(&header), format!("sessionId={OURS}&sessionId=own")),
+            (Some(&header), "sessionId[]=own".to_owned()),
+            (Some(&header), "session=own".to_owned()),
+            (Some(&query), "sessionId=own".to_owned()),
+            (Some(&elsewhere), "sessionId=own".to_owned()),
+            (None, "sessionId=own".to_owned()),
+        ] {
+            let denial = refused(provider, &query, None).unwrap();
+            assert_eq!(denial.guard, Guard::Pinned, "{query}");
+        }
+        let hint = refused(None, "sessionId=own", None).unwrap().hint.unwrap().to_string();
+        assert!(hint.contains("`inject`") && hint.contains("`pinned = false`"), "{hint}");
     }
 
     #[test]

@@ -101,6 +101,11 @@ impl<'a> KeyNames<'a> {
         self.parameters().any(|known| is_same(known, &name))
     }
 
+    /// Whether the provider puts its credential into the parameter of this decoded name.
+    pub(super) fn is_own_parameter(&self, name: &str) -> bool {
+        matches!(self.own, Some(InjectionSite::Query(parameter)) if is_same(parameter, name))
+    }
+
     /// Whether some server reads a parameter's decoded name as one of these: no key of the agent's own may stand there.
     pub(super) fn may_be_parameter(&self, name: &str) -> bool {
         // Some servers read a name up to a NUL, and `name[x]` as a part of `name`. PHP reads a space, a dot and `[` as `_`. Rack leaves out
