@@ -12,7 +12,7 @@ use super::head::{BodyLength, Buffered};
 use super::response::trailers_of_version_1;
 use super::version2;
 
-/// How long a body may stall.
+/// How long a body may stand still, unless something else is said of it.
 pub(super) const STALLED: Duration = Duration::from_secs(120);
 
 /// How long the rest of a stream is read that was answered before its end, and how many octets of it: more than a stream's window,
@@ -71,11 +71,17 @@ impl<R: AsyncRead + Unpin> Incoming<'_, R> {
 
     /// Returns the next piece; none at the end.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Bytes>> {
-        match self {
-            Self::Version1 { reader, framing } => next_of_version_1(reader, framing).await,
-            Self::Version2(stream) => version2::next_data(stream, STALLED).await,
+        self.next_within(STALLED).await
+    }
+
+    /// As [`Self::next`], of a body that may stand still for this long.
+    pub(super) async fn next_within(&mut self, stalled: Duration) -> io::Result<Option<Bytes>> {
+        let next = match self {
+            Self::Version1 { reader, framing } => next_of_version_1(reader, framing, stalled).await,
+            Self::Version2(stream) => version2::next_data(stream, stalled).await,
             Self::Whole(whole) => Ok(whole.take()),
-        }
+        };
+        next.map_err(|error| stood_still(error, stalled))
     }
 
     /// Whether the whole body has been read.
@@ -160,9 +166,20 @@ fn untold_end(error: io::Error) -> io::Error {
     }
 }
 
+/// Says how long a body stood still that is waited for no longer. The kernel's `ETIMEDOUT` tells another thing.
+fn stood_still(error: io::Error, stalled: Duration) -> io::Error {
+    match error.kind() {
+        kind @ io::ErrorKind::TimedOut if error.raw_os_error().is_none() && error.get_ref().is_none() => {
+            io::Error::new(kind, format!("the body stood still for {} s", stalled.as_secs()))
+        }
+        _ => error,
+    }
+}
+
 async fn next_of_version_1<R: AsyncRead + Unpin>(
     reader: &mut Buffered<R>,
     framing: &mut Framing,
+    stalled: Duration,
 ) -> io::Result<Option<Bytes>> {
     loop {
         if framing.is_done() {
@@ -170,7 +187,7 @@ async fn next_of_version_1<R: AsyncRead + Unpin>(
         }
         let is_to_end = matches!(framing, Framing::ToEnd);
         let tells_more = |error| if is_to_end { untold_end(error) } else { error };
-        if reader.ahead.is_empty() && reader.fill(STALLED).await.map_err(tells_more)? == 0 {
+        if reader.ahead.is_empty() && reader.fill(stalled).await.map_err(tells_more)? == 0 {
             if is_to_end {
                 *framing = Framing::Done;
                 return Ok(None);

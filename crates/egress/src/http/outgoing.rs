@@ -47,13 +47,14 @@ impl Outgoing<'_, AgentWriter> {
     pub(crate) async fn next_of_answer<R: AsyncRead + Unpin>(
         &mut self,
         body: &mut Incoming<'_, R>,
+        stalled: Duration,
     ) -> io::Result<Option<Bytes>> {
         let Self::Version2(stream) = self else {
-            return self.next_of(body).await?.map_err(HungUp::told_in_answer);
+            return self.next_of(body, stalled).await?.map_err(HungUp::told_in_answer);
         };
         tokio::select! {
             biased;
-            come = body.next() => come.map_err(HungUp::told_in_answer),
+            come = body.next_within(stalled) => come.map_err(HungUp::told_in_answer),
             reset = poll_fn(|context| stream.poll_reset(context)) => Err(version2::abandoned(reset)),
         }
     }
@@ -81,13 +82,14 @@ impl<W: Severable> Outgoing<'_, W> {
         matches!(self, Self::Version2(_))
     }
 
-    /// Returns the next piece of the body that is written here. Writes out what waits, unless that piece has arrived already. The
-    /// outer error is that of writing.
+    /// Returns the next piece of the body that is written here, and may stand still for so long. Writes out what waits, unless that piece
+    /// has arrived already. The outer error is that of writing.
     pub(crate) async fn next_of<R: AsyncRead + Unpin>(
         &mut self,
         body: &mut Incoming<'_, R>,
+        stalled: Duration,
     ) -> io::Result<io::Result<Option<Bytes>>> {
-        let mut next = pin!(body.next());
+        let mut next = pin!(body.next_within(stalled));
         if let Poll::Ready(come) = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
             return Ok(come);
         }
@@ -277,7 +279,7 @@ mod tests {
         let mut body = Incoming::Version1 { reader: &mut reader, framing: Framing::ToEnd };
         let mut writer = Writings::default();
         let mut out = Outgoing::Version1 { writer: &mut writer, coding, waiting: vec![b'h'; 10] };
-        while let Some(piece) = out.next_of(&mut body).await.unwrap().unwrap() {
+        while let Some(piece) = out.next_of(&mut body, STALLED).await.unwrap().unwrap() {
             out.send(piece).await.unwrap();
         }
         out.end(Fields::default()).await.unwrap();

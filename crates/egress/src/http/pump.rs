@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::chunk::RefusedBody;
 use super::fields::Fields;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, STALLED};
 use super::outgoing::Outgoing;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
@@ -89,7 +89,9 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
 ) -> Result<Trailers, Stopped> {
     let mut last = bytes::Bytes::new();
     awaits_agent.set(true);
-    while let Some(piece) = outgoing.next_of(body).await.map_err(Stopped::Upstream)?.map_err(Stopped::Body)? {
+    while let Some(piece) =
+        outgoing.next_of(body, STALLED).await.map_err(Stopped::Upstream)?.map_err(Stopped::Body)?
+    {
         awaits_agent.set(false);
         count.set(count.get() + piece.len() as u64);
         replay.record(&piece);

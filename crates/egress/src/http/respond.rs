@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use policy::{Denial, LlmFormat};
@@ -13,12 +14,13 @@ use super::fields::Fields;
 use super::filter::{Filter, Unsearchable};
 use super::head::BodyLength;
 use super::hung_up::HungUp;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, STALLED};
 use super::interim::{InterimAnswers, SWITCHED_UNASKED};
+use super::media_type::MediaType;
 use super::problem::After;
 use super::progress::Progress;
 use super::replay::ReplayBuffer;
-use super::response::{ResponseBody, ResponseHead, has_no_body, unusable};
+use super::response::{FIRST_OCTET, ResponseBody, ResponseHead, has_no_body, unusable};
 use super::time_limit::{Awaited, Deadline, by_deadline};
 use super::unpack::is_packed;
 use super::upstream_response::{PendingResponse, UpstreamResponse};
@@ -161,6 +163,7 @@ async fn pass_on<'a>(
 ) -> io::Result<Responded<'a>> {
     let UpstreamResponse { mut head, mut length, mut body } = response;
     let status = head.status;
+    let stalled = patience_with(&head.fields);
     account.iter_mut().for_each(|account| account.begin(status, head.fields.text("content-type")));
     if let Some(new) = renew_if_unauthorized(handling, status).await {
         return Ok(Responded::Unauthorized(answer, new));
@@ -182,7 +185,8 @@ async fn pass_on<'a>(
     if handling.max_body.is_some() {
         head.fields.remove("x-truncated"); // it is the sidecar's word, and not an upstream's
     }
-    let gathered = match gather_if_bounded(handling, length, &mut body, &mut filter, progress).await {
+    let gathered = match gather_if_bounded(handling, length, &mut body, stalled, &mut filter, progress).await
+    {
         Ok(gathered) => gathered,
         Err(error) => return Ok(Responded::Failed(answer, Failure::Broken(error))),
     };
@@ -194,7 +198,7 @@ async fn pass_on<'a>(
     let after = begun.after;
     match gathered {
         Some(gathered) => begun.body.finish_answer(gathered.body, Fields::default()).await?,
-        None => match pass_body_on(body, &mut filter, begun, progress).await {
+        None => match pass_body_on(body, stalled, &mut filter, begun, progress).await {
             // An agent may read a model's answer no further than to where it tells its usage.
             Err(error) if Abandoned::is_given_up(&error) && filter.has_read_usage() => reusable = false,
             passed => passed?,
@@ -202,6 +206,13 @@ async fn pass_on<'a>(
     }
     let note = with_masked(note, filter.masked());
     Ok(Responded::Answered { after, reusable, note })
+}
+
+/// Returns how long a body may stand still. A model may think in the middle of its events for as long as before the first of them.
+fn patience_with(fields: &Fields) -> Duration {
+    let is_of_events =
+        fields.text("content-type").is_some_and(|kind| MediaType::of(kind).is("text/event-stream"));
+    if is_of_events { FIRST_OCTET } else { STALLED }
 }
 
 /// Fetches the credential anew after a 401, and returns it if it is another one and the request can be sent again with it. Otherwise the
@@ -256,13 +267,14 @@ fn with_masked(note: Option<String>, times: u64) -> Option<String> {
 /// Passes a body on as it comes, and its trailers behind it.
 async fn pass_body_on(
     mut body: Incoming<'_, UpstreamReader>,
+    stalled: Duration,
     filter: &mut Filter<'_>,
     begun: Begun<'_>,
     progress: &Progress<'_>,
 ) -> io::Result<()> {
     let Begun { body: mut out, extent, .. } = begun;
     let passed = async {
-        while let Some(mut piece) = out.next_of_answer(&mut body).await? {
+        while let Some(mut piece) = out.next_of_answer(&mut body, stalled).await? {
             progress.count(&piece);
             // A body that has arrived already must not keep other tasks from running.
             tokio::task::consume_budget().await;
@@ -326,6 +338,7 @@ async fn gather_if_bounded(
     handling: Handling<'_>,
     length: ResponseBody,
     body: &mut Incoming<'_, UpstreamReader>,
+    stalled: Duration,
     filter: &mut Filter<'_>,
     progress: &Progress<'_>,
 ) -> io::Result<Option<Gathered>> {
@@ -333,7 +346,7 @@ async fn gather_if_bounded(
     else {
         return Ok(None);
     };
-    let gathered = pin!(gather(body, filter, max_body, progress));
+    let gathered = pin!(gather(body, stalled, filter, max_body, progress));
     by_deadline(handling.deadline, Awaited::WholeAnswer, gathered).await.map(Some)
 }
 
@@ -341,13 +354,14 @@ async fn gather_if_bounded(
 /// is read to its end, where its usage stands.
 async fn gather(
     body: &mut Incoming<'_, UpstreamReader>,
+    stalled: Duration,
     filter: &mut Filter<'_>,
     max_body: usize,
     progress: &Progress<'_>,
 ) -> io::Result<Gathered> {
     let mut all = BytesMut::new();
     loop {
-        let Some(mut piece) = body.next().await? else {
+        let Some(mut piece) = body.next_within(stalled).await? else {
             all.extend_from_slice(&filter.end()?);
             filter.mark_whole();
             break;
@@ -373,9 +387,9 @@ async fn gather(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::http::grpc_status::RefusalForm;
@@ -433,22 +447,27 @@ mod tests {
         }
     }
 
+    /// How an answer is handled that can hold no credential.
+    fn unbound(replay: &ReplayBuffer) -> Handling<'_> {
+        Handling {
+            method: "GET",
+            needles: None,
+            unsearchable: Unsearchable::Note,
+            is_bound: false,
+            message_wise: false,
+            replay,
+            renewal: None,
+            max_body: None,
+            deadline: None,
+            metering: None,
+        }
+    }
+
     #[tokio::test]
     async fn only_a_gathered_answer_that_was_cut_says_so() {
         let replay = ReplayBuffer::disabled();
         for (max_body, is_cut) in [(9, false), (8, true)] {
-            let handling = Handling {
-                method: "GET",
-                needles: None,
-                unsearchable: Unsearchable::Note,
-                is_bound: false,
-                message_wise: false,
-                replay: &replay,
-                renewal: None,
-                max_body: Some(max_body),
-                deadline: None,
-                metering: None,
-            };
+            let handling = Handling { max_body: Some(max_body), ..unbound(&replay) };
             let parts = http::Response::builder().status(200).header("x-truncated", "true").body(()).unwrap();
             let head = ResponseHead::of_version_2(&parts.into_parts().0).unwrap();
             let length = head.body("GET").unwrap();
@@ -468,6 +487,38 @@ mod tests {
             seen.read_to_string(&mut text).await.unwrap();
             assert_eq!(text.contains("x-truncated: true"), is_cut, "{text}");
             assert!(text.ends_with(&"an answer"[..max_body]), "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_of_events_may_stand_still_for_longer_than_other_bodies() {
+        for (media_type, seconds) in [("text/event-stream; charset=utf-8", 300), ("text/plain", 120)] {
+            for max_body in [None, Some(99)] {
+                let stands_still = async {
+                    let (_asks, _begun, come, mut sends) = begun_between().await;
+                    sends.send_data("data: 1\n\n".into(), false).unwrap();
+                    let head = http::Response::builder().header("content-type", media_type).body(());
+                    let head = ResponseHead::of_version_2(&head.unwrap().into_parts().0).unwrap();
+                    let length = ResponseBody::Framed(BodyLength::Chunked);
+                    let response = UpstreamResponse { head, length, body: come };
+                    let (agent, _seen) = tokio::net::UnixStream::pair().unwrap();
+                    let (_reader, mut writer) = AgentStream::Unix(agent).split();
+                    let (version, extent) = (Version::Http11, Extent::Whole);
+                    let answer = Answer::Version1 { writer: &mut writer, version, keep_alive: true, extent };
+                    let (replay, received) = (ReplayBuffer::disabled(), Cell::new(0));
+                    let handling = Handling { max_body, ..unbound(&replay) };
+                    let (began, progress) = (Instant::now(), Progress::begin(&received));
+                    let error = match respond_to_handshake(response, handling, answer, &progress).await {
+                        Ok(Responded::Failed(_, Failure::Broken(error))) | Err(error) => error,
+                        Ok(_) => unreachable!("it never ends"),
+                    };
+                    assert_eq!(began.elapsed().as_secs(), seconds, "{media_type}");
+                    error
+                };
+                let error = tokio::task::LocalSet::new().run_until(stands_still).await;
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                assert_eq!(error.to_string(), format!("the body stood still for {seconds} s"));
+            }
         }
     }
 
@@ -584,7 +635,7 @@ mod tests {
             asks.send_reset(h2::Reason::CANCEL);
             // Both have come, since nothing else is left to do.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            pass_body_on(come, &mut Filter::none(), begun, &Progress::begin(&Cell::new(0))).await
+            pass_body_on(come, STALLED, &mut Filter::none(), begun, &Progress::begin(&Cell::new(0))).await
         };
         let error = tokio::task::LocalSet::new().run_until(breaks).await.unwrap_err();
         assert!(HungUp::is(&error), "{error}");
@@ -613,7 +664,7 @@ mod tests {
                     let whose = if agent_gives_up { &mut asks } else { &mut sends };
                     whose.send_reset(h2::Reason::CANCEL);
                 };
-                let passes = pass_body_on(come, &mut filter, begun, &progress);
+                let passes = pass_body_on(come, STALLED, &mut filter, begun, &progress);
                 let (passed, ()) = tokio::join!(passes, resets);
                 assert_eq!(Abandoned::is(&passed.unwrap_err()), agent_gives_up);
                 progress.holds_message.get()
