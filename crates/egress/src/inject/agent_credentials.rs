@@ -104,11 +104,16 @@ pub(super) fn refuse_own(
 
 /// Says what a request may bring in place of a credential of its own.
 fn what_to_send(provider: Option<&Provider>) -> String {
-    let names = provider.map(|p| p.environment().join(" or ")).filter(|names| !names.is_empty());
-    match names {
-        Some(names) => format!("send what {names} holds, or nothing: the credential is put in on the way"),
-        None => "send none: the credential is put in on the way".to_owned(),
-    }
+    let Some((provider, names)) = provider.map(|it| (it, it.environment())).filter(|(_, it)| !it.is_empty())
+    else {
+        return "send none: the credential is put in on the way".to_owned();
+    };
+    let names = names.join(" or ");
+    let signs = match provider.exposed().is_empty() {
+        true => "",
+        false => "; a tool that signs with it needs `pinned = false`",
+    };
+    format!("send what {names} holds, or nothing: the credential is put in on the way{signs}")
 }
 
 /// Whether the provider's own place has its credential when the request goes out: from a placeholder that stands there, or by the provider's
@@ -206,8 +211,12 @@ mod tests {
     const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
 
     fn provider(inject: &str) -> Arc<Provider> {
+        provider_with(&format!("inject = {inject}\n"))
+    }
+
+    fn provider_with(more: &str) -> Arc<Provider> {
         let config = toml::from_str(&format!(
-            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\ninject = {inject}\n"
+            "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\n{more}"
         ));
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), config.unwrap());
@@ -286,6 +295,21 @@ mod tests {
         }
         let hint = refused(None, "sessionId=own", None).unwrap().hint.unwrap().to_string();
         assert!(hint.contains("`inject`") && hint.contains("`pinned = false`"), "{hint}");
+    }
+
+    #[test]
+    fn who_has_the_value_itself_is_told_what_signing_needs() {
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let fields =
+            Fields::from_iter([("authorization", &b"AWS4-HMAC-SHA256 Credential=a, Signature=b"[..])]);
+        let sending = Sending::new(policy::Method::parse("GET").unwrap(), &target, fields);
+        for (more, is_told) in [("", false), ("\n[env.variable.ONE_KEY]\nexpose = true\n", true)] {
+            let provider = provider_with(&format!("env = \"ONE_KEY\"\n{more}"));
+            let refused = refuse_own(&sending, Some(&provider), &[], &target, Form::Placeholders);
+            let hint = refused.unwrap_err().hint.unwrap().to_string();
+            assert!(hint.starts_with("send what ONE_KEY holds"), "{hint}");
+            assert_eq!(hint.contains("signs with it needs `pinned = false`"), is_told, "{hint}");
+        }
     }
 
     #[test]
