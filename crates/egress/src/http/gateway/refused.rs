@@ -54,19 +54,31 @@ impl Refused {
     }
 }
 
-/// The body of a refusal that no policy made.
+/// What stands in the place of a guard's code where none refused.
+pub(super) const NO_GUARD: &str = "none";
+
+/// The body of a refusal of the gateway's own. `error` is the text that existing clients know.
 #[derive(Serialize)]
 struct Refusal<'a> {
     error: &'a str,
     title: &'a str,
     status: u16,
     detail: &'a str,
+    guard: &'a str,
 }
 
-/// Builds the reply of a refusal that no policy made.
-pub(super) fn refusal(status: u16, code: &str, why: &str) -> Reply {
-    let refusal = Refusal { error: why, title: code, status, detail: why };
-    Reply::problem(status, &refusal, why.into())
+/// Builds the reply of a refusal of the gateway's own. `guard` is a guard's code, or [`NO_GUARD`].
+pub(super) fn refusal(status: u16, guard: &str, why: &str) -> Reply {
+    let title = match status {
+        400..500 => "The gateway does not take this request",
+        _ => "The gateway cannot do what is asked",
+    };
+    let mut reply =
+        Reply::problem(status, &Refusal { error: why, title, status, detail: why, guard }, why.into());
+    if guard != NO_GUARD {
+        reply.fields.push("x-lockgate-denied", guard.as_bytes());
+    }
+    reply
 }
 
 /// Records that the gateway answers a request by itself, and returns its reply.
