@@ -329,6 +329,11 @@ fn one_that_ends_is_told_of_and_the_run_goes_on() {
         "{ended}"
     );
     assert!(!ended.stdout.contains("PONG"), "{ended}");
+    // Whoever asks for it later is told so as well, and the record says it.
+    let says = "the companion `cache` does not run any more";
+    assert!(ended.stderr.contains(says), "{ended}");
+    let records = bench.every_audit_record();
+    assert!(records.iter().any(|record| record.to_string().contains(says)), "{records:?}");
 }
 
 #[test]

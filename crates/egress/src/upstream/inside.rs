@@ -173,9 +173,20 @@ impl Companions {
     /// Connects to a port of a companion.
     pub(crate) async fn connect(&self, name: &Hostname, port: Port) -> io::Result<TcpStream> {
         match self.0.iter().find(|(known, _)| known == name) {
-            Some((_, entrance)) => entrance.connect(port).await,
+            Some((_, entrance)) => entrance.connect(port).await.map_err(|error| told_of(name, error)),
             None => Err(io::Error::new(io::ErrorKind::NotFound, "that companion does not run")),
         }
+    }
+}
+
+/// Names the companion in an error that says that it has ended: its init is gone from the line, or nobody has its address any more.
+fn told_of(name: &Hostname, error: io::Error) -> io::Error {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, HostUnreachable, UnexpectedEof};
+    match error.kind() {
+        kind @ (BrokenPipe | ConnectionReset | HostUnreachable | UnexpectedEof) => {
+            io::Error::new(kind, format!("the companion `{name}` does not run any more"))
+        }
+        _ => error,
     }
 }
 
@@ -220,5 +231,20 @@ mod tests {
         };
         let (socket, ()) = tokio::join!(broker.socket(IpFamily::V4), answers);
         assert!(UdpSocket::from(socket.unwrap()).local_addr().unwrap().is_ipv4());
+    }
+
+    #[tokio::test]
+    async fn a_companion_that_has_ended_is_named() {
+        // Before the question, and between it and its answer.
+        for reads in [0, 1] {
+            let (line, mut init) = UnixStream::pair().unwrap();
+            let name = Hostname::parse("db").unwrap();
+            let companions = Companions::new(vec![(name.clone(), Entrance::new(line.into(), ask, take))]);
+            std::thread::spawn(move || init.read_exact(&mut vec![0; reads]).unwrap());
+            let error = companions.connect(&name, Port::new(80).unwrap()).await.unwrap_err();
+            assert_eq!(error.to_string(), "the companion `db` does not run any more");
+        }
+        let at_an_engine = told_of(&Hostname::parse("db").unwrap(), io::ErrorKind::HostUnreachable.into());
+        assert!(at_an_engine.to_string().contains("`db`"));
     }
 }
