@@ -7,7 +7,7 @@ use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::path_levels::EncodedSlash;
 use crate::provider_id::ProviderId;
-use crate::rule::AllowRule;
+use crate::rule::{AllowRule, RuleName};
 use crate::rules::Policy;
 use crate::shell_quoting::shell_word;
 use crate::target::Port;
@@ -70,7 +70,7 @@ pub(crate) fn not_allowed(asked: &Asked) -> Denial {
 pub(crate) fn not_authorized(provider: &ProviderId) -> Denial {
     let reason = format!("URL not authorized for provider \"{provider}\"");
     Denial::new(Guard::NotAuthorized, reason)
-        .with_rule(format!("provider {provider}"))
+        .with_rule(RuleName::of_provider(provider.as_str()).as_str())
         .with_hint(Hint::Edit("name it in its `authorized_uris`".into()))
 }
 
@@ -128,6 +128,12 @@ fn allow_hint(asked: &Asked) -> Hint {
         _ if asked.plane == Plane::Dns => Hint::rule_at_some_port(asked.host.to_string()),
         _ => rule_for(&asked.host, asked.port),
     }
+}
+
+/// Returns the hint to say where a private service is. Where a provider's rule applies, no other rule can say it.
+pub(crate) fn private_service(rule: &RuleName) -> Hint {
+    let place = rule.provider().map_or("a rule".into(), |id| format!("the [[provider]] `{id}`"));
+    Hint::Edit(format!("name the host of a private service with `addresses = [\"…\"]` in {place}"))
 }
 
 pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
@@ -208,6 +214,32 @@ mod tests {
             assert_eq!(denial.rule.as_deref(), Some(rule), "{rules}");
             let hint = format!("add \"POST\" to the methods of {rule}");
             assert_eq!(denial.hint, Some(Hint::Edit(hint)), "{rules}");
+        }
+    }
+
+    #[test]
+    fn where_a_private_service_is_can_be_said_as_it_is_told() {
+        let private = ["10.0.0.5".parse().unwrap()];
+        let vetted = |rules: &str| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
+            let target = Target::parse("http://priv.example.com/").unwrap();
+            let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
+            layers.compile().unwrap().policy.decide(&asked).unwrap().vet(&private)
+        };
+        let addresses = "addresses = [\"10.0.0.5\"]";
+        let rule = |more: &str| format!("[[egress.allow]]\nhost = \"priv.example.com\"\n{more}\n");
+        let provider = |more: &str| {
+            format!("[[provider]]\nid = \"p\"\nauthorized_uris = [\"http://priv.example.com/*\"]\n{more}\n")
+        };
+        for (before, place, after) in [
+            (rule(""), "in a rule", rule(addresses)),
+            (provider(""), "in the [[provider]] `p`", provider(addresses)),
+            (provider("") + &rule(addresses), "in the [[provider]] `p`", provider(addresses)),
+        ] {
+            let hint = vetted(&before).unwrap_err().hint.unwrap().to_string();
+            assert!(hint.ends_with(place), "{before}: {hint}");
+            assert_eq!(vetted(&after), Ok(()), "{after}");
         }
     }
 

@@ -3,10 +3,11 @@
 use crate::apply::apply;
 use crate::backend::{Backend, Wiring};
 use crate::error::ConfigError;
-use crate::layer::Layers;
+use crate::layer::{Layer, Layers};
 use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
 use crate::mounts::WorkspaceMode;
+use crate::origin::Origin;
 use crate::rules::Policy;
 use crate::spec::{EnvSpec, RunSpec, Terminal};
 use crate::timeout::{self, Clamped, TIMEOUT_CEILING};
@@ -52,8 +53,14 @@ impl Layers {
             (Some(_), Backend::Linux | Backend::Process, Some(origin)) => {
                 let problem =
                     format!("`{}` has the files of this machine, and an image was named", spec.backend);
-                return Err(ConfigError::new(&origin, "backend", problem)
-                    .with_hint("say `container` or `docker`, or leave the image out"));
+                let is_managed = |layer: &Layer| {
+                    matches!(layer.origin, Origin::Managed(_)) && layer.config.backend.is_some()
+                };
+                let hint = match self.0.iter().any(is_managed) {
+                    true => "the managed policy holds every run to this backend: leave the image out",
+                    false => "say `container` or `docker`, or leave the image out",
+                };
+                return Err(ConfigError::new(&origin, "backend", problem).with_hint(hint));
             }
             (None, Backend::Container | Backend::Docker, origin) => {
                 let problem = format!("`{}` needs an image", spec.backend);
@@ -102,5 +109,28 @@ impl RunSpec {
             notices: Vec::new(),
             layers: Layers::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_other_backend_is_advised_than_the_managed_policys() {
+        let hint = |origin: Origin, other: &str| {
+            let mut layers = Layers::default();
+            layers.push(origin, toml::from_str("backend = \"linux\"").unwrap());
+            layers.push(Origin::User("mine".into()), toml::from_str(other).unwrap());
+            layers.push(Origin::Flags, toml::from_str("image = \"mine\"").unwrap());
+            layers.compile().unwrap_err().hint.unwrap()
+        };
+        let managed = || Origin::Managed("/etc/policy".into());
+        for other in ["", "backend = \"linux\""] {
+            let told = hint(managed(), other);
+            assert!(told.contains("leave the image out") && !told.contains("container"), "{told}");
+        }
+        let told = hint(Origin::User("mine".into()), "");
+        assert!(told.contains("say `container` or `docker`"), "{told}");
     }
 }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
-use crate::advice::{Near, not_allowed, not_authorized, not_authorized_encoded, remember_nearest, rule_for};
+use crate::advice::{
+    Near, not_allowed, not_authorized, not_authorized_encoded, private_service, remember_nearest, rule_for,
+};
 use crate::asked::Asked;
 use crate::carriage::Carriage;
 use crate::denial::{Denial, Guard, MANAGED};
@@ -140,9 +142,7 @@ impl Grant {
                     _ if !class.may_be_named() => "no rule can open it".into(),
                     _ if ceiling.is_some_and(|ceiling| !ceiling.names(*address)) => Hint::from(MANAGED),
                     Host::Address(_) => rule_for(&self.host, self.port),
-                    Host::Name(_) => Hint::Edit(
-                        "name the host of a private service with `addresses = [\"…\"]` in a rule".into(),
-                    ),
+                    Host::Name(_) => private_service(&self.rule),
                 }));
             }
         }

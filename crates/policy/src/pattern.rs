@@ -91,6 +91,15 @@ pub enum PatternError {
         /// A pattern that is narrow enough.
         example: String,
     },
+    /// Every host.
+    #[error(
+        "`{text}` is too wide; name at least one label below the public suffix, as in `**.example.com`, \
+         or the preset `open-internet` for every public host"
+    )]
+    Everything {
+        /// The text as it was written.
+        text: String,
+    },
     /// A reserved name.
     #[error("`{text}` names this machine, the sidecar or a metadata service, which no rule can open")]
     Reserved {
@@ -123,7 +132,11 @@ impl HostPattern {
             Width::BelowPublicSuffix | Width::AsWritten => below(text, suffix),
         };
         if text == "*" || text == "**" {
-            return Err(PatternError::TooWide { text: text.into(), example: "**.example.com".into() });
+            let (text, example) = (text.into(), "**.example.com".into());
+            return Err(match width {
+                Width::Closing => PatternError::TooWide { text, example },
+                Width::BelowPublicSuffix | Width::AsWritten => PatternError::Everything { text },
+            });
         }
         if let Some(suffix) = text.strip_prefix("**.") {
             return below(text, suffix).map(Self::ManyLabels);
@@ -300,6 +313,15 @@ mod tests {
         let apex = HostPattern::parse("example.com").unwrap().with_subdomains().unwrap();
         assert!(apex.matches(&host("example.com")) && apex.matches(&host("x.y.example.com"))); // S4.18
         assert!(!apex.matches(&host("notexample.com")));
+    }
+
+    #[test]
+    fn whoever_means_every_host_is_told_of_the_preset_for_that_and_whoever_closes_is_not() {
+        for text in ["*", "**"] {
+            let why = |width| HostPattern::parse_within(text, width).unwrap_err().to_string();
+            assert!(why(Width::BelowPublicSuffix).contains("`open-internet`"), "{text}");
+            assert!(!why(Width::Closing).contains("open-internet"), "{text}");
+        }
     }
 
     #[test]

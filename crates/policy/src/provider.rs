@@ -172,7 +172,7 @@ impl Provider {
                 at.error("authorized_uris", "the list is empty: the credential would be good nowhere")
             );
         }
-        let name = RuleName::new(format!("provider {id}"));
+        let name = RuleName::of_provider(id.as_str());
         let rule = |(number, uri): (usize, &String)| {
             let allow = AllowConfig {
                 url: Some(uri.clone()),

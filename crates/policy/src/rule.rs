@@ -25,9 +25,22 @@ pub enum RuleName {
     OpenInternet,
 }
 
+/// How the names of providers' rules begin.
+const PROVIDER: &str = "provider ";
+
 impl RuleName {
     pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
         Self::Named(text.into())
+    }
+
+    /// Names the rules of a provider.
+    pub(crate) fn of_provider(id: &str) -> Self {
+        Self::new(format!("{PROVIDER}{id}"))
+    }
+
+    /// Returns the provider whose rule it is.
+    pub(crate) fn provider(&self) -> Option<&str> {
+        self.as_str().strip_prefix(PROVIDER)
     }
 
     /// Returns the name as text.
