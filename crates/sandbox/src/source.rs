@@ -116,8 +116,45 @@ pub(crate) fn c_path(path: &Path) -> CString {
 ///
 /// # Errors
 /// When it cannot be read or written, or is beyond the bounds of a copy.
-pub(crate) fn copy_into(source: BorrowedFd<'_>, target_dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+pub(crate) fn copy_into(
+    source: BorrowedFd<'_>,
+    target_dir: BorrowedFd<'_>,
+    name: &Path,
+) -> Result<(), CopyError> {
     copy_entry(source, target_dir, name, 1, &mut Budget { entries: MOST })
+}
+
+/// Why a copy failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CopyError {
+    #[error(
+        "it holds more than 1,048,576 entries, or directories more than 128 deep; copy only what is needed of it, or \
+         show it where it is, with --mount"
+    )]
+    TooLarge,
+    /// What was to be copied itself.
+    #[error(transparent)]
+    Itself(io::Error),
+    /// Something in the directory that was to be copied.
+    #[error("{}: {source}", path.display())]
+    Below { path: PathBuf, source: io::Error },
+}
+
+impl CopyError {
+    /// Returns the error of the entry `name` as one of its directory.
+    fn below(self, name: &Path) -> Self {
+        match self {
+            Self::TooLarge => Self::TooLarge,
+            Self::Itself(source) => Self::Below { path: name.into(), source },
+            Self::Below { path, source } => Self::Below { path: name.join(path), source },
+        }
+    }
+}
+
+impl<E: Into<io::Error>> From<E> for CopyError {
+    fn from(error: E) -> Self {
+        Self::Itself(error.into())
+    }
 }
 
 struct Budget {
@@ -128,9 +165,6 @@ struct Budget {
 const MOST: u64 = 1 << 20;
 /// The most directories within one another that are copied: enough for any real tree, and a hostile one cannot exhaust the stack.
 const DEEPEST: u32 = 128;
-/// What is said of a tree beyond either.
-const TOO_LARGE: &str = "it holds more than 1,048,576 entries, or directories more than 128 deep; copy only what is needed of it, or \
-                         show it where it is, with --mount";
 
 fn copy_entry(
     source: BorrowedFd<'_>,
@@ -138,13 +172,12 @@ fn copy_entry(
     name: &Path,
     depth: u32,
     budget: &mut Budget,
-) -> io::Result<()> {
-    let too_large = || io::Error::other(TOO_LARGE);
-    budget.entries = budget.entries.checked_sub(1).ok_or_else(too_large)?;
+) -> Result<(), CopyError> {
+    budget.entries = budget.entries.checked_sub(1).ok_or(CopyError::TooLarge)?;
     let stat = rustix::fs::fstat(source)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-        rustix::fs::FileType::Directory if depth > DEEPEST => Err(too_large()),
+        rustix::fs::FileType::Directory if depth > DEEPEST => Err(CopyError::TooLarge),
         rustix::fs::FileType::Directory => {
             match rustix::fs::mkdirat(target_dir, name, mode | Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -178,7 +211,12 @@ fn copy_entry(
     }
 }
 
-fn copy_children(from: &OwnedFd, to: BorrowedFd<'_>, depth: u32, budget: &mut Budget) -> io::Result<()> {
+fn copy_children(
+    from: &OwnedFd,
+    to: BorrowedFd<'_>,
+    depth: u32,
+    budget: &mut Budget,
+) -> Result<(), CopyError> {
     let entries = rustix::fs::Dir::read_from(from)?;
     for entry in entries {
         let entry = entry?;
@@ -189,7 +227,7 @@ fn copy_children(from: &OwnedFd, to: BorrowedFd<'_>, depth: u32, budget: &mut Bu
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let child = rustix::fs::openat(from, entry.file_name(), flags, Mode::empty())?;
         let name = PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
-        copy_entry(child.as_fd(), to, &name, depth + 1, budget)?;
+        copy_entry(child.as_fd(), to, &name, depth + 1, budget).map_err(|error| error.below(&name))?;
     }
     Ok(())
 }
@@ -202,7 +240,9 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::fs::{CWD, RenameFlags};
@@ -253,6 +293,33 @@ mod tests {
         chain(DEEPEST).unwrap();
         let why = chain(DEEPEST + 1).unwrap_err().to_string();
         assert!(why.contains("more than 128 deep") && why.contains("--mount"), "{why}");
+    }
+
+    #[test]
+    fn a_copy_that_fails_names_the_file_and_what_is_no_file_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::create_dir_all(from.join("below/deep")).unwrap();
+        std::fs::create_dir(&to).unwrap();
+        std::fs::write(from.join("below/deep/file"), "x").unwrap();
+        std::fs::set_permissions(from.join("below/deep/file"), Permissions::from_mode(0o4755)).unwrap();
+        rustix::fs::mkfifoat(CWD, from.join("below/pipe"), Mode::RUSR).unwrap();
+        let target = std::fs::File::open(&to).unwrap();
+        let copied = || copy_into(open(&from).unwrap().as_fd(), target.as_fd(), Path::new("copy"));
+        copied().unwrap();
+        let below = to.join("copy/below");
+        assert!(!below.join("pipe").exists());
+        let mode = below.join("deep/file").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7000, 0, "{mode:o}");
+        // What is there already is not written over.
+        let error = copied().unwrap_err();
+        assert!(error.to_string().starts_with("below/deep/file: File exists"), "{error}");
+        let itself = copy_into(
+            open(&from.join("below/deep/file")).unwrap().as_fd(),
+            target.as_fd(),
+            Path::new("copy"),
+        );
+        assert!(itself.unwrap_err().to_string().starts_with("File exists"));
     }
 
     /// Runs `work` in a folder in which `name` alternates between the expected directory and a link to one outside.

@@ -253,7 +253,7 @@ fn must_be(shown: &Shown) -> Result<(), String> {
 }
 
 /// Copies a file or a tree, without following a link at `from`.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy(from: &Path, to: &Path) -> Result<(), source::CopyError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let source = rustix::fs::open(from, flags, Mode::empty())?;
     let parent = to.parent().unwrap_or(Path::new("/"));

@@ -15,7 +15,7 @@ use sys::mount::{self, Depth, Flags};
 
 use super::{InitInputs, layer};
 use crate::error::Error;
-use crate::source;
+use crate::source::{self, CopyError};
 use crate::step::{PrivateFile, Step, TreeSource, Visible};
 
 /// The most attempts at a path that concurrent renames disturb.
@@ -305,7 +305,7 @@ impl Root {
     }
 
     /// Copies the next source to a path.
-    pub(super) fn copy(&mut self, target: &Path) -> io::Result<()> {
+    pub(super) fn copy(&mut self, target: &Path) -> Result<(), CopyError> {
         let tree = self.next_tree()?;
         let parent = target.parent().unwrap_or(target);
         self.directory(parent, 0o755)?;

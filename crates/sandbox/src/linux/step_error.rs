@@ -6,6 +6,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::source::CopyError;
 
 /// `ELOOP`: openat2(2) met a symbolic link on a path that may have none.
 const ELOOP: i32 = Errno::LOOP.raw_os_error();
@@ -19,6 +20,7 @@ const ENODEV: i32 = Errno::NODEV.raw_os_error();
 pub(super) enum StepError {
     Io(io::Error),
     Source(Error),
+    Copy(CopyError),
     Refused(Cow<'static, str>),
 }
 
@@ -37,7 +39,8 @@ impl StepError {
     pub(super) fn errno(&self) -> Option<i32> {
         match self {
             Self::Io(error) | Self::Source(Error::Mount { source: error, .. }) => error.raw_os_error(),
-            Self::Source(_) | Self::Refused(_) => None,
+            Self::Copy(CopyError::Below { source, .. }) => source.raw_os_error(),
+            Self::Source(_) | Self::Copy(_) | Self::Refused(_) => None,
         }
     }
 
@@ -49,6 +52,7 @@ impl StepError {
             }
             Self::Io(error) => error.to_string(),
             Self::Source(error) => error.to_string(),
+            Self::Copy(error) => error.to_string(),
             Self::Refused(why) => why.into_owned(),
         }
     }
@@ -63,6 +67,15 @@ impl From<io::Error> for StepError {
 impl From<Error> for StepError {
     fn from(error: Error) -> Self {
         Self::Source(error)
+    }
+}
+
+impl From<CopyError> for StepError {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Itself(error) => Self::Io(error),
+            error @ (CopyError::TooLarge | CopyError::Below { .. }) => Self::Copy(error),
+        }
     }
 }
 
@@ -87,6 +100,10 @@ mod tests {
         let error: StepError = Error::Mount { path: "/srv/x".into(), source: Errno::NOSPC.into() }.into();
         assert_eq!(error.errno(), Some(Errno::NOSPC.raw_os_error()));
         assert!(error.cause(false).contains("/srv/x"));
+        let below = CopyError::Below { path: "below/x".into(), source: Errno::NOSPC.into() };
+        let error: StepError = below.into();
+        assert_eq!(error.errno(), Some(Errno::NOSPC.raw_os_error()));
+        assert!(error.cause(true).starts_with("below/x: "));
     }
 
     #[test]
