@@ -21,7 +21,7 @@ use super::respond::{Failure, Responded, UNAUTHORIZED, respond};
 use super::send::{self, Connection, Reuse, SentRequest};
 use super::session::OpenStream;
 use super::stream::AgentReader;
-use super::time_limit::{Awaited, TooLate, by_deadline};
+use super::time_limit::{Awaited, by_deadline};
 use crate::cause::cause;
 use crate::exchange::{Exchange, Flow, Ready};
 use crate::gate::Gate;
@@ -127,15 +127,13 @@ impl Forwarding<'_> {
         let body_comes = answer.body_comes();
         body_comes.set(body.whole().is_none());
         let progress = Progress::begin(&flow.received);
-        let (trailers, awaits_agent) = (Cell::new(Trailers::PassedOn), Cell::new(false));
+        let trailers = Cell::new(Trailers::PassedOn);
         // Pinned where they are made: `respond` is three kilobytes, which a move would copy.
         let mut outcome = {
             let sends = pin!(async {
                 let provider = provider.as_deref();
-                let kept = attempt.replay;
                 let pumped =
-                    pump(&mut body, &mut outgoing, provider, self.target, kept, &flow.sent, &awaits_agent);
-                let pumped = pumped.await;
+                    pump(&mut body, &mut outgoing, provider, self.target, attempt.replay, &flow.sent).await;
                 body_comes.set(body_comes.get() && pumped.is_err());
                 pumped.map(|became| trailers.set(became))
             });
@@ -143,14 +141,6 @@ impl Forwarding<'_> {
             race(sends, responds, &progress).await
         };
         let Progress { is_sent, status, holds_message, .. } = progress;
-        // An agent that was told by nobody to go on is not the one who is waited for.
-        let may_send = flow.sent.get() > 0 || !attempt.sending.fields.has("expect");
-        if let Ok(Responded::Failed(_, Failure::Broken(error))) = &mut outcome
-            && awaits_agent.get()
-            && may_send
-        {
-            TooLate::blame_agent(error);
-        }
         drop((outgoing, flow));
         if trailers.get() == Trailers::LeftOut {
             exchange.record().remark(TRAILERS_LEFT_OUT);

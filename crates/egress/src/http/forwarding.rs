@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use policy::{Denial, Guard, Target};
 
@@ -11,12 +12,12 @@ use super::chunk::RefusedBody;
 use super::filter::Unsearchable;
 use super::head::BodyLength;
 use super::hung_up::HungUp;
-use super::problem::{self, After, REQUEST_TIMEOUT, TOO_SLOW};
+use super::problem::{self, After, TOO_SLOW};
 use super::refuse::unreachable;
 use super::replay::ReplayBuffer;
 use super::respond::{Failure, Handling, Metering, Renewed, Responded, UNAUTHORIZED};
 use super::send;
-use super::time_limit::{Deadline, TimeLimit, TooLate};
+use super::time_limit::Deadline;
 use super::version2;
 use crate::cause::cause;
 use crate::exchange::{Exchange, Ready};
@@ -31,7 +32,7 @@ pub(super) struct Terms {
     /// The largest response body that is passed on: the response is gathered first, and cut (S0.53).
     pub(super) max_body: Option<usize>,
     /// How long the whole exchange may take.
-    pub(super) limit: Option<TimeLimit>,
+    pub(super) within: Option<Duration>,
     /// Whether the request's body holds a credential: it is then not sent again beside another one.
     pub(super) body_holds_credential: bool,
     /// The status that the agent gets when the upstream is too slow.
@@ -40,7 +41,7 @@ pub(super) struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { max_body: None, limit: None, body_holds_credential: false, late_status: TOO_SLOW }
+        Self { max_body: None, within: None, body_holds_credential: false, late_status: TOO_SLOW }
     }
 }
 
@@ -102,8 +103,10 @@ pub(super) struct Unanswered<'a> {
 }
 
 impl<'a> Forwarding<'a> {
+    /// Begins now: the time limit of the terms counts from here.
     pub(super) fn new(gate: &'a Rc<Gate>, target: &'a Target, terms: Terms) -> Self {
-        Self { gate, target, terms, deadline: terms.limit.map(|limit| limit.of_answer(target)) }
+        let deadline = terms.within.map(|within| Deadline::from_now(within, target.host()));
+        Self { gate, target, terms, deadline }
     }
 
     /// Returns how the response to an attempt is handled. `held` is the credential of the request.
@@ -144,21 +147,6 @@ impl<'a> Forwarding<'a> {
         answer: Answer<'_>,
     ) -> io::Result<After> {
         unreachable(self.gate, exchange, self.target, error, answer, self.terms.late_status).await
-    }
-
-    /// Answers an agent that was late with its request: no upstream failed.
-    async fn body_is_late(
-        &self,
-        mut exchange: Exchange<Ready>,
-        error: &io::Error,
-        answer: Answer<'_>,
-    ) -> io::Result<After> {
-        let why = error.to_string();
-        exchange.record().fail(&why);
-        exchange.record().stopped_by(Guard::Framing);
-        let (title, target) = ("The request did not come in time", self.target.to_string());
-        let reply = problem::failed(REQUEST_TIMEOUT, title, &why, &target, self.gate.run());
-        answer.reply(reply, After::Close).await
     }
 
     /// Refuses a request that was sent, and answers the agent in the upstream's place.
@@ -207,10 +195,6 @@ impl<'a> Forwarding<'a> {
                     && attempt.may_follow(&error) =>
             {
                 Ok(Relayed::Unread(Box::new(Unanswered { answer, exchange })))
-            }
-            Ok(Responded::Failed(answer, Failure::Broken(error))) if TooLate::is_of_body(&error) => {
-                let after = Box::pin(self.body_is_late(exchange, &error, answer)).await?;
-                Ok(Relayed::Answered { after, status: None })
             }
             Ok(Responded::Failed(answer, Failure::Broken(error))) => {
                 let told = if status.is_none() { HungUp::told } else { HungUp::told_in_answer };

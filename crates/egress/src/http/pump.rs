@@ -76,8 +76,7 @@ pub(super) enum Stopped {
     Upstream(io::Error),
 }
 
-/// Sends a request's body, and those of its trailers that the provider accepts and the upstream takes. Records it for another attempt, and
-/// tells by `awaits_agent` whether it waits for more of it or for the upstream to take what has come.
+/// Sends a request's body, and those of its trailers that the provider accepts and the upstream takes. Records it for another attempt.
 pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
     body: &mut Incoming<'_, R>,
     outgoing: &mut Outgoing<'_, W>,
@@ -85,14 +84,11 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
     target: &Target,
     replay: &ReplayBuffer,
     count: &Cell<u64>,
-    awaits_agent: &Cell<bool>,
 ) -> Result<Trailers, Stopped> {
     let mut last = bytes::Bytes::new();
-    awaits_agent.set(true);
     while let Some(piece) =
         outgoing.next_of(body, STALLED).await.map_err(Stopped::Upstream)?.map_err(Stopped::Body)?
     {
-        awaits_agent.set(false);
         count.set(count.get() + piece.len() as u64);
         replay.record(&piece);
         if body.is_ending() {
@@ -101,10 +97,8 @@ pub(super) async fn pump<R: AsyncRead + Unpin, W: Severable>(
             break;
         }
         outgoing.send(piece).await.map_err(Stopped::Upstream)?;
-        awaits_agent.set(true);
     }
     let mut trailers = body.trailers().await.map_err(Stopped::Body)?;
-    awaits_agent.set(false);
     if tells_who_asks(&trailers, provider, target) {
         return Err(Stopped::Body(io::Error::other(RefusedBody(KEY_IN_TRAILER))));
     }
@@ -153,8 +147,8 @@ mod tests {
             let mut outgoing = Outgoing::Version1 { writer: &mut writer, coding, waiting: Vec::new() };
             let mut body = Incoming::<&[u8]>::Version2(request.into_body());
             let target = Target::parse("https://a.example/").unwrap();
-            let (replay, count, awaits) = (ReplayBuffer::disabled(), Cell::new(0), Cell::new(false));
-            let pumped = pump(&mut body, &mut outgoing, None, &target, &replay, &count, &awaits);
+            let (replay, count) = (ReplayBuffer::disabled(), Cell::new(0));
+            let pumped = pump(&mut body, &mut outgoing, None, &target, &replay, &count);
             let pumped = tokio::select! { biased; pumped = pumped => pumped, _ = connection.accept() => unreachable!() };
             drop((reader, writer));
             let mut read = String::new();

@@ -270,7 +270,6 @@ mod tests {
     use crate::http::request::Via;
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
-    use crate::http::time_limit::TimeLimit;
 
     /// What the server of a WebSocket gets.
     type Upstream = Buffered<TcpStream>;
@@ -373,7 +372,7 @@ mod tests {
         let target = Target::parse(&url).unwrap();
         let sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
         let within = Duration::from_secs(30);
-        let terms = Terms { limit: Some(TimeLimit::from_now(within)), late_status: 502, ..Terms::default() };
+        let terms = Terms { within: Some(within), late_status: 502, ..Terms::default() };
         let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
         let (reader, mut writer) = AgentStream::Unix(ours).split();
         let mut reader = Buffered::new(reader);

@@ -17,7 +17,6 @@ use crate::gate::Gate;
 use crate::http::answer::Answer;
 use crate::http::problem::{After, Reply};
 use crate::http::request::Request;
-use crate::http::time_limit::TimeLimit;
 
 /// The largest configuration, in octets.
 const LARGEST: usize = 64 * 1024;
@@ -69,7 +68,7 @@ pub(super) async fn configure(
         return answer.reply(refuse(why), after_unread(&request)).await;
     }
     let right = GiveBack(gate);
-    let read = read_whole_within(&mut request, &mut answer, LARGEST, TimeLimit::from_now(WITHIN)).await;
+    let read = read_whole_within(&mut request, &mut answer, LARGEST, WITHIN).await;
     let (configured, after) = match read {
         Ok(body) => (configure_by(gate, &body.octets), After::KeepAlive),
         Err(reply) => (Err(reply), After::Close),

@@ -28,7 +28,6 @@ use crate::http::max_forwards::count_forward;
 use crate::http::problem::After;
 use crate::http::request::Request;
 use crate::http::reserved_memory::ReservedMemory;
-use crate::http::time_limit::TimeLimit;
 use crate::inject::{Form, Sending, inject, is_version, may_authenticate};
 
 /// The largest request to a model: conversations are long, and hold pictures.
@@ -80,7 +79,7 @@ pub(super) async fn llm(
 ) -> io::Result<After> {
     match prepare(gate, &mut request, &mut answer).await {
         Ok(Prepared { exchange, target, sending, reserved: _reserved }) => {
-            let terms = Terms { limit: Some(TimeLimit::from_now(WITHIN)), ..Terms::default() };
+            let terms = Terms { within: Some(WITHIN), ..Terms::default() };
             Forwarding::new(gate, &target, terms).send(exchange, sending, request, answer).await
         }
         Err(refused) => refused.answer(gate, &request, answer).await,

@@ -1,6 +1,7 @@
 //! Reads whole request bodies into memory, within the limit of [`ReservedMemory`].
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,7 +12,6 @@ use crate::http::incoming::STALLED;
 use crate::http::problem::{REQUEST_TIMEOUT, Reply};
 use crate::http::request::Request;
 use crate::http::reserved_memory::{NO_ROOM, ReservedMemory};
-use crate::http::time_limit::TimeLimit;
 
 /// What a body is told that is read whole, and so goes on with a length.
 const TRAILERS: &str =
@@ -68,10 +68,11 @@ pub(super) async fn read_whole_within(
     request: &mut Request<'_>,
     answer: &mut Answer<'_>,
     limit: usize,
-    time: TimeLimit,
+    within: Duration,
 ) -> Result<WholeBody, Reply> {
-    let read = time.hold_for_body(read_whole(request, answer, limit)).await;
-    read.unwrap_or_else(|too_late| Err(late(&too_late.to_string())))
+    let is_late =
+        |_| Err(late(&format!("The request body did not come whole within {} s", within.as_secs())));
+    tokio::time::timeout(within, read_whole(request, answer, limit)).await.unwrap_or_else(is_late)
 }
 
 async fn read(
