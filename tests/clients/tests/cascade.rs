@@ -57,6 +57,8 @@ proxy = [
 ]
 [[egress.allow]]
 host = "api.example.com"
+[[egress.allow]]
+host = "**.named.example"
 [[provider]]
 id = "one"
 authorized_uris = ["https://protocols.example/*"]
@@ -208,8 +210,7 @@ fn what_no_rule_names_has_an_address_here() {
                    code $to gate -x http://127.0.0.1:8081 http://$to/; \
                    printf 'tunnel-%s=%s\\n' $to $(gate -p -x http://127.0.0.1:8081 -o /dev/null -w '%{http_connect}' http://$to/); \
                done";
-    let open = "egress.proxy = \"plain\"\negress.default = \"open-internet\"\n\
-                [[egress.allow]]\nhost = \"**.named.example\"\n";
+    let open = "egress.proxy = \"plain\"\negress.default = \"open-internet\"";
     let left = beside_proxies(&site, open, &[], ask);
     assert_eq!(left.said("public"), "200", "{}", left.ended);
     assert_eq!(
