@@ -1,6 +1,7 @@
-//! Looks whether the tables of accounts in an image are files, before Podman starts a container of it: Podman opens both, and waits for the
-//! other end of a named pipe while all its other clients wait as well. The ids of images that were looked at are kept in the directory of
-//! the slots: an image is looked at once, and again if too many others came after it. What the tables say is not read here.
+//! Looks whether the tables of accounts in an image are files, before an engine starts a container of it: the engine opens both, and waits
+//! for the other end of a named pipe. All other clients of Podman wait as well; Docker can never remove that container again. The ids of
+//! images that were looked at are kept in the directory of the slots: an image is looked at once, and again if too many others came after
+//! it. What the tables say is not read here.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +13,7 @@ use super::engine::Engine;
 use super::slots::{POLL_INTERVAL, Slots};
 use crate::plan::engine::{EngineKind, EngineRun};
 
-/// The files that Podman opens: passwd(5), group(5).
+/// The files that an engine opens: passwd(5), group(5).
 const TABLES: [&str; 2] = ["/etc/passwd", "/etc/group"];
 /// The name of the list of images.
 const LOOKED_AT: &str = "looked-at";
@@ -22,17 +23,14 @@ const LONGEST_TURN: Duration = Duration::from_secs(30);
 const MOST_IMAGES: usize = 64;
 const LONGEST_LIST: u64 = 64 << 10;
 
-/// Refuses an image with a table that is there and no file, at Podman. With the `labels` of the run, what a killed shim made to look
-/// is removed as the run's.
+/// Refuses an image with a table that is there and no file. With the `labels` of the run, what a killed shim made to look is removed as
+/// the run's.
 pub(super) async fn refuse_others_than_files(
     engine: &Engine,
     run: &EngineRun,
     slots: &Slots,
     labels: HashMap<String, String>,
 ) -> Result<(), String> {
-    if engine.kind == EngineKind::Docker {
-        return Ok(());
-    }
     let until = Instant::now() + LONGEST_TURN;
     let (mut list, mut known, _turn) = loop {
         // Without the list, each run looks again.
@@ -63,9 +61,13 @@ pub(super) async fn refuse_others_than_files(
         Ok(odd) => odd,
     };
     if let Some(table) = odd {
-        return Err(format!(
-            "{table} is no file in it, and Podman would open it and wait, and so would everybody else who uses that Podman"
-        ));
+        let harm = match engine.kind {
+            EngineKind::Docker => "Docker would open it and wait, and could never remove that container",
+            EngineKind::Podman => {
+                "Podman would open it and wait, and so would everybody else who uses that Podman"
+            }
+        };
+        return Err(format!("{table} is no file in it, and {harm}"));
     }
     known.push(run.config.id.clone());
     list.iter_mut().for_each(|list| write(list, &known));
@@ -96,8 +98,8 @@ mod tests {
     use crate::docker::names::LABEL_RUN;
     use crate::plan::engine::{EngineAt, EngineImage};
 
-    /// A Podman with an image whose tables have this mode, and the requests that it has answered.
-    async fn podman_with_tables(
+    /// An engine with an image whose tables have this mode, and the requests that it has answered.
+    async fn engine_with_tables(
         listener: tokio::net::UnixListener,
         mode: u32,
         answered: &RefCell<Vec<String>>,
@@ -125,13 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn podman_starts_no_image_with_a_pipe_for_a_table_and_each_image_is_looked_at_once() {
+    fn no_image_with_a_pipe_for_a_table_is_started_and_each_image_is_looked_at_once() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        for (mode, is_taken) in [(0o644, true), (1 << 25 | 0o644, false), (1 << 31 | 0o755, false)] {
+        let modes = [(0o644, true), (1 << 25 | 0o644, false), (1 << 31 | 0o755, false)];
+        let kinds = [EngineKind::Docker, EngineKind::Podman];
+        for (kind, (mode, is_taken)) in kinds.into_iter().flat_map(|kind| modes.map(|mode| (kind, mode))) {
             let folder = tempfile::tempdir().unwrap();
             let socket = folder.path().join("engine");
             let slots = Slots::of(&folder.path().join("turns"), &socket);
-            let kind = EngineKind::Podman;
             let at = EngineAt { socket, minor_version: 41, rootless: true, user: (1000, 1000), kind };
             let config = EngineImage { id: "sha256:a".into(), ..EngineImage::default() };
             let run = EngineRun {
@@ -155,7 +158,7 @@ mod tests {
                 let twice = async { [look().await, look().await] };
                 tokio::select! {
                     looks = twice => looks,
-                    () = podman_with_tables(listener, mode, &answered) => unreachable!(),
+                    () = engine_with_tables(listener, mode, &answered) => unreachable!(),
                 }
             });
             for (number, (looked, asked)) in looks.iter().enumerate() {
@@ -164,7 +167,8 @@ mod tests {
                 let has_made = asked.iter().any(|it| it.starts_with("POST ") && it.contains(label));
                 assert!(has_made || asked.is_empty(), "{asked:?}");
                 assert_eq!(has_made, number == 0 || !is_taken, "{asked:?}");
-                assert!(looked.as_ref().err().is_none_or(|why| why.contains("/etc/passwd")), "{looked:?}");
+                let named = format!("/etc/passwd is no file in it, and {kind:?} would");
+                assert!(looked.as_ref().err().is_none_or(|why| why.contains(&named)), "{looked:?}");
             }
         }
     }
