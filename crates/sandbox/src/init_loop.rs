@@ -1,5 +1,6 @@
 //! The event loop of a sandbox's init: it waits for a process, reaps children, passes signals on and serves the socket broker.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use sys::process::Exit;
 use sys::signal::{self, Signals};
 
 use crate::launch::{Launch, Stdio};
+use crate::oom_score::OomScore;
 use crate::socket_broker::SocketBrokers;
 use crate::{grace, handshake, spawn};
 
@@ -34,11 +36,19 @@ pub(crate) struct Supervised<'a> {
     pub(crate) broker: Option<&'a OwnedFd>,
     /// Asks every process of the sandbox but this one to end, and ends those that do not.
     pub(crate) end_rest: fn(),
+    /// Lets the kernel end what is started before this process, where both share a limit of memory.
+    pub(crate) oom_score: Option<OomScore>,
 }
 
 impl Supervised<'_> {
     pub(crate) fn end_rest(&self) {
         (self.end_rest)();
+    }
+
+    /// Starts a command of the run's, on a terminal if one was opened.
+    pub(crate) fn spawn(&self, launch: &Launch, stdio: &Stdio, terminal: Option<&CStr>) -> io::Result<Pid> {
+        let spawn = || spawn::spawn(launch, stdio, terminal);
+        self.oom_score.as_ref().map_or_else(spawn, |score| score.start_nearer(spawn))
     }
 }
 
@@ -86,7 +96,7 @@ impl<'a> InitLoop<'a> {
             }
             // From the last one on: removing a line moves those after it.
             for line in ready.iter().rev().filter_map(Ready::broker_line) {
-                self.brokers.answer(line, || probe(self.it.launch));
+                self.brokers.answer(line, || probe(self.it));
             }
             if self.unreaped || ready.contains(&Ready::Child) {
                 while let Ok(Some(_)) = self.signals.next() {}
@@ -188,11 +198,11 @@ fn is_none_left() -> bool {
 }
 
 /// Starts the health command, with its output discarded.
-fn probe(launch: &Launch) -> io::Result<Pid> {
+fn probe(it: &Supervised<'_>) -> io::Result<Pid> {
     let null = || {
         let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
         rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())
     };
     let streams = Stdio::Descriptors([null()?, null()?, null()?]);
-    spawn::spawn(&Launch { command: launch.probe.clone(), ..launch.clone() }, &streams, None)
+    it.spawn(&Launch { command: it.launch.probe.clone(), ..it.launch.clone() }, &streams, None)
 }

@@ -31,6 +31,7 @@ mod linux;
 mod mounted;
 mod need;
 mod null_streams;
+mod oom_score;
 mod open_file;
 mod orphans;
 mod over;

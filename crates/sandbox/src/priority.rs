@@ -5,10 +5,8 @@ use std::io;
 
 use rustix::process::{Resource, getpriority_process, setpriority_process};
 
+use crate::oom_score::OWN as OOM_SCORE;
 use crate::rlimit;
-
-/// How near this process is to being ended for want of memory, proc_pid_oom_score_adj(5).
-const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 
 /// Makes this process an ordinary one, whose children cannot become another. It must still have the caller's identity, because its file
 /// in `/proc` is the caller's.

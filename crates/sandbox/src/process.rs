@@ -78,6 +78,7 @@ pub(crate) fn start(
             sidecar: sidecar.as_fd(),
             broker: None,
             end_rest: orphans::end_rest,
+            oom_score: None,
         };
         supervise::run(&it, prepare(&it, group_inside, forked));
         end_descendants();

@@ -23,7 +23,6 @@ use crate::init_loop::{InitLoop, WaitEnd};
 use crate::launch::{Launch, Stdio};
 use crate::need::Need;
 use crate::over::Over;
-use crate::spawn;
 
 /// The signals of a terminal's keys.
 const FROM_KEYS: [i32; 2] = [Signal::INT.as_raw(), Signal::QUIT.as_raw()];
@@ -38,7 +37,7 @@ pub(crate) fn run(init_loop: &mut InitLoop<'_>, terminal: Option<&CStr>) -> Resu
         let began = Instant::now();
         let stdio = streams(it.stdio).map_err(Failure::at("give a set-up command its streams"))?;
         let launch = Launch { command: setup.command.clone(), ..it.launch.clone() };
-        let end = match spawn::spawn(&launch, &stdio, terminal) {
+        let end = match it.spawn(&launch, &stdio, terminal) {
             Ok(pid) => match init_loop.until(pid, Some(began + setup.patience)) {
                 WaitEnd::Ended(ended) => SetUpEnd::Ended(ended),
                 WaitEnd::Late => SetUpEnd::TimedOut,

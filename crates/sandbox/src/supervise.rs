@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::init_loop::{InitLoop, Supervised, WaitEnd};
 use crate::need::Need;
 use crate::over::Over;
-use crate::{handshake, setup, spawn};
+use crate::{handshake, setup};
 
 /// The results of init's first half.
 pub(crate) struct Ready {
@@ -94,7 +94,7 @@ fn live(it: &Supervised<'_>, ready: Ready) -> Result<Exit, Over> {
             return Ok(ended);
         }
     }
-    let spawned = spawn::spawn(it.launch, it.stdio, terminal.as_deref());
+    let spawned = it.spawn(it.launch, it.stdio, terminal.as_deref());
     drop(held);
     match spawned {
         Ok(command) => {

@@ -5,12 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
+use rustix::process::Signal;
 use rustix::termios::Winsize;
+use sys::cgroup::Usage;
+use sys::process::Exit;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::attached::{Attached, next_output};
+use super::attached::{Attached, EndedBy, next_output};
 use super::brief::Brief;
 use super::mux::{Channel, Frames, LONGEST_FRAME, WINDOW, frame};
 use super::streams::{self, Mailbox, ShimEvent, Streams};
@@ -178,7 +181,7 @@ impl AgentSession {
                     self.frames.feed(&octets);
                     self.take_frames().await
                 }
-                None => self.lost(),
+                None => self.lost().await,
             },
             _ = self.heartbeat.tick() => {
                 self.send(Channel::Alive, &[]).await;
@@ -192,14 +195,17 @@ impl AgentSession {
     }
 
     /// Returns how the session ends when the container is gone.
-    fn lost(&mut self) -> Result<Option<Ended>, Failure> {
-        if self.end.is_some() {
-            return Ok(Some(Ended::Command));
+    async fn lost(&mut self) -> Result<Option<Ended>, Failure> {
+        let by = self.attached.ended_by().await;
+        if by == EndedBy::WantOfMemory {
+            let used = Usage { out_of_memory: 1, ..Usage::default() };
+            let _ = Event::Used(used).send(self.control.as_fd());
+            self.end = Some(Event::Ended(Exit::Signal(Signal::KILL.as_raw())));
         }
-        let cause = if self.complaint.is_empty() {
-            "it ended and did not say how, or its engine has gone".to_owned()
-        } else {
-            self.complaint.trim().to_owned()
+        let cause = match self.complaint.trim() {
+            _ if self.end.is_some() => return Ok(Some(Ended::Command)),
+            "" => by.cause(),
+            said => said,
         };
         Err(Failure::new("hear from the agent's container", cause))
     }

@@ -1,11 +1,13 @@
 //! The standard streams of a container, attached through the engine.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bollard::query_parameters::AttachContainerOptionsBuilder;
 use futures_util::{Stream, StreamExt};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -20,8 +22,14 @@ const COMPLAINT: usize = 2000;
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
+/// How long the engine may take to tell how a container ended, and the pause before it is asked again.
+const LONGEST_TOLD: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The streams of a container, attached before its start so that nothing is missed.
 pub(super) struct Attached {
+    engine: Engine,
+    name: String,
     pub(super) output: Output,
     pub(super) input: Input,
 }
@@ -36,7 +44,53 @@ impl Attached {
             .stderr(true)
             .build();
         let attached = engine.api.attach_container(name, Some(options)).await.map_err(|e| error_text(&e))?;
-        Ok(Self { output: attached.output, input: attached.input })
+        let (engine, name) = (engine.clone(), name.to_owned());
+        Ok(Self { engine, name, output: attached.output, input: attached.input })
+    }
+
+    /// Asks the engine by what the container ended.
+    pub(super) async fn ended_by(&self) -> EndedBy {
+        let state = async {
+            loop {
+                // Its streams end a moment before it has ended.
+                match self.engine.described(&self.name).await?.1["State"].take() {
+                    state if state["Running"] == true => tokio::time::sleep(POLL_INTERVAL).await,
+                    state => return Some(EndedBy::of(&state)),
+                }
+            }
+        };
+        tokio::time::timeout(LONGEST_TOLD, state).await.ok().flatten().unwrap_or(EndedBy::Unknown)
+    }
+}
+
+/// By what a container ended, as its engine has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndedBy {
+    WantOfMemory,
+    Kill,
+    Unknown,
+}
+
+impl EndedBy {
+    fn of(state: &Value) -> Self {
+        /// 128 and the number of `SIGKILL`.
+        const KILLED: i64 = 137;
+        match state {
+            state if state["OOMKilled"] == true => Self::WantOfMemory,
+            state if state["ExitCode"] == KILLED => Self::Kill,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Returns the cause of a run's failure by it. Podman may not know of what the kernel killed.
+    pub(super) fn cause(self) -> &'static str {
+        match self {
+            Self::WantOfMemory => "it was out of memory, which --memory sets",
+            Self::Kill => {
+                "its init was killed: by somebody, or because it was out of memory, which --memory sets"
+            }
+            Self::Unknown => "it ended and did not say how, or its engine has gone",
+        }
     }
 }
 
@@ -67,7 +121,7 @@ pub(super) struct CarryEnd {
 
 /// Copies between the streams of the sidecar's container and its process on this machine, until one of the two closes.
 pub(super) async fn carry(attached: Attached, stream: UnixStream) -> CarryEnd {
-    let Attached { mut output, mut input } = attached;
+    let Attached { mut output, mut input, .. } = attached;
     let (mut from, mut to) = stream.into_split();
     let mut complaint = String::new();
     let out = async {
@@ -87,4 +141,20 @@ pub(super) async fn carry(attached: Attached, stream: UnixStream) -> CarryEnd {
     };
     tokio::select! { () = out => {}, () = into => {} }
     CarryEnd { complaint, _stream: Some((from, to)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_memory_is_told_from_a_kill() {
+        let of = |is_oom: bool, code: i64| {
+            EndedBy::of(&serde_json::json!({ "Running": false, "OOMKilled": is_oom, "ExitCode": code }))
+        };
+        assert_eq!(of(true, 137), EndedBy::WantOfMemory);
+        assert_eq!(of(false, 137), EndedBy::Kill);
+        assert_eq!(of(false, 125), EndedBy::Unknown);
+        assert!(EndedBy::Kill.cause().contains("--memory"));
+    }
 }

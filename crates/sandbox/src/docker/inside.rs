@@ -28,6 +28,7 @@ use crate::environment::{AUTHORITY, BUNDLE};
 use crate::failure::Failure;
 use crate::init_loop::{self, Supervised};
 use crate::launch::Stdio;
+use crate::oom_score::OomScore;
 use crate::spawn::open_terminal;
 use crate::supervise::{self, FurtherGroups, Ready};
 use crate::{seccomp, source};
@@ -51,6 +52,8 @@ pub fn run_engine_agent(first: FirstSteps) -> i32 {
 }
 
 fn live(first: FirstSteps) -> io::Result<()> {
+    // Before it becomes another user, and not dumpable. Without it the kernel may end init first, and the engine tells why.
+    let oom_score = OomScore::open().ok();
     first.take()?;
     privilege::undumpable()?;
     let (input, output) = (own(0)?, own(1)?);
@@ -86,6 +89,7 @@ fn live(first: FirstSteps) -> io::Result<()> {
         sidecar: sidecar_inside.as_fd(),
         broker: broker_inside.as_ref(),
         end_rest: init_loop::end_rest,
+        oom_score,
     };
     supervise::run(&it, prepare(&brief, &stdio));
     // Copies of the command's ends of the pipes would keep the relay waiting.

@@ -107,9 +107,9 @@ impl Engine {
         self.kind == EngineKind::Podman && is_lost(self.described(container).await.as_ref())
     }
 
-    /// Inspects a container through Podman, even if it has lost count of its networks.
-    async fn described(&self, container: &str) -> Option<(u16, Value)> {
-        podman::get(&self.socket, &format!("/v1.41/containers/{}/json", encoded(container))).await.ok()
+    /// Inspects a container in whatever version of the API, even one of whose networks Podman has lost count. Returns the status as well.
+    pub(super) async fn described(&self, container: &str) -> Option<(u16, Value)> {
+        podman::get(&self.socket, &format!("/containers/{}/json", encoded(container))).await.ok()
     }
 }
 

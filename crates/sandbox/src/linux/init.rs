@@ -52,6 +52,7 @@ pub(super) fn run(inputs: InitInputs<'_>, left: Namespaces, forked: Forked) {
         sidecar: inputs.sidecar.as_fd(),
         broker: inputs.broker.as_ref(),
         end_rest: init_loop::end_rest,
+        oom_score: None,
     };
     supervise::run(&supervised, prepare(&inputs, left, forked));
 }
