@@ -197,7 +197,7 @@ impl RunJournal {
         let told = self.undo.told();
         told.iter().for_each(|told| report(Report::Note(told)));
         for problem in problems {
-            report(Report::Note(&format!("could not take back {problem}; the next run tries again")));
+            report(Report::Note(&not_taken_back(problem, &self.record.id)));
         }
         if told.is_empty() && problems.is_empty() {
             return Ok(());
@@ -340,12 +340,17 @@ fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
     for reaped in all {
         reaped.sentences().for_each(|sentence| report(Report::Note(&sentence)));
         for problem in &reaped.problems {
-            let of = &reaped.run;
-            report(Report::Note(&format!(
-                "could not take back {problem} (of run {of}); the next run tries again"
-            )));
+            report(Report::Note(&not_taken_back(problem, reaped.run.as_str())));
         }
     }
+}
+
+/// Returns the note of what a run left. What is gone for good, as an engine that was removed, would be noted at each start for ever.
+fn not_taken_back(problem: &str, run: &str) -> String {
+    format!(
+        "could not take back {problem} (of run {run}); the next run tries again, `lockgate runs rm --force {run}` gives it up \
+         and removes the run's record"
+    )
 }
 
 fn ending(
@@ -390,4 +395,15 @@ fn outcome(executed: &ExecutedRun, ending: &Ending) -> Outcome {
     let memory_peak = executed.usage.unwrap_or_default().memory_peak;
     let (exit_code, summary) = (ending.exit_code(), ending.to_string());
     Outcome { exit_code, summary, memory_peak, requests, models }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_run_left_is_told_with_the_way_out() {
+        let told = not_taken_back("engine abcdefghjkmn /gone: refused", "abcdefghjkmn");
+        assert!(told.contains("`lockgate runs rm --force abcdefghjkmn` gives it up"), "{told}");
+    }
 }

@@ -117,7 +117,7 @@ impl UndoLog {
             Undo::Firewall(run) => linux::link::remove_firewall(run),
             Undo::Link(run) => linux::link::remove_link(run),
             Undo::Engine(socket, _) if self.silent.contains(socket) => Err(docker::silent(socket)),
-            Undo::Engine(socket, run) => docker::remove(socket, run).inspect_err(|error| {
+            Undo::Engine(socket, run) => docker::remove(socket, run, self.whose).inspect_err(|error| {
                 if error.kind() == io::ErrorKind::TimedOut {
                     self.silent.push(socket.clone());
                 }

@@ -58,12 +58,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use policy::RunId;
+use serde::{Deserialize, Serialize};
 
 pub use self::accounts::{Accounts, follow_volumes, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 use self::engine::{Engine, RunObjects};
-use self::engine_error::{NOT_FOUND, error_text, status};
+use self::engine_error::{LATE, NOT_FOUND, error_text, status};
 pub use self::examine::examine_engine;
 pub use self::inside::run_engine_agent;
 pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
@@ -79,9 +80,12 @@ pub use self::wire::wire_run_network;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::plan::engine::{EngineKind, EngineRun, socket};
+use crate::undo::Whose;
 
 /// How long an engine may take over its first answer before a removal.
 const FIRST_WORD: Duration = Duration::from_secs(10);
+/// How long an engine may take over each request of the removal of a killed run's objects.
+const ONE_ANSWER: Duration = Duration::from_secs(10);
 /// How many times the removal looks for objects that Podman was still making for a killed run, and the pause in between.
 const REMOVAL_ROUNDS: usize = 4;
 const ROUND_PAUSE: Duration = Duration::from_millis(1500);
@@ -126,33 +130,48 @@ pub fn find_engine(
 }
 
 /// Removes all objects of a run at an engine. Objects that are gone are no error.
-pub(crate) fn remove(socket: &Path, run: &RunId) -> io::Result<()> {
-    let removed = apart(LONGEST_REMOVAL, || async {
-        // An engine that hangs gets less time than one that has much to remove.
-        let Ok(word) = tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await else {
-            return Ok(false);
-        };
-        word.map_err(|error| engine::unusable(socket, &error.to_string()))?;
-        let ask = |engine: Engine| async move { engine.objects(run).await };
-        let (engine, _, mut found) = Engine::find(socket, ask).await?;
-        let mut round = 1;
-        loop {
-            let taken = take_away(&engine, run, found).await;
-            // Podman goes on making what a killed shim had asked for, and fails on objects that vanish meanwhile.
-            let is_last = engine.kind == EngineKind::Docker || round == REMOVAL_ROUNDS;
-            match taken {
-                Ok(was_there) if is_last || !was_there && round > 1 => return Ok(true),
-                Err(what) if is_last => return Err(Error::Refused { what, remedy: None }),
-                _ => tokio::time::sleep(ROUND_PAUSE).await,
-            }
-            round += 1;
-            found = engine.objects(run).await;
-        }
-    });
-    match removed {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(silent(socket)),
+pub(crate) fn remove(socket: &Path, run: &RunId, whose: Whose) -> io::Result<()> {
+    let patience = match whose {
+        Whose::Own => None,
+        // Each start takes back what killed runs left, and none is to wait long for a container that hangs.
+        Whose::Dead => Some(ONE_ANSWER),
+    };
+    match apart(LONGEST_REMOVAL, || remove_objects(socket, run, patience)) {
+        Ok(Removed::All) => Ok(()),
+        Ok(Removed::EngineSilent) => Err(silent(socket)),
+        Err(Error::Refused { what, .. }) => Err(io::Error::other(what)),
         Err(error) => Err(io::Error::other(error.to_string())),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Removed {
+    All,
+    EngineSilent,
+}
+
+/// Removes all objects of a run. `patience` is how long the engine may take over one request.
+async fn remove_objects(socket: &Path, run: &RunId, patience: Option<Duration>) -> Result<Removed, Error> {
+    // An engine that hangs gets less time than one that has much to remove.
+    let Ok(word) = tokio::time::timeout(FIRST_WORD, podman::kind_of(socket)).await else {
+        return Ok(Removed::EngineSilent);
+    };
+    word.map_err(|error| engine::unusable(socket, &error.to_string()))?;
+    let ask = |engine: Engine| async move { engine.objects(run).await };
+    let (mut engine, _, mut found) = Engine::find(socket, ask).await?;
+    patience.into_iter().for_each(|patience| engine.api.set_timeout(patience));
+    let mut round = 1;
+    loop {
+        let taken = take_away(&engine, run, found).await;
+        // Podman goes on making what a killed shim had asked for, and fails on objects that vanish meanwhile.
+        let is_last = engine.kind == EngineKind::Docker || round == REMOVAL_ROUNDS;
+        match taken {
+            Ok(was_there) if is_last || !was_there && round > 1 => return Ok(Removed::All),
+            Err(what) if is_last || what == LATE => return Err(Error::Refused { what, remedy: None }),
+            _ => tokio::time::sleep(ROUND_PAUSE).await,
+        }
+        round += 1;
+        found = engine.objects(run).await;
     }
 }
 
@@ -172,4 +191,52 @@ async fn take_away(
     engine.remove_all(&objects).await?;
     engine.remove_volumes(run).await?;
     Ok(!objects.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Is a Docker that has one container, which hangs: it answers everything but the removal.
+    async fn hang(listener: tokio::net::UnixListener) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut hanging = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).await.unwrap();
+            let line = String::from_utf8_lossy(&request[..length]).into_owned();
+            if line.starts_with("DELETE ") {
+                hanging.push(stream);
+                continue;
+            }
+            let body = if line.contains("/containers/json") {
+                r#"[{"Id":"it","Names":["/lockgate-agent-abcdefghjkmn"]}]"#
+            } else {
+                "[]"
+            };
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
+            let answer = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+            // Nobody waits for an answer where only the listener is looked at.
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    }
+
+    #[test]
+    fn a_killed_runs_container_that_hangs_is_not_waited_for_and_said_in_true_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let removed = runtime.block_on(async {
+            let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+            let run = "abcdefghjkmn".parse().unwrap();
+            let removal = remove_objects(&socket, &run, Some(Duration::from_secs(1)));
+            tokio::select! {
+                removed = tokio::time::timeout(Duration::from_secs(20), removal) => removed,
+                () = hang(listener) => unreachable!(),
+            }
+        });
+        let Err(Error::Refused { what, .. }) = removed.expect("it waits") else { panic!() };
+        assert_eq!(what, LATE);
+    }
 }
