@@ -83,6 +83,7 @@ fn live(given: &StandInConfig) -> Result<(), Error> {
         forwarder: forwarder.as_ref(),
         told_generation: 0,
         audit_removal: RemovalWatch::over(&config.audit),
+        patience: PATIENCE,
         is_over: false,
     }
     .run()
@@ -165,6 +166,8 @@ struct StandIn<'a> {
     forwarder: Option<&'a PortForwarder>,
     told_generation: u64,
     audit_removal: RemovalWatch,
+    /// How long the container may say nothing.
+    patience: Duration,
     is_over: bool,
 }
 
@@ -188,8 +191,8 @@ impl StandIn<'_> {
                 if !self.hear()? {
                     return Ok(());
                 }
-            } else if heard.elapsed() > PATIENCE {
-                return Err(io::ErrorKind::TimedOut.into());
+            } else if heard.elapsed() > self.patience {
+                return Err(silent(self.patience));
             }
             if ready.contains(&Source::Init) {
                 self.is_over = true;
@@ -277,6 +280,13 @@ impl StandIn<'_> {
     }
 }
 
+/// Returns the error for a container that has said nothing for this long.
+fn silent(patience: Duration) -> io::Error {
+    let why = "it was stopped, the engine hangs, or this machine has too much to do";
+    let said = format!("its container has said nothing for {} s: {why}", patience.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, said)
+}
+
 /// Appends records to the audit. The error names the file.
 fn record(mut audit: &File, path: Option<&Path>, removal: &RemovalWatch, lines: &[u8]) -> io::Result<()> {
     let written = audit.write_all(lines).and_then(|()| match removal.is_removed_now(audit) {
@@ -302,6 +312,7 @@ pub(super) fn send_all(socket: impl AsFd, mut octets: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
     use std::os::unix::fs::FileExt;
 
     use policy::{Policy, RunId, Spending};
@@ -351,14 +362,8 @@ mod tests {
         assert_eq!(error.to_string(), format!("write {}: the file was removed", path.display()));
     }
 
-    #[test]
-    fn a_credential_that_changed_is_told_at_once() {
-        let vault = tempfile::tempdir().unwrap();
-        let file = vault.path().join("generation");
-        std::fs::write(&file, [1; 8]).unwrap();
-        let ((init, run), (notices, _person)) =
-            (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
-        let config = SidecarConfig {
+    fn config(init: OwnedFd, notices: OwnedFd) -> SidecarConfig {
+        SidecarConfig {
             run: RunId::from_random([7; _]),
             companion: None,
             policy: Policy::default(),
@@ -373,7 +378,40 @@ mod tests {
             endpoints: SidecarEndpoints::without_credentials(init, notices, Vec::new()),
             watcher_opens_files: true,
             machine: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_container_that_says_nothing_is_told_as_one() {
+        let ((init, _run), (notices, _person)) =
+            (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
+        let config = config(init, notices);
+        let (_theirs, line) = UnixStream::pair().unwrap();
+        let stand_in = StandIn {
+            config: &config,
+            line,
+            frames: Frames::default(),
+            platform: None,
+            generation: None,
+            writes: None,
+            forwarder: None,
+            told_generation: 0,
+            audit_removal: RemovalWatch::over(&config.audit),
+            patience: Duration::ZERO,
+            is_over: false,
         };
+        let told = stand_in.run().unwrap_err().to_string();
+        assert!(told.starts_with("its container has said nothing for 0 s: it was stopped"), "{told}");
+    }
+
+    #[test]
+    fn a_credential_that_changed_is_told_at_once() {
+        let vault = tempfile::tempdir().unwrap();
+        let file = vault.path().join("generation");
+        std::fs::write(&file, [1; 8]).unwrap();
+        let ((init, run), (notices, _person)) =
+            (sandbox::message_pair().unwrap(), sandbox::message_pair().unwrap());
+        let config = config(init, notices);
         let (mut theirs, line) = UnixStream::pair().unwrap();
         let read = File::open(&file).unwrap();
         std::thread::scope(|scope| {
@@ -388,6 +426,7 @@ mod tests {
                     forwarder: None,
                     told_generation: 0,
                     audit_removal: RemovalWatch::over(&config.audit),
+                    patience: PATIENCE,
                     is_over: false,
                 };
                 stand_in.run().unwrap();
