@@ -139,8 +139,15 @@ pub(crate) fn remove(socket: &Path, run: &RunId, whose: Whose) -> io::Result<()>
     match apart(LONGEST_REMOVAL, || remove_objects(socket, run, patience)) {
         Ok(Removed::All) => Ok(()),
         Ok(Removed::EngineSilent) => Err(silent(socket)),
-        Err(Error::Refused { what, .. }) => Err(io::Error::other(what)),
-        Err(error) => Err(io::Error::other(error.to_string())),
+        Err(error) => Err(why_left(error)),
+    }
+}
+
+/// Returns why something of a run is left. Nothing is planned there.
+fn why_left(error: Error) -> io::Error {
+    match error {
+        Error::Refused { what, .. } => io::Error::other(what),
+        other => io::Error::other(other.to_string()),
     }
 }
 
@@ -220,6 +227,12 @@ mod tests {
             // Nobody waits for an answer where only the listener is looked at.
             let _ = stream.write_all(answer.as_bytes()).await;
         }
+    }
+
+    #[test]
+    fn what_is_left_is_told_without_a_plan() {
+        let told = why_left(engine::unusable(Path::new("/gone"), "refused")).to_string();
+        assert_eq!(told, "the engine at /gone cannot be used: refused");
     }
 
     #[test]
