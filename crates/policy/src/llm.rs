@@ -263,6 +263,19 @@ mod tests {
     }
 
     #[test]
+    fn embeddings_of_openais_have_prices() {
+        for (model, micros) in [
+            ("text-embedding-3-small", 20_000),
+            ("text-embedding-3-large", 130_000),
+            ("text-embedding-ada-002", 100_000),
+            ("text-embedding-ada-002-v2", 100_000),
+        ] {
+            let tokens = Tokens { input: 1_000_000, ..Tokens::default() };
+            assert_eq!(Spending::default().cost(model, tokens), Some(MicroUsd(micros)), "{model}");
+        }
+    }
+
+    #[test]
     fn no_later_price_lifts_a_managed_budget_of_money() {
         let cost = |managed: &str, model: &str| {
             let mut layers = crate::Layers::default();
