@@ -92,8 +92,8 @@ pub(super) fn refuse_own(
         }
         let hint = match is_session {
             true => format!(
-                "`{SESSION}` may stand where the provider's `inject` puts its credential into the request; else only with \
-                 `pinned = false`"
+                "`{SESSION}` may stand where the provider's `inject` puts its credential into the request, or a placeholder \
+                 stands just as it would; else only with `pinned = false`"
             ),
             false => what_to_send(provider.map(AsRef::as_ref)),
         };
@@ -116,13 +116,15 @@ fn what_to_send(provider: Option<&Provider>) -> String {
     format!("send what {names} holds, or nothing: the credential is put in on the way{signs}")
 }
 
-/// Whether the provider's own place has its credential when the request goes out: from a placeholder that stands there, or by the provider's
-/// injection, which a placeholder in another place of keys prevents.
+/// Whether the provider's own place has its credential when the request goes out, as the service reads it there: by the provider's
+/// injection, which a placeholder in any place of keys prevents, or from placeholders that stand as the injection would.
 fn fills_own_place(sending: &Sending, provider: &Provider, target: &Target, form: Form) -> bool {
     let places = KeyNames::of(Some(provider), target);
-    let has_mark = |(name, value): (&str, &[u8])| places.is_own_header(name) && is_marked(name, value, form);
+    let marks = Marks::of(Some(provider), target, Form::Placeholders);
+    let mut own = sending.fields.iter().filter(|(name, _)| places.is_own_header(name)).peekable();
     provider.injection(target).is_some()
-        && (!authenticates(sending, provider, target, form) || sending.fields.iter().any(has_mark))
+        && (!authenticates(sending, provider, target, form)
+            || (own.peek().is_some() && own.all(|(name, value)| marks.are_as_injected(name, value))))
 }
 
 /// Whether a placeholder stands in a header, or in its basic authentication.
@@ -270,17 +272,42 @@ mod tests {
     fn a_session_may_be_named_where_the_providers_own_place_has_its_credential() {
         let bearer = "{ header = \"authorization\", value = \"Bearer {{access_token}}\" }";
         let (header, query) = (provider(bearer), provider("{ query = \"sessionId\", value = \"{{a}}\" }"));
+        let login = provider("{ basic = \"me:{{access_token}}\" }");
+        let pair = provider("{ basic = \"{{client_id}}:{{client_secret}}\" }");
         let elsewhere = provider(&bearer.replace(" }", ", at = \"https://api.example.com/v1/*\" }"));
         let target = Target::parse("https://api.example.com/").unwrap();
-        let refused = |provider: Option<&Arc<Provider>>, query: &str, authorization: Option<&str>| {
-            let fields = authorization.map(|value| ("authorization", value.as_bytes())).into_iter().collect();
+        let refused_as = |form, provider: Option<&Arc<Provider>>, query: &str, authorization: &[&str]| {
+            let fields = authorization.iter().map(|value| ("authorization", value.as_bytes())).collect();
             let mut sending = Sending::new(policy::Method::parse("POST").unwrap(), &target, fields);
             sending.origin_form = format!("/messages?{query}");
-            refuse_own(&sending, provider, &[], &target, Form::Placeholders).err()
+            refuse_own(&sending, provider, &[], &target, form).err()
         };
+        let refused = |provider, query: &str, authorization: &[&str]| {
+            refused_as(Form::Placeholders, provider, query, authorization)
+        };
+        let basic = |text: String| String::from_utf8(basic::basic_value(text.as_bytes())).unwrap();
         let ours = format!("Bearer {OURS}");
-        assert_eq!(refused(Some(&header), "sessionId=own", None), None);
-        assert_eq!(refused(Some(&header), "sessionId=own", Some(&ours)), None);
+        let me = basic(format!("me:{OURS}"));
+        assert_eq!(refused(Some(&header), "sessionId=own", &[]), None);
+        assert_eq!(refused(Some(&header), "sessionId=own", &[&ours]), None);
+        assert_eq!(refused(Some(&login), "sessionId=own", &[&me]), None);
+        // What the service does not read there leaves the session alone to say who asks.
+        let (foo, user, both) =
+            (format!("Foo {OURS}"), basic(format!("{OURS}:")), basic(format!("{OURS}:{OURS}")));
+        for (provider, authorization, form) in [
+            (&header, &[&*user][..], Form::Placeholders),
+            (&header, &[&foo], Form::Placeholders),
+            (&header, &[OURS], Form::Placeholders),
+            (&header, &[&foo, &ours], Form::Placeholders),
+            (&login, &[&user], Form::Placeholders),
+            (&login, &[&ours], Form::Placeholders),
+            (&pair, &[&both], Form::Placeholders),
+            (&header, &["Bearer {{client_id}}"], Form::Templates),
+        ] {
+            assert_eq!(refused_as(form, Some(provider), "a=b", authorization), None, "{authorization:?}");
+            let denial = refused_as(form, Some(provider), "sessionId=own", authorization).unwrap();
+            assert_eq!(denial.guard, Guard::Pinned, "{authorization:?}");
+        }
         for (provider, query) in [
             (Some(&header), format!("key={OURS}&sessionId=own")),
             (Some(&header), format!("sessionId={OURS}&sessionId=own")),
@@ -290,10 +317,10 @@ mod tests {
             (Some(&elsewhere), "sessionId=own".to_owned()),
             (None, "sessionId=own".to_owned()),
         ] {
-            let denial = refused(provider, &query, None).unwrap();
+            let denial = refused(provider, &query, &[]).unwrap();
             assert_eq!(denial.guard, Guard::Pinned, "{query}");
         }
-        let hint = refused(None, "sessionId=own", None).unwrap().hint.unwrap().to_string();
+        let hint = refused(None, "sessionId=own", &[]).unwrap().hint.unwrap().to_string();
         assert!(hint.contains("`inject`") && hint.contains("`pinned = false`"), "{hint}");
     }
 

@@ -69,6 +69,16 @@ impl<'a> Marks<'a> {
         })
     }
 
+    /// Whether a header is what the provider's injection would put there, with a placeholder for its field. Of two fields a placeholder,
+    /// which stands for one, is not both.
+    pub(super) fn are_as_injected(self, name: &str, value: &[u8]) -> bool {
+        let is_basic = |site: &InjectionSite| matches!(site, InjectionSite::Basic);
+        let basic = basic_of(name, value).filter(|_| self.injection.is_some_and(|it| is_basic(it.place())));
+        let (text, in_basic) = (basic.as_deref().unwrap_or(value), basic.is_some());
+        Placeholder::find_all(text).count() == 1
+            && self.fill_injection(|site| is_basic(site) == in_basic, text)
+    }
+
     fn are_all_of_free(self, value: &[u8]) -> bool {
         self.place == Placeholders::Anywhere
             && (are_parameters(value, self.form) || is_word_of_marks(value, self.form))
