@@ -4,6 +4,7 @@
 use std::io;
 
 use super::head::check_trailers;
+use super::response::unusable;
 
 /// The longest line with a chunk's size, extensions included.
 const LONGEST_SIZE_LINE: usize = 256;
@@ -75,7 +76,7 @@ impl ChunkScanner {
     pub(crate) fn error(&self, why: &'static str) -> io::Error {
         match self.syntax {
             ChunkSyntax::Strict => io::Error::other(RefusedBody(why)),
-            ChunkSyntax::Lenient => io::Error::new(io::ErrorKind::InvalidData, why),
+            ChunkSyntax::Lenient => unusable(why),
         }
     }
 

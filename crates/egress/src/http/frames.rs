@@ -3,6 +3,8 @@
 
 use std::io;
 
+use super::response::unusable;
+
 /// Follows a stream: octet by octet in headers, by runs in messages.
 #[derive(Debug)]
 pub(super) struct FrameParser {
@@ -97,7 +99,7 @@ impl FrameParser {
 
     /// Parses the header that was read so far; none while it is incomplete.
     fn read_header(&self) -> io::Result<Option<Header>> {
-        let broken = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+        let broken = |what: &str| Err(unusable(what));
         let big_endian = |octets: &[u8]| octets.iter().fold(0u64, |n, b| (n << 8) | u64::from(*b));
         match (self.format, self.header.as_slice()) {
             (FrameFormat::LengthPrefixed, [flags, length @ ..]) => {

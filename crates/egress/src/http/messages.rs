@@ -17,6 +17,7 @@ use std::io;
 use credential::{Needles, Scrubber};
 
 use super::frames::{FrameFormat, FrameParser, Part, Run};
+use super::response::unusable;
 use crate::live_needles::LiveNeedles;
 
 /// How many octets of headers and control frames may wait behind octets that are held back, beside two for each of those: each may be
@@ -109,7 +110,7 @@ impl MessageScrubber {
         }
         self.search(out)?;
         if self.aside.len() > MOST_WAITING + 2 * self.needles.reach() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message comes in too many parts"));
+            return Err(unusable("a message comes in too many parts"));
         }
         Ok(())
     }
@@ -229,7 +230,7 @@ impl MessageScrubber {
 }
 
 fn held(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{what} of a message may be a part of the credential"))
+    unusable(format!("{what} of a message may be a part of the credential"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::fields::Fields;
 use super::hung_up::HungUp;
-use crate::cause::{cause, tls_error};
+use super::response::Unusable;
+use crate::cause::cause;
 
 #[derive(Serialize)]
 struct Problem<'a> {
@@ -119,10 +120,7 @@ pub(crate) fn unreachable(error: &io::Error, late: u16, target: &str, run: &RunI
     let (status, title) = match error.kind() {
         io::ErrorKind::TimedOut => (late, "The upstream did not answer in time"),
         _ if HungUp::is(error) => (502, "The upstream hung up"),
-        // Of TLS it is a certificate that does not verify.
-        io::ErrorKind::InvalidData if tls_error(error).is_none() => {
-            (502, "The upstream's answer cannot be used")
-        }
+        _ if Unusable::is(error) => (502, "The upstream's answer cannot be used"),
         _ => (502, "The upstream cannot be reached"),
     };
     failed(status, title, &cause(error), target, run)
@@ -181,6 +179,7 @@ mod tests {
     use policy::Guard;
 
     use super::*;
+    use crate::http::response::unusable;
 
     #[test]
     fn a_name_that_does_not_resolve_is_not_called_denied() {
@@ -245,6 +244,10 @@ mod tests {
         let unverified = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let unverified = io::Error::new(io::ErrorKind::InvalidData, unverified);
         assert!(told(&unverified).contains("The upstream cannot be reached"));
+        // A proxy whose certificate does not verify is told by text.
+        let proxy = io::Error::new(io::ErrorKind::InvalidData, "proxy one cannot be spoken to over TLS: x");
+        assert!(told(&proxy).contains("The upstream cannot be reached"));
+        assert!(told(&unusable("the length of the response is ambiguous")).contains("cannot be used"));
     }
 
     #[test]

@@ -37,9 +37,21 @@ pub(super) enum ResponseBody {
     ToEnd,
 }
 
+/// A response that came and cannot be used, by what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unusable(String);
+
+impl Unusable {
+    /// Whether an error is this one.
+    pub(super) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
 /// Says what is wrong with a response that came and cannot be used.
 pub(super) fn unusable(why: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.into())
+    io::Error::new(io::ErrorKind::InvalidData, Unusable(why.into()))
 }
 
 /// Parses the trailer section of a chunked body. A malformed one, or one of too many fields, is no trailers, as it is to most readers.
