@@ -51,7 +51,8 @@ impl Policy {
     /// Returns the proxy that hosts are asked of which no rule names, if there is one. It resolves each name for itself.
     #[must_use]
     pub fn proxy_of_unnamed(&self) -> Option<&Arc<Proxy>> {
-        if self.is_open() { self.proxies.chosen() } else { None }
+        let is_open = self.is_open() && self.ceiling.as_ref().is_none_or(|ceiling| ceiling.is_open());
+        if is_open { self.proxies.chosen() } else { None }
     }
 
     /// Completes the denial of a granted name that has no address here and is not [asked of a proxy](Grant::needs_no_address).
@@ -168,5 +169,22 @@ mod tests {
         }
         assert!(with("").proxy_of_unnamed().is_some());
         assert!(policy("egress.allow = [{ host = \"**.far.example\" }]").proxy_of_unnamed().is_none());
+    }
+
+    #[test]
+    fn a_managed_policy_that_opens_less_leaves_nothing_unnamed_to_the_proxy() {
+        for (managed, is_asked) in [
+            ("egress.default = \"open-internet\"", true),
+            ("timeout = \"5m\"", true),
+            ("egress.default = \"deny\"", false),
+            ("egress.allow = [{ host = \"**.far.example\" }]", false),
+        ] {
+            let mut layers = Layers::default();
+            let open = format!("{PROXY}egress.default = \"open-internet\"\n");
+            layers.push(Origin::Named("p.toml".into()), toml::from_str(&open).unwrap());
+            layers.push(Origin::Managed("managed.toml".into()), toml::from_str(managed).unwrap());
+            let policy = layers.compile().unwrap().policy;
+            assert_eq!(policy.proxy_of_unnamed().is_some(), is_asked, "{managed}");
+        }
     }
 }
