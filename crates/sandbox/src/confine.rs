@@ -206,9 +206,11 @@ mod tests {
     fn a_soft_limit_of_processor_time_is_the_commands_alone() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let before = getrlimit(Resource::Cpu);
-        setrlimit(Resource::Cpu, Rlimit { current: Some(3600), ..before }).unwrap();
+        let soft = before.maximum.map_or(3600, |most| most.min(3600));
+        setrlimit(Resource::Cpu, Rlimit { current: Some(soft), ..before }).unwrap();
         take_processor_time().unwrap();
         assert_eq!(getrlimit(Resource::Cpu), Rlimit { current: before.maximum, ..before });
+        setrlimit(Resource::Cpu, before).unwrap();
     }
 
     #[test]
