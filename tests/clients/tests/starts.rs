@@ -152,5 +152,5 @@ END
         await '[ "$(children)" = 1 ]'; read -r serving < /proc/$first/task/$first/children
         kill -9 $serving; wait $unshare; echo "lost=$?"; cat first.err"#,
     );
-    assert!(left.stdout.contains("lost=125\n") && left.stdout.contains("ended by itself"), "{left}");
+    assert!(left.stdout.contains("lost=125\n") && left.stdout.contains("it ended unasked"), "{left}");
 }
