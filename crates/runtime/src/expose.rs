@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use credential::{Credential, Secret};
-use policy::{EnvSpec, ProviderId, RunSpec};
+use policy::{ProviderId, RunSpec};
 use sandbox::Plan;
 use zeroize::Zeroize;
 
@@ -90,14 +90,20 @@ impl Drop for Filled<'_> {
     }
 }
 
-/// Says of each variable that `env` passes or sets to a private key what that means. Whoever names it there has decided, so the run goes on.
-pub(crate) fn private_keys(env: &EnvSpec, plan: &Plan) -> Vec<String> {
-    let named: BTreeSet<&String> = env.set.iter().map(|(name, _)| name).chain(&env.pass).collect();
+/// Says of each variable that `env` passes or sets to a private key, a companion's too, what that means. Whoever names it there has
+/// decided, so the run goes on.
+pub(crate) fn private_keys(spec: &RunSpec, plan: &Plan) -> Vec<String> {
+    let named: BTreeSet<&String> = spec.env.set.iter().map(|(name, _)| name).chain(&spec.env.pass).collect();
+    let own = plan.environment.iter().filter(|(name, _)| named.contains(name));
+    let own = own.map(|variable| (String::new(), variable));
+    let companions = spec.companions.iter().flat_map(|companion| {
+        companion.env.iter().map(|variable| (format!("companion `{}`: ", companion.name), variable))
+    });
     let is_key = |value: &str| Secret::from_text(value.to_owned()).holds_private_key();
-    let keys = plan.environment.iter().filter(|(name, value)| named.contains(name) && is_key(value));
-    let told = keys.map(|(name, _)| {
+    let keys = own.chain(companions).filter(|(_, (_, value))| is_key(value));
+    let told = keys.map(|(whose, (name, _))| {
         format!(
-            "`{name}` holds a private key: whatever runs inside can read it, and sign with it until it is revoked. Let what signs with it \
+            "{whose}`{name}` holds a private key: whatever runs inside can read it, and sign with it until it is revoked. Let what signs with it \
              run outside, and give the command a token that it gets"
         )
     });
@@ -169,7 +175,12 @@ mod tests {
         let pem = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
         let packed = data_encoding::BASE64.encode(pem.as_bytes());
         let text = format!(
-            "env.pass = [\"APP_KEY\", \"LANG\"]\nenv.set = {{ PACKED = \"{packed}\", NOTE = \"PRIVATE KEY\", TZ = \"UTC\" }}"
+            "env.pass = [\"APP_KEY\", \"LANG\"]\nenv.set = {{ PACKED = \"{packed}\", NOTE = \"PRIVATE KEY\", TZ = \"UTC\" }}
+            [[companion]]
+            name = \"signer\"
+            image = \"signer\"
+            ports = [8080]
+            env = {{ OWN_KEY = \"{packed}\", TZ = \"UTC\" }}"
         );
         let mut layers = Layers::default();
         layers.push(Origin::Flags, toml::from_str(&text).unwrap());
@@ -181,9 +192,10 @@ mod tests {
         let (run, host) = ("abcdefghjkmn".parse().unwrap(), Host::detect(&caller));
         let (additions, mounts) = (Additions::default(), MountsOnceRead::default());
         let plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts).unwrap();
-        let told = private_keys(&spec.env, &plan);
+        let told = private_keys(&spec, &plan);
         assert!(
-            matches!(&told[..], [one, other] if one.starts_with("`APP_KEY` ") && other.starts_with("`PACKED` ")),
+            matches!(&told[..], [one, other, companions] if one.starts_with("`APP_KEY` ")
+                && other.starts_with("`PACKED` ") && companions.starts_with("companion `signer`: `OWN_KEY` ")),
             "{told:?}"
         );
         assert!(told.iter().all(|told| !told.contains("c2VjcmV0") && !told.contains(&packed)), "{told:?}");

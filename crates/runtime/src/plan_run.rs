@@ -106,7 +106,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     add_directories(&mut additions, image.as_ref(), &spec, &state, &run)?;
     let mut plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts)?;
     plan.notices.extend(authorities::written_inside(&plan, &caller));
-    plan.notices.extend(expose::private_keys(&spec.env, &plan));
+    plan.notices.extend(expose::private_keys(&spec, &plan));
     refuse_own_state(&plan, &state, &caller, &mounts)?;
     refuse_home(&plan, &caller)?;
     let context =
