@@ -319,7 +319,7 @@ fn compile_providers(
     }
     for (index, own) in config.provider.iter().enumerate() {
         let field = format!("provider[{index}]");
-        let at = Location { origin, field: &field, width: Width::BelowPublicSuffix };
+        let at = Location { origin, field: &field, width: Width::OfCredential };
         let provider = Provider::compile(&at, own)?;
         if providers.iter().any(|known| known.id() == provider.id()) {
             return Err(at.error("id", format!("there are two providers `{}`", provider.id())));

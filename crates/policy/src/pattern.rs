@@ -66,6 +66,8 @@ pub enum HostPattern {
 pub(crate) enum Width {
     /// At least one label below a public suffix.
     BelowPublicSuffix,
+    /// The same, where a credential is good: no preset widens that.
+    OfCredential,
     /// Any width, for the reviewed patterns that ship with the program. GitHub's file host is a public suffix.
     AsWritten,
     /// For deny rules: they may name a host that no rule can open, and everything below a public suffix.
@@ -91,7 +93,7 @@ pub enum PatternError {
         /// A pattern that is narrow enough.
         example: String,
     },
-    /// Every host.
+    /// Every host, in a rule that allows.
     #[error(
         "`{text}` is too wide; name at least one label below the public suffix, as in `**.example.com`, \
          or the preset `open-internet` for every public host"
@@ -129,13 +131,15 @@ impl HostPattern {
     pub(crate) fn parse_within(text: &str, width: Width) -> Result<Self, PatternError> {
         let below = |text: &str, suffix: &str| match width {
             Width::Closing => Hostname::parse(suffix).map_err(|why| not_a_host(text, &why.to_string())),
-            Width::BelowPublicSuffix | Width::AsWritten => below(text, suffix),
+            Width::BelowPublicSuffix | Width::OfCredential | Width::AsWritten => below(text, suffix),
         };
         if text == "*" || text == "**" {
             let (text, example) = (text.into(), "**.example.com".into());
             return Err(match width {
-                Width::Closing => PatternError::TooWide { text, example },
-                Width::BelowPublicSuffix | Width::AsWritten => PatternError::Everything { text },
+                Width::BelowPublicSuffix => PatternError::Everything { text },
+                Width::OfCredential | Width::AsWritten | Width::Closing => {
+                    PatternError::TooWide { text, example }
+                }
             });
         }
         if let Some(suffix) = text.strip_prefix("**.") {
@@ -174,7 +178,9 @@ impl HostPattern {
     /// Widens an exact name to the name and everything below it, up to the given width.
     pub(crate) fn widened(self, width: Width) -> Result<Self, PatternError> {
         match self {
-            Self::Exact(name) if width != Width::BelowPublicSuffix => Ok(Self::ApexAndBelow(name)),
+            Self::Exact(name) if matches!(width, Width::AsWritten | Width::Closing) => {
+                Ok(Self::ApexAndBelow(name))
+            }
             Self::Exact(name) => below(name.as_str(), name.as_str()).map(Self::ApexAndBelow),
             other => Err(PatternError::NotAHost {
                 text: other.to_string(),
@@ -316,11 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_means_every_host_is_told_of_the_preset_for_that_and_whoever_closes_is_not() {
+    fn whoever_allows_every_host_is_told_of_the_preset_for_that_and_nobody_else_is() {
         for text in ["*", "**"] {
             let why = |width| HostPattern::parse_within(text, width).unwrap_err().to_string();
             assert!(why(Width::BelowPublicSuffix).contains("`open-internet`"), "{text}");
-            assert!(!why(Width::Closing).contains("open-internet"), "{text}");
+            for other in [Width::OfCredential, Width::AsWritten, Width::Closing] {
+                let why = why(other);
+                assert!(why.contains("is too wide") && !why.contains("open-internet"), "{text}: {why}");
+            }
         }
     }
 
