@@ -70,7 +70,7 @@ pub(crate) fn not_allowed(asked: &Asked) -> Denial {
 pub(crate) fn not_authorized(provider: &ProviderId) -> Denial {
     let reason = format!("URL not authorized for provider \"{provider}\"");
     Denial::new(Guard::NotAuthorized, reason)
-        .with_rule(RuleName::of_provider(provider.as_str()).as_str())
+        .with_rule(RuleName::of_provider(provider))
         .with_hint(Hint::Edit("name it in its `authorized_uris`".into()))
 }
 
@@ -132,7 +132,11 @@ fn allow_hint(asked: &Asked) -> Hint {
 
 /// Returns the hint to say where a private service is. Where a provider's rule applies, no other rule can say it.
 pub(crate) fn private_service(rule: &RuleName) -> Hint {
-    let place = rule.provider().map_or("a rule".into(), |id| format!("the [[provider]] `{id}`"));
+    let place = match rule {
+        RuleName::Named(_) | RuleName::OpenInternet => "a rule".into(),
+        RuleName::Declared(name) => format!("the [[provider]] of {name}"),
+        RuleName::BuiltIn(_) => "a [[provider]] of your own for this one host".into(),
+    };
     Hint::Edit(format!("name the host of a private service with `addresses = [\"…\"]` in {place}"))
 }
 
@@ -223,7 +227,9 @@ mod tests {
         let vetted = |rules: &str| {
             let mut layers = Layers::default();
             layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
-            let target = Target::parse("http://priv.example.com/").unwrap();
+            let of_openai = rules.contains("openai");
+            let url = if of_openai { "https://api.openai.com/v1/x" } else { "http://priv.example.com/" };
+            let target = Target::parse(url).unwrap();
             let asked = Asked::request(Plane::Forward, Method::parse("GET").unwrap(), &target);
             layers.compile().unwrap().policy.decide(&asked).unwrap().vet(&private)
         };
@@ -232,10 +238,17 @@ mod tests {
         let provider = |more: &str| {
             format!("[[provider]]\nid = \"p\"\nauthorized_uris = [\"http://priv.example.com/*\"]\n{more}\n")
         };
+        let built_in = "providers = [\"openai\"]\n".to_owned();
+        let own = "[[provider]]\nid = \"p\"\nauthorized_uris = [\"https://api.openai.com/v1/*\"]\n";
         for (before, place, after) in [
             (rule(""), "in a rule", rule(addresses)),
-            (provider(""), "in the [[provider]] `p`", provider(addresses)),
-            (provider("") + &rule(addresses), "in the [[provider]] `p`", provider(addresses)),
+            (provider(""), "in the [[provider]] of provider p", provider(addresses)),
+            (provider("") + &rule(addresses), "in the [[provider]] of provider p", provider(addresses)),
+            (
+                built_in.clone(),
+                "in a [[provider]] of your own for this one host",
+                format!("{built_in}{own}{addresses}\n"),
+            ),
         ] {
             let hint = vetted(&before).unwrap_err().hint.unwrap().to_string();
             assert!(hint.ends_with(place), "{before}: {hint}");

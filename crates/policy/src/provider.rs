@@ -5,6 +5,7 @@ use crate::asked::Asked;
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::location::Location;
+use crate::pattern::Width;
 use crate::provider_id::ProviderId;
 use crate::reach::Reach;
 use crate::rule::{AllowRule, RuleName};
@@ -172,7 +173,11 @@ impl Provider {
                 at.error("authorized_uris", "the list is empty: the credential would be good nowhere")
             );
         }
-        let name = RuleName::of_provider(id.as_str());
+        let name = RuleName::of_provider(&id).into();
+        let name = match at.width {
+            Width::AsWritten => RuleName::BuiltIn(name),
+            Width::BelowPublicSuffix | Width::OfCredential | Width::Closing => RuleName::Declared(name),
+        };
         let rule = |(number, uri): (usize, &String)| {
             let allow = AllowConfig {
                 url: Some(uri.clone()),

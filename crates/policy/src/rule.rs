@@ -12,6 +12,7 @@ use crate::hint::Hint;
 use crate::hostname::Host;
 use crate::location::Location;
 use crate::pattern::HostPattern;
+use crate::provider_id::ProviderId;
 use crate::reach::{Fields, Reach};
 use crate::target::{Authority, Scheme};
 use crate::written::{AllowConfig, DenyConfig};
@@ -21,33 +22,29 @@ use crate::written::{AllowConfig, DenyConfig};
 pub enum RuleName {
     /// One that names hosts: `egress.allow[0] in lockgate.toml`, `preset github`, `--allow example.com`.
     Named(Arc<str>),
+    /// One of a provider that a layer declares: `provider mine`.
+    Declared(Arc<str>),
+    /// One of a provider that is built in: `provider github`.
+    BuiltIn(Arc<str>),
     /// The default for hosts that no rule names.
     OpenInternet,
 }
-
-/// How the names of providers' rules begin.
-const PROVIDER: &str = "provider ";
 
 impl RuleName {
     pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
         Self::Named(text.into())
     }
 
-    /// Names the rules of a provider.
-    pub(crate) fn of_provider(id: &str) -> Self {
-        Self::new(format!("{PROVIDER}{id}"))
-    }
-
-    /// Returns the provider whose rule it is.
-    pub(crate) fn provider(&self) -> Option<&str> {
-        self.as_str().strip_prefix(PROVIDER)
+    /// Returns the name of a provider's rules as text.
+    pub(crate) fn of_provider(id: &ProviderId) -> String {
+        format!("provider {id}")
     }
 
     /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
-            Self::Named(text) => text,
+            Self::Named(text) | Self::Declared(text) | Self::BuiltIn(text) => text,
             Self::OpenInternet => "egress.default = \"open-internet\"",
         }
     }

@@ -80,7 +80,7 @@ impl Grant {
     #[must_use]
     pub fn needs_no_address(&self) -> bool {
         match self.rule() {
-            RuleName::Named(_) => true,
+            RuleName::Named(_) | RuleName::Declared(_) | RuleName::BuiltIn(_) => true,
             RuleName::OpenInternet => false,
         }
     }
