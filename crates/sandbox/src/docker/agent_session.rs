@@ -196,18 +196,14 @@ impl AgentSession {
 
     /// Returns how the session ends when the container is gone.
     async fn lost(&mut self) -> Result<Option<Ended>, Failure> {
-        let by = self.attached.ended_by().await;
-        if by == EndedBy::WantOfMemory {
-            let used = Usage { out_of_memory: 1, ..Usage::default() };
-            let _ = Event::Used(used).send(self.control.as_fd());
-            self.end = Some(Event::Ended(Exit::Signal(Signal::KILL.as_raw())));
+        let by = self.attached.ended_by(self.complaint.trim()).await;
+        if by != EndedBy::WantOfMemory {
+            return Err(Failure::new("hear from the agent's container", by.cause()));
         }
-        let cause = match self.complaint.trim() {
-            _ if self.end.is_some() => return Ok(Some(Ended::Command)),
-            "" => by.cause(),
-            said => said,
-        };
-        Err(Failure::new("hear from the agent's container", cause))
+        let used = Usage { out_of_memory: 1, ..Usage::default() };
+        let _ = Event::Used(used).send(self.control.as_fd());
+        self.end = Some(Event::Ended(Exit::Signal(Signal::KILL.as_raw())));
+        Ok(Some(Ended::Command))
     }
 
     /// Handles an event of the mailbox; a closed mailbox counts as the parent's end.

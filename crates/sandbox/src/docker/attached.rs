@@ -22,8 +22,9 @@ const COMPLAINT: usize = 2000;
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
-/// How long the engine may take to tell how a container ended, and the pause before it is asked again.
-const LONGEST_TOLD: Duration = Duration::from_secs(5);
+/// How long the engine may take to tell how a container ended, and the pause before it is asked again. Nobody who wants the run to end is
+/// heard meanwhile, and where only the stream broke the container goes on.
+const LONGEST_TOLD: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The streams of a container, attached before its start so that nothing is missed.
@@ -48,8 +49,11 @@ impl Attached {
         Ok(Self { engine, name, output: attached.output, input: attached.input })
     }
 
-    /// Asks the engine by what the container ended.
-    pub(super) async fn ended_by(&self) -> EndedBy {
+    /// Returns by what the container ended: as it `said` itself, or else as the engine has it.
+    pub(super) async fn ended_by<'a>(&self, said: &'a str) -> EndedBy<'a> {
+        if !said.is_empty() {
+            return EndedBy::Told(said);
+        }
         let state = async {
             loop {
                 // Its streams end a moment before it has ended.
@@ -63,28 +67,31 @@ impl Attached {
     }
 }
 
-/// By what a container ended, as its engine has it.
+/// By what a container ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndedBy {
+pub(super) enum EndedBy<'a> {
+    Told(&'a str),
     WantOfMemory,
     Kill,
     Unknown,
 }
 
-impl EndedBy {
+impl<'a> EndedBy<'a> {
     fn of(state: &Value) -> Self {
         /// 128 and the number of `SIGKILL`.
         const KILLED: i64 = 137;
         match state {
+            state if state["ExitCode"] != KILLED => Self::Unknown,
+            // Of any process that was in the container.
             state if state["OOMKilled"] == true => Self::WantOfMemory,
-            state if state["ExitCode"] == KILLED => Self::Kill,
-            _ => Self::Unknown,
+            _ => Self::Kill,
         }
     }
 
     /// Returns the cause of a run's failure by it. Podman may not know of what the kernel killed.
-    pub(super) fn cause(self) -> &'static str {
+    pub(super) fn cause(self) -> &'a str {
         match self {
+            Self::Told(cause) => cause,
             Self::WantOfMemory => "it was out of memory, which --memory sets",
             Self::Kill => {
                 "its init was killed: by somebody, or because it was out of memory, which --memory sets"
@@ -146,6 +153,7 @@ pub(super) async fn carry(attached: Attached, stream: UnixStream) -> CarryEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::engine::{EngineAt, EngineKind};
 
     #[test]
     fn want_of_memory_is_told_from_a_kill() {
@@ -156,5 +164,28 @@ mod tests {
         assert_eq!(of(false, 137), EndedBy::Kill);
         assert_eq!(of(false, 125), EndedBy::Unknown);
         assert!(EndedBy::Kill.cause().contains("--memory"));
+        // A process of the command was out of memory, and init ended otherwise.
+        assert_eq!(of(true, 125), EndedBy::Unknown);
+        assert_eq!(of(true, 0), EndedBy::Unknown);
+    }
+
+    #[test]
+    fn what_init_said_is_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine");
+        std::fs::write(&socket, "").unwrap();
+        let at =
+            EngineAt { socket, minor_version: 41, rootless: false, user: (0, 0), kind: EngineKind::Docker };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let attached = Attached {
+                engine: Engine::at(&at).unwrap(),
+                name: "agent".into(),
+                output: Box::pin(futures_util::stream::empty()),
+                input: Box::pin(tokio::io::sink()),
+            };
+            assert_eq!(attached.ended_by("no room").await.cause(), "no room");
+            assert_eq!(attached.ended_by("").await, EndedBy::Unknown);
+        });
     }
 }
