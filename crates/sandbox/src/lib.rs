@@ -66,9 +66,9 @@ pub use caller::Caller;
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{KeepsOpen, Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{
-    Accounts, Channel, FirstSteps, Frames, INSIDE_ACCEPTS, INSIDE_AGENT, INSIDE_SIDECAR, LONGEST_FRAME,
-    LONGEST_SLOT_WAIT, Outward, POOL_MAX_IDLE, examine_engine, find_engine, follow_volumes, frame,
-    is_beside_sidecars, is_of_sidecars, outward, probe_ports, read_accounts, refuse_hidden_sources,
+    Accounts, Channel, ENGINE_LATE, FirstSteps, Frames, INSIDE_ACCEPTS, INSIDE_AGENT, INSIDE_SIDECAR,
+    LONGEST_FRAME, LONGEST_SLOT_WAIT, Outward, POOL_MAX_IDLE, examine_engine, find_engine, follow_volumes,
+    frame, is_beside_sidecars, is_of_sidecars, outward, probe_ports, read_accounts, refuse_hidden_sources,
     refuse_unreachable, run_engine_agent, wire_run_network,
 };
 pub use doctor::{Check, Verdict, examine, examine_subordinate_ids};

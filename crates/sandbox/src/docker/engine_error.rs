@@ -8,7 +8,7 @@ pub(super) const FORBIDDEN: u16 = 403;
 pub(super) const BAD_REQUEST: u16 = 400;
 pub(super) const INTERNAL: u16 = 500;
 /// The text of a request that was not answered in the time it had.
-pub(super) const LATE: &str = "the engine did not answer in time";
+pub const ENGINE_LATE: &str = "the engine did not answer in time";
 
 /// An engine's refusal of a request.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) fn error_text(error: &bollard::errors::Error) -> String {
             format!("it answered {status_code}")
         }
         bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
-        bollard::errors::Error::RequestTimeoutError => LATE.to_owned(),
+        bollard::errors::Error::RequestTimeoutError => ENGINE_LATE.to_owned(),
         other => {
             let causes = std::iter::successors(Some(other as &dyn std::error::Error), |error| error.source());
             // The outer errors only name the libraries in between.
@@ -75,6 +75,6 @@ mod tests {
 
     #[test]
     fn an_engine_that_takes_too_long_is_told_as_one() {
-        assert_eq!(error_text(&bollard::errors::Error::RequestTimeoutError), LATE);
+        assert_eq!(error_text(&bollard::errors::Error::RequestTimeoutError), ENGINE_LATE);
     }
 }

@@ -64,7 +64,8 @@ pub use self::accounts::{Accounts, follow_volumes, read_accounts};
 use self::apart::{LONGEST, LONGEST_REMOVAL, apart};
 pub use self::container::{INSIDE_AGENT, INSIDE_SIDECAR};
 use self::engine::{Engine, RunObjects};
-use self::engine_error::{LATE, NOT_FOUND, error_text, status};
+pub use self::engine_error::ENGINE_LATE;
+use self::engine_error::{NOT_FOUND, error_text, status};
 pub use self::examine::examine_engine;
 pub use self::inside::run_engine_agent;
 pub use self::mux::{Channel, Frames, LONGEST_FRAME, frame};
@@ -84,8 +85,9 @@ use crate::undo::Whose;
 
 /// How long an engine may take over its first answer before a removal.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// How long an engine may take over each request of the removal of a killed run's objects.
-const ONE_ANSWER: Duration = Duration::from_secs(10);
+/// How long an engine may take over each request of the removal of a killed run's objects: engines wait 10 seconds themselves for a
+/// container that does not end.
+const ONE_ANSWER: Duration = Duration::from_secs(20);
 /// How many times the removal looks for objects that Podman was still making for a killed run, and the pause in between.
 const REMOVAL_ROUNDS: usize = 4;
 const ROUND_PAUSE: Duration = Duration::from_millis(1500);
@@ -174,7 +176,7 @@ async fn remove_objects(socket: &Path, run: &RunId, patience: Option<Duration>) 
         let is_last = engine.kind == EngineKind::Docker || round == REMOVAL_ROUNDS;
         match taken {
             Ok(was_there) if is_last || !was_there && round > 1 => return Ok(Removed::All),
-            Err(what) if is_last || what == LATE => return Err(Error::Refused { what, remedy: None }),
+            Err(what) if is_last || what == ENGINE_LATE => return Err(Error::Refused { what, remedy: None }),
             _ => tokio::time::sleep(ROUND_PAUSE).await,
         }
         round += 1;
@@ -250,6 +252,6 @@ mod tests {
             }
         });
         let Err(Error::Refused { what, .. }) = removed.expect("it waits") else { panic!() };
-        assert_eq!(what, LATE);
+        assert_eq!(what, ENGINE_LATE);
     }
 }

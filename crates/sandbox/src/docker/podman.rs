@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::engine_error::{EngineRefusal, INTERNAL, LATE, error_text, printable, status};
+use super::engine_error::{ENGINE_LATE, EngineRefusal, INTERNAL, error_text, printable, status};
 use crate::plan::engine::{EngineKind, is_one_value};
 
 /// How long an answer may take, and its longest length.
@@ -242,7 +242,7 @@ async fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> i
     let length = body.len() as u64;
     let line = format!("{method} {path}");
     let asked = send(socket, &line, "json", length, [Ok(body.into_bytes())]);
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, LATE);
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, ENGINE_LATE);
     tokio::time::timeout(PATIENCE, asked).await.map_err(late)?
 }
 
