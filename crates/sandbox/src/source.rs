@@ -19,17 +19,22 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
         .map_err(|errno| refused(path, errno))
 }
 
-/// Opens a path of the host like [`open`], for showing what is there. Refuses files of `/proc`, whatever leads to them: they tell of this
-/// machine's processes, and writing to one changes a process or the kernel.
+/// Opens a path of the host like [`open`], for showing what is there. Refuses what [is of `/proc`](refuse_proc).
 pub(crate) fn open_shown(path: &Path) -> Result<OwnedFd, Error> {
     let opened = open(path)?;
-    match file_system::is_proc(&opened).map_err(|errno| refused(path, errno))? {
-        false => Ok(opened),
-        true => {
-            let why = "it is of /proc, which tells of this machine's processes; inside is a /proc of its own, and a single file can be copied, with --copy".into();
-            Err(Error::Source { path: path.into(), why })
-        }
+    refuse_proc(path, &opened)?;
+    Ok(opened)
+}
+
+/// Refuses a source on procfs, wherever that is mounted, and one below `/proc`, of whichever file system: they tell of this machine's
+/// processes, and writing to one changes a process or the kernel. A proc that is mounted deeper in a source is shown with it.
+fn refuse_proc(path: &Path, opened: &OwnedFd) -> Result<(), Error> {
+    let is_on_proc = file_system::is_proc(opened).map_err(|errno| refused(path, errno))?;
+    if is_on_proc || path.starts_with("/proc") {
+        let why = "it is of /proc, which tells of this machine's processes; inside is a /proc of its own";
+        return Err(Error::Source { path: path.into(), why: why.into() });
     }
+    Ok(())
 }
 
 /// Opens a path of the host like [`open`]. Returns `None` if it does not exist.
@@ -43,10 +48,14 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<OwnedFd>, Error> {
     }
 }
 
-/// Refuses a path that cannot be copied: a device, a pipe or a socket.
+/// Refuses a path that cannot be copied: a device, a pipe or a socket, and a directory [of `/proc`](refuse_proc).
 pub(crate) fn refuse_uncopied(path: &Path) -> Result<(), Error> {
-    let stat = rustix::fs::fstat(open(path)?).map_err(|errno| refused(path, errno))?;
+    let opened = open(path)?;
+    let stat = rustix::fs::fstat(&opened).map_err(|errno| refused(path, errno))?;
     let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+    if kind.is_dir() {
+        refuse_proc(path, &opened)?;
+    }
     match kind.is_file() || kind.is_dir() {
         true => Ok(()),
         false => {
@@ -276,6 +285,19 @@ mod tests {
             assert!(why.contains(path) && why.contains("it is of /proc"), "{why}");
         }
         open_shown(Path::new("/")).unwrap();
+        // What is mounted in /proc is of another file system.
+        let other = open(&std::env::temp_dir().canonicalize().unwrap()).unwrap();
+        assert!(refuse_proc(Path::new("/proc/sys/fs/binfmt_misc"), &other).is_err());
+        assert!(refuse_proc(Path::new("/process"), &other).is_ok());
+    }
+
+    #[test]
+    fn directories_of_the_kernel_are_not_copied() {
+        for path in ["/proc", "/proc/sys/kernel"] {
+            let why = refuse_uncopied(Path::new(path)).unwrap_err().to_string();
+            assert!(why.contains(path) && why.ends_with("inside is a /proc of its own"), "{why}");
+        }
+        refuse_uncopied(Path::new("/proc/cpuinfo")).unwrap();
     }
 
     #[test]
