@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 /// How near this process is to being ended for want of memory, proc_pid_oom_score_adj(5).
 pub(crate) const OWN: &str = "/proc/self/oom_score_adj";
-/// By how much nearer the command's processes are, in thousandths of the memory that may be used: 19 MiB where the limit is 64 MiB, and init
-/// with the pages of its program is smaller, which count too. Not more than that, as it counts in a shortage of the whole machine as well,
-/// in thousandths of all its memory.
+/// By how much nearer the command's processes are, in thousandths of the memory that may be used: 19 MiB where the limit is 64 MiB. Init is
+/// smaller than that, with the pages of its program, which count too. Not more, as it counts in a shortage of the whole machine as well, in
+/// thousandths of all its memory.
 const MORE: i32 = 300;
 const HIGHEST: i32 = 1000;
 
