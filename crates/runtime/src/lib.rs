@@ -39,6 +39,7 @@ mod looks;
 mod missing;
 mod name_files;
 mod named_policy;
+mod not_taken_back;
 mod own_places;
 mod own_secrets;
 mod patient;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use egress::Summary;
 use policy::{Backend, ByteSize, Hostname, RunId, Setup, Span, TimeoutCeiling};
 use rustix::io::Errno;
-use sandbox::{ENGINE_LATE, EndingInit, Exit, Plan, ProcessStamp, Sidecar, Signals, Started, Taken, UndoLog};
+use sandbox::{EndingInit, Exit, Plan, ProcessStamp, Sidecar, Signals, Started, Taken, UndoLog};
 
 use crate::audit_end::AuditEnd;
 use crate::changes;
@@ -13,6 +13,7 @@ use crate::end_signals::end_asked;
 use crate::ending::{Ending, SIGKILL, SIGSYS, Shortage};
 use crate::error::{Error, UNTOLD};
 use crate::missing::SearchedPlaces;
+use crate::not_taken_back::not_taken_back;
 use crate::permission::permissions;
 use crate::plan_run::PlannedRun;
 use crate::record::{Outcome, Requests, RunRecord, RunState, failure, now};
@@ -345,16 +346,6 @@ fn tell_reaped(all: &[Reaped], report: &mut dyn FnMut(Report<'_>)) {
     }
 }
 
-/// Returns the note of what a run left. What is gone for good, as an engine that was removed, would be noted at each start for ever.
-fn not_taken_back(problem: &str, run: &str) -> String {
-    let note = format!("could not take back {problem} (of run {run}); the next run tries again");
-    if problem.ends_with(ENGINE_LATE) {
-        // It is there, and only slow.
-        return note;
-    }
-    format!("{note}, `lockgate runs rm --force {run}` gives it up and removes the run's record")
-}
-
 fn ending(
     executed: &ExecutedRun,
     command: &str,
@@ -397,17 +388,4 @@ fn outcome(executed: &ExecutedRun, ending: &Ending) -> Outcome {
     let memory_peak = executed.usage.unwrap_or_default().memory_peak;
     let (exit_code, summary) = (ending.exit_code(), ending.to_string());
     Outcome { exit_code, summary, memory_peak, requests, models }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_run_left_is_told_with_the_way_out() {
-        let told = not_taken_back("engine abcdefghjkmn /gone: refused", "abcdefghjkmn");
-        assert!(told.contains("`lockgate runs rm --force abcdefghjkmn` gives it up"), "{told}");
-        let told = not_taken_back(&format!("engine abcdefghjkmn /slow: {ENGINE_LATE}"), "abcdefghjkmn");
-        assert!(told.ends_with("the next run tries again"), "{told}");
-    }
 }
