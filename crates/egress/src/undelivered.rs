@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use policy::agreed::DNS_PORT;
-use policy::{Denial, Guard, Host};
+use policy::{Denial, Guard};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -104,8 +104,7 @@ fn receive<'a>(socket: &UdpSocket, headers: &'a mut [u8; HEADERS]) -> io::Result
 
 /// Records a datagram by the target it was sent to.
 fn record(gate: &Rc<Gate>, once: &mut DeniedOnce, target: SocketAddr) {
-    let known = gate.names().borrow().name_of(target.ip()).cloned();
-    let host = known.map_or(Host::Address(target.ip()), Host::Name);
+    let host = gate.names().borrow().host_at(target.ip());
     record_once(gate, once, format!("{host}:{}", target.port()));
 }
 

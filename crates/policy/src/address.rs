@@ -99,6 +99,14 @@ impl AddressClass {
         }
     }
 
+    /// Returns the class of a block of an IPv4 network that is not public, if it has any.
+    pub(crate) fn first_not_public(first: Ipv4Addr, prefix: u8) -> Option<Self> {
+        let overlaps = |net: Ipv4Addr, bits: u8| {
+            prefix_eq(u32::from(net).into(), u32::from(first).into(), bits.min(prefix), 32)
+        };
+        V4.iter().find(|(net, bits, _)| overlaps(*net, *bits)).map(|row| row.2)
+    }
+
     /// Returns whether a name may resolve to an address of this class.
     #[must_use]
     pub fn is_public(self) -> bool {

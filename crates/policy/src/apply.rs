@@ -25,7 +25,7 @@ use crate::variable::is_name;
 use crate::written::{
     CompanionEgress, DenyConfig, EgressDefault, RunConfig, TerminalConfig, WorkspaceConfig,
 };
-use crate::{claim, label, setup};
+use crate::{claim, label, name_network, setup};
 
 pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let Layer { origin, config } = layer;
@@ -35,6 +35,9 @@ pub(crate) fn apply(layer: &Layer, spec: &mut RunSpec) -> Result<(), ConfigError
     }
     if let Some(wiring) = &config.wiring {
         spec.wiring = parse_field(&named, "wiring", wiring)?;
+    }
+    if let Some(network) = &config.name_addresses {
+        spec.name_addresses = name_network::parse(&named, network)?;
     }
     if let Some(image) = &config.image {
         if image.is_empty() {

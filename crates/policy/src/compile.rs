@@ -7,13 +7,14 @@ use crate::layer::{Layer, Layers};
 use crate::limits::{Limits, LimitsAsked};
 use crate::llm::Spending;
 use crate::mounts::WorkspaceMode;
+use crate::name_network::NameNetwork;
 use crate::origin::Origin;
 use crate::rules::Policy;
 use crate::spec::{EnvSpec, RunSpec, Terminal};
 use crate::timeout::{self, Clamped, TIMEOUT_CEILING};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 use crate::written::RunConfig;
-use crate::{expose, search, settle};
+use crate::{expose, name_network, search, settle};
 
 impl Layers {
     /// Merges and compiles all layers.
@@ -38,6 +39,7 @@ impl Layers {
         expose::settle(&self.0, &mut spec)?;
         settle::inbound(&spec)?;
         settle::names(&mut spec);
+        name_network::settle(self, &spec)?;
         settle::budget(&mut spec);
         Ok(spec)
     }
@@ -83,6 +85,7 @@ impl RunSpec {
         Self {
             backend: Backend::Linux,
             wiring: Wiring::default(),
+            name_addresses: NameNetwork::default(),
             image: None,
             directory: None,
             workspace: None,

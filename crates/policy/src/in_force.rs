@@ -75,8 +75,19 @@ fn alone(config: &RunConfig) -> Option<Vec<(String, toml::Value)>> {
 
 /// Returns of a layer what [`RunSpec::written`] tells, and the presets, which bring such values.
 fn scalars(config: &RunConfig) -> RunConfig {
-    let RunConfig { backend, wiring, workspace, timeout, terminal, presets, limits, llm, egress, .. } =
-        config.clone();
+    let RunConfig {
+        backend,
+        wiring,
+        name_addresses,
+        workspace,
+        timeout,
+        terminal,
+        presets,
+        limits,
+        llm,
+        egress,
+        ..
+    } = config.clone();
     let workspace = match workspace {
         Some(WorkspaceConfig::Table(WorkspaceTable { mode, .. })) => {
             Some(WorkspaceConfig::Table(WorkspaceTable { path: None, mode, open: Vec::new() }))
@@ -86,7 +97,16 @@ fn scalars(config: &RunConfig) -> RunConfig {
     let EgressConfig { default, denied_status, scrub, .. } = egress;
     let egress = EgressConfig { default, denied_status, scrub, ..EgressConfig::default() };
     let llm = LlmConfig { budget: llm.budget, price: Vec::new() };
-    let config = RunConfig { backend, wiring, workspace, timeout, terminal, presets, ..RunConfig::default() };
+    let config = RunConfig {
+        backend,
+        wiring,
+        name_addresses,
+        workspace,
+        timeout,
+        terminal,
+        presets,
+        ..RunConfig::default()
+    };
     RunConfig { limits, llm, egress, ..config }
 }
 

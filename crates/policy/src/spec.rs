@@ -11,6 +11,7 @@ use crate::layer::Layers;
 use crate::limits::{Limits, LimitsAsked};
 use crate::llm::{Budget, Spending};
 use crate::mounts::{CopyIn, MountPoint, WorkspaceMode};
+use crate::name_network::NameNetwork;
 use crate::organisation::OrganisationName;
 use crate::quantity::Span;
 use crate::rules::Policy;
@@ -48,6 +49,8 @@ pub struct RunSpec {
     pub backend: Backend,
     /// How the sandbox's network reaches the sidecar.
     pub wiring: Wiring,
+    /// The network out of which allowed names get their addresses inside.
+    pub name_addresses: NameNetwork,
     /// The image that provides the root file system, by its name in the store.
     pub image: Option<String>,
     /// The working directory inside; `None` is the workspace.
@@ -110,6 +113,7 @@ impl RunSpec {
         RunConfig {
             backend: Some(self.backend.to_string()),
             wiring: Some(self.wiring.to_string()),
+            name_addresses: Some(self.name_addresses.to_string()),
             workspace: Some(WorkspaceConfig::Table(WorkspaceTable { path: None, mode, open: Vec::new() })),
             timeout: Some(self.timeout.to_string()),
             terminal: Some(match self.terminal {

@@ -41,6 +41,8 @@ fn widenings(path: &str, config: &RunConfig, so_far: &RunSpec) -> Result<Vec<&'s
     let RunConfig {
         backend,
         wiring,
+        // Inside, and of public addresses alone: it leads nowhere.
+        name_addresses: _,
         image,
         workdir,
         workspace,
@@ -193,6 +195,7 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         web_search: _,
         env: EnvConfig { variable: _, set: _, pass: _ },
         // Defaults, which another layer may replace or extend.
+        name_addresses: _,
         image: _,
         workdir: _,
         workspace: _,

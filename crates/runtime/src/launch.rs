@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egress::{NameRange, SidecarMessage};
-use policy::{Backend, Hostname, RunId, RunSpec, Wiring};
+use policy::{Backend, Hostname, RunId, RunSpec};
 use sandbox::{Caller, Peers, Plan, Sidecar, SidecarStart, Started};
 
 use crate::authorities;
@@ -132,10 +132,7 @@ impl SidecarLaunch<'_> {
             identity: self.plan.identity,
             bundle: self.caller.variable(authorities::VARIABLE).map(str::to_owned),
             other_bundle: None,
-            names: match self.plan.wiring {
-                Wiring::Redirect => NameRange::default(),
-                Wiring::Veth => NameRange::of_ipv4(),
-            },
+            names: NameRange::of(self.plan.name_addresses, self.plan.wiring),
             audit: Arc::new(append(&self.audit)?),
             audit_path: Some(self.audit.clone()),
             key: audit_key(self.directory)?,

@@ -174,6 +174,32 @@ fn the_sidecar_is_where_its_name_says() {
 }
 
 #[test]
+fn names_have_public_addresses_for_those_who_look() {
+    for site in Site::for_everyone(&[Need::Program("python3"), Need::Program("curl")]) {
+        let look = "import ipaddress, socket\n\
+                    found = {a[4][0] for a in socket.getaddrinfo('api.example.com', 443)}\n\
+                    print(*(f'{a} {ipaddress.ip_address(a).is_global}' for a in found))\n";
+        std::fs::write(site.workspace().join("look.py"), look).expect("a program that looks");
+        // The last but one gives the proxy the address.
+        let script = "python3 look.py\n\
+                      at=$(python3 -c \"import socket; print(socket.gethostbyname('api.example.com'))\")\n\
+                      ask() { curl -sS --max-time 20 -o /dev/null -w '%{http_code}\\n' \"$@\" https://api.example.com/; }\n\
+                      ask -4\n\
+                      ask -x http://sidecar:8081 --connect-to api.example.com:443:$at:443\n\
+                      curl -sS --max-time 5 http://sidecar:8080/health\n";
+        let asked = |flags: &[&str]| site.run().flags(flags).allow("api.example.com").bare().script(script);
+        let usual = asked(&[]);
+        assert!(
+            usual.stdout.contains("198.18.0.1 False") && usual.stdout.contains("\n200\n200\n"),
+            "{usual}"
+        );
+        let ended = asked(&["--name-addresses", "22.0.0.0/16"]);
+        let lines: Vec<&str> = ended.stdout.lines().collect();
+        assert_eq!(lines, ["22.0.0.1 True", "200", "200", "{\"status\":\"ok\"}"], "{ended}");
+    }
+}
+
+#[test]
 fn a_machine_that_changes_networks_is_followed() {
     let Some(site) = Site::for_test(&[Need::Root, Need::Program("curl")]) else { return };
     let policy = allowing(&["api.example.com", "later.example.org"]);

@@ -42,6 +42,9 @@ pub(crate) struct Spec {
     /// How the sandbox's network reaches the sidecar: redirect, or veth, which takes root [default: redirect]
     #[arg(long, value_name = "WIRING")]
     pub(crate) wiring: Option<String>,
+    /// The network out of which allowed names get their addresses inside [default: 198.18.0.0/15]
+    #[arg(long, value_name = "NETWORK")]
+    pub(crate) name_addresses: Option<String>,
     /// An image whose files are the root, in place of this machine's
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,

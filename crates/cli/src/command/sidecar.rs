@@ -219,6 +219,7 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let standalone = Standalone {
         policy: spec.policy,
         spending: spec.spending,
+        name_addresses: spec.name_addresses,
         organisation: spec.organisation,
         forward: arguments.forward,
         gateway: arguments.gateway,

@@ -44,7 +44,7 @@ pub(super) fn tell_project_above(path: &Path) {
 }
 
 /// The flags whose values are checked as fields of a policy, and those fields.
-const FLAG_FIELDS: [(&str, &str); 14] = [
+const FLAG_FIELDS: [(&str, &str); 15] = [
     ("limits.memory", "--memory"),
     ("limits.cpus", "--cpus"),
     ("limits.pids", "--pids"),
@@ -53,6 +53,7 @@ const FLAG_FIELDS: [(&str, &str); 14] = [
     ("timeout", "--timeout"),
     ("backend", "--backend"),
     ("wiring", "--wiring"),
+    ("name_addresses", "--name-addresses"),
     ("image", "--image"),
     ("presets", "--preset"),
     ("providers", "--provider"),
@@ -83,6 +84,7 @@ fn config(spec: &Spec) -> Result<RunConfig, anyhow::Error> {
     let mut config = RunConfig {
         backend: spec.backend.clone(),
         wiring: spec.wiring.clone(),
+        name_addresses: spec.name_addresses.clone(),
         image: spec.image.clone(),
         workdir: spec.workdir.clone(),
         workspace: workspace(spec)?,

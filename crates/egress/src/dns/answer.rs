@@ -184,7 +184,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
     use std::rc::Rc;
 
-    use policy::{Layers, Origin, RunId};
+    use policy::{Layers, NameNetwork, Origin, RunId, Wiring};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use proptest::sample::select;
@@ -208,7 +208,11 @@ mod tests {
     }
 
     fn ranges() -> impl Strategy<Value = NameRange> {
-        select(vec![NameRange::default(), NameRange::of_ipv4(), NameRange::after(SMALL.0, SMALL.1)])
+        let default = NameNetwork::default();
+        let own = "22.0.0.0/24".parse().unwrap();
+        let of_networks =
+            [(default, Wiring::Veth), (own, Wiring::Redirect)].map(|(it, by)| NameRange::of(it, by));
+        select([&of_networks[..], &[NameRange::default(), NameRange::after(SMALL.0, SMALL.1)]].concat())
     }
 
     type Labels = Vec<Vec<u8>>;

@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use policy::Hostname;
 use policy::agreed::SIDECAR_NAME;
+use policy::{Host, Hostname, NameNetwork, Wiring};
 
 use crate::denied_once::{DeniedOnce, Novelty};
 
-/// RFC 2544 benchmarking space, which no network routes: 198.18.0.0/15.
-const V4_BASE: u32 = 0xc612_0000;
 /// A unique local prefix (RFC 4193) of our own, `fd6c:6f63:6b67::/96`.
 const V6_BASE: u128 = 0xfd6c_6f63_6b67_0000_0000_0000_0000_0000;
 
@@ -24,10 +22,12 @@ pub struct NameRange {
 }
 
 impl NameRange {
-    /// The default range with IPv4 alone, for a sandbox on a veth link, which carries IPv4 alone.
+    /// The range of a sandbox of this kernel. It has both families only where every address is local, and not for a network of the
+    /// user's own: a program that refuses addresses which are not public would refuse those of our IPv6 prefix as well.
     #[must_use]
-    pub fn of_ipv4() -> Self {
-        Self::after(V4_BASE.into(), MOST)
+    pub fn of(network: NameNetwork, wiring: Wiring) -> Self {
+        let both = wiring == Wiring::Redirect && network == NameNetwork::default();
+        Self { both, ..Self::after(network.sidecar(), network.names().min(MOST)) }
     }
 
     /// A range of IPv4 alone: the sidecar's address, followed by that many for names.
@@ -40,7 +40,7 @@ impl NameRange {
 impl Default for NameRange {
     /// The default range of both families, for a sandbox in which every address is local.
     fn default() -> Self {
-        Self { first: V4_BASE, names: MOST, both: true }
+        Self::of(NameNetwork::default(), Wiring::Redirect)
     }
 }
 
@@ -127,12 +127,17 @@ impl Names {
     }
 
     /// Returns the name an address stands for, if it stands for one.
-    pub(crate) fn name_of(&self, address: IpAddr) -> Option<&Hostname> {
+    pub(super) fn name_of(&self, address: IpAddr) -> Option<&Hostname> {
         let index = match address {
             IpAddr::V4(v4) => u32::from(v4).checked_sub(self.range.first)?,
             IpAddr::V6(v6) => u32::try_from(u128::from(v6).checked_sub(V6_BASE)?).ok()?,
         };
         self.by_index.get(&index)
+    }
+
+    /// Returns what is meant by an address: the name that it stands for, or itself.
+    pub(crate) fn host_at(&self, address: IpAddr) -> Host {
+        self.name_of(address).cloned().map_or(Host::Address(address), Host::Name)
     }
 
     /// Returns the name of an address for who asks by the address: one that it stands for, or the sandbox's own.
@@ -185,6 +190,17 @@ mod tests {
                 && !names.is_sidecar("fd6c:6f63:6b67::".parse().unwrap())
         );
         assert_eq!(names.own(&Hostname::parse("sidecar").unwrap()), Some(at(3)));
+    }
+
+    #[test]
+    fn a_network_of_the_users_own_has_public_addresses_alone() {
+        let network: NameNetwork = "22.0.0.0/16".parse().unwrap();
+        let mut names = Names::new(NameRange::of(network, Wiring::Redirect));
+        let name = Hostname::parse("api.example.com").unwrap();
+        let given = names.addresses(&name);
+        assert_eq!(given, NameAddresses { v4: Ipv4Addr::new(22, 0, 0, 1), v6: None });
+        assert_eq!(names.name_of(given.v4.into()), Some(&name));
+        assert!(names.is_sidecar("22.0.0.0".parse().unwrap()));
     }
 
     #[test]

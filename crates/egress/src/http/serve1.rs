@@ -176,9 +176,20 @@ async fn connect(
     under_way: UnderWay<'_>,
 ) -> io::Result<()> {
     let here = agent.reader.local_addr().ok().map(|address| address.port());
+    let mut target = head.target.clone();
     let granted = match connect_target(head, here) {
-        Ok((host, port)) => tunnel::ask(gate, "CONNECT", head.target.clone(), host, port),
-        Err(denial) => Err(audit::record_refused_unasked(gate, Plane::Forward, &head.target, denial)),
+        Ok((host, port)) => {
+            // Some clients look up the name themselves, and give the address that stands for it.
+            let meant = match host {
+                Host::Address(address) => gate.names().borrow().host_at(address),
+                Host::Name(_) => host.clone(),
+            };
+            if meant != host {
+                target = format!("{meant}:{port}");
+            }
+            tunnel::ask(gate, "CONNECT", target.clone(), meant, port)
+        }
+        Err(denial) => Err(audit::record_refused_unasked(gate, Plane::Forward, &target, denial)),
     };
     let pinned = match granted {
         Ok(exchange) if exchange.grant().carriage() == Carriage::Terminated => {
@@ -193,11 +204,11 @@ async fn connect(
         Ok(exchange) => {
             // Its record counts as under way, until the requests inside count by themselves.
             drop(under_way);
-            tunnel::after_connect(gate, exchange, agent, &head.target).await
+            tunnel::after_connect(gate, exchange, agent, &target).await
         }
         Err(denial) => {
             let status = status_of(&denial, gate.policy());
-            let reply = problem::denied(&denial, &head.target, gate.run(), status);
+            let reply = problem::denied(&denial, &target, gate.run(), status);
             write_last_within_limit(&mut agent.reader, &reply.to_version_1(After::Close)).await
         }
     }

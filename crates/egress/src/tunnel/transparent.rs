@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use policy::agreed::{FORWARD_PORT, GATEWAY_PORT};
-use policy::{Carriage, Host, Plane, Policy, Port, Scheme, View};
+use policy::{Carriage, Plane, Policy, Port, Scheme, View};
 use rustix::io::Errno;
 use tokio::net::TcpStream;
 
@@ -43,8 +43,7 @@ async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
     if to_sidecar {
         return serve_sidecar_port(gate, stream, destination.port()).await;
     }
-    let known = gate.names().borrow().name_of(destination.ip()).cloned();
-    let host = known.map_or(Host::Address(destination.ip()), Host::Name);
+    let host = gate.names().borrow().host_at(destination.ip());
     let Some(port) = Port::new(destination.port()) else { return Ok(()) };
     let target = format!("{host}:{port}");
     let asked = policy::Asked::connection(Plane::Transparent, host.clone(), port, View::Opaque);

@@ -52,6 +52,9 @@ pub struct RunConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = words_or_null::<Wiring>()))]
     pub wiring: Option<String>,
+    /// The IPv4 network out of which allowed names get their addresses inside, 198.18.0.0/15 by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name_addresses: Option<String>,
     /// The image whose files are the root, by its name in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use credential::Secret;
 use egress::{
-    CredentialConfig, Files, GateError, GateOptions, Listeners, PlatformAddress, PlatformPlace, RunAuthority,
-    RunToken, Stop,
+    CredentialConfig, Files, GateError, GateOptions, Listeners, NameRange, PlatformAddress, PlatformPlace,
+    RunAuthority, RunToken, Stop,
 };
+use policy::Wiring;
 use rustix::net::{SendFlags, Shutdown};
 use sandbox::KeepsOpen;
 
@@ -86,7 +87,7 @@ impl Inside {
     }
 
     fn serve(&self, outlets: Outlets) -> Result<(), Error> {
-        let Standalone { policy, spending, run, audit, .. } = &self.sidecar;
+        let Standalone { policy, spending, name_addresses, run, audit, .. } = &self.sidecar;
         let opener = name_files::opener(self.notices.as_fd()).map_err(plumbing("open the notices"))?;
         let files = Files::open(self.bundle.as_deref())?.reopened_by(opener);
         let opened = audit.as_ref().map(|audit| signed_audit(&audit.file, &audit.key)).transpose()?;
@@ -99,6 +100,7 @@ impl Inside {
         sandbox::confine_sidecar(None).map_err(plumbing("shut the sidecar in"))?;
         let options = GateOptions {
             audit: opened,
+            names: NameRange::of(*name_addresses, Wiring::Redirect),
             authority,
             credential_config,
             listeners: own,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use credential::Secret;
 use egress::{ModelUse, Notice, SidecarMessage, Summary};
-use policy::{OrganisationName, Policy, RunId, Spending};
+use policy::{NameNetwork, OrganisationName, Policy, RunId, Spending};
 use rustix::event::PollFlags;
 use rustix::net::{RecvFlags, Shutdown};
 use rustix::process::Pid;
@@ -40,6 +40,8 @@ pub struct Standalone {
     pub policy: Policy,
     /// What may be spent on models.
     pub spending: Spending,
+    /// The network out of which DNS answers for allowed names.
+    pub name_addresses: NameNetwork,
     /// The organisation whose credentials are used instead of the person's own.
     pub organisation: Option<OrganisationName>,
     /// The address of the explicit proxy.

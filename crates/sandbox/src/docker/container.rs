@@ -286,6 +286,7 @@ pub(super) mod fixture {
             run: "abcdefghjkmn".parse().unwrap(),
             backend: Backend::Docker,
             wiring: policy::Wiring::Redirect,
+            name_addresses: policy::NameNetwork::default(),
             engine: None,
             identity: Identity {
                 uid: MappedId { inside: 1000, outside: 1000 },

@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,10 +23,8 @@ use crate::plan::Plan;
 use crate::plan::inside::OURS;
 use crate::source;
 
-/// The sidecar's address inside: the first of its range for names, and never assigned to a name.
-const SIDECAR: &str = "198.18.0.0";
 /// The resolver's address if every address is local. Over a veth pair it must be one that leads to the sidecar.
-const LOCAL_RESOLVER: &str = "127.0.0.1";
+const LOCAL_RESOLVER: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// The largest file, of an image or our own, that is read.
 const LARGEST: u64 = 1 << 20;
 
@@ -35,8 +34,8 @@ pub(super) fn show(root: &Root, plan: &Plan) -> io::Result<()> {
     root.show_system(Path::new("/etc"))?;
     root.directory(Path::new(OURS), 0o755)?;
     let files = [
-        ("hosts", hosts()),
-        ("resolv.conf", resolver(plan.wiring)),
+        ("hosts", hosts(plan)),
+        ("resolv.conf", resolver(plan)),
         (
             "nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n".to_owned(),
@@ -65,17 +64,18 @@ fn is_no_place(name: &str, error: &io::Error) -> bool {
     nowhere.iter().chain(unmade).any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-fn hosts() -> String {
+fn hosts(plan: &Plan) -> String {
+    let sidecar = plan.name_addresses.sidecar();
     format!(
-        "127.0.0.1 localhost {SANDBOX_NAME}\n::1 localhost ip6-localhost ip6-loopback\n{SIDECAR} sidecar\n"
+        "127.0.0.1 localhost {SANDBOX_NAME}\n::1 localhost ip6-localhost ip6-loopback\n{sidecar} sidecar\n"
     )
 }
 
 /// Returns `resolv.conf`. The sidecar is the resolver at every address.
-fn resolver(wiring: Wiring) -> String {
-    let address = match wiring {
+fn resolver(plan: &Plan) -> String {
+    let address = match plan.wiring {
         Wiring::Redirect => LOCAL_RESOLVER,
-        Wiring::Veth => SIDECAR,
+        Wiring::Veth => plan.name_addresses.sidecar(),
     };
     format!("# Answered by the sidecar, at this and every other address.\nnameserver {address}\n")
 }
@@ -85,8 +85,8 @@ fn resolver(wiring: Wiring) -> String {
 pub(super) fn write(root: &Root, plan: &Plan) -> io::Result<()> {
     root.directory(Path::new(OURS), 0o755)?;
     root.directory(Path::new("/etc"), 0o755)?;
-    replace(root, "hosts", hosts().as_bytes())?;
-    replace(root, "resolv.conf", resolver(plan.wiring).as_bytes())?;
+    replace(root, "hosts", hosts(plan).as_bytes())?;
+    replace(root, "resolv.conf", resolver(plan).as_bytes())?;
     let (uid, gid) = (plan.identity.uid.inside, plan.identity.gid.inside);
     let user = format!("agent:x:{uid}:{gid}:agent:{}:/bin/sh\n", plan.home.display());
     add_account(root, "passwd", uid, &user)?;

@@ -75,6 +75,7 @@ pub fn plan_companion(
         run: run.clone(),
         backend: spec.backend,
         wiring: Wiring::Redirect,
+        name_addresses: spec.name_addresses,
         engine: additions.engine.clone(),
         identity,
         groups: further_groups(image, &identity),

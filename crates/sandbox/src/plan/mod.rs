@@ -21,11 +21,12 @@ mod process;
 mod refused;
 mod session;
 mod unbindable;
+mod wiring;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use policy::{Backend, Label, MountMode, RunId, RunSpec, Setup, Wiring, WorkspaceMode};
+use policy::{Backend, Label, MountMode, NameNetwork, RunId, RunSpec, Setup, Wiring, WorkspaceMode};
 
 use self::additions::Additions;
 use self::engine::EngineRun;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub backend: Backend,
     /// How the sandbox's network reaches the sidecar, if this kernel makes the sandbox.
     pub wiring: Wiring,
+    /// The network out of which names get their addresses, if this kernel makes the sandbox.
+    pub name_addresses: NameNetwork,
     /// The container engine, if one makes the sandbox.
     pub engine: Option<EngineRun>,
     /// The ids of the command.
@@ -99,7 +102,7 @@ pub fn plan(
 ) -> Result<Plan, Error> {
     let workspace = workspace(spec, caller, mounts)?;
     refuse_half_root(spec, caller, host)?;
-    refuse_link(spec, caller, host)?;
+    wiring::refuse_link(spec, caller, host)?;
     protect::refuse_unknown(&spec.open)?;
     let mut notices = spec.notices.clone();
     // A workspace that is read-only is so as a whole.
@@ -135,6 +138,7 @@ pub fn plan(
         run: run.clone(),
         backend: spec.backend,
         wiring: spec.wiring,
+        name_addresses: spec.name_addresses,
         engine: additions.engine.clone(),
         identity,
         groups: image.map(|image| further_groups(image, &identity)).unwrap_or_default(),
@@ -292,30 +296,6 @@ fn refuse_half_root(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), 
     match host.half_root().filter(|_| is_made_here && caller.superuser) {
         Some((what, remedy)) => Err(Error::Refused { what, remedy: Some(remedy) }),
         None => Ok(()),
-    }
-}
-
-/// Refuses wiring `veth` if the caller or the backend cannot have it. Only root can make a veth pair, and only a sandbox of this kernel has
-/// a place for its other end.
-fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Result<(), Error> {
-    if spec.wiring == Wiring::Redirect {
-        return Ok(());
-    }
-    let refused = |what: String| Error::Refused {
-        what,
-        remedy: Some("use --wiring redirect, which needs no root and no link".into()),
-    };
-    match spec.backend {
-        Backend::Docker | Backend::Process => {
-            Err(refused(format!("wiring `veth` is of `linux` and `container`, not of `{}`", spec.backend)))
-        }
-        Backend::Linux | Backend::Container if !caller.superuser => {
-            Err(refused("wiring `veth` makes a link in this machine's network, which only root may".into()))
-        }
-        Backend::Linux | Backend::Container if !host.makes_links => Err(refused(
-            "wiring `veth` makes a link in this machine's network, and CAP_NET_ADMIN is missing here".into(),
-        )),
-        Backend::Linux | Backend::Container => Ok(()),
     }
 }
 

@@ -1,0 +1,202 @@
+//! The network out of which allowed names get their addresses inside a sandbox. Nothing is ever sent to these addresses: the sidecar
+//! knows by them which name a program means.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use crate::address::AddressClass;
+use crate::backend::Backend;
+use crate::error::ConfigError;
+use crate::layer::Layers;
+use crate::pattern::HostPattern;
+use crate::spec::RunSpec;
+
+pub(crate) const FIELD: &str = "name_addresses";
+const EXAMPLE: &str = "name one as in `22.0.0.0/16`, whose hosts the command does not need";
+/// The fewest and the most bits that are the network's own: enough addresses for a run's names, and no more than a program may miss.
+const PREFIXES: std::ops::RangeInclusive<u8> = 8..=24;
+
+/// An IPv4 network whose addresses stand for names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameNetwork {
+    first: Ipv4Addr,
+    prefix: u8,
+}
+
+impl NameNetwork {
+    /// The sidecar's own address: the first, which stands for no name.
+    #[must_use]
+    pub fn sidecar(self) -> Ipv4Addr {
+        self.first
+    }
+
+    /// How many addresses there are for names: all but the sidecar's and the last, which looks like a broadcast address.
+    #[must_use]
+    pub fn names(self) -> u32 {
+        (1 << (32 - self.prefix)) - 2
+    }
+
+    fn holds(self, address: Ipv4Addr) -> bool {
+        let own = |of: Ipv4Addr| u32::from(of) >> (32 - self.prefix);
+        own(address) == own(self.first)
+    }
+}
+
+impl Default for NameNetwork {
+    /// 198.18.0.0/15, for benchmarks (RFC 2544), which no network routes.
+    fn default() -> Self {
+        Self { first: Ipv4Addr::new(198, 18, 0, 0), prefix: 15 }
+    }
+}
+
+impl FromStr for NameNetwork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').and_then(|(first, prefix)| {
+            Some(Self { first: first.parse().ok()?, prefix: prefix.parse().ok()? })
+        });
+        let Some(network) = parts else {
+            return Err(format!("`{}` is not an IPv4 network", text.escape_debug()));
+        };
+        if network == Self::default() {
+            return Ok(network);
+        }
+        if !PREFIXES.contains(&network.prefix) {
+            let (fewest, most) = (PREFIXES.start(), PREFIXES.end());
+            return Err(format!(
+                "`{text}` has a prefix of {}, and it may be {fewest} to {most}",
+                network.prefix
+            ));
+        }
+        if u32::from(network.first).trailing_zeros() < 32 - u32::from(network.prefix) {
+            return Err(format!("`{text}` does not begin with its first address"));
+        }
+        match AddressClass::first_not_public(network.first, network.prefix) {
+            Some(class) => Err(format!("`{text}` holds addresses that are not public ({class})")),
+            None => Ok(network),
+        }
+    }
+}
+
+impl fmt::Display for NameNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.prefix)
+    }
+}
+
+/// Parses the field of a layer.
+pub(crate) fn parse(origin: &str, text: &str) -> Result<NameNetwork, ConfigError> {
+    text.parse().map_err(|problem: String| ConfigError::new(origin, FIELD, problem).with_hint(EXAMPLE))
+}
+
+/// Refuses a network other than the default where it could not be had, and one that would hide an address that a rule allows.
+pub(crate) fn settle(layers: &Layers, spec: &RunSpec) -> Result<(), ConfigError> {
+    let network = spec.name_addresses;
+    if network == NameNetwork::default() {
+        return Ok(());
+    }
+    let refuse = |problem: String| {
+        let last = layers.0.iter().rfind(|layer| layer.config.name_addresses.is_some());
+        let origin = last.map(|layer| layer.origin.to_string()).unwrap_or_default();
+        ConfigError::new(&origin, FIELD, problem)
+    };
+    match spec.backend {
+        Backend::Linux | Backend::Container => {}
+        Backend::Docker => {
+            return Err(refuse("with `docker` names have addresses of the run's own network".into())
+                .with_hint("leave it out, or use `container`"));
+        }
+        Backend::Process => {
+            return Err(
+                refuse("with `process` names have their own addresses".into()).with_hint("leave it out")
+            );
+        }
+    }
+    let policies = || [&spec.policy].into_iter().chain(spec.companions.iter().map(|it| &it.policy));
+    let hidden = policies().flat_map(|policy| policy.allow.iter()).find_map(|rule| match rule.reach.host {
+        HostPattern::Address(std::net::IpAddr::V4(address)) if network.holds(address) => {
+            Some((rule, address))
+        }
+        _ => None,
+    });
+    match hidden {
+        Some((rule, address)) => {
+            Err(refuse(format!("{network} holds {address}, which {} allows", rule.name)).with_hint(EXAMPLE))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::Origin;
+
+    fn compile(text: &str) -> Result<RunSpec, ConfigError> {
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(text).unwrap());
+        layers.compile()
+    }
+
+    #[test]
+    fn a_network_of_public_addresses_is_taken() {
+        assert_eq!(compile("").unwrap().name_addresses, NameNetwork::default());
+        for (text, names) in [("22.0.0.0/8", 16_777_214), ("22.0.0.0/16", 65_534), ("22.0.1.0/24", 254)] {
+            let network = compile(&format!("name_addresses = \"{text}\"")).unwrap().name_addresses;
+            assert_eq!((network.to_string().as_str(), network.names()), (text, names));
+            assert!(network.holds(network.sidecar()), "{text}");
+        }
+        let default = compile("name_addresses = \"198.18.0.0/15\"\nbackend = \"process\"").unwrap();
+        assert_eq!(default.name_addresses, NameNetwork::default());
+    }
+
+    #[test]
+    fn any_other_is_refused_by_name() {
+        for (text, why) in [
+            ("", "not an IPv4 network"),
+            ("22.0.0.0", "not an IPv4 network"),
+            ("2600::/32", "not an IPv4 network"),
+            ("22.0.0.0/33", "a prefix of 33"),
+            ("22.0.0.0/25", "a prefix of 25"),
+            ("16.0.0.0/7", "a prefix of 7"),
+            ("22.0.0.1/16", "does not begin with its first address"),
+            ("10.0.0.0/8", "private"),
+            ("192.168.3.0/24", "private"),
+            ("172.0.0.0/8", "private"),
+            ("127.0.0.0/8", "loopback"),
+            ("198.18.0.0/16", "reserved"),
+            ("224.0.0.0/8", "multicast"),
+            ("168.63.0.0/16", "cloud metadata"),
+        ] {
+            let error = compile(&format!("name_addresses = \"{text}\"")).unwrap_err();
+            assert_eq!(error.field, "name_addresses");
+            assert!(error.problem.contains(why), "{text}: {}", error.problem);
+            assert!(error.hint.is_some_and(|hint| hint.contains("22.0.0.0/16")), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_hides_no_address_that_a_rule_allows() {
+        let with = |rule: &str| {
+            compile(&format!("name_addresses = \"22.0.0.0/16\"\n[[egress.allow]]\nhost = \"{rule}\""))
+        };
+        let error = with("22.0.3.4").unwrap_err();
+        assert!(error.problem.contains("22.0.3.4"), "{}", error.problem);
+        with("22.1.0.0").unwrap();
+        with("api.example.com").unwrap();
+    }
+
+    #[test]
+    fn where_names_have_other_addresses_it_is_refused() {
+        for (more, why) in [
+            ("backend = \"process\"", "with `process`"),
+            ("backend = \"docker\"\nimage = \"busybox\"", "with `docker`"),
+        ] {
+            let error = compile(&format!("name_addresses = \"22.0.0.0/16\"\n{more}")).unwrap_err();
+            assert!(error.problem.contains(why), "{}", error.problem);
+        }
+        compile("name_addresses = \"22.0.0.0/16\"\nimage = \"busybox\"").unwrap();
+    }
+}
