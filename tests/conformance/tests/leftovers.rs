@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockgate_conformance::{
-    Backend, Bench, Canary, Live, Needs, Network, control_groups, files_under, mount_points, objects,
-    processes_named, ready, vanishes, within,
+    Backend, Bench, Canary, Live, Needs, Network, ask_engine, control_groups, files_under, mount_points,
+    objects, processes_named, ready, vanishes, within,
 };
+use serde_json::Value;
 
 /// Returns what of run `id` is still on the machine.
 fn left(bench: &Bench, mark: &Canary, id: &str) -> Vec<String> {
@@ -53,6 +54,22 @@ fn nothing_is_left_after_any_end() {
             scope.spawn(move || nothing_is_left_after(signal));
         }
     });
+}
+
+#[test]
+fn a_container_that_somebody_renames_is_taken_away() {
+    if !Backend::isolated().is_engine() || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (live, id) =
+        bench.run(Backend::isolated()).begin("begun; while [ ! -e go ]; do sleep 0.1; done; rm go");
+    let renamed = format!("/containers/lockgate-agent-{id}/rename?name=renamed-{id}");
+    assert_eq!(ask_engine("POST", &renamed, &Value::Null).0, 204);
+    std::fs::write(bench.workspace().join("go"), "").unwrap();
+    let ended = live.wait();
+    assert!(ended.code == 0 && !ended.stderr.contains("take back"), "{ended}");
+    assert!(within(Backend::patience(10), || objects(&id).is_empty()), "{:?}", objects(&id));
 }
 
 // The mounts inside are taken apart soon after a run has ended.

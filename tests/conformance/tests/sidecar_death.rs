@@ -70,6 +70,20 @@ fn a_run_whose_init_is_killed_does_not_blame_its_sidecar() {
 }
 
 #[test]
+fn a_sidecar_whose_command_was_killed_closes_its_audit() {
+    if !Backend::isolated().is_engine() || !ready(&[]) {
+        return;
+    }
+    let bench = Bench::new();
+    let (live, run) = bench.run(Backend::isolated()).begin("begun; sleep 60");
+    assert_eq!(kill_containers(&[&run, &format!("lockgate-agent-{run}")]), 1);
+    let ended = live.wait();
+    assert!(ended.code == 125 && !ended.stderr.contains("sidecar"), "{ended}");
+    let verified = bench.lockgate(&["audit", "verify", &run]);
+    assert!(verified.code == 0 && verified.stdout.contains("properly closed"), "{verified}");
+}
+
+#[test]
 fn a_signal_that_the_command_survived_is_not_blamed_for_what_comes_after() {
     if !ready(&[Needs::Linux]) {
         return;

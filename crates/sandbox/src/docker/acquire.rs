@@ -19,8 +19,31 @@ use crate::plan::Plan;
 use crate::plan::engine::EngineKind;
 use crate::run_network::{RunNetwork, Visit};
 
-/// The containers of a run, by name or id, that must be removed at its end.
-pub(super) type ToRemove = RefCell<Vec<String>>;
+/// The containers of a run that must be removed at its end: by name before they are made, and by id from then on.
+#[derive(Debug, Default)]
+pub(super) struct ToRemove(RefCell<Vec<String>>);
+
+impl ToRemove {
+    /// Adds one.
+    pub(super) fn push(&self, container: String) {
+        self.0.borrow_mut().push(container);
+    }
+
+    /// Tells the id of one that was made.
+    pub(super) fn made(&self, name: &str, id: &str) {
+        self.0.borrow_mut().iter_mut().filter(|it| *it == name).for_each(|it| id.clone_into(it));
+    }
+
+    /// Returns all.
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
+    /// Returns all, and has none from then on.
+    pub(super) fn take(&self) -> Vec<String> {
+        self.0.take()
+    }
+}
 
 /// The task that carries the streams of a sidecar's container.
 pub(super) type Carried = JoinHandle<CarryEnd>;
@@ -30,7 +53,7 @@ pub(super) enum AcquiredSidecar {
     /// A member that has left the pool: it runs.
     Taken { id: String, attached: Attached },
     /// Made for the run: not started. `filled` is told when our own binary is in its volume.
-    Made { name: String, filled: Option<oneshot::Sender<()>> },
+    Made { id: String, filled: Option<oneshot::Sender<()>> },
 }
 
 impl AcquiredSidecar {
@@ -46,7 +69,7 @@ impl AcquiredSidecar {
         filled: oneshot::Sender<()>,
     ) -> Result<Self, Failure> {
         let mut filled = Some(filled);
-        let taken = |id: &str| to_remove.borrow_mut().push(id.to_owned());
+        let taken = |id: &str| to_remove.push(id.to_owned());
         // A member was made without published ports, and an engine cannot publish ports of an existing container.
         if plan.engine.as_ref().is_some_and(|it| it.pool > 0 && it.published.is_empty())
             && let Some((id, attached)) =
@@ -54,11 +77,11 @@ impl AcquiredSidecar {
         {
             return Ok(Self::Taken { id, attached });
         }
-        let name = make(plan, engine, own, to_remove).await?;
+        let id = make(plan, engine, own, to_remove).await?;
         if engine.kind == EngineKind::Docker {
             report_filled(&mut filled);
         }
-        Ok(Self::Made { name, filled })
+        Ok(Self::Made { id, filled })
     }
 
     /// Joins the run's network and those of its companions. A member of the pool that cannot is replaced by a container made for
@@ -73,7 +96,7 @@ impl AcquiredSidecar {
         stream: impl FnOnce() -> io::Result<UnixStream>,
     ) -> Result<(String, Carried), Failure> {
         let plumbing = |error: io::Error| Failure::new("start the shim", error);
-        let (name, mut filled) = match self {
+        let (id, mut filled) = match self {
             Self::Taken { id, attached } => {
                 if networks.join(plan, engine, &id).await.is_ok() {
                     let carried = tokio::spawn(carry(attached, stream().map_err(plumbing)?));
@@ -82,17 +105,17 @@ impl AcquiredSidecar {
                 let _ = engine.remove_container(&id).await;
                 (make(plan, engine, own, to_remove).await?, None)
             }
-            Self::Made { name, filled } => (name, filled),
+            Self::Made { id, filled } => (id, filled),
         };
-        let joined = networks.join(plan, engine, &name).await;
+        let joined = networks.join(plan, engine, &id).await;
         joined.map_err(Failure::at("join the sidecar to the run's network"))?;
-        let attached = Attached::to(engine, &name).await;
+        let attached = Attached::to(engine, &id).await;
         let attached = attached.map_err(Failure::at("attach to the sidecar's container"))?;
         // Before the start, so that the bootstrap message is there when the sidecar reads it.
         let carried = tokio::spawn(carry(attached, stream().map_err(plumbing)?));
-        engine.start(&name).await.map_err(Failure::at("start the sidecar's container"))?;
+        engine.start(&id).await.map_err(Failure::at("start the sidecar's container"))?;
         report_filled(&mut filled);
-        Ok((name, carried))
+        Ok((id, carried))
     }
 }
 
@@ -122,9 +145,11 @@ fn report_filled(filled: &mut Option<oneshot::Sender<()>>) {
 async fn make(plan: &Plan, engine: &Engine, own: &OwnImage, to_remove: &ToRemove) -> Result<String, Failure> {
     let name = sidecar_name(&plan.run);
     engine.make_egress().await.map_err(Failure::at("make the network of sidecars"))?;
-    to_remove.borrow_mut().push(name.clone());
+    to_remove.push(name.clone());
     let published = plan.engine.as_ref().map_or(&[][..], |it| &it.published);
     let body = container::sidecar(plan, &own.image, &own.volume, published);
-    engine.make_container(&name, body).await.map_err(Failure::at("make the sidecar's container"))?;
-    Ok(name)
+    let made = engine.make_container(&name, body).await;
+    let id = made.map_err(Failure::at("make the sidecar's container"))?;
+    to_remove.made(&name, &id);
+    Ok(id)
 }

@@ -3,6 +3,7 @@
 
 use tokio::sync::oneshot::Receiver;
 
+use super::acquire::ToRemove;
 use super::attached::Attached;
 use super::engine::Engine;
 use super::inputs::{ShimInputs, agent_name};
@@ -21,11 +22,11 @@ pub(super) async fn start(
     likely: RunNetwork,
     network: impl Future<Output = Result<RunNetwork, Failure>>,
     is_filled: Receiver<()>,
+    to_remove: &ToRemove,
 ) -> Result<Attached, Failure> {
-    let agent = agent_name(given.plan);
     // Docker looks for the network when the container is started, Podman when it is made.
     let early = match engine.kind {
-        EngineKind::Docker => Some(make(given, engine, own, likely).await),
+        EngineKind::Docker => Some(make(given, engine, own, likely, to_remove).await),
         EngineKind::Podman => None,
     };
     let look = async {
@@ -43,13 +44,16 @@ pub(super) async fn start(
     filled.map_err(|_| Failure::new("make the agent's container", "there is no sidecar"))?;
     let attached = match early {
         Some(Ok(attached)) if network == likely => attached,
-        None => make(given, engine, own, network).await?,
-        Some(_) => {
-            let _ = engine.remove_container(&agent).await;
-            make(given, engine, own, network).await?
+        None => make(given, engine, own, network, to_remove).await?,
+        Some(early) => {
+            if let Ok(attached) = early {
+                let _ = engine.remove_container(&attached.container).await;
+            }
+            make(given, engine, own, network, to_remove).await?
         }
     };
-    let started = engine.start(&agent).await.map_err(|error| overlay::explain(given.plan, error));
+    let started =
+        engine.start(&attached.container).await.map_err(|error| overlay::explain(given.plan, error));
     started.map_err(Failure::at("start the agent's container"))?;
     Ok(attached)
 }
@@ -59,10 +63,12 @@ async fn make(
     engine: &Engine,
     own: &OwnImage,
     network: RunNetwork,
+    to_remove: &ToRemove,
 ) -> Result<Attached, Failure> {
     let (plan, agent) = (given.plan, agent_name(given.plan));
     let body = container::agent(plan, given.image, &own.volume, &given.place, network, &given.protected);
     let made = engine.make_agent(&plan.run, &own.volume, &agent, body, overlay::volumes(plan)).await;
-    made.map_err(Failure::at("make the agent's container"))?;
-    Attached::to(engine, &agent).await.map_err(Failure::at("attach to the agent's container"))
+    let id = made.map_err(Failure::at("make the agent's container"))?;
+    to_remove.made(&agent, &id);
+    Attached::to(engine, &id).await.map_err(Failure::at("attach to the agent's container"))
 }

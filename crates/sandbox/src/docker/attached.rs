@@ -30,23 +30,25 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The streams of a container, attached before its start so that nothing is missed.
 pub(super) struct Attached {
     engine: Engine,
-    name: String,
+    /// The container's id.
+    pub(super) container: String,
     pub(super) output: Output,
     pub(super) input: Input,
 }
 
 impl Attached {
     /// Attaches to all three streams of a container.
-    pub(super) async fn to(engine: &Engine, name: &str) -> Result<Self, String> {
+    pub(super) async fn to(engine: &Engine, container: &str) -> Result<Self, String> {
         let options = AttachContainerOptionsBuilder::default()
             .stream(true)
             .stdin(true)
             .stdout(true)
             .stderr(true)
             .build();
-        let attached = engine.api.attach_container(name, Some(options)).await.map_err(|e| error_text(&e))?;
-        let (engine, name) = (engine.clone(), name.to_owned());
-        Ok(Self { engine, name, output: attached.output, input: attached.input })
+        let attached =
+            engine.api.attach_container(container, Some(options)).await.map_err(|e| error_text(&e))?;
+        let (engine, container) = (engine.clone(), container.to_owned());
+        Ok(Self { engine, container, output: attached.output, input: attached.input })
     }
 
     /// Returns by what the container ended: as it `said` itself, or else as the engine has it.
@@ -57,7 +59,7 @@ impl Attached {
         let state = async {
             loop {
                 // Its streams end a moment before it has ended.
-                match self.engine.described(&self.name).await?.1["State"].take() {
+                match self.engine.described(&self.container).await?.1["State"].take() {
                     state if state["Running"] == true => tokio::time::sleep(POLL_INTERVAL).await,
                     state => return Some(EndedBy::of(&state)),
                 }
@@ -180,7 +182,7 @@ mod tests {
         runtime.block_on(async {
             let attached = Attached {
                 engine: Engine::at(&at).unwrap(),
-                name: "agent".into(),
+                container: "agent".into(),
                 output: Box::pin(futures_util::stream::empty()),
                 input: Box::pin(tokio::io::sink()),
             };

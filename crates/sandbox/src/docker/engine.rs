@@ -140,12 +140,13 @@ impl Engine {
         }
     }
 
-    /// Makes a container. Asks Podman twice if the first failure is transient.
+    /// Makes a container, and returns its id, by which it is found whatever somebody renames it to. Asks Podman twice if the first
+    /// failure is transient.
     pub(super) async fn make_container(
         &self,
         name: &str,
         mut body: ContainerCreateBody,
-    ) -> Result<(), String> {
+    ) -> Result<String, String> {
         if self.kind == EngineKind::Podman {
             podman::bound_processes(&mut body);
         }
@@ -154,7 +155,7 @@ impl Engine {
         if made.as_ref().is_err_and(podman::is_in_passing) {
             made = self.api.create_container(options, body).await;
         }
-        made.map(drop).map_err(|e| error_text(&e))
+        made.map(|made| made.id).map_err(|e| error_text(&e))
     }
 
     /// Makes the agent's container, adapted to its engine, and the volumes of the run that it uses.
@@ -165,7 +166,7 @@ impl Engine {
         name: &str,
         mut body: ContainerCreateBody,
         mut volumes: Vec<VolumeCreateRequest>,
-    ) -> Result<(), String> {
+    ) -> Result<String, String> {
         if self.kind == EngineKind::Podman {
             let own = self.api.inspect_volume(own).await.map_err(|e| error_text(&e))?;
             volumes.extend(podman::adapt(&mut body, run, &own.mountpoint)?);

@@ -20,6 +20,7 @@ mod background;
 mod below;
 mod brief;
 mod container;
+mod conversation;
 mod copies;
 mod engine;
 mod engine_error;

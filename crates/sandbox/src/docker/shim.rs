@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ use tokio::sync::oneshot;
 
 use super::acquire::{AcquiredSidecar, Carried, Networks, ToRemove};
 use super::agent_session::{AgentSession, Authority, Ended};
-use super::attached::{Attached, CarryEnd};
+use super::attached::Attached;
 use super::brief::{self, Brief};
+use super::conversation::{Conversation, close, converse};
 use super::engine::Engine;
 use super::engine_error::error_text;
 use super::inputs::{ShimInputs, agent_name};
@@ -43,8 +44,6 @@ use crate::started::BEHIND;
 
 /// How long an engine may take to remove a run's objects.
 const REMOVAL: Duration = Duration::from_secs(20);
-/// How long the sidecar's container may take over its last output.
-const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// The processes that outlive the run.
 struct Behind {
@@ -149,7 +148,7 @@ struct Shim<'a> {
 struct Made {
     agent: Attached,
     sidecar: Carried,
-    /// The sidecar's container, by its name or its id.
+    /// The sidecar's container, by its id.
     container: String,
     network: RunNetwork,
 }
@@ -173,7 +172,7 @@ impl Shim<'_> {
         };
         let network = engine.make_network(plan, first).inspect_ok(tell);
         let network = network.map_err(Failure::at("make the run's network")).shared();
-        to_remove.borrow_mut().push(agent_name(plan));
+        to_remove.push(agent_name(plan));
         let (filled, is_filled) = oneshot::channel();
         // Both wait for the network, and for our own binary in its volume.
         let (sidecar, made) = tokio::join!(
@@ -189,7 +188,16 @@ impl Shim<'_> {
                 sidecar.join(plan, engine, &own, to_remove, networks, stream).await
             },
             async {
-                agent::start(given, engine, &own.clone().await?, likely, network.clone(), is_filled).await
+                agent::start(
+                    given,
+                    engine,
+                    &own.clone().await?,
+                    likely,
+                    network.clone(),
+                    is_filled,
+                    to_remove,
+                )
+                .await
             }
         );
         let (container, sidecar) = sidecar?;
@@ -205,7 +213,8 @@ impl Shim<'_> {
         behind: &mut Behind,
         mailbox: Mailbox,
     ) -> Result<Removal, Failure> {
-        let Made { agent, mut sidecar, container, network } = made;
+        let Made { agent: attached, mut sidecar, container, network } = made;
+        let agent = attached.container.clone();
         let brief = brief_of(&given, network)?;
         let ShimInputs { plan, stdio, control, stand_in, broker, hand, .. } = given;
         let streams = Streams::open(stdio).map_err(|e| failed("use the standard streams", &e))?;
@@ -214,23 +223,30 @@ impl Shim<'_> {
         if authority == Authority::Awaited {
             streams::receive_authority(hand, mailbox.sender.clone());
         }
-        let mut session = AgentSession::new(agent, brief, authority, control, streams, mailbox);
+        let mut session = AgentSession::new(attached, brief, authority, control, streams, mailbox);
         if let Some(broker) = broker {
             session.serve(broker).map_err(|e| failed("hear what is asked", &e))?;
         }
-        let Conversation { ended, last_words } =
-            converse(&mut session, &mut sidecar, behind.replenisher.as_ref()).await?;
+        let conversed = converse(&mut session, &mut sidecar, behind.replenisher.as_ref()).await;
+        let Conversation { ended, last_words } = match conversed {
+            Ok(conversation) => conversation,
+            Err(failure) => {
+                // Whatever befell the command, the sidecar is asked to end, so that its audit is whole.
+                close(session, stand_in, sidecar, None).await;
+                return Err(failure);
+            }
+        };
         let (began, has_ended) = (session.has_begun(), session.has_ended());
         let close = close(session, stand_in, sidecar, last_words);
         if let (Some(remover), Ended::Command, true) = (behind.remover.take(), ended, has_ended) {
             // All processes of the command are dead, or its container would not have reported the end: what they held may be
             // given back.
             close.await;
-            let is_taken = remover.take(&self.slots, &self.to_remove.borrow());
+            let is_taken = remover.take(&self.slots, &self.to_remove.all());
             return Ok(if is_taken { Removal::Behind } else { Removal::Done });
         }
         // The command's output is here by now, so the agent's container can go meanwhile.
-        let ((), complaint) = tokio::join!(self.remove_agent(ended), async {
+        let ((), complaint) = tokio::join!(self.remove_agent(&agent, ended), async {
             let complaint = close.await;
             if ended == Ended::Command {
                 let _ = self.in_time(self.engine.remove_ended(&container)).await;
@@ -245,12 +261,11 @@ impl Shim<'_> {
     }
 
     /// Removes the agent's container. A failure shows again when everything is removed.
-    async fn remove_agent(&self, ended: Ended) {
-        let agent = agent_name(self.plan);
+    async fn remove_agent(&self, agent: &str, ended: Ended) {
         let _slot = self.slots.await_end().await;
         let _ = match ended {
-            Ended::Command => self.in_time(self.engine.remove_ended(&agent)).await,
-            Ended::Parent | Ended::SidecarGone => self.in_time(self.engine.remove_container(&agent)).await,
+            Ended::Command => self.in_time(self.engine.remove_ended(agent)).await,
+            Ended::Parent | Ended::SidecarGone => self.in_time(self.engine.remove_container(agent)).await,
         };
     }
 
@@ -334,57 +349,6 @@ fn brief_of(given: &ShimInputs<'_>, network: RunNetwork) -> Result<Brief, Failur
     })
 }
 
-/// How a session ended, and with the sidecar's end how that ended.
-struct Conversation {
-    ended: Ended,
-    last_words: Option<CarryEnd>,
-}
-
-/// Carries a session on until it or the sidecar's container has ended. The replenisher hears when the command begins.
-async fn converse(
-    session: &mut AgentSession,
-    sidecar: &mut Carried,
-    replenisher: Option<&Replenisher>,
-) -> Result<Conversation, Failure> {
-    let mut begun = false;
-    loop {
-        tokio::select! {
-            end = &mut *sidecar => {
-                return Ok(Conversation { ended: Ended::SidecarGone, last_words: Some(end.unwrap_or_default()) });
-            }
-            ended = session.advance() => match ended? {
-                None if session.has_begun() && !begun => {
-                    begun = true;
-                    replenisher.into_iter().for_each(Replenisher::announce_begun);
-                }
-                None => {}
-                Some(ended) => return Ok(Conversation { ended, last_words: None }),
-            },
-        }
-    }
-}
-
-/// Closes a session and the socket to the stand-in, and returns what the sidecar's container wrote to its standard error.
-async fn close(
-    session: AgentSession,
-    stand_in: OwnedFd,
-    sidecar: Carried,
-    last_words: Option<CarryEnd>,
-) -> String {
-    let _attached = session.close().await;
-    // At the hang-up, the stand-in asks the sidecar to end, and closes the stream once it has.
-    let _ = rustix::net::shutdown(&stand_in, rustix::net::Shutdown::Both);
-    drop(stand_in);
-    let end = match last_words {
-        Some(end) => end,
-        None => {
-            let end = tokio::time::timeout(LAST_WORD, sidecar).await;
-            end.ok().and_then(Result::ok).unwrap_or_default()
-        }
-    };
-    end.complaint
-}
-
 /// Returns the failure of a run that lost its sidecar.
 fn lost_sidecar(step: &str, complaint: String) -> Failure {
     let cause = match complaint.is_empty() {
@@ -418,11 +382,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let listener = UnixListener::bind(&at.socket).unwrap();
+            let to_remove = ToRemove::default();
+            ["agent", "sidecar"].into_iter().for_each(|container| to_remove.push(container.into()));
             let shim = Shim {
                 plan: &plan,
                 engine: Engine::at(&at).unwrap(),
                 slots,
-                to_remove: ToRemove::new(vec!["agent".into(), "sidecar".into()]),
+                to_remove,
                 patience,
                 is_given_up: Cell::new(false),
             };
@@ -433,7 +399,7 @@ mod tests {
     #[test]
     fn an_engine_that_does_not_answer_is_waited_for_once() {
         let (removed, asked) = with_shim(Duration::from_millis(50), async |shim, listener| {
-            shim.remove_agent(Ended::Parent).await;
+            shim.remove_agent("agent", Ended::Parent).await;
             let removed = shim.remove_all(BinaryVolume::Keep).await;
             (removed, listener.into_std().unwrap().incoming().map_while(Result::ok).count())
         });
