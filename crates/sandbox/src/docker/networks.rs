@@ -24,7 +24,10 @@ impl Engine {
                 Err(refusal) => return Err(refusal.text),
             }
         }
-        Err(format!("all {NETWORKS} networks are taken"))
+        Err(format!(
+            "each of the {NETWORKS} networks of 198.18.0.0/15 that runs may have overlaps with another at this engine; see them with \
+             `docker network ls`, and remove what has these addresses"
+        ))
     }
 
     /// Makes a network that leads nowhere, and on which this machine has no address: with one, every service of this machine that
@@ -69,7 +72,7 @@ impl Engine {
             labels: Some(own_label()),
             ..NetworkCreateRequest::default()
         };
-        self.make_once(EGRESS, || async {
+        self.make_once(EGRESS, RunNetwork::of_sidecars(), || async {
             let made = self.api.create_network(request).await;
             made.map(drop).map_err(|error| EngineRefusal::of(&error))
         })
@@ -80,11 +83,16 @@ impl Engine {
     pub(super) async fn make_pool_network(&self) -> Result<(), String> {
         let (name, network) = (POOL_NETWORK, RunNetwork::of_pool());
         let apart = [("enable_icc", "false")];
-        self.make_once(name, || self.make_internal(name, network, &apart, own_label())).await
+        self.make_once(name, network, || self.make_internal(name, network, &apart, own_label())).await
     }
 
     /// Makes a network that all runs share, unless the engine has it.
-    async fn make_once<W>(&self, name: &str, make: impl FnOnce() -> W) -> Result<(), String>
+    async fn make_once<W>(
+        &self,
+        name: &str,
+        network: RunNetwork,
+        make: impl FnOnce() -> W,
+    ) -> Result<(), String>
     where
         W: Future<Output = Result<(), EngineRefusal>>,
     {
@@ -95,7 +103,14 @@ impl Engine {
             Ok(()) => Ok(()),
             // Another run was first: an engine makes only one network with the same addresses.
             Err(refusal) if refusal.status == Some(CONFLICT) || is_overlap(&refusal.text) => {
-                if self.await_network(name).await { Ok(()) } else { Err(refusal.text) }
+                match self.await_network(name).await {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "{}: another network at this engine has addresses of {}, which `{name}` needs; remove it, or give it others",
+                        refusal.text,
+                        network.subnet()
+                    )),
+                }
             }
             Err(refusal) => Err(refusal.text),
         }
