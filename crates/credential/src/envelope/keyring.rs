@@ -36,12 +36,20 @@ impl Keyring {
     /// between them. The first encrypts.
     ///
     /// # Errors
-    /// If there is no key, or a word is not a key: the error names its position, never its text.
+    /// If there is no key, nothing is before or behind a comma, or a word is not a key: the error names its position, never its text.
     pub fn parse(text: &str) -> Result<Self, EnvelopeError> {
-        let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-        let mut keys = words
-            .enumerate()
-            .map(|(at, word)| decode(word).map(Key::of).ok_or(EnvelopeError::BadKey { position: at + 1 }));
+        if text.trim().is_empty() {
+            return Err(EnvelopeError::NoKeys);
+        }
+        // Nothing at a comma is a variable that was not set. Skipped, an old key would be the first one, and encrypt.
+        let words = text.split(',').flat_map(|part| match part.trim() {
+            "" => vec![""],
+            keys => keys.split_whitespace().collect(),
+        });
+        let mut keys = words.zip(1..).map(|(word, position)| match word {
+            "" => Err(EnvelopeError::EmptyKey { position }),
+            word => decode(word).map(Key::of).ok_or(EnvelopeError::BadKey { position }),
+        });
         let first = keys.next().ok_or(EnvelopeError::NoKeys)??;
         Ok(Self { first, others: keys.collect::<Result<_, _>>()? })
     }
@@ -158,7 +166,7 @@ mod tests {
         }
         let url = BASE64URL_NOPAD.encode(&[0xff; 32]);
         assert_eq!(ring(&url).first.id, ring(TWO).first.id);
-        for separator in [",", " ", "\n", ", ", ",,\t"] {
+        for separator in [",", " ", "\n", ", ", ",\n\t"] {
             let both = ring(&format!("{ONE}{separator}{TWO}"));
             assert_eq!((both.first.id.0.as_str(), both.others.len()), ("630dcd29", 1));
         }
@@ -166,8 +174,12 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_named_by_its_position() {
-        for text in ["", " ,\n"] {
+        for text in ["", " \n"] {
             assert_eq!(Keyring::parse(text).err(), Some(EnvelopeError::NoKeys));
+        }
+        for (text, position) in [(",", 1), (",ONE", 1), ("ONE,", 2), ("ONE TWO, ,TWO", 3)] {
+            let error = Keyring::parse(&text.replace("ONE", ONE).replace("TWO", TWO)).err();
+            assert_eq!(error, Some(EnvelopeError::EmptyKey { position }), "{text}");
         }
         for text in ["short", &TWO[1..], &"!".repeat(44), &"z".repeat(64), &"A".repeat(42)] {
             let error = Keyring::parse(&format!("{ONE},{text}")).unwrap_err();

@@ -24,6 +24,12 @@ pub enum EnvelopeError {
         "no key was given; give 32 octets in base64 or hexadecimal, such as `openssl rand -base64 32` makes"
     )]
     NoKeys,
+    /// Nothing stands before or behind a comma.
+    #[error("key {position} of those given is empty")]
+    EmptyKey {
+        /// Its position, counted from 1.
+        position: usize,
+    },
     /// One of the given words is not a key.
     #[error("key {position} of those given is not 32 octets in base64 or hexadecimal")]
     BadKey {
