@@ -2,6 +2,7 @@
 //! knows of a proxy. S2.13, S2.14, S4.23, S4.24.
 
 use lockgate_clients::{Canary, Need, Site};
+use lockgate_world::Record;
 
 const NEEDS: &[Need] =
     &[Need::Program("curl"), Need::Program("dig"), Need::Program("nft"), Need::Program("python3")];
@@ -28,6 +29,57 @@ nft add rule inet own out ip daddr 203.0.113.77 meta l4proto tcp redirect to :80
 address() { dig +short +tries=1 +time=5 -p 5355 @127.0.0.1 "$1" A | head -n 1; }
 dial() { at=$(address $2); printf '%s=%s\n' $1 "$(curl -sS --max-time 20 --cacert "$OUT/trusted.pem" --resolve "$2:443:$at" "https://$2$3" -o /dev/null -w '%{http_code}' 2>&1)"; }
 "#;
+
+const PAGE: &str = include_str!("../../../docs/providers.md");
+/// The user ids of the sidecar and of the program beside it, which need no account.
+const SIDECAR: &str = "61001";
+const PROGRAM: &str = "61002";
+
+/// Returns the commands that the page gives for such a sandbox, as a script.
+fn commands_of_the_page() -> String {
+    let (_, section) = PAGE.split_once("### Programs that know of no proxy\n").expect("the section");
+    let block =
+        section.split("```").nth(1).and_then(|block| block.strip_prefix("console\n")).expect("its commands");
+    let lines = block.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line));
+    lines
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace("SIDECAR", SIDECAR)
+        .replace("lockgate sidecar", "\"$PRODUCT\" sidecar")
+}
+
+#[test]
+fn what_the_page_commands_leaves_no_other_way() {
+    let Some(site) = Site::for_test(&[NEEDS, &[Need::Root, Need::Program("setpriv")]].concat()) else {
+        return;
+    };
+    let script = format!(
+        r#"chmod 711 "$OUTSIDE/.."; chown {SIDECAR} "$OUTSIDE"; cd "$OUTSIDE"; export HOME="$OUTSIDE" XDG_STATE_HOME="$OUTSIDE"
+        printf '[[egress.allow]]\nhost = "api.example.com"\n' > lockgate.toml
+        {} 2> own.err & own=$!
+        complaints=own.err; await 'grep -q "proxy at" own.err'
+        cat > program.sh <<'END'
+        code() {{ key=$1; shift; echo "$key=$(curl -gsS --max-time 3 -o /dev/null -w '%{{http_code}}' "$@" 2>&1)"; }}
+        at=$(dig +short +tries=1 +time=5 api.example.com A | head -n 1)
+        code allowed --resolve "api.example.com:80:$at" http://api.example.com/allowed
+        code tcp4 http://93.184.216.34/leaked
+        code tcp6 'http://[2606:2800:220:1::1]/leaked'
+        for at in 93.184.216.34 2606:2800:220:1::1; do dig +tries=1 +time=1 -p 7777 @$at leaked.example.com >/dev/null; done
+        dig +tries=1 +time=1 leaked.example.com >/dev/null
+END
+        setpriv --reuid {PROGRAM} --regid {PROGRAM} --clear-groups sh program.sh
+        # The sidecar's own way stays open, also by IPv6.
+        setpriv --reuid {SIDECAR} --regid {SIDECAR} --clear-groups curl -gsS --max-time 5 'http://[2606:2800:220:1::1]/own' -o /dev/null; echo "own=$?"
+        kill $own; wait $own; nft delete table inet lockgate"#,
+        commands_of_the_page()
+    );
+    let ended = site.shell().run(&script);
+    assert_eq!([ended.said("allowed"), ended.said("own")], ["200", "0"], "{ended}");
+    assert!(ended.said("tcp4").ends_with("403") && !ended.said("tcp6").ends_with("200"), "{ended}");
+    let leaked = |record: &Record| format!("{:?}", record.detail).contains("leaked");
+    let leaks: Vec<_> = site.world().records().into_iter().filter(leaked).collect();
+    assert!(leaks.is_empty(), "{leaks:?}");
+}
 
 #[test]
 fn a_firewall_of_ones_own_leads_to_it() {
