@@ -10,6 +10,18 @@ use lockgate_clients::{Need, Run, Site};
 const NEEDS: &[Need] = &[Need::Root, Need::Program("df")];
 const MIB: u64 = 1 << 20;
 
+#[test]
+fn the_examples_run_for_whoever_may_limit_nothing() {
+    let Some(site) = Site::for_unprivileged_test(&[]) else { return };
+    // The fourth, companions.toml, takes images.
+    for name in ["agent.toml", "one-api.toml", "open-internet.toml"] {
+        let text = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name));
+        let policy = site.file(name, text.expect("an example"));
+        let ended = site.lockgate(&["run", "--policy", &policy.to_string_lossy(), "--", "true"]);
+        assert_eq!(ended.code, 0, "{name}: {ended}");
+    }
+}
+
 /// The limits of a run: memory, thousandths of a processor, processes, and the size of its private directories.
 #[derive(Debug, PartialEq, Eq)]
 struct Limits {
