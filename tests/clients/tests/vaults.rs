@@ -77,6 +77,25 @@ fn what_another_key_sealed_is_told_and_can_be_replaced() {
 }
 
 #[test]
+fn a_new_key_takes_the_place_of_the_old_one_as_the_page_says() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    site.keep("one", "access_token", Canary::draw().text());
+    let key = site.state().join("lockgate/keys/vault.key");
+    let old = fs::read_to_string(&key).expect("the vault's key");
+    // A variable that was never set is no key.
+    let unset = format!("CONNECTION_ENCRYPTION_KEY=,{old} \"$PRODUCT\" keys rotate");
+    let ended = site.shell().run(&unset);
+    assert!(ended.code == 125 && ended.stderr.contains("key 1 of those given is empty"), "{ended}");
+    let page = include_str!("../../../docs/providers.md");
+    let commands = page.split("```sh\n").find(|block| block.contains("keys rotate")).expect("the commands");
+    let commands =
+        commands.split("```").next().expect("their end").replace("lockgate keys", "\"$PRODUCT\" keys");
+    site.shell().run(&commands).says("1 rewrapped, 0 already up to date");
+    assert_ne!(fs::read_to_string(&key).expect("the vault's key"), old);
+    assert_eq!(site.lockgate(&["creds", "show", "one"]).code, 0);
+}
+
+#[test]
 fn of_two_variables_the_one_that_is_left_is_named() {
     let Some(site) = Site::for_test(&[]) else { return };
     let import = |variables: &str| site.shell().run(&format!("{variables} \"$PRODUCT\" creds import-env"));
