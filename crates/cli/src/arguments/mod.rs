@@ -28,7 +28,10 @@ use crate::{exit, output};
 /// Run AI agents safely: a sandbox whose only way out is a sidecar that checks every request.
 #[derive(Debug, Parser)]
 #[command(name = "lockgate", version, arg_required_else_help = true, max_term_width = 110)]
-#[command(after_help = "Start with `lockgate demo`, then `lockgate run -- CMD` in the folder of a project.")]
+#[command(after_help = concat!(
+    "Start with `lockgate demo`, then `lockgate run -- CMD` in the folder of a project.\nDocumentation: ",
+    env!("CARGO_PKG_REPOSITORY"),
+))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -144,7 +147,7 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// See a scripted agent try things in a sandbox, and what becomes of each
     Demo,
-    /// What a run may do, without running anything
+    /// Show, check and change what runs may do
     #[command(subcommand)]
     Policy(Policy),
     /// The sidecar alone, for those who bring their own sandbox

@@ -34,7 +34,7 @@ pub(crate) enum Policy {
         #[command(flatten)]
         file: PolicyFile,
     },
-    /// Approve the workspace's lockgate.toml as it is now. A terminal shows it first, and is asked
+    /// Approve the workspace's lockgate.toml as it is now. On a terminal it shows the file and asks first; without one it approves at once
     Approve {
         /// The folder whose lockgate.toml it is [default: the workspace of a run]
         #[arg(long, value_name = "DIR")]

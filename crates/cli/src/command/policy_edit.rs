@@ -17,8 +17,11 @@ use crate::exit::{Done, Usage};
 use crate::output;
 
 /// What a new file begins with.
-const ABOUT: &str =
-    "# What a run in this folder is, and what it may do. See `lockgate policy schema` and docs/policy.md.\n";
+const ABOUT: &str = concat!(
+    "# What a run in this folder is, and what it may do. See `lockgate policy schema` and\n# ",
+    env!("CARGO_PKG_REPOSITORY"),
+    "/blob/main/docs/policy.md\n"
+);
 /// What `policy init` adds. A file that is made for one rule has none of it, which would close what an earlier layer opens.
 const CLOSED: &str = "\
 # Nothing may leave until a rule allows it: `lockgate policy allow HOST`.
@@ -268,6 +271,12 @@ fn tell_bindings(config: &RunConfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_file_names_a_page_that_is_there() {
+        let page = ABOUT.trim_end().split_once("/blob/main/").unwrap().1;
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page).is_file(), "{page}");
+    }
 
     #[test]
     fn a_folder_says_no_more_than_its_name_where_its_file_is_to_be_approved() {
