@@ -196,6 +196,8 @@ mod tests {
         for after in [Duration::ZERO, DAY * 365 * 56, DAY * 365 * 149] {
             assert_eq!(fields.check_dates(UnixTime::since_unix_epoch(after)), Ok(()), "{after:?}");
         }
+        let page = include_str!("../../../../docs/providers.md").replace('\n', " ");
+        assert!(page.contains(&format!("An authority is valid until {}", AUTHORITY_YEARS.1)));
     }
 
     #[test]
