@@ -267,7 +267,7 @@ pub(crate) struct Run {
     /// Print the outcome of the run as one JSON object on stderr
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the same to FILE at the end (symbolic links are refused)
+    /// Write the same to FILE at the end (a link, or a file that holds anything else, is refused)
     #[arg(long, value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
     /// The command and its arguments; with an image, its own if not said

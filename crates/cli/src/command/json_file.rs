@@ -1,9 +1,10 @@
 //! `--json-file`: the file that receives the outcome of a run. Its directory is opened before the command starts, because the
-//! command may be able to replace it. Links are not followed, and only a regular file is written to.
+//! command may be able to replace it. Links are not followed, and only a regular file is written to, whose content before the
+//! command is no more than the outcome of an earlier run: whatever else is named by a slip, as the run's own policy, stays as it is.
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,9 @@ use rustix::io::Errno;
 
 use crate::exit::Usage;
 
-const REMEDY: &str = "name a file in a folder that you may write to";
+const REMEDY: &str = "name a new file, or one of an earlier run, in a folder that you may write to";
+/// More than any outcome has, in octets.
+const MOST: u64 = 1 << 20;
 
 /// The directory and name of the file.
 pub(super) struct JsonFile {
@@ -44,17 +47,21 @@ impl JsonFile {
         Ok(it)
     }
 
-    /// Empties an existing file, so that nobody takes an earlier run's outcome for this one's while it lasts or after it was killed.
+    /// Empties the file of an earlier run, so that nobody takes its outcome for this one's while it lasts or after it was killed.
     fn empty(&self) -> std::io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
-            Ok(file) if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() => {
-                Ok(rustix::fs::ftruncate(&file, 0)?)
-            }
-            Ok(_) => Err(std::io::Error::other("something else is there than a file")),
-            Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno.into()),
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("something else is there than a file"));
         }
+        if !is_of_a_run(&file)? {
+            return Err(std::io::Error::other("it holds something else than the outcome of a run"));
+        }
+        file.set_len(0)
     }
 
     /// Writes the outcome, readable by its owner only.
@@ -80,6 +87,14 @@ impl JsonFile {
     }
 }
 
+/// Whether a file holds an outcome, or nothing yet.
+fn is_of_a_run(file: &File) -> std::io::Result<bool> {
+    let mut content = Vec::new();
+    file.take(MOST).read_to_end(&mut content)?;
+    let is_outcome = |value: serde_json::Value| value.get("exit_code").is_some();
+    Ok(content.is_empty() || serde_json::from_slice(&content).is_ok_and(is_outcome))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
@@ -91,8 +106,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let value = serde_json::json!({"exit_code": 0});
-        std::fs::write(at("longer"), "something that is longer than what is written").unwrap();
-        for name in ["new", "longer"] {
+        std::fs::write(at("empty"), "").unwrap();
+        std::fs::write(at("longer"), "{\"exit_code\":125,\"error\":\"longer than what is written\"}\n")
+            .unwrap();
+        for name in ["new", "empty", "longer"] {
             JsonFile::at(&at(name)).unwrap().write(&value).unwrap();
             assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "{\"exit_code\":0}\n");
             assert_eq!(std::fs::metadata(at(name)).unwrap().mode() & 0o777, 0o600);
@@ -119,5 +136,19 @@ mod tests {
         symlink(at("other"), at("folder")).unwrap();
         file.write(&value).unwrap();
         assert!(at("moved/file").exists() && !at("other/file").exists());
+    }
+
+    #[test]
+    fn what_is_no_outcome_is_refused_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for content in ["workspace = { mode = \"ro\" }\n", "fn main() {}\n", "{}", "[1]", "{\"exit_code\":0,"]
+        {
+            std::fs::write(&path, content).unwrap();
+            let error = JsonFile::at(&path).map(drop).unwrap_err();
+            assert!(error.to_string().contains("something else than the outcome of a run"), "{error}");
+            assert_eq!(crate::exit::code_and_remedy(&error).0, 2);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
     }
 }
