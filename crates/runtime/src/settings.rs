@@ -305,8 +305,8 @@ fn parse_in(folder: Option<&Path>, path: &Path, text: &str) -> Result<RunConfig,
     let folder = folder.unwrap_or(Path::new("/"));
     let mounts = config.mount.iter_mut().map(|mount| &mut mount.source);
     let copies = config.copy.iter_mut().map(|copy| &mut copy.source);
-    // `~` alone, or before a slash, is the home; `~data` is a name as any other.
-    let is_relative = |source: &Path| !source.is_absolute() && !source.starts_with("~");
+    // `~` alone, or before a slash, is the home; `~data` is a name as any other. The empty path is none, and stays so to be refused.
+    let is_relative = |source: &Path| !source.is_absolute() && !source.starts_with("~") && source != "";
     for source in mounts.chain(copies).filter(|source| is_relative(Path::new(source.as_str()))) {
         *source = folder.join(&*source).to_string_lossy().into_owned();
     }
@@ -364,6 +364,7 @@ mod tests {
             ("~", "~".to_owned()),
             ("~/data", "~/data".to_owned()),
             ("/data", "/data".to_owned()),
+            ("", String::new()),
         ] {
             let text = format!(
                 "[[mount]]\nsource = \"{source}\"\n[[copy]]\nsource = \"{source}\"\ntarget = \"/d\"\n"
