@@ -95,7 +95,8 @@ pub(crate) fn target(text: &str) -> Result<PathBuf, String> {
     if OWN.iter().any(|own| path.starts_with(own)) {
         return Err(format!("`{text}` lies in a directory that is the sandbox's own ({})", OWN.join(", ")));
     }
-    Ok(path.into())
+    // `/x/` is the place `/x`; with the slash the kernel would take a folder alone.
+    Ok(path.components().collect())
 }
 
 #[cfg(test)]
@@ -110,6 +111,10 @@ mod tests {
         }
         for text in ["", "x", "/", "/a/./b", "/a/../b", "/proc/x", "/sys", "/dev/shm"] {
             assert!(target(text).is_err(), "{text}");
+        }
+        // As text: paths of the same parts are equal.
+        for text in ["/x", "/x/", "//x//"] {
+            assert_eq!(target(text).unwrap().as_os_str(), "/x");
         }
         assert!(source("~/.cache/pip").is_ok() && target("/home/agent/.cache/pip").is_ok());
     }
