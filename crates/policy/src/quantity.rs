@@ -102,7 +102,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// A length of time, written `90`, `90s`, `30m`, `2h` or `1h30m`.
+/// A length of time, written `90`, `90s`, `30m`, `2h` or `1h30m`: the longest unit first. Only a number alone is without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(Duration);
 
@@ -129,18 +129,24 @@ impl FromStr for Span {
             wanted: "a time such as 90s, 30m or 1h30m, of at most 4294967295s",
         };
         let mut total: u64 = 0;
+        let mut longest = u64::MAX;
         let mut rest = text;
         while !rest.is_empty() {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
             let number: u64 = rest[..digits].parse().map_err(|_| error())?;
             let unit = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
             let factor = match &rest[digits..digits + unit] {
-                "" | "s" => 1,
+                "" if digits == text.len() => 1,
+                "s" => 1,
                 "m" => 60,
                 "h" => 3600,
                 "d" => 86_400,
                 _ => return Err(error()),
             };
+            if factor >= longest {
+                return Err(error());
+            }
+            longest = factor;
             total = number.checked_mul(factor).and_then(|n| total.checked_add(n)).ok_or_else(error)?;
             rest = &rest[digits + unit..];
         }
@@ -240,7 +246,20 @@ mod tests {
             assert_eq!(error.contains("too large"), is_too_large, "{text}: {error}");
         }
         assert_eq!("4294967295s".parse::<Span>().unwrap().duration().as_secs(), u64::from(u32::MAX));
-        for text in ["", "0", "m", "-3s", "1x", "4294967296", "49711d", "18446744073709551615s"] {
+        assert_eq!("90".parse::<Span>(), "1m30s".parse());
+        for text in [
+            "",
+            "0",
+            "m",
+            "-3s",
+            "1x",
+            "4294967296",
+            "49711d",
+            "18446744073709551615s",
+            "1h30",
+            "1s1h",
+            "1m1m",
+        ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
         for error in ["\u{1b}[2J".parse::<Span>().unwrap_err(), "9\u{1b}[2J".parse::<ByteSize>().unwrap_err()]

@@ -57,8 +57,8 @@ pub(crate) enum Runs {
     },
     /// Remove runs that ended long ago, and their audits, except runs whose changes are still kept
     Prune {
-        /// How long ago
-        #[arg(long, value_name = "TIME", default_value = "15d")]
+        /// How long ago, with its unit
+        #[arg(long, value_name = "TIME", default_value = "15d", value_parser = super::value::age)]
         older: ::policy::Span,
     },
 }

@@ -29,9 +29,26 @@ pub(super) fn grace(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses how old is old enough to be removed. Without a unit it would be seconds, and the default is days.
+pub(super) fn age(text: &str) -> Result<::policy::Span, String> {
+    if text.bytes().all(|octet| octet.is_ascii_digit()) {
+        return Err("write its unit too, as 15d or 12h".into());
+    }
+    text.parse().map_err(|error: <::policy::Span as FromStr>::Err| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_has_its_unit() {
+        assert_eq!(age("15d"), Ok(::policy::Span::from_secs(15 * 86_400)));
+        for text in ["15", "0", ""] {
+            assert!(age(text).unwrap_err().contains("unit"), "{text}");
+        }
+        assert!(age("1d12").unwrap_err().contains("`1d12` is not a time"));
+    }
 
     #[test]
     fn a_number_that_is_too_large_is_told_the_largest() {
