@@ -23,8 +23,6 @@ pub enum Backend {
 impl Choice for Backend {
     const ALL: &'static [Self] = &[Self::Linux, Self::Container, Self::Docker, Self::Process];
     const NOUN: Option<&'static str> = Some("backend");
-    // `LOCKGATE_SANDBOX` also accepts `none`. S4.15
-    const ALIASES: &'static [(&'static str, Self)] = &[("none", Self::Process)];
 
     fn as_str(self) -> &'static str {
         match self {

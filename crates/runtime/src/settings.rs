@@ -317,8 +317,12 @@ fn parse_in(folder: Option<&Path>, path: &Path, text: &str) -> Result<RunConfig,
 fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
     let mut config = RunConfig::default();
     let text = |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(str::to_owned);
-    config.backend =
-        text("LOCKGATE_BACKEND").or_else(|| text("LOCKGATE_SANDBOX")).or_else(|| text("RUN_ADAPTER"));
+    // Of a sandbox, unlike of a backend, there may be none. S4.15
+    let sandbox = || match text("LOCKGATE_SANDBOX") {
+        Some(word) if word == "none" => Some(Backend::Process.to_string()),
+        word => word,
+    };
+    config.backend = text("LOCKGATE_BACKEND").or_else(sandbox).or_else(|| text("RUN_ADAPTER"));
     config.image = text("LOCKGATE_IMAGE");
     config.timeout = text("LOCKGATE_TIMEOUT");
     config.limits.memory = text("LOCKGATE_MEMORY");
@@ -429,6 +433,16 @@ mod tests {
         assert_eq!(read("4294967295"), Ok(Some(u32::MAX)));
         assert!(read("4294967296").unwrap_err().contains("the largest is 4294967295"));
         assert!(read("many").unwrap_err().contains("not a whole number"));
+    }
+
+    #[test]
+    fn none_is_a_word_for_a_sandbox_alone() {
+        for (variable, backend) in
+            [("LOCKGATE_SANDBOX", "process"), ("LOCKGATE_BACKEND", "none"), ("RUN_ADAPTER", "none")]
+        {
+            let caller = Caller::new(1, 1, "/").with_env([(variable, "none")]);
+            assert_eq!(from_environment(&caller).unwrap().backend.as_deref(), Some(backend), "{variable}");
+        }
     }
 
     #[test]

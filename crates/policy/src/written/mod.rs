@@ -313,7 +313,7 @@ mod tests {
         let most = json!(u32::MAX);
         for (at, known) in [
             ("/title", json!("RunConfig")),
-            ("/properties/backend/enum", json!(["linux", "container", "docker", "process", "none", null])),
+            ("/properties/backend/enum", json!(["linux", "container", "docker", "process", null])),
             ("/properties/wiring/enum", json!(["redirect", "veth", null])),
             ("/$defs/WorkspaceTable/properties/mode/enum", json!(["rw", "ro", "overlay", null])),
             ("/$defs/MountConfig/properties/mode/enum", json!(["ro", "rw", null])),
