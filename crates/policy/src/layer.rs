@@ -276,6 +276,7 @@ mod tests {
             "limits.enforce = \"required\"",
             "limits.memory = \"1536MiB\"",
             "limits.pids = 512",
+            "name_addresses = \"198.18.0.0/15\"",
             "terminal = \"auto\"",
             "timeout = \"30m\"",
             "wiring = \"redirect\"",
