@@ -2,6 +2,7 @@
 //! nothing can widen.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use crate::apply::apply_limits;
 use crate::backend::{Backend, Wiring};
@@ -14,6 +15,7 @@ use crate::llm::{Budget, MicroUsd, Spending};
 use crate::mounts::WorkspaceMode;
 use crate::origin::Origin;
 use crate::rules::Policy;
+use crate::shell_quoting::shell_word;
 use crate::spec::RunSpec;
 use crate::written::{
     EgressConfig, EgressDefault, EnvConfig, LlmConfig, RunConfig, Scrub, TerminalConfig, WorkspaceConfig,
@@ -32,7 +34,16 @@ pub(crate) fn refuse_unapproved(layer: &Layer, so_far: &RunSpec) -> Result<(), C
         wider.join(", "),
         "a project's file may widen a run only once you have approved it",
     )
-    .with_hint("read it, then run `lockgate policy approve`; or leave it out with `--no-project`"))
+    .with_hint(format!(
+        "read it, then run `lockgate policy approve{}`; or leave it out with `--no-project`",
+        approved_in(path)
+    )))
+}
+
+/// Returns the flag by which a file is approved from another folder: a path leads there, a bare name lies in the current one.
+fn approved_in(path: &str) -> String {
+    let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.map(|folder| format!(" --workspace {}", shell_word(&folder.to_string_lossy()))).unwrap_or_default()
 }
 
 /// Returns the fields of a project's file that would widen the run. The pattern names every field, so that each new one has to be
@@ -446,6 +457,22 @@ mod tests {
             ),
         ] {
             assert_eq!(asked(before, text), Ok(()), "{before}, {text}");
+        }
+    }
+
+    #[test]
+    fn a_file_elsewhere_is_approved_where_it_lies() {
+        for (path, recommended) in [
+            ("lockgate.toml", "`lockgate policy approve`"),
+            ("/src/a/lockgate.toml", "`lockgate policy approve --workspace /src/a`"),
+            ("/my src/lockgate.toml", "`lockgate policy approve --workspace '/my src'`"),
+        ] {
+            let mut layers = Layers::default();
+            let project = Origin::Project { path: path.into(), approved: false };
+            layers.push(project, toml::from_str("presets = [\"github\"]").unwrap());
+            let error = layers.compile().unwrap_err();
+            assert!(error.to_string().starts_with(path), "{error}");
+            assert!(error.hint.as_ref().unwrap().contains(recommended), "{:?}", error.hint);
         }
     }
 

@@ -18,7 +18,7 @@ pub fn is_approved(state: &StateDirectory, path: &Path, text: &str) -> Result<bo
     let record = approval(state, path);
     let kept = match without_waiting::read(&record, LARGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        kept => kept.map_err(|source| Error::Approval { path: record, source })?,
+        kept => kept.map_err(|source| Error::Approval { path: record, of: path.into(), source })?,
     };
     let digest = egress::digest(text.as_bytes());
     Ok(kept.split(|octet| *octet == b'\n').any(|kept| kept == digest.as_bytes()))
@@ -79,7 +79,10 @@ mod tests {
         let told = is_approved(&state, file, "text").unwrap_err().to_string();
         assert!(told.contains("no regular file") && told.contains(record.to_str().unwrap()), "{told}");
         let remedy = is_approved(&state, file, "text").unwrap_err().remedy().unwrap();
-        assert!(remedy.contains(record.to_str().unwrap()) && remedy.contains("approve again"), "{remedy}");
+        assert!(
+            remedy.contains(record.to_str().unwrap()) && remedy.contains("policy approve --workspace /srv`"),
+            "{remedy}"
+        );
         std::fs::remove_file(&record).unwrap();
         std::fs::write(&record, vec![b'\n'; 5000]).unwrap();
         assert!(is_approved(&state, file, "text").unwrap_err().to_string().contains("more than 4096"));

@@ -65,6 +65,8 @@ pub enum Error {
     Approval {
         /// The file.
         path: PathBuf,
+        /// The policy that it is about.
+        of: PathBuf,
         /// Why.
         source: io::Error,
     },

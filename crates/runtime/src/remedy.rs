@@ -26,11 +26,13 @@ impl Error {
             Self::ReadSettings { path, source } => of_settings(path, source.kind()),
             Self::ReadLayer { path, source } => of_layer(path, source.kind()),
             Self::NotAPolicy { .. } => Some(
-                "a policy is a file of text, of at most 1 MiB; --no-project leaves out what lies in a project".into(),
+                "a policy is a file of text, of at most 1 MiB; `lockgate run --no-project -- CMD` leaves out what lies in a project"
+                    .into(),
             ),
-            Self::Approval { path, .. } => Some(format!(
-                "remove {} and approve again: `lockgate policy approve`",
-                shell_word(&path.to_string_lossy())
+            Self::Approval { path, of, .. } => Some(format!(
+                "remove {} and approve again: `lockgate policy approve --workspace {}`",
+                shell_word(&path.to_string_lossy()),
+                shell_word(&of.parent().unwrap_or(of).to_string_lossy())
             )),
 
             Self::NoStateDirectory => {

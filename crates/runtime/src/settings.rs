@@ -130,19 +130,22 @@ impl Settings {
         state: Option<&StateDirectory>,
     ) -> Result<Found, Error> {
         let mut layers = below_projects(caller)?;
+        let workspace = workspace_in(request, &layers);
         let (mut looked_for, mut project) = (None, None);
         if let Some(path) = &request.policy {
             let path = caller.resolve(path);
             let text = read_policy(&path)?;
             layers.push(Origin::Named(path.display().to_string()), parse(&path, &text)?);
         } else if !request.no_project {
-            looked_for = Some(ProjectFile::of(workspace_in(request, &layers).as_deref(), caller));
+            looked_for = Some(ProjectFile::of(workspace.as_deref(), caller));
         }
         if let Some(path) = looked_for.as_ref().map(ProjectFile::path)
             && let Some(text) = read_policy_if_there(&path)?
         {
             let approved = state.map_or(Ok(false), |state| is_approved(state, &path, &text))?;
-            let origin = Origin::Project { path: PROJECT.into(), approved };
+            // By its bare name it is approved in the current folder.
+            let name = workspace.map_or_else(|| PROJECT.into(), |_| path.display().to_string());
+            let origin = Origin::Project { path: name, approved };
             // The folder is that of the approval, and is not looked for again.
             let config = parse_in(path.parent(), &path, &text).map_err(|error| match error {
                 // Whoever made the link chose what an error would quote, from files that only the person may read.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use lockgate_clients::{Need, Site};
+use lockgate_clients::{Ended, Need, Site};
 
 const NEEDS: &[Need] = &[Need::Program("curl")];
 const RULE: &str = "host = \"www.example.org\"";
@@ -127,6 +127,63 @@ fn what_a_denial_recommends_allows_it() {
         let allowed = site.shell().run(&format!("lockgate policy explain --no-project {flag} {target}"));
         assert_eq!(allowed.code, 0, "{allowed}");
     }
+}
+
+/// Returns the first command of this program's that a remedy has in backticks.
+fn recommended(ended: &Ended) -> String {
+    let words = ended.stderr.split('`').skip(1).step_by(2);
+    let mut commands = words.filter(|it| it.starts_with("lockgate "));
+    commands.next().unwrap_or_else(|| panic!("it recommends no command: {ended}")).to_owned()
+}
+
+#[test]
+fn what_a_refusal_recommends_is_about_the_file_that_was_refused() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let here = site.workspace().join("lockgate.toml");
+    fs::write(&here, "presets = [\"open-internet\"]\n").expect("room");
+    let folder = site.folder("a repository");
+    let file = folder.join("lockgate.toml");
+    fs::write(&file, "presets = [\"github\"]\n").expect("room");
+    let flag = format!("--workspace '{}'", folder.display());
+    let run = format!("lockgate run {flag} -- true");
+    let follow = |ended: &Ended| site.shell().run(&format!("{} < /dev/null", recommended(ended)));
+    for refused in [&run, &format!("lockgate policy ls {flag}")] {
+        let ended = site.shell().run(refused);
+        assert!(ended.code == 2 && ended.stderr.contains("a repository/lockgate.toml: presets"), "{ended}");
+        let followed = follow(&ended);
+        assert_eq!(followed.code, 0, "{followed}");
+        let again = site.shell().run(&run);
+        assert_eq!(again.code, 0, "{again}");
+        fs::write(&file, format!("{}# changed\n", read(&file))).expect("room");
+    }
+    let added = site.shell().run(&format!("lockgate policy allow {flag} www.example.org"));
+    assert_eq!(follow(&added).code, 0, "{added}");
+    let again = site.shell().run(&run);
+    assert_eq!(again.code, 0, "{again}");
+    // What lies in the current folder was approved by none of them.
+    let ended = site.shell().run("lockgate run -- true");
+    assert!(ended.code == 2 && ended.stderr.contains("lockgate: lockgate.toml: presets"), "{ended}");
+}
+
+#[test]
+fn what_makes_or_changes_a_file_is_recommended_for_the_file_that_was_named() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let (named, folder) = (site.outside().join("a policy.toml"), site.folder("elsewhere"));
+    let workspace = format!("--workspace '{}'", folder.display());
+    let none = site.shell().run(&format!("lockgate policy approve {workspace}"));
+    let made = site.shell().run(&recommended(&none));
+    assert!(made.code == 0 && folder.join("lockgate.toml").exists(), "{made}");
+    for (flag, file) in [
+        (format!("--policy '{}'", named.display()), named.clone()),
+        (workspace, folder.join("lockgate.toml")),
+    ] {
+        site.shell().run(&format!("lockgate policy init {flag}"));
+        let there = site.shell().run(&format!("lockgate policy init {flag}"));
+        assert_eq!(there.code, 2, "{there}");
+        let changed = site.shell().run(&recommended(&there).replace("HOST", "www.example.org"));
+        assert!(changed.code == 0 && read(&file).contains(RULE), "{changed}");
+    }
+    assert!(!site.workspace().join("lockgate.toml").exists());
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) fn init(file: &PolicyFile) -> Done {
     if !file.text.is_empty() {
         return Err(Usage::error(
             format!("{} already exists", file.name),
-            "change it with `lockgate policy allow HOST`",
+            format!("change it with `lockgate policy allow{} HOST`", file.flag),
         ));
     }
     file.write(&format!("{ABOUT}{CLOSED}"))?;
@@ -188,7 +188,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let name = &file.name;
     let approval = file.approval.as_ref().filter(|_| file.is_there);
     let Some(Approval { state, .. }) = approval else {
-        return Err(nothing_to_approve(name, &file.path));
+        return Err(nothing_to_approve(name, &file.path, &file.flag));
     };
     let config = file.parse(&file.text)?;
     file.compile(config.clone())?;
@@ -204,7 +204,7 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     if runtime::read_policy_if_there(&file.path)?.as_ref() != Some(&file.text) {
         return Err(Usage::nothing(
             format!("{name} is not approved: it changed while you looked"),
-            "read it again: lockgate policy approve",
+            format!("read it again: lockgate policy approve{}", file.flag),
         ));
     }
     runtime::approve(state, &file.path, &[&file.text])?;
@@ -213,13 +213,14 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
 }
 
 /// Makes the error for a file that is not there. Nothing is written through a link, so none that leads nowhere is filled.
-fn nothing_to_approve(name: &str, path: &Path) -> anyhow::Error {
+fn nothing_to_approve(name: &str, path: &Path, flag: &str) -> anyhow::Error {
+    let init = format!("`lockgate policy init{flag}`");
     match path.is_symlink() {
         true => Usage::error(
             format!("{name} is a symbolic link that leads nowhere"),
-            "put back what it leads to, or remove the link: `lockgate policy init` makes a file then",
+            format!("put back what it leads to, or remove the link: {init} makes a file then"),
         ),
-        false => Usage::error(format!("there is no {name}"), "`lockgate policy init` makes one"),
+        false => Usage::error(format!("there is no {name}"), format!("{init} makes one")),
     }
 }
 
@@ -341,7 +342,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         std::os::unix::fs::symlink(at("none"), at("dangling")).unwrap();
         for (name, told) in [("dangling", "leads nowhere"), ("none", "there is no none")] {
-            let error = nothing_to_approve(name, &at(name)).to_string();
+            let error = nothing_to_approve(name, &at(name), "").to_string();
             assert!(error.contains(told), "{error}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use policy::{ConfigError, Layers, Origin, Policy, RunConfig};
+use policy::{ConfigError, Layers, Origin, Policy, RunConfig, shell_word};
 use runtime::{Settings, SettingsRequest, StateDirectory};
 use sandbox::Caller;
 use toml_edit::Table;
@@ -22,6 +22,8 @@ pub(super) struct PolicyText {
     pub(super) path: PathBuf,
     /// Its name in messages.
     pub(super) name: String,
+    /// The flag that named it, as a command is given it again; empty if none did.
+    pub(super) flag: String,
     /// Whether it exists.
     pub(super) is_there: bool,
     /// Its content; empty if there is no file.
@@ -68,7 +70,7 @@ impl PolicyText {
                 Some(Approval { state, given })
             }
         };
-        Ok(Self { caller, path, name, is_there, text, approval })
+        Ok(Self { caller, path, name, flag: flag(file), is_there, text, approval })
     }
 
     pub(super) fn parse(&self, text: &str) -> Result<RunConfig, anyhow::Error> {
@@ -142,11 +144,17 @@ impl PolicyText {
     pub(super) fn tell_unapproved(&self) {
         if self.approval.as_ref().is_some_and(|approval| !approval.given) {
             output::tell(&format!(
-                "{} holds more than you have approved; read it, then `lockgate policy approve`",
-                self.name
+                "{} holds more than you have approved; read it, then `lockgate policy approve{}`",
+                self.name, self.flag
             ));
         }
     }
+}
+
+fn flag(file: &PolicyFile) -> String {
+    let flag = |flag: &str, path: &PathBuf| format!(" {flag} {}", shell_word(&path.to_string_lossy()));
+    let policy = file.policy.as_ref().map(|path| flag("--policy", path));
+    policy.or_else(|| file.workspace.as_ref().map(|path| flag("--workspace", path))).unwrap_or_default()
 }
 
 /// Returns the path of the file, and its name in messages.
@@ -218,6 +226,7 @@ mod tests {
                 caller: caller.clone(),
                 path: at("lockgate.toml"),
                 name: "lockgate.toml".into(),
+                flag: String::new(),
                 is_there: true,
                 text: before.into(),
                 approval: Some(Approval { state, given: true }),
@@ -246,6 +255,7 @@ mod tests {
                 caller: caller.clone(),
                 path: path.clone(),
                 name: "lockgate.toml".into(),
+                flag: String::new(),
                 is_there: false,
                 text: String::new(),
                 approval: None,
