@@ -69,7 +69,7 @@ impl Layers {
                 let here =
                     if spec.backend == Backend::Docker { "docker image ls" } else { "lockgate image ls" };
                 return Err(ConfigError::new(&origin.unwrap_or_default(), "image", problem).with_hint(
-                    format!("name one with --image or PI_IMAGE; `{here}` shows those that are here"),
+                    format!("name one: `image` in a policy, PI_IMAGE, or a run's --image; `{here}` shows those that are here"),
                 ));
             }
             (Some(_), Backend::Container | Backend::Docker, Some(_))

@@ -22,6 +22,13 @@ pub struct Limits {
     pub enforcement: Enforcement,
 }
 
+impl Limits {
+    /// The fewest processes that a command starts in.
+    pub const FEWEST_PIDS: u32 = 2;
+    /// The most processes that a limit can be about: one less than a kernel has, for init.
+    pub const MOST_PIDS: u32 = (4 << 20) - 1;
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -100,9 +107,6 @@ fn refuse_impossible(
     limits: &Limits,
 ) -> Result<(), ConfigError> {
     const LEAST_MEMORY: u64 = 4 << 20;
-    const LEAST_PIDS: u32 = 2;
-    // One less, for init.
-    const MOST_PIDS: u32 = (4 << 20) - 1;
     const LEAST_DISK: u64 = 64 << 10;
     // As it was written: in another unit it would be rounded.
     let size = |written: &Option<String>, size: ByteSize| written.clone().unwrap_or_else(|| size.to_string());
@@ -113,11 +117,12 @@ fn refuse_impossible(
     if limits.memory.bytes() < LEAST_MEMORY {
         return small("memory", size(&written.memory, limits.memory), "4MiB");
     }
-    if limits.pids < LEAST_PIDS {
-        return small("pids", limits.pids.to_string(), "2");
+    if limits.pids < Limits::FEWEST_PIDS {
+        return small("pids", limits.pids.to_string(), &Limits::FEWEST_PIDS.to_string());
     }
-    if limits.pids > MOST_PIDS {
-        let problem = format!("{} is more than a kernel has; give at most {MOST_PIDS}", limits.pids);
+    if limits.pids > Limits::MOST_PIDS {
+        let most = Limits::MOST_PIDS;
+        let problem = format!("{} is more than a kernel has; give at most {most}", limits.pids);
         return Err(ConfigError::new(origin, format!("{field}.pids"), problem));
     }
     if limits.disk.bytes() < LEAST_DISK {

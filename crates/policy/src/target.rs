@@ -4,6 +4,7 @@
 //! It enforces rules R1–R4, R6 and R9 of `tests/corpora/README.md`; the decision and the address guard enforce R5, R7, R8 and R10.
 
 use std::fmt::{self, Write};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use crate::denial::{Denial, Guard};
@@ -161,10 +162,14 @@ fn split_port(text: &str) -> Result<(&str, Option<Port>), Denial> {
         return Ok((&text[..colon], None)); // RFC 3986 §6.2.3: an empty port is the default
     }
     let port = Port::parse(digits).ok_or_else(|| {
-        Denial::new(
+        let denial = Denial::new(
             Guard::Port,
             format!("`{}` is not a port: 1 to 65535, no sign, no leading zero", shown(digits)),
-        )
+        );
+        match text.parse::<Ipv6Addr>() {
+            Ok(_) => denial.with_hint(format!("an IPv6 address stands in brackets: `[{text}]`")),
+            Err(_) => denial,
+        }
     })?;
     Ok((&text[..colon], Some(port)))
 }
@@ -318,14 +323,27 @@ pub(crate) fn check_characters(text: &str) -> Result<(), Denial> {
             b if is_uri_character(*b) => {}
             b => {
                 let denial = syntax(&format!("octet 0x{b:02x} may not stand in a target"));
-                // What is refused in a path when it is encoded as well gets no such hint.
-                let may_be_encoded = *b != b'\\' && !b.is_ascii_control();
-                let hint = || format!("in a path or a query it is written `%{b:02X}`");
-                return Err(if may_be_encoded { denial.with_hint(hint()) } else { denial });
+                return Err(match written(text, at) {
+                    Some(hint) => denial.with_hint(hint),
+                    None => denial,
+                });
             }
         }
     }
     Ok(())
+}
+
+/// Returns how the character at an octet is written in a target, if it is. What is refused in a path when it is encoded as well is not.
+fn written(text: &str, at: usize) -> Option<String> {
+    let character = text.get(at..)?.chars().next().filter(|it| *it != '\\' && !it.is_ascii_control())?;
+    let is_of_host = |(scheme, rest): (&str, &str)| {
+        at < scheme.len() + "://".len() + rest.find(['/', '?', '#']).unwrap_or(rest.len())
+    };
+    if !text.starts_with('/') && text.split_once("://").is_some_and(is_of_host) {
+        return (!character.is_ascii()).then(|| "a host is written in its ASCII form (`xn--…`)".into());
+    }
+    let octets = character.to_string().bytes().map(|octet| format!("%{octet:02X}")).collect::<String>();
+    Some(format!("in a path or a query it is written `{octets}`"))
 }
 
 /// Returns whether RFC 3986 §2.2 or §2.3 lists the character.
@@ -403,7 +421,7 @@ mod tests {
         for (path, hint) in [
             ("/a|b", Some("in a path or a query it is written `%7C`")),
             ("/{id}", Some("in a path or a query it is written `%7B`")),
-            ("/caf\u{e9}", Some("in a path or a query it is written `%C3`")),
+            ("/caf\u{e9}", Some("in a path or a query it is written `%C3%A9`")),
             ("/a b", Some("in a path or a query it is written `%20`")),
             ("/100%", Some("a `%` itself is written `%25`")),
             // Encoded they are refused as well.
@@ -414,6 +432,22 @@ mod tests {
             assert_eq!(denial.guard, Guard::Syntax, "{path}");
             assert_eq!(denial.hint.map(|hint| hint.to_string()).as_deref(), hint, "{path}");
         }
+    }
+
+    #[test]
+    fn a_host_is_told_in_its_own_form() {
+        for (text, hint) in [
+            ("https://b\u{fc}cher.example/", Some("a host is written in its ASCII form (`xn--…`)")),
+            ("https://a b.example/", None),
+            ("https://::1/", Some("an IPv6 address stands in brackets: `[::1]`")),
+            ("https://2001:db8::1/", Some("an IPv6 address stands in brackets: `[2001:db8::1]`")),
+            ("https://a.example:1:2/", None),
+        ] {
+            let hinted = Target::parse(text).unwrap_err().hint.map(|hint| hint.to_string());
+            assert_eq!(hinted.as_deref(), hint, "{text}");
+        }
+        let of_query = check_characters("/a?b=https://\u{fc}/").unwrap_err().hint.unwrap().to_string();
+        assert!(of_query.ends_with("`%C3%BC`"), "{of_query}");
     }
 
     #[test]

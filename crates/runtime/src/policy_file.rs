@@ -77,8 +77,8 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
         Named::ByThePerson | Named::ByItsPlace => Error::ReadSettings { path: path.into(), source },
     };
     let not_a_policy = |why| match named {
-        Named::AsALayer => unreadable(io::Error::new(io::ErrorKind::InvalidData, why)),
-        Named::ByThePerson | Named::ByItsPlace => Error::NotAPolicy { path: path.into(), why },
+        Named::AsALayer | Named::ByThePerson => unreadable(io::Error::new(io::ErrorKind::InvalidData, why)),
+        Named::ByItsPlace => Error::NotAPolicy { path: path.into(), why },
     };
     let refuse_irregular = |meta: Metadata| match named {
         _ if meta.is_file() => Ok(()),

@@ -135,6 +135,15 @@ fn of_settings(path: &Path, kind: io::ErrorKind) -> Option<String> {
         io::ErrorKind::InvalidFilename => {
             Some("a path has 4095 octets at most, and a name 255: work in a folder nearer to the root".into())
         }
+        io::ErrorKind::InvalidData => {
+            Some("a policy is a file of text, of at most 1 MiB: name one that is".into())
+        }
+        io::ErrorKind::NotFound if path.is_symlink() => {
+            Some("it is a link that leads nowhere: put back what it leads to, or name another file".into())
+        }
+        io::ErrorKind::NotFound if path.parent().is_some_and(|folder| !folder.is_dir()) => {
+            Some("see how its name is written: its folder is not there either".into())
+        }
         io::ErrorKind::NotFound => Some(format!(
             "see how its name is written; `lockgate policy init --policy {}` begins a policy there",
             shell_word(&path.to_string_lossy())
@@ -258,7 +267,7 @@ fn of_gate(error: &GateError) -> Option<&'static str> {
                  net.ipv4.ip_unprivileged_port_start=53`), or start it with CAP_NET_BIND_SERVICE; docs/providers.md shows how",
             )
         }
-        GateError::Bind { source, .. } => bound_otherwise(source),
+        GateError::Bind { address, source } => bound_otherwise(address, source),
         GateError::Unwritten { source, .. } if is_about_room(source) => Some(
             "free some space; `lockgate audit verify FILE` says how far the records that are there reach",
         ),
@@ -273,10 +282,13 @@ fn is_of_dns(address: &str) -> bool {
 }
 
 /// What to do about a socket that cannot be bound.
-fn bound_otherwise(error: &io::Error) -> Option<&'static str> {
+fn bound_otherwise(address: &str, error: &io::Error) -> Option<&'static str> {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
     Some(match error.kind() {
-        AddrInUse => "something is there already: end it, or name another place; port 0 takes a free one",
+        AddrInUse if address.parse::<SocketAddr>().is_ok() => {
+            "something is there already: end it, or name another place; port 0 takes a free one"
+        }
+        AddrInUse => "something is there already: end what serves there or remove it, or name another path",
         AddrNotAvailable => {
             "name an address of this machine's, as `ip address` shows them; 127.0.0.1 is for this machine alone"
         }
@@ -387,9 +399,9 @@ mod tests {
     #[test]
     fn an_address_that_lacks_its_link_is_no_long_path() {
         let long = std::os::unix::net::SocketAddr::from_pathname("x".repeat(200)).unwrap_err();
-        assert!(super::bound_otherwise(&long).unwrap().contains("107"), "{long}");
+        assert!(super::bound_otherwise("x", &long).unwrap().contains("107"), "{long}");
         let lacking = Errno::INVAL.into();
-        assert!(super::bound_otherwise(&lacking).unwrap().contains("fe80"), "{lacking}");
+        assert!(super::bound_otherwise("[fe80::1]:80", &lacking).unwrap().contains("fe80"), "{lacking}");
     }
 
     #[test]
@@ -419,6 +431,31 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_begun_only_where_one_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink(at("none"), at("dangling")).unwrap();
+        let here = folder.path().display();
+        for (name, told) in [
+            ("x", format!("`lockgate policy init --policy {here}/x` begins")),
+            ("dangling", "leads nowhere".into()),
+            ("none/x", "its folder is not there".into()),
+        ] {
+            let source = std::io::ErrorKind::NotFound.into();
+            let remedy = Error::ReadSettings { path: at(name), source }.remedy().unwrap();
+            assert!(remedy.contains(&told) && remedy.contains("init") == (name == "x"), "{name}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn only_a_place_in_a_network_has_a_port() {
+        for (address, has_port) in [("127.0.0.1:80", true), ("[::1]:80", true), ("gate", false)] {
+            let remedy = super::bound_otherwise(address, &Errno::ADDRINUSE.into()).unwrap();
+            assert_eq!(remedy.contains("port 0"), has_port, "{address}: {remedy}");
+        }
+    }
+
+    #[test]
     fn settings_that_may_not_be_read_may_be_those_of_another_users_home() {
         let of = |kind: std::io::ErrorKind| {
             let error = Error::ReadLayer { path: "/root/.config/x".into(), source: kind.into() };
@@ -428,12 +465,6 @@ mod tests {
         let other = Error::ReadSettings { path: "/w/lockgate.toml".into(), source: kind.into() };
         let other = other.remedy().unwrap_or_default();
         assert!(other.contains("/w/lockgate.toml") && !other.contains("HOME"), "{other}");
-        let absent = Error::ReadSettings {
-            path: "/root/.config/x".into(),
-            source: std::io::ErrorKind::NotFound.into(),
-        };
-        let absent = absent.remedy().unwrap_or_default();
-        assert!(absent.contains("lockgate policy init --policy /root/.config/x"), "{absent}");
         let denied = of(std::io::ErrorKind::PermissionDenied);
         assert!(denied.contains("/root/.config/x") && denied.contains("HOME"), "{denied}");
         assert_eq!(of(std::io::ErrorKind::Other), "");

@@ -338,7 +338,9 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
         let bad = |error: ParseIntError| Error::ParseSettings {
             path: "LOCKGATE_PIDS".into(),
             why: match error.kind() {
-                IntErrorKind::PosOverflow => format!("`{pids}` is too large: the largest is {}", u32::MAX),
+                IntErrorKind::PosOverflow => {
+                    format!("`{pids}` is too large: the largest is {}", policy::Limits::MOST_PIDS)
+                }
                 _ => format!("`{pids}` is not a whole number"),
             },
         };
@@ -434,7 +436,7 @@ mod tests {
             read.map(|config| config.limits.pids).map_err(|error| error.to_string())
         };
         assert_eq!(read("4294967295"), Ok(Some(u32::MAX)));
-        assert!(read("4294967296").unwrap_err().contains("the largest is 4294967295"));
+        assert!(read("4294967296").unwrap_err().contains("the largest is 4194303"));
         assert!(read("many").unwrap_err().contains("not a whole number"));
     }
 

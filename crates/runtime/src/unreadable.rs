@@ -1,5 +1,7 @@
 //! Tells why a file of settings cannot be read, and what was perhaps meant.
 
+use policy::Limits;
+
 /// Returns the parser's words, each line cut to what a person reads, and what was perhaps meant, on a line of its own.
 #[must_use]
 pub fn why_unreadable(error: &toml::de::Error) -> String {
@@ -13,11 +15,14 @@ pub fn why_unreadable(error: &toml::de::Error) -> String {
 /// The keys whose values are lists of tables.
 const TABLES: [&str; 7] = ["companion", "copy", "inbound", "mount", "provider", "proxy", "setup"];
 
-/// Returns the key on the line that the parser's words quote: `1 | mount = "x"`.
+/// Returns the last part of the key whose value the parser's words underline: of `1 | egress.allow = [{ ports = 443 }]`, `ports`.
 fn key_of(told: &str) -> &str {
-    let quoted = told.lines().filter_map(|line| line.split_once(" | "));
-    let quoted = quoted.filter(|(number, _)| number.trim().parse::<u64>().is_ok());
-    quoted.filter_map(|(_, line)| line.split_once('=')).map(|(key, _)| key.trim()).next().unwrap_or_default()
+    let is_quoted = |line: &str| line.split(" | ").next().is_some_and(|it| it.trim().parse::<u64>().is_ok());
+    let mut pairs = told.lines().zip(told.lines().skip(1)).filter(|(line, _)| is_quoted(line));
+    let Some((line, at)) = pairs.find_map(|(line, under)| Some((line, under.find('^')?))) else { return "" };
+    let before = line.char_indices().nth(at).map_or(line, |(at, _)| &line[..at]);
+    let key = before.trim_end().strip_suffix('=').unwrap_or_default();
+    key.trim_end().rsplit([' ', '.', ',', '{', '|']).next().unwrap_or_default()
 }
 
 /// Returns how a value of the wrong type is written, where the parser's words are a programmer's.
@@ -27,6 +32,14 @@ fn should_be(message: &str, key: &str) -> Option<String> {
     }
     if message.contains("expected a table, as in { set") {
         return Some("variables stand in `env.set`, as in env.set = { NAME = \"value\" }".into());
+    }
+    match (key, message.contains("invalid value")) {
+        ("pids", true) => {
+            let (fewest, most) = (Limits::FEWEST_PIDS, Limits::MOST_PIDS);
+            return Some(format!("it is a whole number from {fewest} to {most}"));
+        }
+        ("denied_status", true) => return Some("it is a status from 400 to 599".into()),
+        _ => {}
     }
     // The first of which all words are in the message.
     let [list, number] = [
@@ -89,8 +102,12 @@ mod tests {
             ("[[limits]]\npids = 5", "under single brackets"),
             ("egress.denied_status = \"451\"", "without quotes, as in 443"),
             ("egress.allow = [{ host = \"a.example.com\", ports = [70000] }]", "from 1 to 65535"),
-            ("limits.pids = -1", "from 1 to 4294967295"),
-            ("limits.pids = 99999999999", "from 1 to 4294967295"),
+            ("limits.pids = -1", "from 2 to 4194303"),
+            ("limits = { memory = \"1GiB\", pids = 99999999999 }", "from 2 to 4194303"),
+            ("egress.denied_status = -1", "from 400 to 599"),
+            ("setup = [{ command = \"git fetch\" }]", "as in [\"github\"]"),
+            ("companion = [{ name = \"é\", image = \"x\", ports = 5432 }]", "as in [443]"),
+            ("inbound = [{ container_port = 80, allowed_sources = \"x\" }]", "as in [\"github\"]"),
             ("image = [\"x\"]", "without brackets"),
             ("timeout = [\"90s\"]", "without brackets"),
             ("mount = \"x\"", "[[mount]]"),

@@ -187,6 +187,45 @@ fn what_makes_or_changes_a_file_is_recommended_for_the_file_that_was_named() {
 }
 
 #[test]
+fn what_a_remedy_says_of_a_file_holds_for_it() {
+    let Some(site) = Site::for_test(&[]) else { return };
+    let folder = site.outside();
+    std::os::unix::fs::symlink(folder.join("none"), folder.join("link")).expect("room");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let refused = |flags: &str| {
+        let ended = site.shell().run(&format!("lockgate run {flags} -- true"));
+        assert_eq!(ended.code, 2, "{ended}");
+        ended
+    };
+    let begun = site.shell().run(&recommended(&refused(&format!("--policy {}", at("new.toml")))));
+    assert!(begun.code == 0 && folder.join("new.toml").exists(), "{begun}");
+    for none_begins in [at("link"), at("nowhere/x.toml"), at(""), "/dev/null".to_owned()] {
+        let ended = refused(&format!("--policy {none_begins}"));
+        assert!(!ended.stderr.contains("policy init") && !ended.stderr.contains("no-project"), "{ended}");
+    }
+    // Not UTF-8.
+    fs::write(site.workspace().join("lockgate.toml"), [0xff]).expect("room");
+    let without = site.shell().run(&recommended(&refused("")).replace("CMD", "true"));
+    assert_eq!(without.code, 0, "{without}");
+    fs::remove_file(site.workspace().join("lockgate.toml")).expect("ours");
+    // What is written as a value is told is taken.
+    for (asked, taken) in [("--pids 4294967296", "largest is "), ("--pids 4194304", "at most ")] {
+        let ended = refused(asked);
+        let (_, most) = ended.stderr.split_once(taken).unwrap_or_else(|| panic!("{ended}"));
+        let most: String = most.chars().take_while(char::is_ascii_digit).collect();
+        let shown = site.shell().run(&format!("lockgate config show --pids {most}"));
+        assert_eq!(shown.code, 0, "{shown}");
+    }
+    let image = site.shell().run(
+        "printf 'backend = \"docker\"\n' > d.toml; lockgate sidecar --policy d.toml --forward 127.0.0.1:0",
+    );
+    assert!(image.code == 2 && image.stderr.contains("`image` in a policy"), "{image}");
+    let given =
+        site.shell().run("PI_IMAGE=x timeout 2 \"$PRODUCT\" sidecar --policy d.toml --forward 127.0.0.1:0");
+    assert!(given.stderr.contains("proxy at http"), "{given}");
+}
+
+#[test]
 fn a_file_may_lean_on_what_the_person_has_always_in_force() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let home = site.folder("config");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::value::count;
+use super::value::pids;
 
 /// The heading of these flags in the help of commands that run nothing.
 pub(super) const OF_A_RUN: &str = "Flags of the run that it is about";
@@ -91,7 +91,7 @@ pub(crate) struct Spec {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) cpus: Option<String>,
     /// Processes and threads at once [default: 512]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count::<u32>)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = pids)]
     pub(crate) pids: Option<u32>,
     /// What may be written outside the workspace; it lives in memory, and takes half of --memory at most [default: 4GiB]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]

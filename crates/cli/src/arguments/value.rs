@@ -12,8 +12,17 @@ pub(super) fn place(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// Parses a number of things.
 pub(super) fn count<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    whole(text, u64::MAX >> (64 - 8 * size_of::<T>()))
+}
+
+/// Parses a number of processes. One that can be held in itself is judged with those of files.
+pub(super) fn pids(text: &str) -> Result<u32, String> {
+    whole(text, ::policy::Limits::MOST_PIDS.into())
+}
+
+fn whole<T: FromStr<Err = ParseIntError>>(text: &str, largest: u64) -> Result<T, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
-        IntErrorKind::PosOverflow => format!("the largest is {}", u64::MAX >> (64 - 8 * size_of::<T>())),
+        IntErrorKind::PosOverflow => format!("the largest is {largest}"),
         _ => "write a whole number, as 20".to_owned(),
     })
 }
@@ -54,6 +63,7 @@ mod tests {
     fn a_number_that_is_too_large_is_told_the_largest() {
         assert_eq!(count::<u32>("4294967295"), Ok(u32::MAX));
         assert_eq!(count::<u32>("99999999999"), Err("the largest is 4294967295".into()));
+        assert_eq!(pids("4294967296"), Err("the largest is 4194303".into()));
         for text in ["", "-1", "1.5", "many"] {
             assert_eq!(count::<u32>(text), Err("write a whole number, as 20".into()), "{text}");
         }

@@ -38,8 +38,20 @@ fn vault(whose: Whose) -> Result<Credentials, anyhow::Error> {
 }
 
 fn named(text: &str) -> Result<ProviderId, anyhow::Error> {
-    text.parse()
-        .map_err(|why: &str| Usage::error(format!("`{}`: {why}", output::plain(text)), "lockgate creds ls"))
+    named_or(text, "lockgate creds ls")
+}
+
+/// Parses the name of a provider. One that is built in may have been meant.
+fn named_or(text: &str, remedy: &str) -> Result<ProviderId, anyhow::Error> {
+    let names = policy::provider_names()?;
+    text.parse().map_err(|why: &str| {
+        let names = names.iter().map(|(name, _)| name.as_str());
+        let remedy = match policy::did_you_mean(&text.to_ascii_lowercase(), names) {
+            meant if meant.is_empty() => remedy.to_owned(),
+            meant => meant.trim_end().to_owned(),
+        };
+        Usage::error(format!("`{}`: {why}", output::plain(text)), remedy)
+    })
 }
 
 /// Refuses a value given as an extra word or as `NAME=VALUE`.
@@ -52,7 +64,7 @@ fn refused_value() -> anyhow::Error {
 }
 
 fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) -> Done {
-    let provider = named(provider)?;
+    let provider = named_or(provider, "as in `lockgate creds set github`")?;
     if ProviderId::is_own(provider.as_str()) {
         let what =
             format!("`{provider}`: names under `@lockgate/` are this program's own, and no run would use it");
@@ -208,6 +220,16 @@ fn rotate(form: Form) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_none_is_told_with_the_one_that_was_meant() {
+        for (written, remedy) in
+            [("GitHub", "did you mean `github`?"), ("GITHBU", "did you mean `github`?"), ("a b", "elsewhere")]
+        {
+            let refused = named_or(written, "elsewhere").unwrap_err();
+            assert_eq!(crate::exit::code_and_remedy(&refused), (2, Some(remedy.into())), "{written}");
+        }
+    }
 
     #[test]
     fn a_name_or_a_field_that_may_be_a_slip_is_told_before_the_value_is_asked_for() {
