@@ -1,11 +1,15 @@
 //! Hints for denials: the exact command or edit that would allow the request, and nothing that opens more.
 
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+
 use crate::address::AddressClass;
 use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
-use crate::hint::Hint;
-use crate::hostname::Host;
+use crate::hint::{Hint, on_this_machine};
+use crate::hostname::{Host, Hostname};
 use crate::path_levels::EncodedSlash;
+use crate::pattern::is_this_machine;
 use crate::provider_id::ProviderId;
 use crate::rule::{AllowRule, RuleName};
 use crate::rules::Policy;
@@ -140,6 +144,15 @@ pub(crate) fn private_service(rule: &RuleName) -> Hint {
     Hint::Edit(format!("name the host of a private service with `addresses = [\"…\"]` in {place}"))
 }
 
+/// Makes the denial of a name that no rule can open.
+pub(crate) fn reserved(name: &Hostname, reason: String, ports: impl Display) -> Denial {
+    let denial = Denial::new(Guard::ReservedName, reason);
+    match is_this_machine(name) {
+        true => denial.with_hint(Hint::Edit(on_this_machine(Ipv4Addr::LOCALHOST.into(), ports))),
+        false => denial,
+    }
+}
+
 pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
     Hint::rule(format!("{host}:{port}"))
 }
@@ -147,7 +160,7 @@ pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hostname::Hostname;
+    use crate::denial::MANAGED;
     use crate::layer::Layers;
     use crate::origin::Origin;
     use crate::target::{Method, Target};
@@ -157,6 +170,45 @@ mod tests {
         let mut layers = Layers::default();
         layers.push(Origin::Named("file".into()), toml::from_str(rules).unwrap());
         layers.compile().unwrap().policy
+    }
+
+    #[test]
+    fn a_name_of_this_machine_is_told_the_rule_that_leads_there() {
+        let port = Port::parse("5432").unwrap();
+        let compile = |origin: Origin, text: &str| {
+            let mut layers = Layers::default();
+            layers.push(origin, toml::from_str(text).unwrap());
+            layers.compile().map(|spec| spec.policy)
+        };
+        let asked = |name: &str| {
+            let host = Host::Name(Hostname::parse(name).unwrap());
+            Asked::connection(Plane::Forward, host, port, View::Opaque)
+        };
+        let managed = "egress = { default = \"open-internet\" }";
+        let managed = compile(Origin::Managed("/etc/policy".into()), managed).unwrap();
+        for (name, is_this_machine) in [
+            ("localhost", true),
+            ("db.localhost", true),
+            ("host.docker.internal", true),
+            ("sidecar", false),
+            ("metadata.google.internal", false),
+        ] {
+            let hint = |policy: &Policy| policy.decide(&asked(name)).unwrap_err().hint;
+            let of_rule = format!("egress.allow = [{{ host = \"{name}:5432\" }}]");
+            let refused = compile(Origin::Flags, &of_rule).unwrap_err().hint;
+            let of_dns = policy().decide_name(&Hostname::parse(name).unwrap()).unwrap_err().hint;
+            let told = hint(&policy()).map(|hint| hint.to_string());
+            assert_eq!(told, refused, "{name}");
+            assert_eq!(told.is_some(), is_this_machine, "{name}");
+            assert_eq!(of_dns.is_some(), is_this_machine, "{name}");
+            let Some(told) = told else { continue };
+            assert!(of_dns.unwrap().to_string().contains("ports = [PORT]"), "{name}");
+            assert_eq!(hint(&managed), Some(MANAGED.into()), "{name}");
+            let (_, rule) = told.split_once("[[egress.allow]]: ").unwrap();
+            let (rule, name) = rule.split_once("; then ask for ").unwrap();
+            let leading = compile(Origin::Flags, &format!("egress.allow = [{{ {rule} }}]")).unwrap();
+            leading.decide(&asked(name)).unwrap().vet(&[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        }
     }
 
     #[test]

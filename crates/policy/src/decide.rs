@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::address::AddressClass;
 use crate::advice::{
-    Near, not_allowed, not_authorized, not_authorized_encoded, private_service, remember_nearest, rule_for,
+    Near, not_allowed, not_authorized, not_authorized_encoded, private_service, remember_nearest, reserved,
+    rule_for,
 };
 use crate::asked::Asked;
 use crate::carriage::Carriage;
@@ -186,7 +187,7 @@ impl Policy {
             && is_reserved(name)
         {
             let reason = format!("{name} is this machine, the sidecar or a metadata service");
-            return Err(Denial::new(Guard::ReservedName, reason));
+            return Err(self.advised(reserved(name, reason, asked.port), asked));
         }
         if let Some(rule) = self.deny.iter().find(|rule| rule.reach.catches(asked)) {
             return Err(self.advised(rule.deny(asked), asked));

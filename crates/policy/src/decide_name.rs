@@ -1,8 +1,8 @@
 //! The decision for a question of DNS: a pure function from a name to the rule that lets it be asked, or a [`Denial`].
 
-use crate::advice::not_allowed;
+use crate::advice::{not_allowed, reserved};
 use crate::asked::{Asked, Plane, View};
-use crate::denial::{Denial, Guard};
+use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
 use crate::pattern::is_reserved;
 use crate::rule::RuleName;
@@ -18,7 +18,7 @@ impl Policy {
         let host = Host::Name(name.clone());
         let asked = Asked::connection(Plane::Dns, host, Scheme::Https.default_port(), View::Opaque);
         if is_reserved(name) {
-            return Err(Denial::new(Guard::ReservedName, format!("{name} is reserved")));
+            return Err(self.advised(reserved(name, format!("{name} is reserved"), "PORT"), &asked));
         }
         if let Some(rule) =
             self.deny.iter().find(|r| r.reach.is_whole_host() && r.reach.host.matches(&asked.host))

@@ -1,6 +1,7 @@
 //! Hints: what would turn a denial into a grant, by kind, with its text for people.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,15 @@ impl fmt::Display for SuggestedRule {
         }
         f.write_str(&shell_word(&self.target))
     }
+}
+
+/// Returns the rule that leads to a server on this machine's loopback, whose names and addresses are the sandbox's own inside.
+#[must_use]
+pub fn on_this_machine(address: IpAddr, ports: impl fmt::Display) -> String {
+    format!(
+        "a rule with a name of your own leads here, in [[egress.allow]]: host = \"NAME.internal\", ports = [{ports}], \
+         addresses = [\"{address}\"]; then ask for NAME.internal"
+    )
 }
 
 /// A bare text is advice.

@@ -75,7 +75,7 @@ pub use decide::Grant;
 pub use denial::{Denial, Guard};
 pub use enforcement::Enforcement;
 pub use error::ConfigError;
-pub use hint::{Hint, SuggestedPort, SuggestedRule};
+pub use hint::{Hint, SuggestedPort, SuggestedRule, on_this_machine};
 pub use hostname::{Host, Hostname};
 pub use inbound::Inbound;
 pub use ip_family::IpFamily;

@@ -10,8 +10,8 @@ use crate::address::AddressClass;
 use crate::agreed::SIDECAR_NAME;
 use crate::hostname::{Host, Hostname};
 
-/// Names of the machine that the sidecar runs on, the sidecar itself, or a metadata service. S0.39 and E12.
-const RESERVED: &[&str] = &[
+/// Names of the machine that the sidecar runs on. S0.39 and E12.
+const THIS_MACHINE: &[&str] = &[
     // Loopback, as `/etc/hosts` of distributions names it.
     "localhost",
     "localhost.localdomain",
@@ -22,8 +22,6 @@ const RESERVED: &[&str] = &[
     "loopback",
     "ip6-localhost",
     "ip6-loopback",
-    SIDECAR_NAME,
-    "agent",
     // The machine that an engine or its virtual machine runs on: Docker, Podman, Lima, minikube.
     "host.docker.internal",
     "gateway.docker.internal",
@@ -33,6 +31,9 @@ const RESERVED: &[&str] = &[
     "host.lima.internal",
     "host.minikube.internal",
 ];
+
+/// Names of the sidecar itself, and of its sandbox.
+const OWN: &[&str] = &[SIDECAR_NAME, "agent"];
 
 /// Names of metadata services: Google, Amazon, Azure, Tencent.
 const METADATA: &[&str] = &[
@@ -243,8 +244,12 @@ impl HostPattern {
 
 /// Returns whether a name can be reached by no rule and no open mode.
 pub(crate) fn is_reserved(name: &Hostname) -> bool {
-    let text = name.as_str();
-    RESERVED.contains(&text) || is_metadata_service(name) || text.ends_with(".localhost")
+    is_this_machine(name) || OWN.contains(&name.as_str()) || is_metadata_service(name)
+}
+
+/// Returns whether a name is one of the machine that the sidecar runs on.
+pub(crate) fn is_this_machine(name: &Hostname) -> bool {
+    THIS_MACHINE.contains(&name.as_str()) || name.as_str().ends_with(".localhost")
 }
 
 /// Returns whether a name is that of a metadata service.

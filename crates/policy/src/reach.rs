@@ -1,18 +1,20 @@
 //! The scope of a rule (hosts, ports, scheme, path and methods), and how far a request matches it.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use crate::asked::{Asked, View};
 use crate::carriage::Carriage;
 use crate::denial::Guard;
 use crate::error::ConfigError;
-use crate::hostname::Host;
+use crate::hint::on_this_machine;
+use crate::hostname::{Host, Hostname};
 use crate::location::Location;
 use crate::origin::Origin;
 use crate::path::Path;
 use crate::path_levels::EncodedSlash;
 use crate::path_reach::PathReach;
-use crate::pattern::{HostPattern, PatternError};
+use crate::pattern::{HostPattern, PatternError, is_this_machine};
 use crate::shell_quoting::shell_word;
 use crate::target::{Method, Port, Scheme, Target, check_characters};
 
@@ -140,8 +142,8 @@ impl Reach {
         if let Some(ports) = &self.ports
             && !ports.contains(&asked.port)
         {
-            let list: Vec<String> = ports.iter().map(ToString::to_string).collect();
-            return Fit::Short(Guard::Port, format!("port {} is not among {}", asked.port, list.join(", ")));
+            let reason = format!("port {} is not among {}", asked.port, self.listed_ports());
+            return Fit::Short(Guard::Port, reason);
         }
         match &asked.view {
             View::Request { scheme, method, path } => self.fit_request(*scheme, method, path),
@@ -151,6 +153,11 @@ impl Reach {
             View::Tls => Fit::Full(self.unseen(Carriage::Tls)),
             View::Opaque => Fit::Full(self.unseen(Carriage::Any)),
         }
+    }
+
+    /// Returns its ports as they stand in a list; none if it is for every one.
+    pub(crate) fn listed_ports(&self) -> String {
+        self.ports.iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
     fn fit_request(&self, scheme: Scheme, method: &Method, path: &Path) -> Fit {
@@ -337,8 +344,7 @@ fn whole_address(at: &Location<'_>, text: &str) -> ConfigError {
     at.error("host", format!("`{shown}`: a whole address goes into `url`")).with_hint(hint)
 }
 
-/// Returns the error for a host that no rule may name. The hint for `localhost` is a rule for the loopback address under another
-/// name.
+/// Returns the error for a host that no rule may name. The hint for a name of this machine is a rule under another name.
 fn reserved(
     at: &Location<'_>,
     host: &str,
@@ -347,7 +353,7 @@ fn reserved(
     why: PatternError,
 ) -> ConfigError {
     let error = at.error("host", why);
-    if !host.eq_ignore_ascii_case("localhost") {
+    if !Hostname::parse(host).is_ok_and(|name| is_this_machine(&name)) {
         return error;
     }
     let ports = match (port, ports) {
@@ -355,8 +361,7 @@ fn reserved(
         (None, Some(list)) => list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         (None, None) => "PORT".to_owned(),
     };
-    let rule = format!("host = \"NAME.internal\", ports = [{ports}], addresses = [\"127.0.0.1\"]");
-    error.with_hint(format!("a rule with a name of your own leads here, in [[egress.allow]]: {rule}"))
+    error.with_hint(on_this_machine(Ipv4Addr::LOCALHOST.into(), ports))
 }
 
 /// Returns the host of `user@host:path`, as git and scp write what they reach by SSH.

@@ -1,10 +1,12 @@
 //! The compiled policy: all egress rules of a run.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::companion_ports::CompanionPorts;
 use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
+use crate::pattern::HostPattern;
 use crate::provider::Provider;
 use crate::proxy::Proxies;
 use crate::reach::Reach;
@@ -154,6 +156,16 @@ impl Policy {
         let ceiling = self.ceiling.iter().filter(|ceiling| !ceiling.is_open());
         let most = ceiling.flat_map(|ceiling| ceiling.bound().chain(&ceiling.allow));
         deny.chain(bound).chain(allow).chain(most.map(|rule| ("at most", &rule.name, rule.reach.to_string())))
+    }
+
+    /// Returns the allow rules for a loopback address as such, with it and the list of their ports.
+    pub fn of_loopback(&self) -> impl Iterator<Item = (&RuleName, IpAddr, String)> {
+        self.allow.iter().filter_map(|rule| match rule.reach.host {
+            HostPattern::Address(address) if address.is_loopback() => {
+                Some((&rule.name, address, rule.reach.listed_ports()))
+            }
+            _ => None,
+        })
     }
 
     /// Returns the rules of where the credentials of providers may go.

@@ -175,7 +175,16 @@ fn what_other_programs_call_a_flag_is_answered_by_what_does_it_here() {
         2,
         &["addresses = [\"127.0.0.1\"]", "[11434]"],
     );
-    told(&site, "lockgate policy allow localhost:3000", 2, &["ports = [3000], addresses = [\"127.0.0.1\"]"]);
+    for name in ["localhost", "host.docker.internal"] {
+        let rule = &["ports = [3000], addresses = [\"127.0.0.1\"]"];
+        told(&site, &format!("lockgate policy allow {name}:3000"), 2, rule);
+        told(&site, &format!("lockgate policy check {name}:3000 >&2"), 1, rule);
+        told(&site, &format!("lockgate policy explain {name}:3000 >&2"), 1, rule);
+    }
+    let rule = &["note: ", "ports = [3000], addresses = [\"127.0.0.1\"]"];
+    told(&site, "lockgate policy allow 127.0.0.1:3000", 0, rule);
+    told(&site, "lockgate run -- true", 0, rule);
+    told(&site, "rm lockgate.toml; lockgate run --allow 127.0.0.1:3000 -- true", 0, rule);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Hints for denials, adapted to the flags of this command: a suggested rule goes where the command reads its rules.
 
+use std::net::IpAddr;
+
 use policy::{
-    Hint, Host, Policy, Port, ProviderId, SuggestedRule, Target, preset_for, provider_covering, provider_for,
+    Hint, Host, Policy, ProviderId, SuggestedRule, Target, preset_for, provider_covering, provider_for,
     shell_word,
 };
 
@@ -84,29 +86,19 @@ pub(crate) fn is_loopback(host: &Host) -> bool {
     matches!(host, Host::Address(address) if address.is_loopback())
 }
 
-/// Explains how to reach this machine's loopback.
-pub(crate) fn of_loopback(allowed: &str) -> Option<String> {
-    let target = Target::parse(&whole(allowed)).ok()?;
-    let Host::Address(address) = target.host() else { return None };
-    let rule =
-        format!("{{ host = \"NAME.internal\", ports = [{}], addresses = [\"{address}\"] }}", target.port());
-    address.is_loopback().then(|| {
-        format!(
-            "--allow {allowed}: to the command {address} is the sandbox's own, and most programs do not ask the proxy for it; \
-             a rule with a name leads here: [[egress.allow]] as in {rule}, then ask for NAME.internal"
-        )
-    })
+/// Explains why a loopback address that a rule allows is hardly reached, and how a server of this machine is.
+pub(crate) fn of_loopback(rule: &str, address: IpAddr, ports: &str) -> String {
+    format!(
+        "{rule}: to the command {address} is the sandbox's own, and most programs do not ask the proxy for it; {}",
+        policy::on_this_machine(address, ports)
+    )
 }
 
-/// Explains how to reach this machine by the name that no rule may have.
-pub(crate) fn of_localhost(host: &Host, port: Port) -> Option<String> {
-    let Host::Name(name) = host else { return None };
-    name.as_str().eq_ignore_ascii_case("localhost").then(|| {
-        format!(
-            "localhost is the sandbox's own; a rule with a name of your own leads here, in [[egress.allow]]: host = \"NAME.internal\", \
-             ports = [{port}], addresses = [\"127.0.0.1\"]"
-        )
-    })
+/// The same of a target of `policy allow`, if it is such an address.
+pub(crate) fn of_allowed_loopback(target: &str) -> Option<String> {
+    let url = Target::parse(&whole(target)).ok()?;
+    let Host::Address(address) = url.host() else { return None };
+    address.is_loopback().then(|| of_loopback(target, *address, &url.port().to_string()))
 }
 
 /// Adapts a denial's hint to the given flags.
@@ -225,24 +217,9 @@ mod tests {
             ("10.0.0.1:80", None),
             ("a.example.com", None),
         ] {
-            let told = of_loopback(allowed);
+            let told = of_allowed_loopback(allowed);
             assert_eq!(told.is_some(), port.is_some(), "{told:?}");
             assert!(told.zip(port).is_none_or(|(told, port)| told.contains(port)), "{allowed}");
-        }
-    }
-
-    #[test]
-    fn the_name_of_loopback_is_told_how_this_machine_is_reached() {
-        for (target, ports) in [
-            ("http://localhost:3000/", Some("ports = [3000]")),
-            ("https://LOCALHOST/x", Some("ports = [443]")),
-            ("https://localhost.example/", None),
-            ("http://127.0.0.1:3000/", None),
-        ] {
-            let target = Target::parse(target).unwrap();
-            let told = of_localhost(target.host(), target.port());
-            assert_eq!(told.is_some(), ports.is_some(), "{told:?}");
-            assert!(told.zip(ports).is_none_or(|(told, ports)| told.contains(ports)), "{target}");
         }
     }
 

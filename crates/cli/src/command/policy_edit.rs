@@ -9,6 +9,7 @@ use policy::{Hint, Policy, RunConfig};
 use runtime::Patient;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
+use super::hint;
 use super::policy_rule::{RuleList, give_reason, is_there, meant, names, names_the_root, push, rule, tables};
 use super::policy_text::{Approval, PolicyText, turn};
 use super::standing_denial::standing_denial;
@@ -67,6 +68,8 @@ fn edit(file: &PolicyFile, targets: &[String], list: RuleList, reason: Option<&s
     let policy = save(&file, &text, &added, list)?;
     tell_root_only(&added);
     if list == RuleList::Allow {
+        let loopback = targets.iter().filter_map(|target| hint::of_allowed_loopback(target));
+        loopback.for_each(|note| output::tell(&format!("note: {note}")));
         tell_still_denied(&file.name, &document, &policy, &targets);
     }
     Ok(0)

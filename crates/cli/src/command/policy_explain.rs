@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use egress::{Approach, Course, OwnName};
 use policy::agreed::{DNS_PORT, SANDBOX_NAME};
-use policy::{Asked, Carriage, Denial, Grant, Host, Method, Policy, Provider, Scheme, Target};
+use policy::{Asked, Carriage, Denial, Grant, Host, Method, Policy, Provider, Scheme};
 use serde::Serialize;
 
 use super::policy_question::{Question, Way};
 use super::spec::settings;
-use super::url::whole;
 use super::{hint, policy_check};
 use crate::arguments::Spec;
 use crate::exit::Done;
@@ -105,8 +104,6 @@ pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form)
         }
     };
     let verdict = verdict(&explained);
-    let here = Target::parse(&whole(text)).ok();
-    let here = here.and_then(|target| hint::of_localhost(target.host(), target.port()));
     match form {
         Form::Json => {
             let value = serde_json::json!({"asked": asked, "verdict": verdict, "ways": explained});
@@ -118,9 +115,6 @@ pub(super) fn explain(spec: &Spec, text: &str, method: Option<&str>, form: Form)
             let other_ways = explained.iter().map(|one| &one.other_ways).find(|ways| !ways.is_empty());
             for way in other_ways.into_iter().flatten() {
                 output::answer(&format!("{:26}{way}", ""))?;
-            }
-            if let Some(here) = here.filter(|_| verdict == Verdict::Deny) {
-                output::answer(&format!("{:26}{here}", ""))?;
             }
         }
     }

@@ -69,8 +69,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
             path.display()
         ));
     }
-    for note in flags.allow.iter().filter_map(|allowed| hint::of_loopback(allowed)) {
-        output::tell(&format!("note: {note}"));
+    for (rule, address, ports) in spec.policy.of_loopback() {
+        output::tell(&format!("note: {}", hint::of_loopback(rule.as_str(), address, &ports)));
     }
     for name in unset(&flags, &caller) {
         output::tell(&format!(
