@@ -1,7 +1,10 @@
 //! The kinds of file systems: on some, files are changed and dated by this machine's kernel alone. On the others a server or another machine
 //! does it too, by its own clock, and the kernel here may not hear of it.
 
+use std::ffi::CStr;
 use std::os::fd::AsFd;
+
+use rustix::io::Errno;
 
 /// The kinds that are this machine's alone, by their numbers in `linux/magic.h`: ext4, XFS, Btrfs, tmpfs, overlayfs, F2FS, ZFS, bcachefs,
 /// ramfs, FAT, exFAT, NTFS, JFS, NILFS, SquashFS, EROFS.
@@ -27,6 +30,12 @@ const OF_THIS_MACHINE: [u32; 16] = [
 /// The kinds that find a file by a shortened name as well, which they do not list: FAT and NTFS.
 const WITH_SHORT_NAMES: [u32; 2] = [0x4d44, 0x7366_746e];
 
+/// `FUSE_SUPER_MAGIC`, statfs(2).
+const FUSE: u32 = 0x6573_5546;
+
+/// An attribute of every file where the server is NTFS-3G, which has short names too and is of FUSE's kind.
+const OF_NTFS_3G: &CStr = c"system.ntfs_attrib";
+
 /// `PROC_SUPER_MAGIC`, statfs(2).
 const PROC: u32 = 0x9fa0;
 
@@ -40,13 +49,25 @@ pub(crate) fn is_proc(opened: impl AsFd) -> rustix::io::Result<bool> {
 
 /// Whether a folder lists every name by which something is found in it.
 pub(crate) fn lists_what_is_found(folder: impl AsFd) -> bool {
-    let is_short = |kind: i64| WITH_SHORT_NAMES.iter().any(|short| i64::from(*short) == kind);
     rustix::fs::fstatfs(folder).is_ok_and(|about| is_listed(about.f_type) && !is_short(about.f_type))
+}
+
+/// Whether what is in a folder may have shortened names. NTFS-3G lets programs choose them: `system.ntfs_dos_name`.
+pub(crate) fn has_short_names(folder: impl AsFd) -> bool {
+    let answers = || rustix::fs::fgetxattr(&folder, OF_NTFS_3G, &mut [0_u8; 8][..]);
+    rustix::fs::fstatfs(&folder).is_ok_and(|about| {
+        is_short(about.f_type)
+            || i64::from(FUSE) == about.f_type && matches!(answers(), Ok(_) | Err(Errno::RANGE))
+    })
 }
 
 /// Whether an open file is on a file system that is this machine's alone. One that is not known, as FUSE or NFS, may not be.
 pub(crate) fn is_of_this_machine(opened: impl AsFd) -> bool {
     rustix::fs::fstatfs(opened).is_ok_and(|about| is_listed(about.f_type))
+}
+
+fn is_short(kind: i64) -> bool {
+    WITH_SHORT_NAMES.iter().any(|short| i64::from(*short) == kind)
 }
 
 fn is_listed(kind: i64) -> bool {

@@ -5,8 +5,8 @@
 //! another name that it had meanwhile; its cover is gone all the same. So the mounts of the sandbox are looked at too, through a descriptor
 //! that init sends before it runs anything. At an engine nobody sends one.
 //!
-//! The kernel tells of changes that this machine makes. Where a file system's server, or another machine, may make some, the names are also
-//! looked at from time to time, by a thread of its own: such a server may be silent, and nobody who waits for a command to end, or for its
+//! The kernel tells of changes that this machine makes. Where a file system's server, or another machine, may make some, or files have names
+//! that are not listed, the names are also looked at from time to time, by a thread of its own: such a server may be silent, and nobody who waits for a command to end, or for its
 //! time to be over, may wait for it.
 
 mod aside;
@@ -25,7 +25,7 @@ use sys::notify;
 use sys::signal::Signals;
 
 use self::aside::Aside;
-use crate::file_system::is_of_this_machine;
+use crate::file_system::lists_what_is_found;
 use crate::open_file::is_at;
 
 /// The covered names of one workspace, with the files that they led to at the start.
@@ -78,7 +78,7 @@ impl CoverWatch {
             }
         }
         let names = Arc::new(names);
-        let is_far = names.directories.iter().any(|directory| !is_of_this_machine(directory));
+        let is_far = names.directories.iter().any(|directory| !lists_what_is_found(directory));
         let aside = if is_far { Some(Self::aside(&changes, &names)?) } else { None };
         Ok(Self { aside, changes, names })
     }
@@ -87,6 +87,11 @@ impl CoverWatch {
     fn aside(changes: &Signals, names: &Arc<Names>) -> io::Result<Aside> {
         let looked_at = Arc::clone(names);
         Aside::beside(changes, &names.directories, move || looked_at.broken())
+    }
+
+    /// Returns the directories of the names, or none if each is of a kind that this machine has alone, and that lists what is found in it.
+    pub(crate) fn strange_directories(&self) -> &[OwnedFd] {
+        if self.aside.is_some() { &self.names.directories } else { &[] }
     }
 
     /// Whether a path led to something when the watch began.

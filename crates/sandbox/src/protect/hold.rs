@@ -18,7 +18,7 @@ use super::placeholder::{self, HeldPath, is_free, stat};
 use super::planted::repositories_without_links;
 use super::repository::OpenRepository;
 use super::row::{Row, WhenAbsent, rows};
-use super::spelling::refuse_other_spellings;
+use super::spelling::{refuse_other_spellings, refuse_short_names};
 use super::tables::refuse_tables;
 use super::unheld::Unheld;
 use crate::cover_watch::CoverWatch;
@@ -52,6 +52,7 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     refuse_other_spellings(workspace, root.as_fd(), &covered)?;
     let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied())
         .map_err(|error| unwatched(workspace, &error))?;
+    refuse_short_names(workspace, cover_watch.strange_directories())?;
     for held in &undo.held {
         // Somebody's own lock may have gone since. Without this run's, another run that ends removes the placeholder.
         if patience.gave_up {

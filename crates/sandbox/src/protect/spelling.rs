@@ -1,12 +1,12 @@
 //! Refuses a workspace whose file system takes another spelling for a name. A cover is a mount on one name: by the other spelling the
-//! command would reach the file beside it. Some ignore case, some take what Windows puts after a name.
+//! command would reach the file beside it. Some ignore case, some take what Windows puts after a name, and some have a short name for each.
 //!
 //! Others need no look. Protected names are ASCII and have no `K`, the only ASCII letter to which another character (U+212A) is
 //! normalised. So they have one spelling where a file system tells cases apart, even if it takes all normal forms of a text for one name.
 
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::file_system::has_short_names;
 use crate::source;
 
 /// What Windows takes for nothing at the end of a name: the unnamed stream, a dot, a blank.
 const ENDS: [&str; 4] = [":", "::$DATA", ".", " "];
+
+const REMEDY: &str = "use --workspace-mode overlay or ro, or a folder on another file system";
 
 /// Refuses a workspace in which a protected name can be reached in another spelling. Each folder with such names is looked at, because a
 /// folder may ignore case where the one above does not: `chattr +F`.
@@ -33,7 +36,7 @@ pub(super) fn refuse_other_spellings(
             other.display(),
             path.display()
         ),
-        remedy: Some("use --workspace-mode overlay or ro, or a folder on another file system".into()),
+        remedy: Some(REMEDY.into()),
     };
     let mut known: Vec<&Path> = Vec::new();
     for path in covered.iter().flat_map(|path| path.ancestors()) {
@@ -57,6 +60,21 @@ pub(super) fn refuse_other_spellings(
         }
     }
     Ok(())
+}
+
+/// Refuses a workspace where the command could give what is protected a short name, if one of these directories is of such a file system.
+pub(super) fn refuse_short_names(workspace: &Path, directories: &[OwnedFd]) -> Result<(), Error> {
+    if !directories.iter().any(has_short_names) {
+        return Ok(());
+    }
+    Err(Error::Refused {
+        what: format!(
+            "{} cannot be a writable workspace: its file system gives files short names too, as `GIT~1`, and what is protected has one or \
+             could get it",
+            workspace.display()
+        ),
+        remedy: Some(REMEDY.into()),
+    })
 }
 
 fn kind_of(root: BorrowedFd<'_>, path: &Path) -> Option<FileType> {
