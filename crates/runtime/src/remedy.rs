@@ -180,6 +180,8 @@ fn of_state(error: &io::Error) -> &'static str {
         "free some space, or name another place with XDG_STATE_HOME; runs are recorded there"
     } else if Errno::from_io_error(error) == Some(Errno::NOLCK) {
         "its file system has no locks: name a place on one that has them with XDG_STATE_HOME; runs are recorded there"
+    } else if error.kind() == io::ErrorKind::Unsupported {
+        "name a place on another file system, as ext4, xfs or btrfs, with XDG_STATE_HOME; runs are recorded there"
     } else {
         "see whose it is and whether it may be written, or name another place with XDG_STATE_HOME; runs are recorded there"
     }

@@ -97,7 +97,10 @@ impl StateDirectory {
                 (format!("it belongs to user {owner}, and neither to you nor to root"), WHOSE.into())
             } else if mode & 0o022 != 0 {
                 let word = shell_word(&path.to_string_lossy());
-                let shut = format!("see what is in it, then chmod go-w {word}");
+                let shut = format!(
+                    "see what is in it, then chmod go-w {word}; if that changes nothing, its file system keeps no modes: \
+                     name a place on another with XDG_STATE_HOME"
+                );
                 (format!("others may write to it (mode {mode:04o})"), shut)
             } else {
                 continue;
@@ -306,8 +309,7 @@ pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
         Ok(file) => {
             let mut file = File::from(file);
             let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-            file.write_all(content)
-                .and_then(|()| file.sync_all())
+            write_unless_shared(&mut file, content)
                 .and_then(|()| Ok(rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?))
         }
         // Not every file system supports `O_TMPFILE`.
@@ -331,11 +333,22 @@ fn make_beside(path: &Path, content: &[u8]) -> io::Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(&beside)
-        .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+        .and_then(|mut file| write_unless_shared(&mut file, content))
         .and_then(|()| std::fs::hard_link(&beside, path));
     let _ = std::fs::remove_file(&beside);
     made
 }
+
+/// Writes to a file that was made for the owner only, unless others may open it all the same: some file systems keep no modes.
+fn write_unless_shared(file: &mut File, content: &[u8]) -> io::Result<()> {
+    if file.metadata()?.mode() & 0o077 != 0 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, KEEPS_NO_MODES));
+    }
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+const KEEPS_NO_MODES: &str = "its file system keeps no modes, so others could read it";
 
 /// Replaces a file atomically: readers see the old content or the new. Nothing that lies beside it is followed or written to.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
@@ -404,6 +417,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_written_where_a_file_system_lets_others_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vault.key");
+        for mode in [0o777, 0o755, 0o640] {
+            let mut file = File::create(&path).unwrap();
+            file.set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+            let refused = write_unless_shared(&mut file, b"key").unwrap_err();
+            assert_eq!(std::fs::read(&path).unwrap(), b"");
+            let remedy = state_error(&path, refused).remedy().unwrap();
+            assert!(remedy.contains("ext4") && remedy.contains("XDG_STATE_HOME"), "{remedy}");
+        }
+    }
+
+    #[test]
     fn what_lies_beside_a_file_that_is_replaced_is_neither_followed_nor_written_to() {
         let folder = tempfile::tempdir().unwrap();
         let (path, victim) = (folder.path().join("audit.pub"), folder.path().join("victim"));
@@ -449,7 +476,11 @@ mod tests {
                 std::fs::set_permissions(&part, std::fs::Permissions::from_mode(mode)).unwrap();
                 let refused = directory.refuse_others(own).unwrap_err();
                 assert!(refused.to_string().contains(&format!("(mode {mode:04o})")), "{refused}");
-                assert!(refused.remedy().unwrap().ends_with(part.to_str().unwrap()), "{refused}");
+                let remedy = refused.remedy().unwrap();
+                assert!(
+                    remedy.contains(part.to_str().unwrap()) && remedy.contains("XDG_STATE_HOME"),
+                    "{remedy}"
+                );
             }
             std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
