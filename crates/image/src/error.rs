@@ -173,6 +173,10 @@ impl Error {
                  XDG_DATA_HOME; images are kept there"
                     .into(),
             ),
+            Self::Store { source, .. } if source.kind() == io::ErrorKind::Unsupported => Some(
+                "name a place on another file system, as ext4, xfs or btrfs, with XDG_DATA_HOME; images are kept there"
+                    .into(),
+            ),
             Self::Store { .. } => Some(
                 "see whose it is and whether it may be written, or name another place with XDG_DATA_HOME; images are kept there".into(),
             ),

@@ -107,6 +107,7 @@ impl Store {
             }
             if metadata.mode() & 0o077 != 0 {
                 std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o700))?;
+                refuse_open(std::fs::metadata(&self.0)?.mode())?;
             }
             Ok(())
         };
@@ -365,6 +366,17 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
         File::open(directory)?.sync_all()
     };
     write().map_err(|source| failed(path, source))
+}
+
+/// Refuses a directory that is open to others although it was closed.
+fn refuse_open(mode: u32) -> io::Result<()> {
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "its file system keeps no modes, so others could write there",
+        )),
+    }
 }
 
 pub(crate) fn failed(path: &Path, source: io::Error) -> Error {

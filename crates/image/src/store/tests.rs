@@ -435,6 +435,12 @@ fn a_store_that_others_can_write_to_is_shut_or_refused() {
     let opened = Store::open(directory).is_ok();
     let mode = std::fs::metadata(directory).unwrap().mode() & 0o777;
     assert!(!opened || mode == 0o700, "{mode:o}");
+    // What could not be shut.
+    assert!(refuse_open(0o40_700).is_ok());
+    for mode in [0o40_777, 0o40_755, 0o40_710] {
+        let refused = failed(directory, refuse_open(mode).unwrap_err());
+        assert!(refused.remedy().unwrap().contains("another file system"), "{refused}");
+    }
 }
 
 #[test]
