@@ -95,6 +95,7 @@ pub struct Mount {
     pub is_read_only: bool,
     /// Whether the kernel leaves it out of a tree that is cloned.
     is_unbindable: bool,
+    is_of_mergerfs: bool,
     /// What of its file system is mounted, if the file system tells.
     pub root: Option<Place>,
 }
@@ -139,6 +140,12 @@ impl Mounts {
     /// Returns the mount points of the writable mounts below a folder.
     pub(crate) fn writable_below(&self, folder: &Path) -> impl Iterator<Item = &Path> {
         self.below(folder).filter(|mount| !mount.is_read_only).map(|mount| mount.at.as_path())
+    }
+
+    /// Returns the mount points of mergerfs at and below a folder.
+    pub(crate) fn of_mergerfs_in(&self, folder: &Path) -> impl Iterator<Item = &Path> {
+        let is_one = move |mount: &&Mount| mount.is_of_mergerfs && mount.at.starts_with(folder);
+        self.0.iter().filter(is_one).map(|mount| mount.at.as_path())
     }
 
     /// Returns the first mount below a folder that shows a place.
@@ -217,7 +224,8 @@ impl Mount {
         let kind = fields.skip_while(optional).nth(1)?;
         // NFS writes `/` for whatever is mounted.
         let root = (!kind.starts_with(b"nfs")).then_some(Place { device, path });
-        Some(Self { id, at, is_read_only, is_unbindable, root })
+        let is_of_mergerfs = kind == b"fuse.mergerfs";
+        Some(Self { id, at, is_read_only, is_unbindable, is_of_mergerfs, root })
     }
 }
 

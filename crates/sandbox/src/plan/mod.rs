@@ -20,6 +20,7 @@ mod options;
 mod process;
 mod refused;
 mod session;
+mod steered;
 mod unbindable;
 mod wiring;
 
@@ -161,6 +162,7 @@ pub fn plan(
         refused::refuse_below_held(spec, &plan)?;
         unbindable::refuse(&plan, mounts)?;
         refused::refuse_second_names(&plan, mounts)?;
+        steered::refuse(&plan, mounts)?;
         refused::refuse_mounts_below(&plan, mounts)?;
         refused::refuse_hidden(&plan)?;
         refused::refuse_in_place_of_the_gateway(&plan)?;

@@ -301,7 +301,7 @@ pub(super) fn refuse_second_names(plan: &Plan, mounts: &MountsOnceRead) -> Resul
 }
 
 /// Returns the source of what a step shows for writing, and whether it is a mount and not the workspace.
-fn shown_for_writing(step: &Step) -> Option<(&Path, bool)> {
+pub(super) fn shown_for_writing(step: &Step) -> Option<(&Path, bool)> {
     match step {
         Step::ShowWorkspace(path, WorkspaceMode::ReadWrite) => Some((path, false)),
         Step::Show(Visible { source, mode: MountMode::ReadWrite, .. }) => Some((source, true)),
