@@ -16,11 +16,11 @@ use rustix::io::Errno;
 
 use super::kind::Kind;
 use super::placeholder::{
-    DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, LOOK, kind_of, may_be, open_directory, own,
+    DIRECTORY_MODE, DOT, FILE_MODE, HeldPath, LOOK, TELLING, kind_of, may_be, open_directory, own, settle,
 };
 use super::placeholder_cache::PlaceholderCache;
 use super::row::may_be_held_by;
-use crate::open_file::{is_at, is_own};
+use crate::open_file::{is_at, is_empty, is_own};
 
 /// A placeholder that this run holds, locked.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ pub(super) fn hold(
                 Err(errno) => return Err(errno),
             },
             // The directory's owner can write there after a `chmod`, and the command has the owner's rights.
-            Err(Errno::ACCESS) if is_own(place.parent)? => return Err(Errno::ACCESS),
+            Err(Errno::ACCESS) if is_own(place.parent)? => return Err(why_closed(place.parent)?),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ROFS | Errno::ACCESS | Errno::PERM) => return Ok(None),
             Err(errno) => return Err(errno),
         };
@@ -118,6 +118,12 @@ pub(super) fn hold(
         }
     }
     Err(Errno::BUSY)
+}
+
+/// Returns the error for an own directory in which nothing can be made: its mode says so, or its file system does whatever the mode says.
+fn why_closed(directory: &OwnedFd) -> rustix::io::Result<Errno> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode);
+    Ok(if mode.contains(Mode::WUSR | Mode::XUSR) { KEEPS_NO_ATTRIBUTES } else { Errno::ACCESS })
 }
 
 /// Removes a placeholder, unless another run still holds it. Looks it up if `held` is `None`.
@@ -192,7 +198,9 @@ fn make_unmasked(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     };
     let Some(content) = content else {
         rustix::fs::mkdirat(place.parent, place.name, Mode::from_raw_mode(DIRECTORY_MODE))?;
-        return kept(place, look_at_made(place)?);
+        let made = look_at_made(place)?;
+        close_to_its_owner(&made)?;
+        return kept(place, made);
     };
     let file = if content.is_empty() { make_named(place, content)? } else { make_file(place, content)? };
     kept(place, file)
@@ -265,6 +273,13 @@ fn look_at_made(place: &HeldPath<'_>) -> rustix::io::Result<OwnedFd> {
     })
 }
 
+/// Takes the right to write from the owner of a directory that was just made. gocryptfs gives it, whatever mode is asked for.
+fn close_to_its_owner(made: &OwnedFd) -> rustix::io::Result<()> {
+    let stat = rustix::fs::fstat(made)?;
+    let is_open = stat.st_mode & TELLING == DIRECTORY_MODE | Mode::WUSR.as_raw_mode();
+    if is_open && is_own(made)? && is_empty(made)? { settle(made) } else { Ok(()) }
+}
+
 /// Gives what was just made to its owner, if it looks as it was made. Otherwise removes it: every later look would take it for the user's
 /// own. Somebody may have given it to its owner already, as `chown -R` does.
 fn kept(place: &HeldPath<'_>, made: OwnedFd) -> rustix::io::Result<OwnedFd> {
@@ -326,7 +341,7 @@ mod tests {
     use std::ffi::OsStr;
     use std::fs;
     use std::os::fd::AsFd;
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 
     use super::super::placeholder::is_free;
     use super::*;
@@ -365,6 +380,37 @@ mod tests {
         // Taken away before it was opened: neither held nor impossible to make.
         fs::remove_file(&at).unwrap();
         assert_eq!(look_at_made(&place).map(drop), Err(Errno::EXIST));
+    }
+
+    #[test]
+    fn a_directory_that_was_made_open_to_its_owner_is_closed_and_no_other_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let parent: Arc<OwnedFd> = Arc::new(fs::File::open(folder.path()).unwrap().into());
+        let (name, at) = (OsStr::new("held"), folder.path().join("held"));
+        let place = HeldPath { parent: &parent, name, kind: Kind::Directory, owner: None };
+        let is_kept = |mode| {
+            fs::DirBuilder::new().mode(mode).create(&at).unwrap();
+            let made = look(&place).unwrap();
+            close_to_its_owner(&made).unwrap();
+            let kept = kept(&place, made).map(drop);
+            fs::remove_dir(&at).is_ok() && kept.is_ok()
+        };
+        assert!(is_kept(0o500) && is_kept(0o700) && !is_kept(0o755) && !is_kept(0o750));
+        // With something in it, it is somebody else's.
+        fs::create_dir_all(at.join("theirs")).unwrap();
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o700)).unwrap();
+        close_to_its_owner(&look(&place).unwrap()).unwrap();
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn only_a_mode_that_closes_a_directory_is_told_as_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory: OwnedFd = fs::File::open(folder.path()).unwrap().into();
+        for (mode, why) in [(0o500, Errno::ACCESS), (0o600, Errno::ACCESS), (0o700, KEEPS_NO_ATTRIBUTES)] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(why_closed(&directory), Ok(why), "{mode:o}");
+        }
     }
 
     // L01: killed, or out of room, between the two calls that make a file with a name.

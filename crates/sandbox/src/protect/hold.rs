@@ -159,11 +159,11 @@ fn unheld(path: &Path, errno: Errno) -> Error {
                 "`{}` cannot be kept from the command: its folder is read-only by its mode alone, which its owner can change",
                 path.display()
             ),
-            remedy: Some("make the folder writable for you (chmod u+w), or use --workspace-mode ro".into()),
+            remedy: Some("make the folder writable for you (chmod u+wx), or use --workspace-mode ro".into()),
         },
         held_name::KEEPS_NO_ATTRIBUTES => Error::Refused {
             what: format!(
-                "`{}` cannot be kept from the command: its file system does not keep the modes, owners or numbers of files, or has no locks",
+                "`{}` cannot be kept from the command: its file system lets nobody write there, does not keep the modes, owners or numbers of files, or has no locks",
                 path.display()
             ),
             remedy: Some("use --workspace-mode overlay or ro, or a folder on another file system".into()),

@@ -23,7 +23,7 @@ pub(super) const FILE_MODE: u32 = 0o400;
 /// write to.
 const MOVING_MODE: u32 = 0o1700;
 /// The mode bits that are compared. A directory may have inherited the set-group-id bit.
-const TELLING: u32 = 0o1777;
+pub(super) const TELLING: u32 = 0o1777;
 /// The path of the repository itself, so written that every program takes it from the repository: libgit2 takes a bare `.` from the current
 /// directory, and GitPython finds no branches by `./`.
 pub(super) const DOT: &[u8] = b"./.\n";
