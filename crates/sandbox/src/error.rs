@@ -84,6 +84,12 @@ pub enum Error {
         /// The run's directory in it.
         path: PathBuf,
     },
+    /// The file system of the image store does not map owners.
+    #[error("use `{path}` of the image store: its file system cannot map owners to the run's own user")]
+    UnmappableLayer {
+        /// The layer in it.
+        path: PathBuf,
+    },
     /// A step of the plan failed in the sandbox's own process.
     #[error("{}: {}", .0.step, .0.cause)]
     Step(Failure),
@@ -144,6 +150,14 @@ impl Error {
         }
     }
 
+    /// Tells of a layer, which the caller chose by the image store alone.
+    pub(crate) fn of_the_store(self) -> Self {
+        match self {
+            Self::Unmappable { path, .. } => Self::UnmappableLayer { path },
+            error => error,
+        }
+    }
+
     /// Returns what the user can do about it, if that is known.
     #[must_use]
     pub fn remedy(&self) -> Option<String> {
@@ -183,6 +197,10 @@ impl Error {
             ),
             Self::UnmappableState { .. } => Some(
                 "name a place on ext4, xfs or btrfs for it, in a container a volume that is on one: XDG_STATE_HOME=DIR",
+            ),
+            Self::UnmappableLayer { .. } => Some(
+                "name a place on ext4, xfs or btrfs for images, in a container a volume that is on one, with XDG_DATA_HOME=DIR, and \
+                 import or pull the image there",
             ),
             Self::Link { .. } => Some(
                 "the kernel needs veth, nf_tables with nft_redir, nft_ct and nft_connlimit; or use --wiring redirect",

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sys::mount::{self, Depth};
 
-use super::owners::Owners;
+use super::owners::{Owners, unmapped};
 use crate::error::Error;
 use crate::source;
 
@@ -20,9 +20,8 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, Error> {
 pub(super) fn open_mapped(path: &Path, owners: &mut Owners) -> Result<OwnedFd, Error> {
     let opened = source::open(path)?;
     let tree = open(path)?;
-    owners.map_all(tree.as_fd(), opened.as_fd()).map_err(|error| {
-        let why = format!("its owners cannot be mapped: {error}");
-        Error::Source { path: path.into(), why }
-    })?;
-    Ok(tree)
+    match owners.map_all(tree.as_fd(), opened.as_fd()) {
+        Ok(()) => Ok(tree),
+        Err(error) => Err(unmapped(path, error).of_the_store()),
+    }
 }

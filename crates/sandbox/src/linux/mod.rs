@@ -39,13 +39,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use policy::{CpuCount, MountMode, Wiring};
-use rustix::io::Errno;
 use sys::cgroup::{self, Group};
 use sys::mount::Depth;
 use sys::{descriptor, privilege};
 
 pub use self::ahead::Ahead;
-use self::owners::Owners;
+use self::owners::{Owners, is_of_the_file_system, unmapped};
 pub use self::subordinate::within_subordinate_ids;
 use crate::caller::Caller;
 use crate::error::{Error, THE_SANDBOX};
@@ -59,10 +58,7 @@ use crate::protect::Hold;
 use crate::started::{InitChannels, SidecarStart, Started, Teardown};
 use crate::step::{Step, TreeSource};
 use crate::undo::{Undo, UndoLog};
-use crate::{mounted, protect, source};
-
-/// A file system cannot do that, or the mount is id-mapped already, mount_setattr(2).
-const UNMAPPABLE: [Errno; 2] = [Errno::INVAL, Errno::PERM];
+use crate::{protect, source};
 
 /// An id that no user has, for a map that nobody uses.
 const TRIED: u32 = 0x7000_0000;
@@ -270,24 +266,6 @@ fn map_tree(
     }
 }
 
-/// Whether a file system said that it maps no owners.
-fn is_of_the_file_system(error: &std::io::Error) -> bool {
-    Errno::from_io_error(error).is_some_and(|errno| UNMAPPABLE.contains(&errno))
-}
-
-/// Returns the error for a folder whose owner was not mapped.
-fn unmapped(path: &Path, source: std::io::Error) -> Error {
-    let path = path.to_path_buf();
-    match Errno::from_io_error(&source) {
-        _ if is_of_the_file_system(&source) => {
-            let below = mounted::first_below(&path).ok().flatten();
-            Error::Unmappable { path, below }
-        }
-        Some(errno) if source::is_of_this_machine(errno) => Error::Open { path, source },
-        _ => Error::Source { path, why: format!("its owners cannot be mapped: {source}") },
-    }
-}
-
 /// Root's part: writes the run's id maps from outside.
 fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
     let directory = format!("/proc/{}", started.init.pid().as_raw_nonzero());
@@ -302,14 +280,6 @@ fn map_ids(started: &Started, plan: &Plan) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_this_machine_lacks_is_not_told_of_the_folder() {
-        let unmapped = |errno: Errno| unmapped(Path::new("/nonesuch"), errno.into());
-        assert!(matches!(unmapped(Errno::MFILE), Error::Open { .. }));
-        assert!(matches!(unmapped(UNMAPPABLE[0]), Error::Unmappable { .. }));
-        assert!(matches!(unmapped(Errno::BADF), Error::Source { .. }));
-    }
 
     #[test]
     fn what_is_mapped_already_can_be_read_and_not_written() {

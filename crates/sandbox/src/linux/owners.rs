@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
 use sys::holder::Holder;
@@ -11,8 +12,12 @@ use sys::mount;
 use sys::privilege::IdMap;
 use sys::process::Namespaces;
 
+use crate::error::Error;
 use crate::plan::ids::{IdRange, Identity};
-use crate::source;
+use crate::{mounted, source};
+
+/// A file system cannot do that, or the mount is id-mapped already, mount_setattr(2).
+const UNMAPPABLE: [Errno; 2] = [Errno::INVAL, Errno::PERM];
 
 /// The id maps of a run, one for each owner.
 pub(crate) struct Owners {
@@ -92,9 +97,38 @@ fn groups(one: u32, own: u32) -> Vec<IdMap> {
     std::iter::once(IdMap::one(one, own)).chain(others).collect()
 }
 
+/// Whether a file system said that it maps no owners.
+pub(super) fn is_of_the_file_system(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(|errno| UNMAPPABLE.contains(&errno))
+}
+
+/// Returns the error for a folder whose owner was not mapped.
+pub(super) fn unmapped(path: &Path, source: io::Error) -> Error {
+    let path = path.to_path_buf();
+    match Errno::from_io_error(&source) {
+        _ if is_of_the_file_system(&source) => {
+            let below = mounted::first_below(&path).ok().flatten();
+            Error::Unmappable { path, below }
+        }
+        Some(errno) if source::is_of_this_machine(errno) => Error::Open { path, source },
+        _ => Error::Source { path, why: format!("its owners cannot be mapped: {source}") },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_not_told_of_the_folder() {
+        let unmapped = |errno: Errno| unmapped(Path::new("/nonesuch"), errno.into());
+        assert!(matches!(unmapped(Errno::MFILE), Error::Open { .. }));
+        assert!(matches!(unmapped(UNMAPPABLE[0]), Error::Unmappable { .. }));
+        assert!(matches!(unmapped(Errno::BADF), Error::Source { .. }));
+        // Of a layer, it is the place of the images that the caller can choose.
+        let of_a_layer = unmapped(UNMAPPABLE[0]).of_the_store().remedy().unwrap();
+        assert!(of_a_layer.contains("XDG_DATA_HOME"), "{of_a_layer}");
+    }
 
     #[test]
     fn every_group_but_those_of_runs_is_mapped_once() {
