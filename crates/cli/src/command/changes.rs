@@ -115,7 +115,8 @@ pub(crate) fn apply(run: Option<&str>, paths: &[PathBuf]) -> Done {
     if let Some(told) = as_well(&others(&state, &run)) {
         output::tell(&told);
     }
-    Ok(0)
+    let is_nothing = applied.done.is_empty() && !applied.left_out.is_empty();
+    Ok(u8::from(is_nothing))
 }
 
 pub(crate) fn discard(run: Option<&str>) -> Done {

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, OFlags};
+use rustix::fs::{Access, AtFlags, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::LeftOut;
@@ -14,6 +14,7 @@ use super::mode::is_directory;
 use super::side::{open, stat};
 
 const SHUT: &str = "its folder may not be written";
+const FIXED: &str = "it, or its folder, is marked to be kept (chattr +i or +a); lsattr -d shows it";
 const BLOCKED: &str =
     "a file or link stands where its folder would be; name that folder with `--path` as well";
 const STAYS: &str = "the folder there stays, with something in it that is left out";
@@ -22,7 +23,7 @@ const STAYS: &str = "the folder there stays, with something in it that is left o
 pub(super) fn leave_impossible(order: &mut Vec<&Change>, left_out: &mut Vec<LeftOut>, below: BorrowedFd<'_>) {
     let gone: BTreeSet<&Path> = order.iter().filter(|it| is_gone(it)).map(|it| it.path.as_path()).collect();
     order.retain(|change| {
-        let why = hindrance(&change.path, &gone, below);
+        let why = hindrance(&change.path, &gone, below).or_else(|| fixed(&change.path, below));
         left_out.extend(why.map(|why| LeftOut { path: change.path.clone(), why }));
         why.is_none()
     });
@@ -51,6 +52,18 @@ fn hindrance(path: &Path, gone: &BTreeSet<&Path>, below: BorrowedFd<'_>) -> Opti
         }
     }
     None
+}
+
+/// Returns what hinders a file's or folder's replacement that its modes allow: inode attributes, ioctl_iflags(2).
+fn fixed(path: &Path, below: BorrowedFd<'_>) -> Option<&'static str> {
+    let kept = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    let is_fixed = |path: &Path| {
+        let there = open(below, path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let found = rustix::fs::statx(there, c"", AtFlags::EMPTY_PATH, StatxFlags::empty()).ok()?;
+        Some(found.stx_attributes.intersects(kept))
+    };
+    let is_any = [Some(path), path.parent()].into_iter().flatten().filter_map(is_fixed).any(|it| it);
+    is_any.then_some(FIXED)
 }
 
 /// A folder stays if something below it is left out. Then what was to take its place is taken out of the order, and the removals below it
@@ -121,6 +134,28 @@ mod tests {
             }
             assert_eq!(std::fs::read_to_string(workspace.join("instead/shut/file")).unwrap(), "mine");
         });
+    }
+
+    #[test]
+    fn what_is_marked_to_be_kept_is_left_out_first() {
+        let kept = Kept::new();
+        for path in ["log", "before"] {
+            write(kept.workspace(path), "mine").unwrap();
+            write(kept.written(path), "the run's").unwrap();
+        }
+        let log = std::fs::File::open(kept.workspace("log")).unwrap();
+        let mark = |flags| rustix::fs::ioctl_setflags(&log, flags);
+        if let Err(errno) = mark(rustix::fs::IFlags::APPEND) {
+            return lockgate_needs::missing(&format!("no file can be marked here: {errno}"));
+        }
+        let mut changes = kept.changes();
+        changes.since = changes.since.never();
+        let applied = changes.apply(&[], &|| false);
+        mark(rustix::fs::IFlags::empty()).unwrap();
+        let applied = applied.unwrap();
+        assert_eq!(applied.done, [Path::new("before")], "{applied:?}");
+        let left: Vec<_> = applied.left_out.iter().map(|it| (it.path.as_path(), it.why)).collect();
+        assert_eq!(left, [(Path::new("log"), FIXED)]);
     }
 
     #[test]
