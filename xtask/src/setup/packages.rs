@@ -70,6 +70,8 @@ const NEEDS: &[Need] = &[
     need("qemu-system-x86", Sign::Program("qemu-system-x86_64"), "guests of other kernels"),
     need("xz-utils", Sign::Program("xz"), "the modules of their kernels"),
     need("tmux", Sign::Program("tmux"), "terminals that can be resized"),
+    need("ntfs-3g", Sign::Program("ntfs-3g"), "a file system with short names, and one without modes"),
+    need("mergerfs", Sign::Program("mergerfs"), "a file system that takes orders"),
     need("mmdebstrap", Sign::Program("mmdebstrap"), "the Debian image of containers"),
     // Its list of dpkg, because the package `busybox` has the same program, but it needs libraries that the image lacks.
     need(
