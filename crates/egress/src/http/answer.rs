@@ -167,7 +167,7 @@ impl<'a> Answer<'a> {
                     let reset = stream.poll_reset(&mut Context::from_waker(Waker::noop()));
                     version2::untaken(version2::broken(error), reset)
                 })?;
-                let body = if none { Outgoing::Nothing } else { Outgoing::Version2(sent) };
+                let body = if none { Outgoing::Nothing } else { Outgoing::Version2(sent, None) };
                 Ok(Begun { body, extent, after: After::KeepAlive })
             }
         }

@@ -123,7 +123,7 @@ impl Forwarding<'_> {
         let flow = Flow::of(exchange.record(), 0);
         let mut connection = None;
         let stream = sent.stream();
-        let (mut outgoing, pending) = sent.open(attempt.length, &mut connection);
+        let (mut outgoing, pending) = sent.open(attempt.length, &mut connection, stream.as_ref());
         let body_comes = answer.body_comes();
         body_comes.set(body.whole().is_none());
         let progress = Progress::begin(&flow.received);

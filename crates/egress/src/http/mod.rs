@@ -9,6 +9,7 @@
 mod abandoned;
 mod answer;
 mod awaited_heads;
+mod backlog;
 mod chunk;
 mod fields;
 mod filter;

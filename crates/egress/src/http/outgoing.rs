@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
+use super::backlog::Backlog;
 use super::fields::Fields;
 use super::hung_up::HungUp;
 use super::incoming::Incoming;
@@ -27,8 +28,8 @@ const MOST_WAITING: usize = 64 * 1024;
 pub(crate) enum Outgoing<'a, W> {
     /// To a connection of HTTP/1.
     Version1 { writer: &'a mut W, coding: TransferCoding, waiting: Vec<u8> },
-    /// To a stream of HTTP/2.
-    Version2(h2::SendStream<Bytes>),
+    /// To a stream of HTTP/2; to an upstream's, with the backlog of its session.
+    Version2(h2::SendStream<Bytes>, Option<&'a Backlog>),
     /// There is no body to write.
     Nothing,
 }
@@ -49,7 +50,7 @@ impl Outgoing<'_, AgentWriter> {
         body: &mut Incoming<'_, R>,
         stalled: Duration,
     ) -> io::Result<Option<Bytes>> {
-        let Self::Version2(stream) = self else {
+        let Self::Version2(stream, _) = self else {
             return self.next_of(body, stalled).await?.map_err(HungUp::told_in_answer);
         };
         tokio::select! {
@@ -71,7 +72,7 @@ impl Outgoing<'_, AgentWriter> {
 
     /// Tells an error of writing for what it is if the agent has reset its stream by now, or its connection has ended.
     fn told(&mut self, error: io::Error) -> io::Error {
-        let Self::Version2(stream) = self else { return error };
+        let Self::Version2(stream, _) = self else { return error };
         version2::untaken(error, stream.poll_reset(&mut Context::from_waker(Waker::noop())))
     }
 }
@@ -79,7 +80,7 @@ impl Outgoing<'_, AgentWriter> {
 impl<W: Severable> Outgoing<'_, W> {
     /// Whether trailers may follow the body of a request: over HTTP/1 an upstream may take none, or take them for more than they are.
     pub(crate) fn takes_trailers(&self) -> bool {
-        matches!(self, Self::Version2(_))
+        matches!(self, Self::Version2(..))
     }
 
     /// Returns the next piece of the body that is written here, and may stand still for so long. Writes out what waits, unless that piece
@@ -123,7 +124,7 @@ impl<W: Severable> Outgoing<'_, W> {
                 }
                 Ok(())
             }
-            Self::Version2(stream) => version2::send_data(stream, piece, STALLED).await,
+            Self::Version2(stream, backlog) => version2::send_data(stream, piece, STALLED, *backlog).await,
             Self::Nothing => Ok(()),
         }
     }
@@ -156,7 +157,7 @@ impl<W: Severable> Outgoing<'_, W> {
             }
             // The task of the connection writes what it was given, as far as it can at once. It is on this thread, and has its turn before
             // this one. A reset before that would throw all of it away.
-            Self::Version2(_) => {
+            Self::Version2(..) => {
                 tokio::task::yield_now().await;
                 Ok(())
             }
@@ -175,7 +176,7 @@ impl<W: Severable> Outgoing<'_, W> {
                 }
                 self.flush().await
             }
-            Self::Version2(stream) => version2::end(stream, &trailers),
+            Self::Version2(stream, _) => version2::end(stream, &trailers),
             Self::Nothing => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use policy::Scheme;
 
+use super::head::BodyLength;
 use super::hung_up::HungUp;
 use super::session::{OpenStream, RequestSender};
 use super::version2;
@@ -30,15 +31,16 @@ pub(super) fn keep_connection(gate: &Gate, exchange: &Exchange<Ready>, scheme: S
     }
 }
 
-/// Returns a session of HTTP/2 to the destination of an exchange, which then has reached it. One that was quiet is asked first whether its
+/// Returns a session of HTTP/2 to the destination of an exchange, for a request with such a body, which then has reached it. One that was quiet is asked first whether its
 /// upstream is there, and forgotten if not: a request that cannot be repeated would be lost in it.
 pub(super) async fn find_session(
     gate: &Gate,
     exchange: &mut Exchange<Ready>,
     scheme: Scheme,
+    body: BodyLength,
 ) -> Option<RequestSender> {
     loop {
-        let found = gate.pool().session(&exchange.purpose(scheme), exchange.destination().peers());
+        let found = gate.pool().session(&exchange.purpose(scheme), exchange.destination().peers(), body);
         let (peer, session, pulse) = found?;
         if pulse == Pulse::Heard {
             exchange.reach(peer);

@@ -623,7 +623,8 @@ mod tests {
         let sends = responds.send_response(http::Response::new(()), false).unwrap();
         let body = answers.send_response(http::Response::new(()), false).unwrap();
         let come = response.await.unwrap().into_body();
-        let begun = Begun { body: Outgoing::Version2(body), extent: Extent::Whole, after: After::KeepAlive };
+        let begun =
+            Begun { body: Outgoing::Version2(body, None), extent: Extent::Whole, after: After::KeepAlive };
         (asks, begun, Incoming::Version2(come), sends)
     }
 

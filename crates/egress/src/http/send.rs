@@ -98,7 +98,7 @@ async fn over_pooled_session(
     sending: &Sending,
     body: BodyLength,
 ) -> Option<SentRequest> {
-    let session = pooled::find_session(gate, exchange, sending.scheme).await?;
+    let session = pooled::find_session(gate, exchange, sending.scheme, body).await?;
     over_session(session, gate, exchange, sending, body).ok()
 }
 
@@ -261,12 +261,13 @@ impl SentRequest {
     }
 
     /// Returns where the request's body goes and where the response comes from. A connection of HTTP/1 is left in `connection`, to be
-    /// used again.
-    pub(super) fn open(
+    /// used again. `stream` is what [`Self::stream`] returned.
+    pub(super) fn open<'a>(
         self,
         length: BodyLength,
-        connection: &mut Option<Connection>,
-    ) -> (Outgoing<'_, UpstreamWriter>, PendingResponse<'_>) {
+        connection: &'a mut Option<Connection>,
+        stream: Option<&'a OpenStream>,
+    ) -> (Outgoing<'a, UpstreamWriter>, PendingResponse<'a>) {
         match self {
             Self::Version1 { reader, writer, waiting } => {
                 let Connection { reader, writer } = connection.insert(Connection { reader, writer });
@@ -277,7 +278,8 @@ impl SentRequest {
                 (Outgoing::Version1 { writer, coding, waiting }, PendingResponse::Version1(reader))
             }
             Self::Version2 { body, response, .. } => {
-                let outgoing = body.map_or(Outgoing::Nothing, Outgoing::Version2);
+                let backlog = stream.map(|stream| &**stream);
+                let outgoing = body.map_or(Outgoing::Nothing, |body| Outgoing::Version2(body, backlog));
                 (outgoing, PendingResponse::Version2(response))
             }
         }
@@ -433,7 +435,7 @@ mod tests {
         let (of, first) = asks().await.unwrap();
         assert_eq!(of, 0);
         let mut full = Vec::new();
-        while sessions[0].has_room() {
+        while sessions[0].has_room_for(BodyLength::None) {
             full.push(sessions[0].count_stream());
         }
         let (of, second) = asks().await.unwrap();
@@ -446,5 +448,46 @@ mod tests {
         assert_eq!(of, 1);
         pooled::report_session(&gate, &third, Some(&io::ErrorKind::ConnectionReset.into()));
         assert!(asks().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_does_not_wait_behind_one_that_its_upstream_leaves_unread() {
+        const BODY: BodyLength = BodyLength::Chunked;
+        let (_listener, gate, mut exchange, sending) = upstream_of().await;
+        let peer = exchange.destination().peers().next().unwrap();
+        exchange.reach(peer);
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let upstream = async {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let mut unread = Vec::new();
+            while let Some(request) = connection.accept().await {
+                unread.push(request.unwrap());
+            }
+        };
+        let asks = async {
+            let session = super::super::session::over(ours).await.unwrap();
+            pooled::share_session(&gate, &exchange, Scheme::Http, &session);
+            let first = over_pooled_session(&gate, &mut exchange, &sending, BODY).await.unwrap();
+            let (stream, mut connection) = (first.stream(), None);
+            let (mut outgoing, _pending) = first.open(BODY, &mut connection, stream.as_ref());
+            let others = async {
+                let mut asks =
+                    async |body| over_pooled_session(&gate, &mut exchange, &sending, body).await.is_some();
+                assert!(asks(BODY).await, "the first has only begun");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                assert!(!asks(BODY).await && asks(BodyLength::None).await);
+            };
+            tokio::select! {
+                _ = outgoing.send(vec![0; 1 << 20].into()) => unreachable!("it is left unread"),
+                () = others => {}
+            }
+            assert!(session.has_room_for(BODY), "it was given up");
+        };
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                tokio::select! { () = upstream => unreachable!(), () = asks => {} }
+            })
+            .await;
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::awaited_heads::{AwaitedHeads, HeadCounter, Place};
+use super::backlog::Backlog;
 use super::head::{BodyLength, LARGEST_HEAD};
 use super::http2_limits::Window;
 use super::interim::Next;
@@ -56,7 +57,7 @@ struct Presence {
 }
 
 /// Counts a stream as open in its session for as long as it is held, and tells the session from others.
-pub(crate) type OpenStream = Rc<()>;
+pub(crate) type OpenStream = Rc<Backlog>;
 
 /// A response whose final head has not come yet.
 pub(super) struct PendingHead {
@@ -94,10 +95,11 @@ pub(super) async fn over(stream: impl Duplex + 'static) -> io::Result<RequestSen
 }
 
 impl RequestSender {
-    /// Whether the upstream allows another stream (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2). The library would hold one beyond
-    /// those back, and send it later even if it is dropped.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether the upstream allows another stream (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2), and would take a body on it. The
+    /// library would hold a stream beyond those back, and send it later even if it is dropped.
+    pub(crate) fn has_room_for(&self, body: BodyLength) -> bool {
         Rc::strong_count(&*self.streams) <= self.requests.current_max_send_streams()
+            && (body == BodyLength::None || !self.streams.is_blocked())
     }
 
     /// Whether the upstream has ended the session, or said that it will take no more requests (GOAWAY).
@@ -190,6 +192,8 @@ impl PendingHead {
 mod tests {
     use super::*;
 
+    const NONE: BodyLength = BodyLength::None;
+
     #[tokio::test]
     async fn a_session_has_room_for_as_many_streams_as_the_upstream_allows() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -211,11 +215,11 @@ mod tests {
             poll_fn(|cx| pending.poll_next(cx)).await.unwrap();
             let (one, other) = (session.clone(), session.clone());
             let first = one.count_stream();
-            assert!(session.has_room() && other.has_room());
+            assert!(session.has_room_for(NONE) && other.has_room_for(NONE));
             let second = other.count_stream();
-            assert!(!session.has_room() && !one.has_room());
+            assert!(!session.has_room_for(NONE) && !one.has_room_for(NONE));
             drop(first);
-            assert!(session.has_room());
+            assert!(session.has_room_for(NONE));
             drop(second);
         };
         let both = async {

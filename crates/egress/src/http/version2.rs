@@ -11,6 +11,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::abandoned::Abandoned;
+use super::backlog::Backlog;
 use super::fields::Fields;
 use super::http2_limits::{Window, streams_of_one};
 use crate::cause::cause;
@@ -53,15 +54,17 @@ pub(super) async fn trailers(stream: &mut RecvStream) -> io::Result<Fields> {
     Ok(map.as_ref().map(fields).unwrap_or_default())
 }
 
-/// Sends a piece as the reader's window allows.
+/// Sends a piece as the reader's window allows. While it waits for that it counts in the backlog of its session.
 pub(super) async fn send_data(
     stream: &mut SendStream<Bytes>,
     mut piece: Bytes,
     stalled: Duration,
+    backlog: Option<&Backlog>,
 ) -> io::Result<()> {
     while !piece.is_empty() {
         stream.reserve_capacity(piece.len());
         if stream.capacity() == 0 {
+            let _waiting = backlog.map(Backlog::wait);
             let room = tokio::time::timeout(stalled, poll_fn(|cx| stream.poll_capacity(cx))).await;
             match room? {
                 Some(Ok(_)) => {}

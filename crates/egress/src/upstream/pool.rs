@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep};
 use super::stream::{Upstream, UpstreamReader, UpstreamWriter};
 use crate::connection_slots::most_idle;
 use crate::destination::Peer;
-use crate::http::{Buffered, OpenStream, RequestSender};
+use crate::http::{BodyLength, Buffered, OpenStream, RequestSender};
 
 /// How long idle connections are kept.
 const IDLE: Duration = Duration::from_secs(30);
@@ -209,18 +209,19 @@ impl Pool {
         self.tender.set_timer();
     }
 
-    /// Returns the first HTTP/2 session for this, to one of these peers, that is fresh and has room for another stream. Also returns
+    /// Returns the first HTTP/2 session for this, to one of these peers, that is fresh and has room for a request with such a body. Also returns
     /// whether it may be used as it is.
     pub(crate) fn session(
         &self,
         purpose: &Purpose<'_>,
         mut peers: impl Iterator<Item = Peer>,
+        body: BodyLength,
     ) -> Option<(Peer, RequestSender, Pulse)> {
         let mut shared = self.shared.borrow_mut();
         shared.retain_mut(|(_, session)| session.is_usable());
         let open = |peer: Peer| {
             let mut of_peer = shared.iter().filter(|(key, _)| key.matches(peer, purpose));
-            let found = of_peer.find(|(_, session)| session.requests.has_room());
+            let found = of_peer.find(|(_, session)| session.requests.has_room_for(body));
             found.map(|(_, session)| (peer, session.requests.clone(), session.pulse()))
         };
         peers.find_map(open)
@@ -394,12 +395,13 @@ mod tests {
     /// Which of the sessions the pool gives to the next request.
     fn next_of(pool: &Pool, exchange: &mut Exchange<Ready>, sessions: &[RequestSender]) -> Option<usize> {
         let peers = exchange.destination().peers();
-        let stream = pool.session(&exchange.purpose(Scheme::Http), peers)?.1.count_stream();
+        let stream = pool.session(&exchange.purpose(Scheme::Http), peers, BodyLength::None)?.1.count_stream();
         sessions.iter().position(|session| session.has(&stream))
     }
 
     fn fill(session: &RequestSender) -> Vec<OpenStream> {
-        std::iter::from_fn(|| session.has_room().then(|| session.count_stream())).collect()
+        std::iter::from_fn(|| session.has_room_for(BodyLength::None).then(|| session.count_stream()))
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
