@@ -28,7 +28,7 @@ use crate::upstream::Upstream;
 pub(super) const UNTAKEN: Duration = Duration::from_secs(120);
 /// How long an upstream may take to answer a PING (RFC 9113 §6.7).
 const PONG: Duration = Duration::from_secs(5);
-/// The window of one connection to an upstream: 64 streams may be left unread before they stall the others.
+/// The window of one connection to an upstream: 64 streams may be left unread, and no more are in it.
 const SESSION_WINDOW: u32 = 64 * STREAM_WINDOW;
 /// The library's budget for small DATA frames that are unread: each costs 256 octets less its own. A stream's window in frames of 16
 /// octets is within the budget.
@@ -47,6 +47,8 @@ pub(crate) struct RequestSender {
     presence: Rc<Presence>,
     /// Shared by the clones of this sender; what is in it is cloned once for each open stream.
     streams: Rc<OpenStream>,
+    /// How many streams may be left unread before they stall the others.
+    most_streams: usize,
 }
 
 /// Whether the upstream of a session is still there.
@@ -87,18 +89,20 @@ pub(super) async fn over(stream: impl Duplex + 'static) -> io::Result<RequestSen
         .handshake(HeadCounter::new(stream, awaited.clone()));
     let (requests, mut connection) = tokio::time::timeout(PREFACE, handshake).await?.map_err(broken)?;
     let presence = Presence::of(&mut connection)?;
+    let most_streams = (window.octets() / STREAM_WINDOW).max(1) as usize;
     tokio::task::spawn_local(async move {
         let _ = connection.await;
         drop(window);
     });
-    Ok(RequestSender { requests, awaited, presence, streams: Rc::default() })
+    Ok(RequestSender { requests, awaited, presence, streams: Rc::default(), most_streams })
 }
 
 impl RequestSender {
-    /// Whether the upstream allows another stream (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2), and would take a body on it. The
-    /// library would hold a stream beyond those back, and send it later even if it is dropped.
+    /// Whether the upstream allows another stream (`SETTINGS_MAX_CONCURRENT_STREAMS`, RFC 9113 §5.1.2), the window has room for an answer
+    /// on it that nobody reads, and the upstream would take a body. The library would hold a stream beyond those that are allowed back, and
+    /// send it later even if it is dropped.
     pub(crate) fn has_room_for(&self, body: BodyLength) -> bool {
-        Rc::strong_count(&*self.streams) <= self.requests.current_max_send_streams()
+        Rc::strong_count(&*self.streams) <= self.requests.current_max_send_streams().min(self.most_streams)
             && (body == BodyLength::None || !self.streams.is_blocked())
     }
 
@@ -148,7 +152,8 @@ impl RequestSender {
         connection: &mut h2::client::Connection<T, Bytes>,
     ) -> Self {
         let presence = Presence::of(connection).unwrap();
-        Self { requests, awaited: AwaitedHeads::default(), presence, streams: Rc::default() }
+        let (awaited, streams) = (AwaitedHeads::default(), Rc::default());
+        Self { requests, awaited, presence, streams, most_streams: usize::MAX }
     }
 }
 
@@ -229,6 +234,23 @@ mod tests {
             }
         };
         tokio::task::LocalSet::new().run_until(both).await;
+    }
+
+    #[tokio::test]
+    async fn a_session_has_room_for_as_many_streams_as_may_be_left_unread() {
+        async fn room() -> usize {
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let (session, upstream) = tokio::join!(over(ours), h2::server::handshake(theirs));
+            let (session, _upstream) = (session.unwrap(), upstream.unwrap());
+            let streams = std::iter::from_fn(|| session.has_room_for(NONE).then(|| session.count_stream()));
+            streams.collect::<Vec<_>>().len()
+        }
+        let rooms = async {
+            let first = room().await;
+            let _many: Vec<_> = (0..1000).map(|_| Window::take(SESSION_WINDOW)).collect();
+            (first, room().await)
+        };
+        assert_eq!(tokio::task::LocalSet::new().run_until(rooms).await, (64, 1));
     }
 
     #[tokio::test(start_paused = true)]
