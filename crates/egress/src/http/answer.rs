@@ -59,6 +59,8 @@ fn says_to_take_trailers(version: Version, fields: &Fields) -> bool {
 pub(crate) struct Begun<'a> {
     pub(crate) body: Outgoing<'a, AgentWriter>,
     pub(crate) extent: Extent,
+    /// How the agent takes it that the answer broke off.
+    pub(crate) refusals: RefusalForm,
     /// Whether the connection goes on: only if the agent can tell where the answer ends, and has sent its whole request.
     pub(crate) after: After,
 }
@@ -153,9 +155,10 @@ impl<'a> Answer<'a> {
                     waiting.extend(b"connection: close\r\n");
                 }
                 waiting.extend(b"\r\n");
-                Ok(Begun { body: Outgoing::Version1 { writer, coding, waiting }, extent, after })
+                let body = Outgoing::Version1 { writer, coding, waiting };
+                Ok(Begun { body, extent, refusals: RefusalForm::Document, after })
             }
-            Self::Version2 { mut stream, extent, .. } => {
+            Self::Version2 { mut stream, extent, refusals } => {
                 if let Some(length) = length {
                     head.fields.push("content-length", length.as_bytes());
                 }
@@ -168,7 +171,7 @@ impl<'a> Answer<'a> {
                     version2::untaken(version2::broken(error), reset)
                 })?;
                 let body = if none { Outgoing::Nothing } else { Outgoing::Version2(sent, None) };
-                Ok(Begun { body, extent, after: After::KeepAlive })
+                Ok(Begun { body, extent, refusals, after: After::KeepAlive })
             }
         }
     }

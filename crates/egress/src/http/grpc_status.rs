@@ -1,5 +1,5 @@
 //! The sidecar's own replies to calls of gRPC, as a status in an answer of trailers alone: the libraries of gRPC show nothing of a problem
-//! document. <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
+//! document. One that broke off gets such a status behind its last message. <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
 use super::fields::Fields;
 use super::media_type::MediaType;
@@ -34,6 +34,48 @@ impl RefusalForm {
             Self::GrpcStatus if reply.status >= 400 => as_status(reply),
             Self::GrpcStatus | Self::Document => reply,
         }
+    }
+}
+
+/// Returns the trailers for an answer that broke off: UNAVAILABLE.
+pub(super) fn unavailable(why: &str) -> Fields {
+    Fields::from_iter([("grpc-status", code(502)), ("grpc-message", encoded(why).as_bytes())])
+}
+
+/// The length of what stands before a message: an octet of flags, four of its length.
+const HEADER: u8 = 5;
+
+/// How far an answer has come in its messages.
+#[derive(Default)]
+pub(super) struct MessageBorder {
+    /// How many octets of a header have come, if not all.
+    header: u8,
+    /// The octets of a length as far as it has come; then, how many of the message are still to come.
+    left: u32,
+}
+
+impl MessageBorder {
+    /// Reads the next piece.
+    pub(super) fn follow(&mut self, mut piece: &[u8]) {
+        while let [first, rest @ ..] = piece {
+            piece = if self.header < HEADER {
+                self.header += 1;
+                self.left = self.left << 8 | u32::from(*first); // the flags are shifted out
+                rest
+            } else {
+                let taken = piece.len().min(self.left as usize);
+                self.left -= taken as u32;
+                &piece[taken..]
+            };
+            if self.header == HEADER && self.left == 0 {
+                self.header = 0;
+            }
+        }
+    }
+
+    /// Whether what was read ends with a message.
+    pub(super) fn is_reached(&self) -> bool {
+        self.header == 0
     }
 }
 
@@ -110,6 +152,23 @@ mod tests {
         }
         let untold = RefusalForm::GrpcStatus.of(Reply::new(502, Fields::default(), Vec::new()));
         assert_eq!(untold.fields.text("grpc-message"), Some("Bad Gateway"));
+    }
+
+    #[test]
+    fn an_answer_has_come_to_a_border_behind_each_message() {
+        const ANSWER: &[u8] = b"\x01\0\0\0\x03one\0\0\0\0\0\x80\0\0\x01\x02";
+        let long = [ANSWER, &[b'x'; 0x102]].concat();
+        for size in [1, 3, long.len()] {
+            let (mut border, mut read, mut borders) = (MessageBorder::default(), 0, Vec::new());
+            for piece in long.chunks(size) {
+                border.follow(piece);
+                read += piece.len();
+                borders.extend(border.is_reached().then_some(read));
+            }
+            let expected = [8, 13, long.len()].into_iter().filter(|at| at % size == 0 || *at == long.len());
+            assert_eq!(borders, expected.collect::<Vec<_>>(), "{size}");
+        }
+        assert!(MessageBorder::default().is_reached());
     }
 
     #[test]

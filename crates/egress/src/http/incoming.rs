@@ -166,11 +166,21 @@ fn untold_end(error: io::Error) -> io::Error {
     }
 }
 
+/// A body stood still, for so many seconds.
+#[derive(Debug, thiserror::Error)]
+#[error("the body stood still for {0} s")]
+struct StoodStill(u64);
+
+/// Whether an error says that a body stood still.
+pub(super) fn has_stood_still(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<StoodStill>())
+}
+
 /// Says how long a body stood still that is waited for no longer. The kernel's `ETIMEDOUT` tells another thing.
 fn stood_still(error: io::Error, stalled: Duration) -> io::Error {
     match error.kind() {
         kind @ io::ErrorKind::TimedOut if error.raw_os_error().is_none() && error.get_ref().is_none() => {
-            io::Error::new(kind, format!("the body stood still for {} s", stalled.as_secs()))
+            io::Error::new(kind, StoodStill(stalled.as_secs()))
         }
         _ => error,
     }

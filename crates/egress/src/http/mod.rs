@@ -10,6 +10,7 @@ mod abandoned;
 mod answer;
 mod awaited_heads;
 mod backlog;
+mod break_off;
 mod chunk;
 mod fields;
 mod filter;

@@ -70,6 +70,13 @@ impl Outgoing<'_, AgentWriter> {
         self.finish(piece, trailers).await.map_err(|error| self.told(error))
     }
 
+    /// Breaks an answer off for this reason. Over HTTP/1 the end of its connection does.
+    pub(crate) fn reset(&mut self, reason: h2::Reason) {
+        if let Self::Version2(stream, _) = self {
+            stream.send_reset(reason);
+        }
+    }
+
     /// Tells an error of writing for what it is if the agent has reset its stream by now, or its connection has ended.
     fn told(&mut self, error: io::Error) -> io::Error {
         let Self::Version2(stream, _) = self else { return error };

@@ -10,8 +10,10 @@ use policy::{Denial, LlmFormat};
 
 use super::abandoned::Abandoned;
 use super::answer::{Answer, Begun, Extent};
+use super::break_off::break_off;
 use super::fields::Fields;
 use super::filter::{Filter, Unsearchable};
+use super::grpc_status::{MessageBorder, RefusalForm};
 use super::head::BodyLength;
 use super::hung_up::HungUp;
 use super::incoming::{Incoming, STALLED};
@@ -272,7 +274,8 @@ async fn pass_body_on(
     begun: Begun<'_>,
     progress: &Progress<'_>,
 ) -> io::Result<()> {
-    let Begun { body: mut out, extent, .. } = begun;
+    let Begun { body: mut out, extent, refusals, .. } = begun;
+    let mut border = (refusals == RefusalForm::GrpcStatus).then(MessageBorder::default);
     let passed = async {
         while let Some(mut piece) = out.next_of_answer(&mut body, stalled).await? {
             progress.count(&piece);
@@ -280,6 +283,7 @@ async fn pass_body_on(
             tokio::task::consume_budget().await;
             while piece.len() > filter.max_piece() {
                 for settled in filter.piece(piece.split_to(filter.max_piece()))? {
+                    border.iter_mut().for_each(|border| border.follow(&settled));
                     out.send_answer(settled).await?;
                 }
             }
@@ -290,23 +294,29 @@ async fn pass_body_on(
             let settled = filter.piece(piece)?;
             progress.holds_message.set(filter.holds_message_back());
             for settled in settled {
+                border.iter_mut().for_each(|border| border.follow(&settled));
                 out.send_answer(settled).await?;
             }
         }
         filter.end()
     };
-    let last = match passed.await {
-        Ok(last) => last,
+    let ended = match passed.await {
+        Ok(last) => body.trailers().await.map(|trailers| (last, trailers)).map_err(HungUp::told_in_answer),
+        Err(error) => Err(error),
+    };
+    let (last, trailers) = match ended {
+        Ok(ended) => ended,
         Err(error) => {
             if !Abandoned::is(&error) {
                 progress.holds_message.set(false); // it is the upstream that broke off
             }
             // The agent still gets what came before an error of reading or searching. After one of writing this writes nothing.
             let _ = out.flush().await;
+            break_off(&mut out, border, &error).await;
             return Err(error);
         }
     };
-    let mut trailers = body.trailers().await.map_err(HungUp::told_in_answer)?.without_hop();
+    let mut trailers = trailers.without_hop();
     filter.fields(&mut trailers);
     filter.mark_whole();
     if extent != Extent::WithTrailers {
@@ -392,7 +402,6 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::http::grpc_status::RefusalForm;
     use crate::http::head::Version;
     use crate::http::outgoing::Outgoing;
     use crate::http::stream::AgentStream;
@@ -495,7 +504,7 @@ mod tests {
         for (media_type, seconds) in [("text/event-stream; charset=utf-8", 300), ("text/plain", 120)] {
             for max_body in [None, Some(99)] {
                 let stands_still = async {
-                    let (_asks, _begun, come, mut sends) = begun_between().await;
+                    let (_agent_end, _begun, come, mut sends) = begun_between().await;
                     sends.send_data("data: 1\n\n".into(), false).unwrap();
                     let head = http::Response::builder().header("content-type", media_type).body(());
                     let head = ResponseHead::of_version_2(&head.unwrap().into_parts().0).unwrap();
@@ -601,9 +610,12 @@ mod tests {
         assert!(matches!(had_it, Ok(Responded::Answered { reusable: false, .. })), "{:?}", had_it.err());
     }
 
+    /// What an agent reads its answer from, and sends its request to.
+    type AgentEnd = (h2::client::ResponseFuture, h2::SendStream<Bytes>);
+
     /// An answer of gRPC's that an upstream has begun, between what the agent and the upstream send by.
     async fn begun_between()
-    -> (h2::SendStream<Bytes>, Begun<'static>, Incoming<'static, UpstreamReader>, h2::SendStream<Bytes>) {
+    -> (AgentEnd, Begun<'static>, Incoming<'static, UpstreamReader>, h2::SendStream<Bytes>) {
         let [(ours, upstream), (agent, theirs)] = [(); 2].map(|()| tokio::io::duplex(1 << 16));
         let (mut requests, agent) = h2::client::handshake(agent).await.unwrap();
         let (mut session, session_io) = h2::client::handshake(ours).await.unwrap();
@@ -613,7 +625,7 @@ mod tests {
             tokio::task::spawn_local(task);
         }
         let request = || http::Request::get("https://a.example/").body(()).unwrap();
-        let (_response, asks) = requests.send_request(request(), false).unwrap();
+        let agent_end = requests.send_request(request(), false).unwrap();
         let (response, _) = session.send_request(request(), true).unwrap();
         let (_, mut answers) = from_agent.accept().await.unwrap().unwrap();
         let (_, mut responds) = from_us.accept().await.unwrap().unwrap();
@@ -623,15 +635,67 @@ mod tests {
         let sends = responds.send_response(http::Response::new(()), false).unwrap();
         let body = answers.send_response(http::Response::new(()), false).unwrap();
         let come = response.await.unwrap().into_body();
-        let begun =
-            Begun { body: Outgoing::Version2(body, None), extent: Extent::Whole, after: After::KeepAlive };
-        (asks, begun, Incoming::Version2(come), sends)
+        let begun = Begun {
+            body: Outgoing::Version2(body, None),
+            extent: Extent::WithTrailers,
+            refusals: RefusalForm::Document,
+            after: After::KeepAlive,
+        };
+        (agent_end, begun, Incoming::Version2(come), sends)
+    }
+
+    /// How the stream of an agent ends whose answer its upstream resets behind this: by the reason of a reset, or the trailers.
+    async fn ended(
+        refusals: RefusalForm,
+        passed: &'static str,
+        reset: h2::Reason,
+    ) -> Result<http::HeaderMap, Option<h2::Reason>> {
+        let ends = async {
+            let ((response, _asks), begun, come, mut sends) = begun_between().await;
+            sends.send_data(passed.into(), false).unwrap();
+            let resets = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                sends.send_reset(reset);
+            };
+            let (begun, received) = (Begun { refusals, ..begun }, Cell::new(0));
+            let (mut filter, progress) = (Filter::none(), Progress::begin(&received));
+            let passes = pass_body_on(come, STALLED, &mut filter, begun, &progress);
+            let (broke, ()) = tokio::join!(passes, resets);
+            assert!(HungUp::is(&broke.unwrap_err()));
+            let mut body = response.await.unwrap().into_body();
+            while let Some(piece) = body.data().await {
+                let length = piece.map_err(|error| error.reason())?.len();
+                body.flow_control().release_capacity(length).unwrap();
+            }
+            Ok(body.trailers().await.unwrap().unwrap())
+        };
+        tokio::task::LocalSet::new().run_until(ends).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_breaks_off_is_not_said_to_be_given_up_by_its_agent() {
+        use RefusalForm::{Document, GrpcStatus};
+        use h2::Reason;
+        const MESSAGE: &str = "\0\0\0\0\x03one";
+        let status = ended(GrpcStatus, MESSAGE, Reason::CANCEL).await.unwrap();
+        assert_eq!(status["grpc-status"], "14");
+        let told = status["grpc-message"].to_str().unwrap();
+        assert!(told.starts_with("the upstream hung up in the middle of its answer"), "{told}");
+        for (form, passed, reset, told) in [
+            (GrpcStatus, "\0\0\0\0\x03on", Reason::CANCEL, Reason::INTERNAL_ERROR),
+            (GrpcStatus, MESSAGE, Reason::ENHANCE_YOUR_CALM, Reason::ENHANCE_YOUR_CALM),
+            (Document, MESSAGE, Reason::CANCEL, Reason::INTERNAL_ERROR),
+            (Document, MESSAGE, Reason::NO_ERROR, Reason::INTERNAL_ERROR),
+            (Document, MESSAGE, Reason::HTTP_1_1_REQUIRED, Reason::HTTP_1_1_REQUIRED),
+        ] {
+            assert_eq!(ended(form, passed, reset).await.unwrap_err(), Some(told), "{form:?} {reset}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_upstream_that_breaks_off_is_told_though_the_agent_gave_up() {
         let breaks = async {
-            let (mut asks, begun, come, mut sends) = begun_between().await;
+            let ((_response, mut asks), begun, come, mut sends) = begun_between().await;
             sends.send_reset(h2::Reason::INTERNAL_ERROR);
             asks.send_reset(h2::Reason::CANCEL);
             // Both have come, since nothing else is left to do.
@@ -648,7 +712,7 @@ mod tests {
             [(false, true, true), (true, true, false), (false, false, false)]
         {
             let gives_up = async {
-                let (mut asks, begun, come, mut sends) = begun_between().await;
+                let ((_response, mut asks), begun, come, mut sends) = begun_between().await;
                 sends.send_data("\0\0\0\0\x03one".into(), false).unwrap();
                 let head = http::Response::builder().header("content-type", "application/grpc").body(());
                 let mut head = ResponseHead::of_version_2(&head.unwrap().into_parts().0).unwrap();

@@ -129,6 +129,13 @@ pub(super) fn is_unprocessed(error: &io::Error) -> bool {
     })
 }
 
+/// Returns the reason for which an upstream reset a stream, unless it tells of no failure of its own.
+pub(super) fn reset_by_upstream(error: &io::Error) -> Option<h2::Reason> {
+    let Broken(error) = error.get_ref()?.downcast_ref()?;
+    let reason = error.reason().filter(|_| error.is_remote() && error.is_reset());
+    reason.filter(|reason| ![h2::Reason::NO_ERROR, h2::Reason::CANCEL].contains(reason))
+}
+
 /// Whether an error may concern the whole session: it has ended, or is dead. A reset concerns its stream alone.
 pub(super) fn is_of_session(error: &io::Error) -> bool {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Broken>()) {
