@@ -33,6 +33,11 @@ pub enum HeadError {
     /// The request line is not `METHOD SP target SP HTTP/1.1`, or HTTP/1.0.
     #[error("the first line is not `METHOD target HTTP/1.1`")]
     RequestLine,
+    /// The preface of HTTP/2 (RFC 9113 §3.4).
+    #[error(
+        "this is HTTP/2 in the clear, or in TLS that did not agree on it (ALPN), and neither is understood; use HTTPS, or HTTP/1.1"
+    )]
+    Version2,
     /// A field is not `name: value`.
     #[error("a header field is malformed or folded")]
     Field,
@@ -163,11 +168,7 @@ pub fn parse_request_head(head: &[u8]) -> Result<RequestHead, HeadError> {
         return Err(HeadError::TooLarge);
     }
     let Some(head) = head.strip_suffix(b"\r\n\r\n") else {
-        return Err(if has_impossible_request_line(head, 0) {
-            HeadError::RequestLine
-        } else {
-            HeadError::Line
-        });
+        return Err(impossible_request_line(head, 0).unwrap_or(HeadError::Line));
     };
     let mut lines = split_lines(head)?.into_iter();
     let (method, target, version) = request_line(lines.next().ok_or(HeadError::RequestLine)?)?;
@@ -210,16 +211,14 @@ pub(super) fn check_trailers(section: &[u8]) -> Result<(), HeadError> {
 
 /// Whether the head of a request can be refused already, so that the rest need not be awaited. What is before `from` has been looked at.
 pub(crate) fn is_hopeless_request(head: &[u8], from: usize) -> bool {
-    has_broken_line(&head[from..]) || has_impossible_request_line(head, from)
+    has_broken_line(&head[from..]) || impossible_request_line(head, from).is_some()
 }
 
-/// Whether the first line has ended, at `from` or behind it, and is no request line: a request of HTTP/0.9 has no more to come.
-fn has_impossible_request_line(head: &[u8], from: usize) -> bool {
-    let end = find(&head[from..], b"\r\n").map(|at| from + at);
-    end.is_some_and(|end| {
-        let line = &head[..end];
-        !has_broken_line(line) && find(line, b"\r\n").is_none() && request_line(line).is_err()
-    })
+/// Returns why the first line is no request line, if it has ended, at `from` or behind it: a request of HTTP/0.9 has no more to come.
+fn impossible_request_line(head: &[u8], from: usize) -> Option<HeadError> {
+    let line = &head[..from + find(&head[from..], b"\r\n")?];
+    let is_first = !has_broken_line(line) && find(line, b"\r\n").is_none();
+    is_first.then(|| request_line(line).err())?
 }
 
 /// Whether a part of a head breaks a line rule already, so that the rest need not be awaited.
@@ -264,6 +263,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Version), HeadError> {
     let version = match version {
         "HTTP/1.1" => Version::Http11,
         "HTTP/1.0" => Version::Http10,
+        "HTTP/2.0" if method.as_str() == "PRI" => return Err(HeadError::Version2),
         _ => return Err(HeadError::RequestLine),
     };
     if target.is_empty() || target.bytes().any(|b| b.is_ascii_control()) {
@@ -433,6 +433,9 @@ mod tests {
                 assert!(is_hopeless_request(whole, seen.saturating_sub(3)), "{refused:?} {seen}");
             }
             assert_eq!(parse(refused).unwrap_err(), HeadError::RequestLine, "{refused:?}");
+        }
+        for preface in ["PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+            assert_eq!(parse(preface).unwrap_err(), HeadError::Version2, "{preface:?}");
         }
         let whole = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         for seen in 0..whole.len() {

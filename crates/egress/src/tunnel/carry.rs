@@ -83,9 +83,8 @@ pub(super) async fn carry_both(
         biased;
         carried = sniff::sniff(&mut agent, idle) => carried,
         // The upstream speaks first: SSH, SMTP, MySQL. A rule for TLS waits for the agent.
-        spoken = upstream.has_spoken(), if !only_tls => match spoken {
-            Ok(true) => Carried::Other,
-            Ok(false) => Carried::Nothing,
+        spoken = spoken_first(&mut upstream), if !only_tls => match spoken {
+            Ok(carried) => carried,
             Err(error) => return unreachable(exchange, agent, &error).await,
         },
     };
@@ -121,6 +120,18 @@ pub(super) async fn carry_both(
             refuse(agent, by).await
         }
     }
+}
+
+/// Judges what a server says that speaks first. Many of HTTP/2 begin with their SETTINGS (RFC 9113 §3.4); a client's requests to one name
+/// their host, as those do of a client that was faster.
+async fn spoken_first(upstream: &mut Dialled) -> io::Result<Carried> {
+    let mut head = [0; 9];
+    Ok(match (upstream.look(&mut head).await?, head) {
+        (0, _) => Carried::Nothing,
+        // As many pairs of an identifier and a value as fit in the least that a frame may hold.
+        (_, [0, high, low, 4, 0, 0, 0, 0, 0]) if u16::from_be_bytes([high, low]) % 6 == 0 => Carried::Http,
+        _ => Carried::Other,
+    })
 }
 
 /// Carries TLS whose ClientHello agrees with the grant, if a second one does as well.
@@ -216,6 +227,47 @@ mod tests {
             matches!(told[..], [only] if only.contains("\"denied\"") && only.contains("/x")),
             "{told:#?}"
         );
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn http_2_in_the_clear_is_refused_whoever_speaks_first() {
+        const SETTINGS: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
+        for first in [&b""[..], SETTINGS] {
+            let upstream = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let port = upstream.local_addr().unwrap().port();
+            let rule = format!(
+                "[egress]\nallow = [{{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n"
+            );
+            let mut audit = tempfile::tempfile().unwrap();
+            let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+            let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
+            let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+            let agent = Buffered::new(agents.accept().await.unwrap().0);
+            let (host, port) = (Host::parse("a.example").unwrap(), Port::new(port).unwrap());
+            let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), host, port).unwrap();
+            let exchange = granted.pin(&gate).await.unwrap();
+            let inside = async {
+                if !first.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+                client.shutdown().await.unwrap();
+                let _ = client.read_to_end(&mut Vec::new()).await;
+            };
+            let outside = async {
+                let (mut stream, mut seen) = (upstream.accept().await.unwrap().0, Vec::new());
+                stream.write_all(first).await.unwrap();
+                let _ = stream.read_to_end(&mut seen).await;
+                seen
+            };
+            let (_, (), seen) = tokio::join!(carry_any(&gate, exchange, agent), inside, outside);
+            gate.close().unwrap();
+            let records = records_in(&mut audit);
+            assert!(seen.is_empty(), "{}", seen.escape_ascii());
+            let denied = records.lines().find(|line| line.contains("\"denied\"")).expect("it is denied");
+            assert!(denied.contains("http_framing") && denied.contains("HTTP/2 in the clear"), "{denied}");
+        }
     }
 
     /// What becomes of a connection to a port of this host, where a credential is bound to another port of `a.example`: what the program

@@ -86,17 +86,9 @@ impl Dialled {
         }
     }
 
-    /// Waits until the peer has said something, or has ended. Returns whether it has said something.
+    /// Copies what the peer says next, which stays to be read, and returns how many octets that are: none at its end.
     ///
     /// It looks at the octets: that a socket is ready may be said of octets that were read long ago, or of a TLS message without data.
-    pub(crate) async fn has_spoken(&mut self) -> io::Result<bool> {
-        match self {
-            Self::Tcp(stream) => Ok(stream.peek(&mut [0]).await? > 0),
-            Self::Tls(stream) => Ok(!stream.fill_buf().await?.is_empty()),
-        }
-    }
-
-    /// Copies what the peer says next, which stays to be read, and returns how many octets that are: none at its end.
     pub(crate) async fn look(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.peek(buffer).await,
@@ -146,12 +138,12 @@ mod tests {
         for octet in *b"200" {
             assert_eq!(ours.read_u8().await.unwrap(), octet);
         }
-        assert!(tokio::time::timeout(briefly, ours.has_spoken()).await.is_err());
+        assert!(tokio::time::timeout(briefly, ours.look(&mut [0])).await.is_err());
         theirs.write_all(b"220 hello").await.unwrap();
-        assert!(ours.has_spoken().await.unwrap());
+        assert_eq!(ours.look(&mut [0]).await.unwrap(), 1);
         assert_eq!(ours.read_u8().await.unwrap(), b'2', "it is still there");
         ours.read_exact(&mut [0; 8]).await.unwrap();
         drop(theirs);
-        assert!(!ours.has_spoken().await.unwrap(), "its end says nothing");
+        assert_eq!(ours.look(&mut [0]).await.unwrap(), 0, "its end says nothing");
     }
 }
