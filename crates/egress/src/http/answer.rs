@@ -27,6 +27,9 @@ pub(crate) enum Answer<'a> {
     Version2 { stream: SendResponse<Bytes>, extent: Extent, refusals: RefusalForm },
 }
 
+/// The status of a server that demands another protocol (RFC 9110 §15.5.22).
+const UPGRADE_REQUIRED: u16 = 426;
+
 /// How much of an answer the agent asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -124,10 +127,21 @@ impl<'a> Answer<'a> {
         }
     }
 
+    /// Returns the fields that an answer keeps though they are of its connection: what announces trailers that are passed on (RFC 9110
+    /// §6.6.2), and what the client should switch to, of which HTTP/2 knows nothing (§15.5.22).
+    fn kept(&self, status: u16) -> &'static [&'static str] {
+        match self {
+            Self::Version1 { .. } if status == UPGRADE_REQUIRED => &["upgrade"],
+            Self::Version1 { extent: Extent::WithTrailers, .. }
+            | Self::Version2 { extent: Extent::WithTrailers, .. } => &["trailer"],
+            Self::Version1 { .. } | Self::Version2 { .. } => &[],
+        }
+    }
+
     /// Begins the answer. Removes the hop-by-hop fields from the head, and frames the body anew.
     pub(crate) fn begin(self, head: &mut ResponseHead, body: ResponseBody) -> io::Result<Begun<'a>> {
         let length = head.fields.text("content-length").map(str::to_owned);
-        head.fields.leave_hop();
+        head.fields.leave_hop_but(self.kept(head.status));
         match self {
             Self::Version1 { writer, version, keep_alive, extent } => {
                 let (coding, framed) = match (body, version) {
@@ -150,6 +164,9 @@ impl<'a> Answer<'a> {
                         waiting.extend(format!("content-length: {length}\r\n").bytes());
                     }
                     _ => {}
+                }
+                if head.status == UPGRADE_REQUIRED && head.fields.has("upgrade") {
+                    waiting.extend(b"connection: upgrade\r\n");
                 }
                 if after == After::Close {
                     waiting.extend(b"connection: close\r\n");
@@ -258,6 +275,30 @@ mod tests {
             assert_eq!(Extent::asked_by("GET", version, &te("gzip")), plain, "{version:?}");
             assert_eq!(Extent::asked_by("GET", version, &te("gzip, trailers")), told, "{version:?}");
             assert_eq!(Extent::asked_by("HEAD", version, &te("trailers")), Extent::HeadOnly, "{version:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_an_answer_needs_of_the_fields_of_its_connection_is_passed_on() {
+        for (status, extent, kept) in [
+            (200, Extent::Whole, [false, false, false]),
+            (200, Extent::WithTrailers, [true, false, false]),
+            (426, Extent::Whole, [false, true, true]),
+        ] {
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let mut writer = AgentStream::Unix(ours).split().1;
+            let fields =
+                [("connection", &b"upgrade, x-hop"[..]), ("upgrade", b"TLS/1.2"), ("trailer", b"x-sum")];
+            let fields = Fields::from_iter(fields);
+            let mut head = ResponseHead::go_on();
+            (head.status, head.fields) = (status, fields);
+            let answer =
+                Answer::Version1 { writer: &mut writer, version: Version::Http11, keep_alive: true, extent };
+            let begun = answer.begin(&mut head, ResponseBody::Framed(BodyLength::Chunked)).unwrap();
+            let Outgoing::Version1 { waiting, .. } = begun.body else { unreachable!("it is HTTP/1") };
+            let text = String::from_utf8(waiting).unwrap();
+            let lines = ["trailer: x-sum\r\n", "\r\nupgrade: TLS/1.2\r\n", "connection: upgrade\r\n"];
+            assert_eq!(lines.map(|line| text.contains(line)), kept, "{text}");
         }
     }
 

@@ -175,6 +175,11 @@ impl Fields {
 
     /// Removes hop-by-hop fields, those that `Connection` names, those that are addressed to a sidecar, and [`OF_APPLICATIONS`].
     pub(crate) fn leave_hop(&mut self) {
+        self.leave_hop_but(&[]);
+    }
+
+    /// As [`Self::leave_hop`], but keeps the fields of these names.
+    pub(super) fn leave_hop_but(&mut self, kept: &[&str]) {
         let tokens = self.values("connection").flat_map(|value| value.split(|b| *b == b','));
         let named: Vec<String> = tokens
             .map(trim)
@@ -182,8 +187,8 @@ impl Fields {
             .map(|token| String::from_utf8_lossy(token).to_ascii_lowercase())
             .collect();
         let is_left = |name: &str| {
-            [HOP_BY_HOP, OF_APPLICATIONS, CONTROL].iter().any(|names| names.contains(&name))
-                || name.starts_with("x-lockgate-")
+            let is_named = [HOP_BY_HOP, OF_APPLICATIONS, CONTROL].iter().any(|names| names.contains(&name));
+            is_named && !kept.contains(&name) || name.starts_with("x-lockgate-")
         };
         // Servers that read fields as variables take `content_length` for `content-length`.
         self.keep(|name| match name.bytes().all(|octet| variable_octet(octet) == octet) {

@@ -338,6 +338,7 @@ impl Gathered {
         if self.is_cut {
             head.fields.set("x-truncated", b"true");
         }
+        head.fields.remove("trailer"); // its trailers were not gathered
         head.fields.set("content-length", self.body.len().to_string().as_bytes());
         ResponseBody::Framed(BodyLength::Sized(self.body.len() as u64))
     }
