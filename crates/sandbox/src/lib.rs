@@ -17,6 +17,7 @@ mod environment;
 mod error;
 mod event;
 mod failure;
+mod file_copy;
 mod file_id;
 mod file_system;
 mod further_authorities;

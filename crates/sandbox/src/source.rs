@@ -1,15 +1,17 @@
 //! Opens the host's files that a sandbox shows: once, through no symbolic link, and used by descriptor from then on.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::file_copy::{copy_content, keep_times};
 use crate::file_system;
 
 /// Opens a path of the host. No component may be a link.
@@ -188,28 +190,30 @@ fn copy_entry(
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
         rustix::fs::FileType::Directory if depth > DEEPEST => Err(CopyError::TooLarge),
         rustix::fs::FileType::Directory => {
-            match rustix::fs::mkdirat(target_dir, name, mode | Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
+            let is_made = match rustix::fs::mkdirat(target_dir, name, mode | Mode::RWXU) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
                 Err(errno) => return Err(errno.into()),
-            }
+            };
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let from = rustix::fs::openat(source, c".", flags, Mode::empty())?;
             let to = rustix::fs::openat(target_dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
-            copy_children(&from, to.as_fd(), depth, budget)
+            copy_children(&from, to.as_fd(), depth, budget)?;
+            if is_made {
+                keep_times(&to, &File::from(from).metadata()?);
+            }
+            Ok(())
         }
         rustix::fs::FileType::RegularFile => {
-            let from = reopen(source)?;
+            let from = File::from(reopen(source)?);
+            let as_it_was = from.metadata()?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let to = rustix::fs::openat(target_dir, name, flags, mode | Mode::WUSR)?;
-            while rustix::fs::copy_file_range(&from, None, &to, None, 1 << 30).or_else(
-                |errno| match errno {
-                    Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP => {
-                        rustix::fs::sendfile(&to, &from, None, 1 << 30)
-                    }
-                    other => Err(other),
-                },
-            )? > 0
-            {}
+            let to = File::from(rustix::fs::openat(target_dir, name, flags, mode | Mode::WUSR)?);
+            copy_content(&from, &to, &|| false).inspect_err(|_| {
+                // A part of it would pass for the whole.
+                let _ = rustix::fs::unlinkat(target_dir, name, AtFlags::empty());
+            })?;
+            keep_times(&to, &as_it_was);
             Ok(())
         }
         rustix::fs::FileType::Symlink => {
@@ -251,7 +255,7 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
 mod tests {
     use std::fs::Permissions;
     use std::os::fd::AsFd;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use rustix::fs::{CWD, RenameFlags};
@@ -342,6 +346,36 @@ mod tests {
             Path::new("copy"),
         );
         assert!(itself.unwrap_err().to_string().starts_with("File exists"));
+    }
+
+    #[test]
+    fn a_copy_keeps_holes_and_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let from = folder.path().join("from");
+        std::fs::create_dir_all(from.join("below")).unwrap();
+        File::create(from.join("below/sparse")).unwrap().set_len(1 << 30).unwrap();
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1 << 30, 5);
+        for path in ["below/sparse", "below", ""] {
+            File::open(from.join(path)).unwrap().set_modified(long_ago).unwrap();
+        }
+        let target = File::open(folder.path()).unwrap();
+        copy_into(open(&from).unwrap().as_fd(), target.as_fd(), Path::new("copy")).unwrap();
+        let copy = |path: &str| folder.path().join("copy").join(path).metadata().unwrap();
+        for path in ["below/sparse", "below", ""] {
+            assert_eq!(copy(path).modified().unwrap(), long_ago, "{path}");
+        }
+        assert!(copy("below/sparse").len() == 1 << 30 && copy("below/sparse").blocks() < 1 << 11);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_copied_whole_is_not_left() {
+        let folder = tempfile::tempdir().unwrap();
+        // Reading the beginning of one's own memory fails.
+        let memory = format!("/proc/{}/mem", std::process::id());
+        let unread = open(Path::new(&memory)).unwrap();
+        let target = File::open(folder.path()).unwrap();
+        assert!(copy_into(unread.as_fd(), target.as_fd(), Path::new("copy")).is_err());
+        assert!(!folder.path().join("copy").exists());
     }
 
     /// Runs `work` in a folder in which `name` alternates between the expected directory and a link to one outside.

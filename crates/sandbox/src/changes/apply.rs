@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom as Offset};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::change::{Change, What};
@@ -16,6 +16,7 @@ use super::side::{file_name, open, open_file, open_parent, stat};
 use super::since::Linked;
 use super::staged::{self, StagedFile};
 use super::{Changes, LeftOut, access, mode};
+use crate::file_copy::{copy_content, keep_times};
 use crate::open_file::{is_empty, is_own};
 use crate::source;
 
@@ -27,9 +28,6 @@ pub struct Applied {
     /// The changes that were not, with reasons.
     pub left_out: Vec<LeftOut>,
 }
-
-/// The most octets that are copied before an end can be asked for.
-const AT_ONCE: u64 = 8 << 20;
 
 impl Changes {
     /// Returns the conflicts of the changes at or below the named paths; of all changes if no path is named.
@@ -62,11 +60,15 @@ impl Changes {
         leave_impossible(&mut order, &mut applied.left_out, self.below.as_fd());
         let order = in_order(order);
         self.resume(&order);
-        let done = order.into_iter().try_for_each(|change| {
+        let done = order.iter().try_for_each(|change| {
             self.take(change, is_ended).map_err(|error| (change.path.clone(), error))?;
             applied.done.push(change.path.clone());
             Ok(())
         });
+        let is_directory = |it: &&&Change| matches!(it.what, What::Made { mode } if mode::is_directory(mode));
+        for made in order.iter().filter(is_directory) {
+            let _ = self.finish_directory(&made.path); // it may not be there: what ended the apply is told
+        }
         self.since.end();
         done.map(|()| applied)
     }
@@ -151,6 +153,15 @@ impl Changes {
         Ok(())
     }
 
+    /// Gives a directory its times, when all that is made in it is made.
+    fn finish_directory(&self, path: &Path) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let above = File::from(open(self.above.as_fd(), path, flags)?).metadata()?;
+        let made = open(self.below.as_fd(), path, flags)?;
+        self.since.change_in(&made, || keep_times(&made, &above));
+        Ok(())
+    }
+
     /// Writes the new file or link beside its place, and renames it. A file that replaces another gets that one's mode, group and ACL.
     fn replace(
         &self,
@@ -193,6 +204,7 @@ impl Changes {
             let keeps_group = access::keep(&old, to);
             rustix::fs::fchmod(to, if keeps_group { mode } else { mode - Mode::RWXG })?;
         }
+        keep_times(to, &content.metadata()?);
         to.sync_all()?;
         Ok(beside)
     }
@@ -239,31 +251,6 @@ impl Changes {
 
 fn is_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     Ok(mode::is_directory(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode))
-}
-
-/// Copies a file's content and keeps its holes: otherwise a sparse file of a few octets could fill the disk.
-fn copy_content(mut from: &File, mut to: &File, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
-    let length = from.metadata()?.len();
-    let mut at = 0;
-    while at < length {
-        if is_ended() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        at = match rustix::fs::seek(from, Offset::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break, // only a hole is left
-            Err(errno) => return Err(errno.into()),
-        };
-        let end = rustix::fs::seek(from, Offset::Hole(at))?;
-        from.seek(SeekFrom::Start(at))?;
-        to.seek(SeekFrom::Start(at))?;
-        let copied = io::copy(&mut from.take((end - at).min(AT_ONCE)), &mut to)?;
-        if copied == 0 {
-            break; // the file was truncated meanwhile
-        }
-        at += copied;
-    }
-    to.set_len(length)
 }
 
 /// Puts changes in the order in which they are applied: what stands in the place of something new goes first, deepest paths first; then
@@ -323,6 +310,25 @@ mod tests {
             ("folder", masked(0o755)),
         ] {
             assert_eq!(mode_of(&kept.workspace(name)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_over_keeps_its_time() {
+        let kept = Kept::new();
+        write(&kept.workspace("changed"), "before", 0o644);
+        std::fs::create_dir(kept.written("new")).unwrap();
+        for (path, content) in [("changed", "after"), ("new/file", "it"), ("new/later", "it")] {
+            write(&kept.written(path), content, 0o644);
+        }
+        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1 << 30, 5);
+        for path in ["changed", "new/file", "new"] {
+            File::open(kept.written(path)).unwrap().set_modified(long_ago).unwrap();
+        }
+        kept.changes().apply(&[], &|| false).unwrap();
+        for path in ["changed", "new/file", "new"] {
+            let modified = kept.workspace(path).metadata().unwrap().modified().unwrap();
+            assert_eq!(modified, long_ago, "{path}");
         }
     }
 
