@@ -54,6 +54,11 @@ impl Failure {
                 Some(Need::OverlayModule)
             }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
+            Step::Copy { target, .. }
+                if (is(Errno::NOSPC) || is(Errno::DQUOT)) && is_on_disk(target, all) =>
+            {
+                Some(Need::RoomOnDisk)
+            }
             Step::Copy { .. } | Step::ReadAuthorities(_) | Step::TrustAuthorities(..) if is(Errno::NOSPC) => {
                 Some(Need::MoreRoom)
             }
@@ -88,6 +93,16 @@ fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {
         Step::ShowSystem(path) | Step::Link { path, .. } => target.starts_with(path),
         Step::ShowEtc => target.starts_with("/etc"),
+        _ => false,
+    })
+}
+
+/// Whether what is written to a place inside is written to a disk of this machine.
+fn is_on_disk(target: &Path, steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::ShowWorkspace(path, _)
+        | Step::OverlayWorkspace { workspace: path, .. }
+        | Step::Show(Visible { target: path, .. }) => target.starts_with(path),
         _ => false,
     })
 }
@@ -136,6 +151,10 @@ mod tests {
             let failure = Failure::of_step(&copy, &all, String::new(), Some(errno.raw_os_error()));
             assert_eq!(failure.need, need, "{errno}");
         }
+        let shown = [Step::ShowWorkspace("/home/agent".into(), policy::WorkspaceMode::ReadWrite)];
+        let full = Some(Errno::NOSPC.raw_os_error());
+        let failure = Failure::of_step(&copy, &shown, String::new(), full);
+        assert_eq!(failure.need, Some(Need::RoomOnDisk));
     }
 
     #[test]

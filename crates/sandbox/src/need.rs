@@ -59,6 +59,8 @@ pub enum Need {
     PlaceWithoutLinks,
     /// A workspace at a path on which an image has no symbolic link.
     WorkspaceWithoutLinks,
+    /// More room on the disk to which something is copied.
+    RoomOnDisk,
     /// More room for the run's own files.
     MoreRoom,
 }
@@ -87,6 +89,7 @@ impl Need {
         Self::FreePlace,
         Self::PlaceWithoutLinks,
         Self::WorkspaceWithoutLinks,
+        Self::RoomOnDisk,
         Self::MoreRoom,
     ];
 
@@ -177,6 +180,10 @@ impl Need {
             Self::WorkspaceWithoutLinks => {
                 "the workspace is shown at its own path, and there the image has a symbolic link: start in a folder at a path that \
                  has none there, or use another image"
+            }
+            Self::RoomOnDisk => {
+                "that place is in a folder of this machine that is shown inside, and its disk is full: make room there, take away what was \
+                 copied so far, or copy to a place that is in no such folder"
             }
             Self::MoreRoom => {
                 "what a run has of its own is in memory, within `limits.disk` and half of `limits.memory`: raise them (`--disk`, \
