@@ -32,6 +32,8 @@ const UNKNOWN: &str = "it was removed from the workspace meanwhile, or the run m
 const UNREADABLE: &str = "it cannot be read";
 const ELSEWHERE: &str = "it was removed or replaced while it was looked at";
 const TOO_DEEP: &str = "it lies too deep";
+/// The reason for leaving out what the run's file system took, and the workspace's, such as an encrypted one, cannot have.
+const NO_SUCH_NAME: &str = "the workspace's file system takes no such name";
 
 /// Whether a run has seen the directory of the workspace that is at the place of one of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,16 +119,12 @@ impl Walk<'_> {
     fn entry(&mut self, path: &Path, directory: &OwnedFd, around: Below) -> io::Result<()> {
         let so_far = self.list.len();
         let Err(error) = self.look(path, directory, around) else { return Ok(()) };
-        let why = match error.kind() {
-            io::ErrorKind::PermissionDenied => UNREADABLE,
-            // Exchanged for a file of another kind between two looks.
-            io::ErrorKind::InvalidInput => ELSEWHERE,
-            _ if is_elsewhere(&error) => ELSEWHERE,
+        let Some(why) = reason(&error) else {
             // Without a system's number it has its path already.
-            kind if error.raw_os_error().is_some() => {
-                return Err(io::Error::new(kind, format!("{}: {error}", path.display())));
-            }
-            _ => return Err(error),
+            return Err(match error.raw_os_error() {
+                Some(_) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+                None => error,
+            });
         };
         self.list.truncate(so_far);
         self.leave_out(path, why);
@@ -316,6 +314,20 @@ impl Walk<'_> {
     }
 }
 
+/// Returns why an entry that met an error is left out, if the walk can go on without it.
+fn reason(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Some(UNREADABLE),
+        // Exchanged for a file of another kind between two looks.
+        io::ErrorKind::InvalidInput => Some(ELSEWHERE),
+        _ if is_elsewhere(error) => Some(ELSEWHERE),
+        _ if matches!(Errno::from_io_error(error), Some(Errno::NAMETOOLONG | Errno::ILSEQ)) => {
+            Some(NO_SUCH_NAME)
+        }
+        _ => None,
+    }
+}
+
 /// Whether a directory is too deep for its entries to be reached by their paths.
 fn is_too_deep(path: &Path) -> bool {
     path.components().count() > DEEPEST || path.as_os_str().len() > LONGEST
@@ -346,6 +358,18 @@ mod tests {
 
     use super::*;
     use crate::changes::fixture::{Kept, copied_up, made_anew, write};
+
+    #[test]
+    fn a_name_that_the_workspace_cannot_have_hides_nothing_else() {
+        for (errno, why) in [
+            (Errno::NAMETOOLONG, Some(NO_SUCH_NAME)),
+            (Errno::ILSEQ, Some(NO_SUCH_NAME)),
+            (Errno::NOENT, Some(ELSEWHERE)),
+            (Errno::IO, None),
+        ] {
+            assert_eq!(reason(&errno.into()), why, "{errno}");
+        }
+    }
 
     #[test]
     fn a_folder_that_the_run_only_touched_does_not_come_back() {
