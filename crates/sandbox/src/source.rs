@@ -33,8 +33,13 @@ pub(crate) fn open_shown(path: &Path) -> Result<OwnedFd, Error> {
 fn refuse_proc(path: &Path, opened: &OwnedFd) -> Result<(), Error> {
     let is_on_proc = file_system::is_proc(opened).map_err(|errno| refused(path, errno))?;
     if is_on_proc || path.starts_with("/proc") {
-        let why = "it is of /proc, which tells of this machine's processes; inside is a /proc of its own";
-        return Err(Error::Source { path: path.into(), why: why.into() });
+        return Err(Error::Impossible {
+            what: format!(
+                "`{}` cannot be shown or copied: it is of /proc, which tells of this machine's processes",
+                path.display()
+            ),
+            remedy: "leave it out: inside is a /proc of its own".into(),
+        });
     }
     Ok(())
 }
@@ -60,10 +65,13 @@ pub(crate) fn refuse_uncopied(path: &Path) -> Result<(), Error> {
     }
     match kind.is_file() || kind.is_dir() {
         true => Ok(()),
-        false => {
-            let why = "only files and directories can be copied, and it is neither".into();
-            Err(Error::Source { path: path.into(), why })
-        }
+        false => Err(Error::Impossible {
+            what: format!(
+                "`{}` cannot be copied: only files and directories can be, and it is neither",
+                path.display()
+            ),
+            remedy: "name a file or a directory".into(),
+        }),
     }
 }
 
@@ -299,7 +307,7 @@ mod tests {
     fn directories_of_the_kernel_are_not_copied() {
         for path in ["/proc", "/proc/sys/kernel"] {
             let why = refuse_uncopied(Path::new(path)).unwrap_err().to_string();
-            assert!(why.contains(path) && why.ends_with("inside is a /proc of its own"), "{why}");
+            assert!(why.contains(path) && why.contains("it is of /proc"), "{why}");
         }
         refuse_uncopied(Path::new("/proc/cpuinfo")).unwrap();
     }

@@ -349,7 +349,7 @@ fn an_unknown_tool_and_a_backend_without_files_are_refused() {
     assert!(unknown.code == 2 && unknown.stderr.contains("claude, codex, pi, git"), "{unknown}");
     let process = site.run().flags(["--builtin-tool", "git", "--backend", "process"]);
     let process = script(&process, &home, "true");
-    assert!(process.code == 125 && process.stderr.contains("`builtin_tools`"), "{process}");
+    assert!(process.code == 2 && process.stderr.contains("`builtin_tools`"), "{process}");
     let nothing = script(&site.run().flags(["--builtin-tool", "git"]), &home, "ls -A ~; echo empty");
     nothing.says("empty");
 }

@@ -451,6 +451,13 @@ fn a_sidecar_takes_no_file_away_and_tells_the_port_it_found() {
     for flags in ["--ca p.toml", "--ca new --audit ./new", "--env-file mine --gateway-socket mine"] {
         told(&site, &format!("{sidecar} {flags}"), 2, &["name the same file"]);
     }
+    for (flags, words) in [
+        ("--ca .", ["--ca", "it is a folder"]),
+        ("--gateway-socket .", ["--gateway-socket", "it is a folder"]),
+        ("--gateway 127.0.0.1:18982 --dns 127.0.0.1:18982", ["--gateway and --dns", "the same place"]),
+    ] {
+        told(&site, &format!("{sidecar} {flags}"), 2, &words);
+    }
     told(&site, "cat p.toml mine | grep -q '^mine' && grep -q egress p.toml && [ ! -e new ]", 0, &[]);
     // The control: it serves, prints its addresses, and removes its own socket, also a stale one.
     let serve = "$PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0 --gateway-socket s";
@@ -507,12 +514,7 @@ fn a_value_that_is_none_is_told_and_nothing_is_stored() {
         2,
         &["`yes`", "more than any credential"],
     );
-    told(
-        &site,
-        "lockgate run --copy /dev/null:/x -- true",
-        125,
-        &["/dev/null", "only files and directories"],
-    );
+    told(&site, "lockgate run --copy /dev/null:/x -- true", 2, &["/dev/null", "only files and directories"]);
     told(&site, "lockgate completion bash > /dev/full", 125, &["failed to write to standard output"]);
     told(&site, "TMPDIR=/nope $PRODUCT demo", 2, &["/nope", "TMPDIR"]);
     // The control.

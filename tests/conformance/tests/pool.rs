@@ -157,7 +157,7 @@ fn a_pool_of_none_is_neither_used_nor_filled() {
 
     for wrong in ["-1", "many", "1000"] {
         let ended = run(&bench, wrong).command(["true"]);
-        assert!(ended.code == 125, "{wrong}: {ended}");
+        assert!(ended.code == 2, "{wrong}: {ended}");
         assert!(ended.stderr.contains("SIDECAR_POOL_SIZE") && ended.stderr.contains(wrong), "{ended}");
     }
 }

@@ -1,7 +1,7 @@
 //! `lockgate image`: the local image store.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::Path;
 
 use image::{Bounds, Command, Listed, Reference, Removed};
 use policy::{ByteSize, ProviderId};
@@ -54,9 +54,17 @@ fn look_after(images: &Images, caller: &Caller, arguments: Image) -> Done {
         Image::Import { source, name, config, max_size } => {
             let name =
                 name.map(|name| name.parse::<Reference>()).transpose().map_err(runtime::Error::from)?;
-            let config = config.map(configured).transpose()?;
+            let command = config.as_deref().map(configured).transpose()?;
             take_all_descriptors();
-            for listed in images.import(&source, name, config, bounds(&max_size)?)? {
+            let listed = images.import(&source, name, command, bounds(&max_size)?);
+            let listed = listed.map_err(|error| match (error, config) {
+                // Only what has no configuration of its own is given one.
+                (runtime::Error::Image(error @ image::Error::Document { what: "user", .. }), Some(path)) => {
+                    wrong_in(&path, error)
+                }
+                (error, _) => error.into(),
+            })?;
+            for listed in listed {
                 show_taken(&listed)?;
             }
         }
@@ -89,15 +97,27 @@ fn remove(images: &Images, names: &[String]) -> Result<(), runtime::Error> {
 }
 
 /// Reads how a root file system is run from a file that a person wrote.
-fn configured(path: PathBuf) -> Result<Command, runtime::Error> {
-    Command::read(&path).map_err(|error| {
-        let why = match error {
-            image::Error::Document { why, .. } => why,
-            error => return error.into(),
-        };
-        let meant = policy::did_it_mean(&why).map(|meant| format!("\n{meant}")).unwrap_or_default();
-        runtime::Error::ParseSettings { path, why: format!("{why}{meant}") }
-    })
+fn configured(path: &Path) -> Result<Command, anyhow::Error> {
+    Command::read(path).map_err(|error| wrong_in(path, error))
+}
+
+/// Returns an error over that file as one of the command line's.
+fn wrong_in(path: &Path, error: image::Error) -> anyhow::Error {
+    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    match error {
+        image::Error::Document { why, .. } => {
+            let meant = policy::did_it_mean(&why).map(|meant| format!("\n{meant}")).unwrap_or_default();
+            runtime::Error::ParseSettings { path: path.into(), why: format!("{why}{meant}") }.into()
+        }
+        image::Error::Read { source, .. }
+            if matches!(source.kind(), IsADirectory | NotADirectory | NotFound) =>
+        {
+            let why = if source.kind() == IsADirectory { "it is a folder" } else { "there is no such file" };
+            let what = format!("--config {}: {why}", output::path(path));
+            Usage::error(what, "name a file with the `config` of an image in it, as in {\"User\": \"app\"}")
+        }
+        error => runtime::Error::from(error).into(),
+    }
 }
 
 fn bounds(size: &str) -> Result<Bounds, anyhow::Error> {
@@ -172,4 +192,32 @@ fn line(listed: &Listed) -> String {
     let size = ByteSize::from_bytes(record.octets() >> 20 << 20);
     let name = output::plain(listed.name.as_deref().unwrap_or("-"));
     format!("{:<12}  {:>9}  {:<20}  {name}", record.digest.short(), size.to_string(), record.added)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_the_file_of_a_configuration_is_the_command_lines_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.json");
+        for text in ["[]", "{\"Usr\": \"x\"}"] {
+            std::fs::write(&file, text).unwrap();
+            let error = configured(&file).unwrap_err();
+            assert_eq!(exit::code_and_remedy(&error).0, 2, "{error}");
+        }
+        for (path, why) in [
+            (folder.path().to_owned(), "it is a folder"),
+            (folder.path().join("none"), "there is no such file"),
+            (file.join("none"), "there is no such file"),
+        ] {
+            let error = configured(&path).unwrap_err();
+            assert!(
+                error.to_string().starts_with("--config ") && error.to_string().ends_with(why),
+                "{error}"
+            );
+            assert_eq!(exit::code_and_remedy(&error).0, 2, "{error}");
+        }
+    }
 }

@@ -41,12 +41,16 @@ fn refuse_each(
     let of_files = sources.len().saturating_sub(typed.len());
     for (at, source) in sources.into_iter().enumerate() {
         let path = caller.resolve(source);
-        if std::fs::symlink_metadata(&path).is_err_and(|error| is_missing(&error)) {
+        if std::fs::metadata(&path).is_err_and(|error| is_missing(&error)) {
             let named = match at.checked_sub(of_files).and_then(|at| typed.get(at)) {
                 Some(typed) => format!("{flag} `{}`", output::plain(typed)),
                 None => format!("[[{field}]] with source `{}`", output::path(source)),
             };
-            let what = format!("{named}: there is no {}", output::path(&path));
+            let path = match path.is_symlink() {
+                true => format!("{} is a link that leads nowhere", output::path(&path)),
+                false => format!("there is no {}", output::path(&path)),
+            };
+            let what = format!("{named}: {path}");
             return Err(Usage::error(what, "make it first, or name what is there"));
         }
     }
@@ -67,6 +71,7 @@ mod tests {
     fn what_is_not_there_is_named_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink("none", folder.path().join("link")).unwrap();
         let caller = Caller {
             uid: 0,
             gid: 0,
@@ -89,6 +94,7 @@ mod tests {
                 "[[mount]] with source `/none`: ",
             ),
             ("", Spec { copy: vec!["none:/y".into()], ..Spec::default() }, "--copy `none:/y`: there is no /"),
+            ("", Spec { copy: vec!["link:/y".into()], ..Spec::default() }, "--copy `link:/y`: /"),
             (
                 "",
                 Spec { workspace: Some("none".into()), ..Spec::default() },

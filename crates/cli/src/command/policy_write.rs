@@ -46,6 +46,10 @@ pub(super) fn put(path: &Path, text: &str) -> Result<(), anyhow::Error> {
         Ok(file) => File::from(file),
         Err(Errno::LOOP) => return Err(refused("is a symbolic link, and no policy is written through one")),
         Err(Errno::NXIO) => return Err(refused("is no regular file")),
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            let what = format!("{} cannot be written: there is no such folder", path.display());
+            return Err(Usage::error(what, "make that folder first, or name one that is there"));
+        }
         Err(errno) => return Err(anyhow::anyhow!("failed to write {}: {errno}", path.display())),
     };
     if !file.metadata()?.is_file() {
@@ -95,6 +99,11 @@ mod tests {
         assert!(!at("none").exists());
         rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
         assert!(put(&at("pipe"), TEXT).unwrap_err().to_string().contains("no regular file"));
+        for lost in ["nowhere/lockgate.toml", "elsewhere/lockgate.toml"] {
+            let error = put(&at(lost), TEXT).unwrap_err();
+            assert!(error.to_string().ends_with("there is no such folder"), "{error}");
+            assert_eq!(crate::exit::code_and_remedy(&error).0, 2);
+        }
         for text in ["a longer text than the next", TEXT, "x = 1\n"] {
             put(&at("lockgate.toml"), text).unwrap();
             assert_eq!(std::fs::read_to_string(at("lockgate.toml")).unwrap(), text);

@@ -39,14 +39,44 @@ fn refuse_same_files(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow:
     Ok(())
 }
 
-/// Refuses a file that is to be written into a folder that is not there.
-fn refuse_missing_folders(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow::Error> {
-    for (flag, path) in [("--ca", &arguments.ca), ("--env-file", &arguments.env_file)] {
-        let Some(path) = path.as_ref().map(|path| caller.resolve(path)) else { continue };
-        if path.parent().is_some_and(|folder| !folder.is_dir()) {
-            let what = format!("{flag} {}: there is no such folder", path.display());
-            return Err(Usage::error(what, "name a file in a folder that you may write to"));
+/// Where it listens for one thing, it can for no other.
+fn refuse_same_places(arguments: &Sidecar) -> Result<(), anyhow::Error> {
+    let named = [
+        ("--forward", Some(arguments.forward)),
+        ("--gateway", arguments.gateway),
+        // Over TCP as well.
+        ("--dns", arguments.dns),
+        ("--transparent", arguments.transparent),
+    ];
+    // Each port 0 is another free one.
+    let is_one = |place: &SocketAddr| place.port() != 0;
+    let all: Vec<_> =
+        named.into_iter().filter_map(|(flag, place)| Some((flag, place.filter(is_one)?))).collect();
+    for (at, (flag, place)) in all.iter().enumerate() {
+        if let Some((other, _)) = all[..at].iter().find(|(_, before)| before == place) {
+            let what = format!("{other} and {flag} name the same place, {place}");
+            return Err(Usage::error(what, "give each a port of its own; port 0 takes a free one"));
         }
+    }
+    Ok(())
+}
+
+/// Refuses a folder in place of a file that is to be written, and a file in a folder that is not there.
+fn refuse_missing_folders(arguments: &Sidecar, caller: &Caller) -> Result<(), anyhow::Error> {
+    let named = [
+        ("--ca", &arguments.ca),
+        ("--env-file", &arguments.env_file),
+        ("--gateway-socket", &arguments.gateway_socket),
+    ];
+    for (flag, path) in named {
+        let Some(path) = path.as_ref().map(|path| caller.resolve(path)) else { continue };
+        let why = match path.parent() {
+            _ if path.is_dir() => "it is a folder",
+            Some(folder) if !folder.is_dir() => "there is no such folder",
+            _ => continue,
+        };
+        let what = format!("{flag} {}: {why}", path.display());
+        return Err(Usage::error(what, "name a file in a folder that you may write to"));
     }
     Ok(())
 }
@@ -187,6 +217,7 @@ fn tell_open_places(places: [Option<SocketAddr>; 3]) {
 pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let mut caller = super::caller()?;
     refuse_same_files(&arguments, &caller)?;
+    refuse_same_places(&arguments)?;
     refuse_missing_folders(&arguments, &caller)?;
     // Many a container has none, and needs none.
     let state = StateDirectory::of(&caller);

@@ -48,11 +48,11 @@ const AWAKE: Duration = Duration::from_secs(3);
 pub(super) fn size(caller: &Caller) -> Result<usize, Error> {
     let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(DEFAULT) };
     let number = text.bytes().all(|octet| octet.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    number.filter(|size| *size <= MOST).ok_or_else(|| Error::Refused {
+    number.filter(|size| *size <= MOST).ok_or_else(|| Error::Impossible {
         what: format!("{VARIABLE} is `{}`, which is no number from 0 to {MOST}", text.escape_debug()),
-        remedy: Some(format!(
+        remedy: format!(
             "set it to how many sidecars may wait for later runs, 0 for none, or unset it for {DEFAULT}"
-        )),
+        ),
     })
 }
 

@@ -154,11 +154,11 @@ pub(crate) fn socket(caller: &Caller) -> Result<PathBuf, Error> {
         None => Ok(SOCKET.into()),
         Some(host) => match host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
             Some(path) => Ok(path.into()),
-            None => Err(Error::Refused {
+            None => Err(Error::Impossible {
                 what: format!(
                     "DOCKER_HOST is `{host}`, and only an engine on this machine can show a workspace"
                 ),
-                remedy: Some("name its socket: DOCKER_HOST=unix:///var/run/docker.sock".into()),
+                remedy: "name its socket: DOCKER_HOST=unix:///var/run/docker.sock".into(),
             }),
         },
     }

@@ -20,24 +20,24 @@ pub(super) fn steps(
             .into(),
     );
     if !spec.builtin_tools.is_empty() {
-        return Err(Error::Refused {
+        return Err(Error::Impossible {
             what: "backend `process` has the caller's own home: `builtin_tools` need another".into(),
-            remedy: Some("use --backend linux".into()),
+            remedy: "use --backend linux".into(),
         });
     }
     if spec.disk_asked && spec.limits.enforcement == Enforcement::Required {
-        return Err(Error::Refused {
+        return Err(Error::Impossible {
             what: "backend `process` has no private directories: `limits.disk` holds nothing there".into(),
-            remedy: Some("use --backend linux; or accept a run without it: --limits best-effort".into()),
+            remedy: "use --backend linux; or accept a run without it: --limits best-effort".into(),
         });
     }
     if spec.disk_asked {
         notices.push("`limits.disk` is not held: backend `process` has no private directories".into());
     }
     if !spec.mounts.is_empty() || !spec.copies.is_empty() || spec.workspace_mode != WorkspaceMode::ReadWrite {
-        return Err(Error::Refused {
+        return Err(Error::Impossible {
             what: "backend `process` has no file system of its own: mounts, copies and a read-only workspace need another".into(),
-            remedy: Some("use --backend linux".into()),
+            remedy: "use --backend linux".into(),
         });
     }
     let further = &additions.authorities;

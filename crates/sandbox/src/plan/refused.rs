@@ -190,10 +190,13 @@ pub(super) fn refuse_workspace(
         );
     }
     if caller.home.as_ref().is_some_and(|home| PathIdentity::of(home).is_in(path)) {
-        return refuse(
-            "workspace: it holds your home, with your keys and this program's own",
-            "start in the folder of a project, or name one with --workspace",
-        );
+        return Err(Error::Impossible {
+            what: format!(
+                "`{}` cannot be a workspace: it holds your home, with your keys and this program's own",
+                path.display()
+            ),
+            remedy: "start in the folder of a project, or name one with --workspace".into(),
+        });
     }
     Ok(())
 }

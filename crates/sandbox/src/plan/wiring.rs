@@ -12,19 +12,18 @@ pub(super) fn refuse_link(spec: &RunSpec, caller: &Caller, host: &Host) -> Resul
     if spec.wiring == Wiring::Redirect {
         return Ok(());
     }
-    let refused = |what: String| Error::Refused {
-        what,
-        remedy: Some("use --wiring redirect, which needs no root and no link".into()),
-    };
+    let remedy = "use --wiring redirect, which needs no root and no link";
+    let refused = |what: &str| Error::Refused { what: what.into(), remedy: Some(remedy.into()) };
     match spec.backend {
-        Backend::Docker | Backend::Process => {
-            Err(refused(format!("wiring `veth` is of `linux` and `container`, not of `{}`", spec.backend)))
-        }
+        Backend::Docker | Backend::Process => Err(Error::Impossible {
+            what: format!("wiring `veth` is of `linux` and `container`, not of `{}`", spec.backend),
+            remedy: remedy.into(),
+        }),
         Backend::Linux | Backend::Container if !caller.superuser => {
-            Err(refused("wiring `veth` makes a link in this machine's network, which only root may".into()))
+            Err(refused("wiring `veth` makes a link in this machine's network, which only root may"))
         }
         Backend::Linux | Backend::Container if !host.makes_links => Err(refused(
-            "wiring `veth` makes a link in this machine's network, and CAP_NET_ADMIN is missing here".into(),
+            "wiring `veth` makes a link in this machine's network, and CAP_NET_ADMIN is missing here",
         )),
         Backend::Linux | Backend::Container => Ok(()),
     }

@@ -18,11 +18,19 @@ fn what_cannot_be_held_or_shown_is_refused() {
         "limits.memory = \"1GiB\"",
         "limits.pids = 16\nlimits.cpus = 0.5",
         "limits.pids = 16\nbackend = \"process\"",
-        "workspace = \"/home/me\"",
         "image = \"x\"",
-        "backend = \"process\"\nmount = [{ source = \"/data\", target = \"/data\" }]",
     ] {
         assert!(matches!(planned(config), Err(Error::Refused { .. })), "{config}");
+    }
+    for config in [
+        "workspace = \"/home/me\"",
+        "backend = \"process\"\nmount = [{ source = \"/data\", target = \"/data\" }]",
+        "backend = \"process\"\ncopy = [{ source = \"/data\", target = \"/data\" }]",
+        "backend = \"process\"\nworkspace = { mode = \"ro\" }",
+        "backend = \"process\"\nlimits.disk = \"1GiB\"",
+        "backend = \"process\"\nbuiltin_tools = [\"git\"]",
+    ] {
+        assert!(matches!(planned(config), Err(Error::Impossible { .. })), "{config}");
     }
     assert!(matches!(planned("tools = [\"nonesuch\"]"), Err(Error::Unknown { .. })));
     for system in ["/", "/etc", "/proc/self"] {
@@ -94,13 +102,11 @@ fn a_link_takes_root_and_a_sandbox_of_this_kernels() {
         ("wiring = \"veth\"\nbackend = \"process\"", &caller, &host, "not of `process`"),
         ("wiring = \"veth\"\nimage = \"x\"\nbackend = \"docker\"", &caller, &host, "not of `docker`"),
     ] {
-        match planned(config, caller, host) {
-            Err(Error::Refused { what, remedy }) => {
-                assert!(what.contains("wiring `veth`") && what.contains(why), "{what}");
-                assert!(remedy.is_some_and(|remedy| remedy.contains("--wiring redirect")));
-            }
-            other => panic!("{config}: {other:?}"),
-        }
+        let error = planned(config, caller, host).unwrap_err();
+        let what = error.to_string();
+        assert!(what.contains("wiring `veth`") && what.contains(why), "{what}");
+        assert!(error.remedy().is_some_and(|remedy| remedy.contains("--wiring redirect")));
+        assert_eq!(matches!(error, Error::Impossible { .. }), config.contains("backend"), "{config}");
     }
 }
 
