@@ -9,6 +9,7 @@ mod fields;
 mod placeholder;
 mod position;
 mod private_key;
+mod room;
 mod scrub;
 mod secret;
 mod template;
@@ -19,6 +20,7 @@ pub use envelope::{EnvelopeError, Keyring, Rewrapped, Sealed};
 pub use fields::{Credential, FieldName, FieldNameError};
 pub use placeholder::{Placeholder, PlaceholderError};
 pub use position::{Position, Unfit};
+pub use room::{NoRoom, Room};
 pub use scrub::{Forms, Needles, Scrubber};
 pub use secret::Secret;
 pub use template::{

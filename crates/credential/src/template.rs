@@ -13,14 +13,11 @@ use zeroize::Zeroizing;
 
 use crate::fields::{Credential, is_word};
 use crate::position::{Position, Unfit};
+use crate::room::{NoRoom, Room};
 use crate::secret::Secret;
 
 /// The longest name of a placeholder: that of a field.
 const LONGEST_NAME: usize = 64;
-
-/// The most octets that all values together may add to one text. The agent writes the body, and a short placeholder can stand for
-/// a long value many times over: this bounds the memory.
-const MOST_INSERTED: usize = 16 << 20;
 
 static OPENING: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("{{"));
 
@@ -62,9 +59,9 @@ pub enum RenderError {
         /// The reason.
         source: Unfit,
     },
-    /// The values would add more than 16 MiB to the text.
-    #[error("the values would add more than {MOST_INSERTED} octets to the text")]
-    TooLong,
+    /// The values would add too much.
+    #[error(transparent)]
+    TooLong(#[from] NoRoom),
 }
 
 fn listed(names: &[String]) -> String {
@@ -109,22 +106,24 @@ impl Template {
     /// # Errors
     /// If the credential lacks a field, a value cannot stand in that position, or the text would be too long.
     pub fn render(&self, credential: &Credential, place: Position) -> Result<Secret, RenderError> {
-        fill(self.text.as_bytes(), &self.placeholders, credential, place).map(Secret::wiped)
+        let mut room = Room::of_text();
+        fill(self.text.as_bytes(), &self.placeholders, credential, place, &mut room).map(Secret::wiped)
     }
 }
 
-/// Fills the placeholders of a body, which may be any octets, with values encoded for their position.
+/// Fills the placeholders of a text, which may be any octets, with values encoded for their position, as far as there is room.
 ///
 /// # Errors
-/// If the credential lacks a field that a `{{name}}` in the body names, a value cannot stand in that position, or the body
-/// would be too long.
+/// If the credential lacks a field that a `{{name}}` in the text names, a value cannot stand in that position, or there is no room
+/// for all values.
 pub fn substitute(
-    body: &[u8],
+    text: &[u8],
     credential: &Credential,
     place: Position,
+    room: &mut Room,
 ) -> Result<Zeroizing<Vec<u8>>, RenderError> {
-    let placeholders: Vec<_> = placeholders(body).collect();
-    fill(body, &placeholders, credential, place)
+    let placeholders: Vec<_> = placeholders(text).collect();
+    fill(text, &placeholders, credential, place, room)
 }
 
 /// Returns whether a text of any octets holds a placeholder.
@@ -180,15 +179,14 @@ fn fill(
     placeholders: &[Range<usize>],
     credential: &Credential,
     place: Position,
+    room: &mut Room,
 ) -> Result<Zeroizing<Vec<u8>>, RenderError> {
     let values = written(text, placeholders, credential, place)?;
     let value =
         |range: &Range<usize>| values.get(name(text, range)).map_or([].as_slice(), |value| value.as_slice());
     let literal = text.len() - placeholders.iter().map(Range::len).sum::<usize>();
     let inserted: usize = placeholders.iter().map(|range| value(range).len()).sum();
-    if inserted > MOST_INSERTED {
-        return Err(RenderError::TooLong);
-    }
+    room.take(1, inserted)?;
     // Allocated at full size: a buffer that grows leaves copies behind.
     let mut out = Zeroizing::new(Vec::with_capacity(literal + inserted));
     let mut at = 0;
@@ -327,7 +325,7 @@ mod tests {
         let long = format!("ab{{{{{}}}}}", "x".repeat(65));
         assert_eq!(Template::parse(&long), Err(TemplateError::LongName { at: 2, length: 65 }));
         assert!(matches!(
-            substitute(long.as_bytes(), &Credential::default(), Position::Text),
+            substitute(long.as_bytes(), &Credential::default(), Position::Text, &mut Room::of_text()),
             Err(RenderError::Unresolved(_))
         ));
     }
@@ -335,7 +333,8 @@ mod tests {
     #[test]
     fn bodies_are_octets() {
         let body = b"\xff{{a}}\0{{ a }}\xfe";
-        let filled = substitute(body, &credential(&[("a", "v")]), Position::Text).unwrap();
+        let filled =
+            substitute(body, &credential(&[("a", "v")]), Position::Text, &mut Room::of_text()).unwrap();
         assert_eq!(filled.as_slice(), b"\xffv\0{{ a }}\xfe");
     }
 
@@ -343,18 +342,29 @@ mod tests {
     fn a_short_body_cannot_buy_much_memory() {
         let long = "v".repeat(64 << 10);
         let fields = credential(&[("a", &long)]);
-        assert!(substitute("{{a}}".repeat(256).as_bytes(), &fields, Position::Text).is_ok());
-        assert_eq!(
-            substitute("{{a}}".repeat(257).as_bytes(), &fields, Position::Text),
-            Err(RenderError::TooLong)
-        );
+        let fills = |times: usize, room: &mut Room| match substitute(
+            "{{a}}".repeat(times).as_bytes(),
+            &fields,
+            Position::Text,
+            room,
+        ) {
+            Ok(_) => true,
+            Err(error) => {
+                assert!(matches!(error, RenderError::TooLong(_)), "{error}");
+                false
+            }
+        };
+        assert!(fills(256, &mut Room::of_text()) && !fills(257, &mut Room::of_text()));
+        // All texts of a head share its room.
+        let mut head = Room::of_head();
+        assert!(!fills(2, &mut head) && fills(1, &mut head) && !fills(1, &mut head));
     }
 
     proptest! {
         #[test]
         fn text_without_placeholders_stays(body in proptest::collection::vec(any::<u8>(), 0..200)) {
             if placeholders(&body).next().is_none() {
-                let filled = substitute(&body, &Credential::default(), Position::Json).unwrap();
+                let filled = substitute(&body, &Credential::default(), Position::Json, &mut Room::of_text()).unwrap();
                 prop_assert_eq!(filled.as_slice(), body);
             }
         }

@@ -89,7 +89,10 @@ pub(crate) fn unfit(place: &str, error: &RenderError) -> Denial {
             format!("Unresolved placeholders in {place}: {}", names.join(", "))
         }
         RenderError::Unfit { source, .. } => format!("{place}: {error}, because {source}"),
-        RenderError::TooLong => format!("{place}: {error}"),
+        RenderError::TooLong(_) => {
+            return Denial::new(Guard::Unresolved, format!("{place}: {error}"))
+                .with_hint("name the credential fewer times in one request");
+        }
     };
     Denial::new(Guard::Unresolved, reason)
 }

@@ -177,7 +177,7 @@ fn what_makes_or_changes_a_file_is_recommended_for_the_file_that_was_named() {
         (format!("--policy '{}'", named.display()), named.clone()),
         (workspace, folder.join("lockgate.toml")),
     ] {
-        site.shell().run(&format!("lockgate policy init {flag}"));
+        let _ = site.shell().run(&format!("lockgate policy init {flag}"));
         let there = site.shell().run(&format!("lockgate policy init {flag}"));
         assert_eq!(there.code, 2, "{there}");
         let changed = site.shell().run(&recommended(&there).replace("HOST", "www.example.org"));

@@ -125,16 +125,21 @@ impl Fields {
     /// Replaces each value for which `another` returns one.
     ///
     /// # Errors
-    /// The first error of `another`; the fields before it are changed by then.
-    pub(crate) fn rewrite<E>(
+    /// The first error of `another`; no field is changed then.
+    pub(crate) fn rewrite<V: AsRef<[u8]>, E>(
         &mut self,
-        mut another: impl FnMut(&str, &[u8]) -> Result<Option<Vec<u8>>, E>,
+        mut another: impl FnMut(&str, &[u8]) -> Result<Option<V>, E>,
     ) -> Result<(), E> {
-        for at in 0..self.list.len() {
-            let field = self.list[at];
-            if let Some(value) = another(name_of(&self.text, &field), field.value.of(&self.text))? {
-                self.list[at].value = self.append(&value);
+        let mut values = Vec::new();
+        for (at, field) in self.list.iter().enumerate() {
+            if let Some(value) = another(name_of(&self.text, field), field.value.of(&self.text))? {
+                values.push((at, value));
             }
+        }
+        // At once: a buffer that grows for each leaves copies behind, and takes up to twice the room.
+        self.text.reserve_exact(values.iter().map(|(_, value)| value.as_ref().len()).sum());
+        for (at, value) in values {
+            self.list[at].value = self.append(value.as_ref());
         }
         Ok(())
     }

@@ -189,11 +189,13 @@ impl<W: Severable> Outgoing<'_, W> {
     }
 }
 
-/// Writes what waits. It is taken out first: whatever becomes of the write, no octet is written twice.
+/// Writes what waits. It is taken out first: whatever becomes of the write, no octet is written twice. What a large head took is given
+/// back.
 async fn write_waiting(writer: &mut impl Severable, waiting: &mut Vec<u8>) -> io::Result<()> {
     let mut octets = std::mem::take(waiting);
     write_whole(writer, STALLED, async |writer| writer.write_all(&octets).await).await?;
     octets.clear();
+    octets.shrink_to(MOST_WAITING);
     *waiting = octets;
     Ok(())
 }

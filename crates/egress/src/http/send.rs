@@ -112,7 +112,7 @@ fn over_session(
 ) -> io::Result<SentRequest> {
     let sent = send_version_2(&mut session, sending, body);
     match &sent {
-        Ok(_) => exchange.record().count(head_size(sending), 0),
+        Ok(_) => exchange.record().count(head_size(sending) as u64, 0),
         Err(_) => gate.pool().forget(&session.count_stream()),
     }
     sent
@@ -207,17 +207,21 @@ fn send_version_2(
     Ok(SentRequest::Version2 { body, response, stream: session.count_stream() })
 }
 
-/// Returns the size of a head over HTTP/2, before it is compressed.
-fn head_size(sending: &Sending) -> u64 {
+/// Returns the size of what a request's head says, without what a version of HTTP puts around it.
+fn head_size(sending: &Sending) -> usize {
     let Sending { method, authority, origin_form, fields, .. } = sending;
     let fields: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
-    (method.as_str().len() + authority.len() + origin_form.len() + fields) as u64
+    method.as_str().len() + authority.len() + origin_form.len() + fields
 }
+
+/// The most octets of a head of HTTP/1 that are of no field of the request's, and not in its first line.
+const AROUND_FIELDS: usize = 256;
 
 /// Returns a request head in its one form: origin-form, our `Host`, no hop-by-hop fields, one statement of length.
 pub(super) fn request_head(sending: &Sending, body: BodyLength, upgrade: Option<&str>) -> Vec<u8> {
     let Sending { method, authority, origin_form, fields, .. } = sending;
-    let mut out = Vec::with_capacity(512);
+    // At full size: a buffer that grows takes up to twice the room, and leaves copies of a credential behind.
+    let mut out = Vec::with_capacity(head_size(sending) + 4 * fields.len() + AROUND_FIELDS);
     for part in [method.as_str(), " ", origin_form, " HTTP/1.1\r\nhost: ", authority, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use credential::{Placeholder, Position, is_template};
 use policy::{Denial, Guard, Method, Scheme, Target};
+use zeroize::Zeroizing;
 
 use crate::fetched_credential::FetchedCredential;
 use crate::http::Fields;
@@ -40,13 +41,13 @@ impl Sending {
     /// Rewrites the path and the query of its target, each by itself: what is unfit for the one may stand in the other.
     pub(super) fn rewrite_target(
         &mut self,
-        rewrite: impl Fn(&str, Position) -> Result<Vec<u8>, Denial>,
+        mut rewrite: impl FnMut(&str, Position) -> Result<Zeroizing<Vec<u8>>, Denial>,
     ) -> Result<(), Denial> {
-        let mut target = rewrite(self.path(), Position::Path)?;
-        if let Some(query) = self.query() {
-            target.push(b'?');
-            target.extend(rewrite(query, Position::Query)?);
-        }
+        let path = rewrite(self.path(), Position::Path)?;
+        let target = match self.query() {
+            Some(query) => [&path[..], b"?", &rewrite(query, Position::Query)?].concat(),
+            None => path.to_vec(),
+        };
         self.origin_form = String::from_utf8(target)
             .map_err(|_| Denial::new(Guard::Unresolved, "the credential's value cannot stand in a target"))?;
         Ok(())

@@ -27,6 +27,7 @@ mod substitution;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use credential::Room;
 use policy::{
     Asked, Denial, Grant, Guard, Method, Placeholders, Plane, Policy, Provider, ProviderId, Target,
 };
@@ -226,7 +227,7 @@ async fn refuse_misplaced(
     if refused.is_err() && redeemable == Redeemable::Templates {
         // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
         let held = gate.credentials().of(provider.id()).await?;
-        substitution::fill(&mut sending.clone(), held.credential())?;
+        substitution::fill(&mut sending.clone(), held.credential(), &mut Room::of_head())?;
     }
     refused
 }
@@ -301,9 +302,10 @@ fn put(
         }
         Redeemable::Templates => agent_credentials::authenticates(sending, provider, target, Form::Templates),
     };
+    let mut room = Room::of_head();
     match redeemable {
-        Redeemable::Placeholders => substitution::redeem(sending, provider, held.credential())?,
-        Redeemable::Templates => substitution::fill(sending, held.credential())?,
+        Redeemable::Placeholders => substitution::redeem(sending, provider, held.credential(), &mut room)?,
+        Redeemable::Templates => substitution::fill(sending, held.credential(), &mut room)?,
         Redeemable::Nothing => {}
     }
     if redeemable != Redeemable::Nothing {
@@ -311,7 +313,7 @@ fn put(
     }
     match provider.injection(target) {
         Some(injection) if !authenticates => {
-            substitution::place(sending, injection.place(), injection.value(), held)
+            substitution::place(sending, injection.place(), injection.value(), held, &mut room)
         }
         _ => Ok(()),
     }

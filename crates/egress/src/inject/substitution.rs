@@ -1,7 +1,10 @@
 //! Replaces placeholders and `{{field}}` in a request by values, and renders a provider's own template into its place.
 
-use credential::{Credential, FieldName, Placeholder, Position, Secret, Template, is_template, substitute};
+use credential::{
+    Credential, FieldName, NoRoom, Placeholder, Position, Room, Template, is_template, substitute,
+};
 use policy::{Denial, Guard, InjectionSite, Provider};
+use zeroize::Zeroizing;
 
 use super::basic::{basic_of, basic_value};
 use super::draft::Sending;
@@ -14,29 +17,31 @@ pub(super) fn redeem(
     sending: &mut Sending,
     provider: &Provider,
     credential: &Credential,
+    room: &mut Room,
 ) -> Result<(), Denial> {
     let field = credential.main_name();
     if credential.field(field.as_str()).is_none() {
         return Err(stands_for_nothing(provider, credential, &field));
     }
-    let value = |position| {
-        Template::parse(&format!("{{{{{field}}}}}"))
+    let mut replaced = |text: &[u8], position| {
+        let value = Template::parse(&format!("{{{{{field}}}}}"))
             .map_err(|e| Denial::new(Guard::Unresolved, e.to_string()))?
             .render(credential, position)
-            .map_err(|e| unfit("request", &e))
+            .map_err(|e| unfit("request", &e))?;
+        replaced(text, value.expose(), room).map_err(|e| unfit("request", &e.into()))
     };
     if Placeholder::is_in(sending.origin_form.as_bytes()) {
         sending.rewrite_target(|text, position| match Placeholder::is_in(text.as_bytes()) {
-            true => Ok(replaced(text.as_bytes(), &value(position)?)),
-            false => Ok(text.as_bytes().to_vec()),
+            true => replaced(text.as_bytes(), position),
+            false => Ok(text.as_bytes().to_vec().into()),
         })?;
     }
     sending.fields.rewrite(|name, content| match basic_of(name, content) {
         Some(basic) if Placeholder::is_in(&basic) => {
-            Ok(Some(basic_value(&replaced(&basic, &value(Position::Login)?))))
+            Ok(Some(basic_value(&replaced(&basic, Position::Login)?).into()))
         }
         None if Placeholder::is_in(content) => {
-            fit_for(name, content, replaced(content, &value(Position::Header)?)).map(Some)
+            fit_for(name, content, replaced(content, Position::Header)?).map(Some)
         }
         _ => Ok(None),
     })
@@ -64,22 +69,21 @@ pub(super) fn has_templates(sending: &Sending) -> bool {
 }
 
 /// Replaces each `{{field}}` in target and headers. S0.49
-pub(super) fn fill(sending: &mut Sending, credential: &Credential) -> Result<(), Denial> {
+pub(super) fn fill(sending: &mut Sending, credential: &Credential, room: &mut Room) -> Result<(), Denial> {
     sending.rewrite_target(|text, position| {
-        let filled = substitute(text.as_bytes(), credential, position);
-        Ok(filled.map_err(|e| unfit("URL", &e))?.to_vec())
+        substitute(text.as_bytes(), credential, position, room).map_err(|e| unfit("URL", &e))
     })?;
     sending.fields.rewrite(|name, content| match is_template(content) {
         true => {
-            let filled = substitute(content, credential, Position::Header);
-            fit_for(name, content, filled.map_err(|e| unfit("header", &e))?.to_vec()).map(Some)
+            let filled = substitute(content, credential, Position::Header, room);
+            fit_for(name, content, filled.map_err(|e| unfit("header", &e))?).map(Some)
         }
         false => Ok(None),
     })
 }
 
 /// Returns a header's value with the credential in it, unless it breaks the form of that header.
-fn fit_for(name: &str, written: &[u8], filled: Vec<u8>) -> Result<Vec<u8>, Denial> {
+fn fit_for(name: &str, written: &[u8], filled: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, Denial> {
     if subprotocol::is_fit(name, written, &filled) {
         return Ok(filled);
     }
@@ -87,16 +91,19 @@ fn fit_for(name: &str, written: &[u8], filled: Vec<u8>) -> Result<Vec<u8>, Denia
     Err(Denial::new(Guard::Unresolved, reason))
 }
 
-fn replaced(text: &[u8], value: &Secret) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len() + value.expose().len());
+fn replaced(text: &[u8], value: &[u8], room: &mut Room) -> Result<Zeroizing<Vec<u8>>, NoRoom> {
+    let times = Placeholder::find_all(text).count();
+    room.take(times, value.len())?;
+    // Allocated at full size: a buffer that grows leaves copies behind.
+    let mut out = Zeroizing::new(Vec::with_capacity(text.len() + times * value.len()));
     let mut from = 0;
     for (range, _) in Placeholder::find_all(text) {
-        out.extend(&text[from..range.start]);
-        out.extend(value.expose());
+        out.extend_from_slice(&text[from..range.start]);
+        out.extend_from_slice(value);
         from = range.end;
     }
-    out.extend(&text[from..]);
-    out
+    out.extend_from_slice(&text[from..]);
+    Ok(out)
 }
 
 /// Renders a provider's template and puts it where the provider wants it.
@@ -105,8 +112,13 @@ pub(super) fn place(
     place: &InjectionSite,
     template: &str,
     held: &FetchedCredential,
+    room: &mut Room,
 ) -> Result<(), Denial> {
-    let render = |position| held.render(template, position);
+    let mut render = |position| {
+        let value = held.render(template, position)?;
+        room.take(1, value.expose().len()).map_err(|e| unfit("request", &e.into()))?;
+        Ok(value)
+    };
     match place {
         InjectionSite::Header(name) => {
             // A server that takes another spelling for the same header could read that one.
@@ -148,7 +160,7 @@ fn leave_out_empty(sending: &mut Sending, name: &str) {
 
 #[cfg(test)]
 mod tests {
-    use credential::Value;
+    use credential::{Secret, Value};
     use policy::{Method, Target};
 
     use super::*;
@@ -156,13 +168,16 @@ mod tests {
 
     const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
 
-    /// What becomes of a path and query with placeholders, for a credential of these fields, all with this value.
-    fn redeemed_with(path_and_query: &str, fields: &[&str], value: &str) -> Result<String, Denial> {
+    fn provider() -> Provider {
         let config = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\
             env = [\"MF_TOKEN\", \"MF_KEY\"]\n";
         let mut layers = policy::Layers::default();
         layers.push(policy::Origin::Named("test".into()), toml::from_str(config).unwrap());
-        let provider = layers.compile().unwrap().policy.providers().next().unwrap().clone();
+        Provider::clone(layers.compile().unwrap().policy.providers().next().unwrap())
+    }
+
+    /// What becomes of a path and query with placeholders, for a credential of these fields, all with this value.
+    fn redeemed_with(path_and_query: &str, fields: &[&str], value: &str) -> Result<String, Denial> {
         let mut credential = Credential::default();
         for field in fields {
             let value = Value::new(Secret::from_text(value.to_owned())).unwrap();
@@ -171,7 +186,7 @@ mod tests {
         let target = Target::parse("https://api.example.com/").unwrap();
         let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
         sending.origin_form = path_and_query.to_owned();
-        redeem(&mut sending, &provider, &credential).map(|()| sending.origin_form)
+        redeem(&mut sending, &provider(), &credential, &mut Room::of_head()).map(|()| sending.origin_form)
     }
 
     fn redeemed(path_and_query: &str, value: &str) -> Result<String, Denial> {
@@ -212,7 +227,7 @@ mod tests {
             let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
             sending.origin_form = path_and_query.to_owned();
             let site = InjectionSite::Query("api_key".to_owned());
-            place(&mut sending, &site, "{{access_token}}", &ours()).unwrap();
+            place(&mut sending, &site, "{{access_token}}", &ours(), &mut Room::of_head()).unwrap();
             sending.origin_form
         };
         for (asked, sent) in [
@@ -234,9 +249,49 @@ mod tests {
         let fields = names.iter().map(|name| (*name, &b"own"[..])).collect();
         let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
         let site = InjectionSite::Header("x-api-key".to_owned());
-        place(&mut sending, &site, "{{access_token}}", &ours()).unwrap();
+        place(&mut sending, &site, "{{access_token}}", &ours(), &mut Room::of_head()).unwrap();
         let left: Vec<_> = sending.fields.iter().collect();
         assert_eq!(left, [("x-api-keys", &b"own"[..]), ("x-api-key", b"ours")]);
+    }
+
+    /// A request of 16 KiB can name a credential hundreds of times, and thousands of requests can be on their way at once.
+    #[test]
+    fn what_a_head_takes_of_values_is_bounded() {
+        let value = "v".repeat(30 << 10);
+        let mut credential = Credential::default();
+        credential.set("access_token".parse().unwrap(), Value::new(Secret::from_text(value)).unwrap());
+        let held = FetchedCredential::new("one".parse().unwrap(), credential, None);
+        let target = Target::parse("https://api.example.com/").unwrap();
+        let sending = |field: &str, fields: usize| {
+            let fields = std::iter::repeat_n(("x-key", field.as_bytes()), fields).collect();
+            Sending::new(Method::parse("GET").unwrap(), &target, fields)
+        };
+        let is_refused = |put: Result<(), Denial>| match put {
+            Ok(()) => false,
+            Err(denial) => {
+                assert!(denial.guard == Guard::Unresolved && denial.reason.contains("65536"), "{denial}");
+                true
+            }
+        };
+        let provider = provider();
+        let redeemed =
+            |mut it: Sending| is_refused(redeem(&mut it, &provider, held.credential(), &mut Room::of_head()));
+        let filled = |mut it: Sending| is_refused(fill(&mut it, held.credential(), &mut Room::of_head()));
+        for (times, fields, refused) in
+            [(1, 1, false), (2, 1, false), (1, 2, false), (390, 1, true), (1, 3, true)]
+        {
+            assert_eq!(redeemed(sending(&OURS.repeat(times), fields)), refused, "{times} in {fields}");
+            assert_eq!(
+                filled(sending(&"{{access_token}}".repeat(times), fields)),
+                refused,
+                "{times} in {fields}"
+            );
+        }
+        // What the provider puts in counts with it.
+        let mut room = Room::of_head();
+        let mut both = sending("{{access_token}}", 2);
+        fill(&mut both, held.credential(), &mut room).unwrap();
+        assert!(is_refused(place(&mut both, &InjectionSite::Basic, "{{access_token}}", &held, &mut room)));
     }
 
     #[test]

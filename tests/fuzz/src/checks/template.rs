@@ -1,7 +1,7 @@
 //! Templates. The input is lines of `name=value`, an empty line, and a text. In every position the text is filled as a simple
 //! reader fills it, once and from left to right, or not at all.
 
-use credential::{Credential, Position, RenderError, Secret, Template, Value, substitute};
+use credential::{Credential, Position, RenderError, Room, Secret, Template, Value, substitute};
 
 const PLACES: [Position; 7] = [
     Position::Header,
@@ -40,7 +40,8 @@ pub fn template(input: &[u8]) {
     assert_eq!(template.leading_literal().as_bytes(), pieces[0].0);
     for place in PLACES {
         let rendered = template.render(&credential, place).map(|secret| secret.expose().to_vec());
-        assert_eq!(rendered, substitute(text.as_bytes(), &credential, place).map(|filled| filled.to_vec()));
+        let filled = substitute(text.as_bytes(), &credential, place, &mut Room::of_text());
+        assert_eq!(rendered, filled.map(|filled| filled.to_vec()));
     }
 }
 
@@ -81,7 +82,7 @@ fn judge(text: &[u8], pieces: &[(&[u8], Option<&str>)], credential: &Credential,
             Some(value) => expected.zip(value.flatten()).map(|(filled, v)| [&filled, *literal, &v].concat()),
         };
     }
-    match substitute(text, credential, place) {
+    match substitute(text, credential, place, &mut Room::of_text()) {
         Ok(filled) => {
             assert_eq!(Some(filled.to_vec()), expected, "{place}");
             let breaks = |octets: &[u8]| octets.iter().filter(|b| matches!(b, b'\r' | b'\n' | 0)).count();
@@ -92,7 +93,7 @@ fn judge(text: &[u8], pieces: &[(&[u8], Option<&str>)], credential: &Credential,
         Err(RenderError::Unfit { field, .. }) => {
             assert!(missing.is_empty() && expected.is_none(), "{place} is refused for {field}");
         }
-        Err(RenderError::TooLong) => {
+        Err(RenderError::TooLong(_)) => {
             let all: usize = pieces
                 .iter()
                 .filter_map(|(_, name)| credential.field((*name)?))

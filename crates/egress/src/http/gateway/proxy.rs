@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use credential::{Position, is_template, substitute};
+use credential::{Position, Room, is_template, substitute};
 use policy::{Denial, Guard, Method, Placeholders, Plane, Target};
 
 use super::control_headers::ControlHeaders;
@@ -193,7 +193,8 @@ fn filled(exchange: &Exchange<Ready>, sending: &Sending, written: Bytes) -> Resu
         return Ok(written);
     }
     // An unresolved field is reported as such (400, S0.50), and not as one in a wrong place.
-    let filled = substitute(&written, held.credential(), place).map_err(|error| unfit("body", &error))?;
+    let filled = substitute(&written, held.credential(), place, &mut Room::of_text())
+        .map_err(|error| unfit("body", &error))?;
     match exchange.grant().provider() {
         Some(provider) if provider.placeholders() == Placeholders::InPlace => {
             Err(stands_elsewhere(provider, "the body"))
