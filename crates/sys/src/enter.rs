@@ -11,10 +11,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::Pid;
 
 use crate::holder::Holder;
-use crate::process::{Child, CloneArgs, Forked, Namespaces, refuse_threads, run_and_exit};
+use crate::process::{Child, CloneArgs, Forked, Namespaces, refuse_threads, run_and_exit, wait_for};
 
 /// The size of the child's stack, as large as that of a process's first thread. The kernel allocates pages as they are used.
 const STACK: usize = 8 << 20;
@@ -62,27 +62,15 @@ pub fn clone_into<F: FnOnce(Namespaces, Forked) -> i32>(
         errand.answer = Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     }
     drop(stack);
-    let born = errand.answer.map_err(io::Error::from_raw_os_error).and_then(|pid| {
-        let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-        // The child has not been waited for, so its pid has not been reused.
-        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Child::of(pid, pidfd)),
-            Err(errno) => {
-                let _ = rustix::process::kill_process(pid, Signal::KILL);
-                wait_for(pid);
-                Err(errno.into())
-            }
-        }
-    });
+    let born = errand
+        .answer
+        .map_err(io::Error::from_raw_os_error)
+        .and_then(|pid| Child::of(Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?));
     match (born, errand.child) {
         (Err(error), Some(child)) => Err((error, child)),
         (Err(error), None) => unreachable!("only the child takes it, from its own memory: {error}"),
         (Ok(born), _) => Ok(born),
     }
-}
-
-fn wait_for(child: Pid) {
-    while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(child), WaitOptions::empty()) {}
 }
 
 /// The go-between's main function, in which the child begins as well.

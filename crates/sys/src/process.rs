@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, waitid};
 
 /// The exit status of a child whose closure panicked.
 const PANICKED: i32 = 125;
@@ -36,9 +36,17 @@ impl Exit {
 }
 
 impl Child {
-    /// A child that has not been waited for.
-    pub(crate) fn of(pid: Pid, pidfd: OwnedFd) -> Self {
-        Self { pid, pidfd }
+    /// Returns a child that has not been waited for, so that its pid is still its own. One that cannot be watched is killed: nobody
+    /// would know of it.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self { pid, pidfd }),
+            Err(errno) => {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+                wait_for(pid);
+                Err(errno.into())
+            }
+        }
     }
 
     /// Returns the child's pid in this process's pid namespace.
@@ -247,12 +255,12 @@ pub fn fork(child: impl FnOnce(Forked) -> i32) -> io::Result<Child> {
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => run_and_exit(|| child(Forked(()))),
-        pid => {
-            let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-            let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
-            Ok(Child { pid, pidfd })
-        }
+        pid => Child::of(Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?),
     }
+}
+
+pub(crate) fn wait_for(child: Pid) {
+    while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(child), WaitOptions::empty()) {}
 }
 
 pub(crate) fn run_and_exit(child: impl FnOnce() -> i32) -> ! {
@@ -328,6 +336,20 @@ mod tests {
         };
         assert_eq!(made(Namespaces::NONE), Ok(true));
         assert_eq!(made(Namespaces::USER_AND_PID), Err(libc::ENOSYS), "the older call is refused it as well");
+    }
+
+    #[test]
+    fn no_child_is_left_that_nobody_knows_of() {
+        let left = refusing(libc::SYS_pidfd_open, libc::EMFILE, || {
+            let forked = fork(|_| {
+                std::thread::sleep(std::time::Duration::from_secs(30));
+                0
+            });
+            let told = forked.is_err_and(|error| error.raw_os_error() == Some(libc::EMFILE));
+            let any = rustix::process::wait(WaitOptions::NOHANG);
+            Ok(told && any.is_err_and(|errno| errno == rustix::io::Errno::CHILD))
+        });
+        assert_eq!(left, Ok(true));
     }
 
     #[test]
