@@ -56,8 +56,10 @@ impl Holder {
     /// the child: see [`Self::made`].
     ///
     /// # Errors
-    /// When `clone(2)` fails.
+    /// When `clone(2)` fails, or a filter or an old kernel refuses `close_range(2)`, without which the child would keep this process's
+    /// descriptors.
     pub fn begin(also: Namespaces, wiring: Vec<Messages>) -> io::Result<Self> {
+        close_range(libc::c_uint::MAX)?; // The child must not be the first to try: see `hold`.
         let also = UnshareFlags::from_bits_retain(also.bits().cast_unsigned());
         let parent = Some(rustix::process::getpid());
         let shared = Box::new(Shared { parent, also, wiring, state: AtomicU32::new(MAKING) });
@@ -155,8 +157,8 @@ impl Drop for Holder {
 extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `Holder` keeps it alive until this process is gone, and nobody writes to it except to the word, which is atomic.
     let shared = unsafe { &*shared.cast::<Shared>() };
-    // SAFETY: the call takes numbers only. With this range it cannot fail, so it does not write `errno`, which is the parent's.
-    unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
+    // It does not fail, and so does not write `errno`, which is the parent's: the parent has made the same call.
+    let _ = close_range(0);
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if rustix::process::getppid() != shared.parent {
         return 0;
@@ -173,6 +175,15 @@ extern "C" fn hold(shared: *mut libc::c_void) -> libc::c_int {
     let _ = futex::wake(&shared.state, futex::Flags::PRIVATE, 1);
     let _ = rustix::thread::nanosleep(&LONGEST_LIFE);
     0
+}
+
+/// Closes all descriptors from this one up. None is as high as the highest number.
+fn close_range(from: libc::c_uint) -> io::Result<()> {
+    // SAFETY: the call takes numbers only. The child, which has a table of descriptors of its own, uses none of them.
+    match unsafe { libc::syscall(libc::SYS_close_range, from, libc::c_uint::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Encodes a failure as a state word.
@@ -219,6 +230,16 @@ mod tests {
             assert_eq!(dropped, Ok(true));
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn no_holder_begins_that_would_keep_descriptors_and_write_its_parents_errno() {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            let begun = refusing(libc::SYS_close_range, errno, || {
+                Holder::begin(Namespaces::NONE, Vec::new()).map(|_| true)
+            });
+            assert_eq!(begun, Err(errno));
+        }
     }
 
     #[test]
