@@ -54,7 +54,8 @@ fn send_with(
 /// Receives one message into `buffer`, and the descriptors it carries. An empty message means that the peer has closed.
 ///
 /// # Errors
-/// When `recvmsg(2)` fails, or descriptors were lost: there were too many, or this process has no room for them.
+/// When `recvmsg(2)` fails, the message is longer than `buffer`, or descriptors were lost: there were too many, or this process has no
+/// room for them.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -78,6 +79,10 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<O
     if flags.contains(ReturnFlags::CTRUNC) {
         return Err(io::Error::other("not all descriptors of a message could be received"));
     }
+    // The rest of it is gone, and what is here can mean something else: half a name, half a path.
+    if flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::other("a message is longer than any that is expected"));
+    }
     Ok((&buffer[..length], descriptors))
 }
 
@@ -96,6 +101,21 @@ pub fn close_on_exec_from_3() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_comes_whole_or_not_at_all() {
+        let (ours, theirs) = message_pair().unwrap();
+        let mut buffer = [0; 8];
+        for (message, comes) in [(&b"name-one"[..], true), (b"name-one\nname-two", false), (b"last", true)] {
+            send(&ours, message, &[ours.as_fd()]).unwrap();
+            match receive(&theirs, &mut buffer) {
+                Ok((received, descriptors)) => {
+                    assert!(comes && received == message && descriptors.len() == 1);
+                }
+                Err(error) => assert!(!comes && error.to_string().contains("longer"), "{error}"),
+            }
+        }
+    }
 
     #[test]
     fn all_descriptors_of_a_message_come_or_none() {
