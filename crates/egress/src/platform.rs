@@ -14,7 +14,7 @@ use policy::ProviderId;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use zeroize::Zeroizing;
 
 use crate::credential_config::{PlatformAddress, RunToken};
@@ -163,7 +163,7 @@ impl Platform {
     }
 
     /// Sends one question, and returns the status and body of its answer.
-    async fn ask(&self, method: &str, path: &str) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
+    async fn ask(&self, method: &str, path: &str) -> Answer {
         let mut request = Zeroizing::new(
             format!(
                 "{method} {path} HTTP/1.1\r\nhost: platform\r\ncontent-length: 0\r\nauthorization: Bearer "
@@ -176,8 +176,9 @@ impl Platform {
             Transport::Inherited(socket) => {
                 // A task of its own: only their order tells answers apart, so the answer to a question whose asker has given up
                 // is still read to its end before the next question is sent.
-                let asked = tokio::task::spawn_local(ask_over(Rc::clone(socket), request));
-                let answer = tokio::time::timeout(TIMEOUT, asked).await;
+                let (asker, answer) = oneshot::channel();
+                tokio::task::spawn_local(answer_over(Rc::clone(socket), request, asker));
+                let answer = tokio::time::timeout(TIMEOUT, answer).await;
                 answer.map_err(timed_out)?.map_err(io::Error::other)?
             }
             Transport::Tcp(address) => {
@@ -196,15 +197,28 @@ fn timed_out(_: tokio::time::error::Elapsed) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any other error
-/// closes the socket, and no answer is ever taken for that of another question.
-async fn ask_over(
+/// A status and a body, or why there is none.
+type Answer = Result<(u16, Zeroizing<Vec<u8>>), FetchError>;
+
+/// Asks one question over an inherited socket when its turn comes. One whose asker has given up by then is not asked.
+async fn answer_over(
     socket: Rc<Mutex<InheritedSocket>>,
     request: Zeroizing<Vec<u8>>,
-) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
-    let mut socket = socket.lock().await;
+    mut asker: oneshot::Sender<Answer>,
+) {
+    let mut socket = tokio::select! {
+        biased;
+        () = asker.closed() => return,
+        socket = socket.lock() => socket,
+    };
+    let _ = asker.send(ask_over(&mut socket, &request).await);
+}
+
+/// Sends one question over an inherited socket and reads its answer. The stream is put back only after a whole answer, so any other error
+/// closes the socket, and no answer is ever taken for that of another question.
+async fn ask_over(socket: &mut InheritedSocket, request: &[u8]) -> Answer {
     let mut stream = socket.take()?;
-    stream.write_all(&request).await?;
+    stream.write_all(request).await?;
     let answer = read_answer(&mut stream).await;
     if matches!(answer, Ok(_) | Err(FetchError::TooLarge)) {
         *socket = InheritedSocket::Open(stream);
@@ -213,7 +227,7 @@ async fn ask_over(
 }
 
 /// Reads an answer, which must declare its length. The platform is trusted, so this is no hardened HTTP parser.
-async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u16, Zeroizing<Vec<u8>>), FetchError> {
+async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> Answer {
     let mut read = BytesMut::with_capacity(8 * 1024);
     loop {
         let mut fields = [httparse::EMPTY_HEADER; 32];
@@ -295,6 +309,41 @@ mod tests {
         local.await;
         answers.join().unwrap();
         assert_eq!(asked.get(), ASKERS);
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn nobody_is_asked_for_those_who_have_given_up() {
+        let (ours, theirs) = StdUnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let platform = Rc::new(Platform::inherited(ours, Secret::from_text("token".into())));
+        let asks = |name: &'static str| {
+            let platform = Rc::clone(&platform);
+            async move { platform.credential(&name.parse().unwrap()).await.unwrap_err() }
+        };
+        let asked = async {
+            let late: Vec<_> = (0..100).map(|_| tokio::task::spawn_local(asks("late"))).collect();
+            for late in late {
+                assert!(matches!(late.await.unwrap(), FetchError::Unreachable(_)));
+            }
+            let mut theirs = UnixStream::from_std(theirs).unwrap();
+            let answers = async {
+                let mut asked = Vec::new();
+                while asked.last() != Some(&true) {
+                    let mut question = Vec::new();
+                    while !question.ends_with(b"\r\n\r\n") {
+                        theirs.read_buf(&mut question).await.unwrap();
+                    }
+                    asked.push(question.starts_with(b"GET /internal/credentials/live "));
+                    theirs.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                }
+                asked
+            };
+            let (error, asked) = tokio::join!(asks("live"), answers);
+            assert!(matches!(error, FetchError::Absent), "{error}");
+            // The one that was under way when its asker gave up, and no other of those.
+            assert_eq!(asked, [false, true]);
+        };
+        LocalSet::new().run_until(asked).await;
     }
 
     #[tokio::test(flavor = "current_thread")]
