@@ -20,18 +20,18 @@ pub(super) async fn connect(
     port: Port,
     credential: Option<&Credential>,
 ) -> Result<(), ProxyError> {
-    let mut head =
-        Zeroizing::new(format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n").into_bytes());
-    if let Some(credential) = credential {
-        let (user, password) = login(credential)?;
-        let both = Zeroizing::new([user, b":", password].concat());
-        let encoded = Zeroizing::new(BASE64.encode(&both));
-        head.extend(b"proxy-authorization: Basic ");
-        head.extend(encoded.bytes());
-        head.extend(b"\r\n");
-    }
-    head.extend(b"\r\n");
-    stream.write_all(&head).await?;
+    let asked = format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n");
+    // Joined at once: a buffer that grows leaves copies of the login behind.
+    let head = Zeroizing::new(match credential {
+        Some(credential) => {
+            let (user, password) = login(credential)?;
+            let both = Zeroizing::new([user, b":", password].concat());
+            let encoded = Zeroizing::new(BASE64.encode(&both));
+            [&asked, "proxy-authorization: Basic ", &encoded, "\r\n\r\n"].concat()
+        }
+        None => asked + "\r\n",
+    });
+    stream.write_all(head.as_bytes()).await?;
     stream.flush().await?;
     match final_status(stream).await? {
         200..=299 => Ok(()),
