@@ -5,6 +5,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
 
@@ -15,14 +16,19 @@ pub(crate) struct ReadFile {
     pub(crate) content: Vec<u8>,
     /// `None` if there was no such file, or it could not be looked at.
     stamp: Option<Stamp>,
+    /// When it was first found to be gone, if it counts on.
+    gone: Option<SystemTime>,
 }
+
+/// How long a file without content may be about to be written.
+const HALF_WRITTEN: Duration = Duration::from_secs(5);
 
 /// What tells a file from the one that is at its path later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
     size: u64,
-    changed: (i64, i64),
+    changed: Option<SystemTime>,
 }
 
 impl ReadFile {
@@ -42,14 +48,20 @@ impl ReadFile {
         {
             content.clear();
         }
-        Self { path: path.into(), content, stamp }
+        Self { path: path.into(), content, stamp, gone: None }
     }
 
-    /// Returns the file that another process has opened in this one's place. One without content may be about to be written: then this one
-    /// counts on, and still says that it has changed.
+    /// Returns the file that another process has opened in this one's place. One without content may be about to be written: for a moment
+    /// this one counts on then, and still says that it has changed.
     pub(crate) fn followed_by(&self, file: Option<File>) -> Self {
         let next = Self::of(&self.path, file);
-        if next.content.is_empty() && !self.content.is_empty() { self.clone() } else { next }
+        if !next.content.is_empty() || self.content.is_empty() {
+            return next;
+        }
+        let gone = if next.stamp.is_some() { None } else { self.gone.or_else(|| Some(SystemTime::now())) };
+        let since = gone.or_else(|| next.stamp.as_ref()?.changed);
+        let is_new = since.and_then(|since| since.elapsed().ok()).is_some_and(|age| age < HALF_WRITTEN);
+        if is_new { Self { gone, ..self.clone() } } else { next }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -67,8 +79,7 @@ impl ReadFile {
 
 impl Stamp {
     fn of(file: &Metadata) -> Self {
-        let changed = (file.mtime(), file.mtime_nsec());
-        Self { inode: (file.dev(), file.ino()), size: file.size(), changed }
+        Self { inode: (file.dev(), file.ino()), size: file.size(), changed: file.modified().ok() }
     }
 }
 
@@ -141,6 +152,13 @@ mod tests {
             let kept = handed.followed_by(half_written);
             assert!(kept.content == b"one" && kept.has_changed());
         }
+        // What stays empty, or gone, is so.
+        let long_ago = SystemTime::now() - 2 * HALF_WRITTEN;
+        let emptied = File::options().write(true).open(&path).unwrap();
+        emptied.set_modified(long_ago).unwrap();
+        assert!(handed.followed_by(Some(emptied)).content.is_empty());
+        let gone = ReadFile { gone: Some(long_ago), ..handed.followed_by(None) };
+        assert!(gone.followed_by(None).content.is_empty());
         let directory = ReadFile::of(folder.path(), Some(File::open(folder.path()).unwrap()));
         assert!(directory.content.is_empty() && !directory.has_changed());
     }
