@@ -1,13 +1,14 @@
 //! Hints for denials: the exact command or edit that would allow the request, and nothing that opens more.
 
 use std::fmt::Display;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::address::AddressClass;
 use crate::asked::{Asked, Plane, View};
 use crate::denial::{Denial, Guard};
 use crate::hint::{Hint, on_this_machine};
 use crate::hostname::{Host, Hostname};
+use crate::name_network::NameNetwork;
 use crate::path_levels::EncodedSlash;
 use crate::pattern::is_this_machine;
 use crate::provider_id::ProviderId;
@@ -153,6 +154,18 @@ pub(crate) fn reserved(name: &Hostname, reason: String, ports: impl Display) -> 
     }
 }
 
+/// Returns the hint where no rule can open an address. One that stands for a name was answered by a run's or a sidecar's own DNS.
+pub(crate) fn not_to_be_opened(address: IpAddr) -> Hint {
+    match address {
+        IpAddr::V4(address) if NameNetwork::default().holds(address) => {
+            "that address stands for a name in a sandbox: the sidecar asks a sidecar's DNS, perhaps its own; give it a resolv.conf that \
+             names another server"
+                .into()
+        }
+        _ => "no rule can open it".into(),
+    }
+}
+
 pub(crate) fn rule_for(host: &Host, port: Port) -> Hint {
     Hint::rule(format!("{host}:{port}"))
 }
@@ -270,6 +283,15 @@ mod tests {
             assert_eq!(denial.rule.as_deref(), Some(rule), "{rules}");
             let hint = format!("add \"POST\" to the methods of {rule}");
             assert_eq!(denial.hint, Some(Hint::Edit(hint)), "{rules}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_a_sidecars_own_dns_is_told_as_that() {
+        let hint = |address: &str| not_to_be_opened(address.parse().unwrap()).to_string();
+        assert!(hint("198.18.0.1").contains("another server") && hint("198.19.255.1").contains("sidecar"));
+        for other in ["198.20.0.1", "169.254.169.254", "2002:808:808::1"] {
+            assert_eq!(hint(other), "no rule can open it");
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::address::AddressClass;
 use crate::advice::{
-    Near, not_allowed, not_authorized, not_authorized_encoded, private_service, remember_nearest, reserved,
-    rule_for,
+    Near, not_allowed, not_authorized, not_authorized_encoded, not_to_be_opened, private_service,
+    remember_nearest, reserved, rule_for,
 };
 use crate::asked::Asked;
 use crate::carriage::Carriage;
@@ -140,7 +140,7 @@ impl Grant {
                 let denial = Denial::new(Guard::Address, self.placed(*address, &class.to_string()));
                 let denial = denial.with_rule(self.rule.as_str());
                 return Err(denial.with_hint(match self.host {
-                    _ if !class.may_be_named() => "no rule can open it".into(),
+                    _ if !class.may_be_named() => not_to_be_opened(*address),
                     _ if ceiling.is_some_and(|ceiling| !ceiling.names(*address)) => Hint::from(MANAGED),
                     Host::Address(_) => rule_for(&self.host, self.port),
                     Host::Name(_) => private_service(&self.rule),

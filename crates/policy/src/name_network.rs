@@ -37,7 +37,7 @@ impl NameNetwork {
         (1 << (32 - self.prefix)) - 2
     }
 
-    fn holds(self, address: Ipv4Addr) -> bool {
+    pub(crate) fn holds(self, address: Ipv4Addr) -> bool {
         let own = |of: Ipv4Addr| u32::from(of) >> (32 - self.prefix);
         own(address) == own(self.first)
     }
