@@ -307,7 +307,7 @@ impl NameServer {
         Ok(found.answers().iter().filter_map(|record| record.data.ip_addr()).collect())
     }
 
-    /// Says why there are no addresses: what is said of IPv4, unless that is that it has none and nothing is said of IPv6.
+    /// Says why there are no addresses: what is said of IPv4, unless that is that it has none and IPv6's are not told.
     fn why_none(&self, families: &[Family], unanswered: usize) -> Unresolved {
         let mut whys = families.iter().zip(self.families).map(|(family, records)| match family {
             Ok(_) => Unresolved::NoAddress,
@@ -317,7 +317,8 @@ impl NameServer {
             Err(error) => self.why(error),
         });
         let first = whys.next().unwrap_or(Unresolved::NoAddress);
-        if first == Unresolved::NoAddress && unanswered > 0 { whys.next().unwrap_or(first) } else { first }
+        let is_untold = |why: &Unresolved| matches!(why, Unresolved::Untold(_));
+        if first == Unresolved::NoAddress { whys.find(is_untold).unwrap_or(first) } else { first }
     }
 
     fn why(&self, error: &NetError) -> Unresolved {
@@ -522,6 +523,9 @@ mod tests {
         assert_eq!([why(late(), empty()), why(late(), denied())], [untold("A"), untold("A")]);
         assert_eq!(why(denied(), late()), "NoSuchName");
         assert_eq!(server.why_none(&[empty(), empty()], 0), Unresolved::NoAddress);
+        let failed = || Err(DnsError::ResponseCode(ResponseCode::ServFail).into());
+        let half = server.why_none(&[empty(), failed()], 0);
+        assert!(matches!(&half, Unresolved::Untold(why) if why.contains("it answers")), "{half:?}");
         assert!(Heard::of(&[Some(denied()), None]) == Heard::Enough);
         assert!(Heard::of(&[None, Some(denied())]) == Heard::Something);
         assert!(Heard::of(&[Some(empty()), None]) == Heard::Something);
