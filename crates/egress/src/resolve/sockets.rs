@@ -134,6 +134,7 @@ impl DnsUdpSocket for Connected {
         server: SocketAddr,
     ) -> Poll<io::Result<usize>> {
         DnsUdpSocket::poll_send_to(&*self.socket, context, octets, server)
+            .map(|sent| note(&self.failure, sent))
     }
 }
 
@@ -143,4 +144,22 @@ fn note<T>(failure: &Failure, outcome: io::Result<T>) -> io::Result<T> {
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn that_nothing_may_be_sent_is_noted() {
+        let failure = Failure::default();
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        // A datagram to the limited broadcast address is refused without leave (EACCES).
+        let server = (std::net::Ipv4Addr::BROADCAST, 53).into();
+        let connected = Connected::of(socket, Arc::clone(&failure));
+        let sent = poll_fn(|context| connected.poll_send_to(context, b"x", server)).await;
+        assert_eq!(locked(&failure).as_deref(), Some(&*sent.unwrap_err().to_string()));
+    }
 }
