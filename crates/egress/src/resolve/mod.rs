@@ -1,5 +1,6 @@
 //! Resolves names to addresses with the sidecar's own resolver. Its answers are not trusted: the address guard judges them.
 
+mod connections;
 mod hosts;
 mod name_servers;
 mod recent;

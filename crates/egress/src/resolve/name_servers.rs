@@ -20,6 +20,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::connections::Connections;
 use super::recent::Recent;
 use super::sockets::Sockets;
 
@@ -62,7 +63,7 @@ pub(super) enum Unresolved {
 struct NameServer {
     address: IpAddr,
     sockets: Sockets,
-    resolver: Resolver<Sockets>,
+    resolver: Resolver<Connections>,
     /// Asked for, in this order: a host without IPv6 answers at once.
     families: &'static [RecordType],
     /// When it last did not answer, if it has not since.
@@ -240,8 +241,9 @@ impl NameServer {
             SocketAddr::V4(_) => 0,
         };
         let sockets = Sockets::on_interface(interface);
+        let connections = Connections { sockets: sockets.clone(), timeout: TIMEOUT };
         let alone = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-        let mut builder = Resolver::builder_with_config(alone, sockets.clone());
+        let mut builder = Resolver::builder_with_config(alone, connections);
         *builder.options_mut() = options;
         let resolver = builder.build().map_err(|error| error.to_string())?;
         let families: &[_] =
@@ -381,7 +383,8 @@ mod tests {
     use hickory_resolver::proto::op::{Message, Query};
     use hickory_resolver::proto::rr::rdata::A;
     use hickory_resolver::proto::rr::{RData, Record};
-    use tokio::net::UdpSocket;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UdpSocket};
 
     use super::*;
 
@@ -423,15 +426,24 @@ mod tests {
                 Does::Refuse(code) => answer.metadata.response_code = code,
                 Does::Answer(address, after) => {
                     tokio::time::sleep(after).await;
-                    let asked = &question.queries[0];
-                    if asked.query_type() == RecordType::A {
-                        let data = RData::A(A(address.parse().unwrap()));
-                        answer.answers.push(Record::from_rdata(asked.name().clone(), 3600, data));
-                    }
+                    answer = answer_with(address, &octets[..length]);
                 }
             }
             socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
         }
+    }
+
+    /// Returns the answer to a question that has an IPv4 address, and no other.
+    fn answer_with(address: &str, question: &[u8]) -> Message {
+        let question = Message::from_vec(question).unwrap();
+        let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
+        let asked = &question.queries[0];
+        if asked.query_type() == RecordType::A {
+            let data = RData::A(A(address.parse().unwrap()));
+            answer.answers.push(Record::from_rdata(asked.name().clone(), 3600, data));
+        }
+        answer.queries = question.queries;
+        answer
     }
 
     const AT_ONCE: Duration = Duration::ZERO;
@@ -533,6 +545,34 @@ mod tests {
         assert!(Heard::of(&[known("192.0.2.1"), None]) == Heard::Enough);
         assert!(Heard::of(&[None, known("2001:db8::1")]) == Heard::Something, "there may be no way to it");
         assert!(Heard::of(&[Some(late()), None]) == Heard::Nothing);
+    }
+
+    /// Answers the first question of each connection with an address, and keeps the connection without a word to any other.
+    async fn serve_one_of_each_connection(listener: TcpListener) {
+        let mut kept = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut octets = vec![0; stream.read_u16().await.unwrap().into()];
+            stream.read_exact(&mut octets).await.unwrap();
+            let answer = answer_with("192.0.2.1", &octets).to_vec().unwrap();
+            stream.write_u16(answer.len().try_into().unwrap()).await.unwrap();
+            stream.write_all(&answer).await.unwrap();
+            kept.push(stream);
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_connection_that_has_died_costs_no_name() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = Config::new();
+        config.use_vc = true;
+        let server = NameServer::at(listener.local_addr().unwrap(), &config).unwrap();
+        let servers = NameServers { servers: vec![server] };
+        tokio::spawn(serve_one_of_each_connection(listener));
+        let began = Instant::now();
+        for name in ["one.example", "two.example", "three.example"] {
+            assert_eq!(servers.look_up(name).await.unwrap().len(), 1, "{name}");
+        }
+        assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
     }
 
     #[tokio::test(flavor = "current_thread")]
