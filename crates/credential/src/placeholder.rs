@@ -1,4 +1,4 @@
-//! Placeholders: `lgph_` and 32 letters and digits, which an agent's environment holds in place of a secret.
+//! Placeholders: `lgph_` and 36 letters and digits, which an agent's environment holds in place of a secret.
 //!
 //! A placeholder is not a secret: only the sidecar that made it accepts it, and only at the targets of its credential. This module
 //! makes and finds placeholders; it does not know their credentials.
@@ -11,14 +11,15 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 const PREFIX: &str = "lgph_";
-const DIGITS: usize = 32;
+// With the prefix more than 40: programs refuse a shorter text as no key (the client of Weights & Biases).
+const DIGITS: usize = 36;
 const LENGTH: usize = Placeholder::LENGTH;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 // Made once: to make a finder costs more than to search a header.
 static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(PREFIX));
 
-/// An opaque placeholder, 37 characters of ASCII that no encoding of a request changes.
+/// An opaque placeholder, 41 characters of ASCII that no encoding of a request changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placeholder(String);
 
@@ -31,10 +32,10 @@ impl Placeholder {
     /// The length of a placeholder, in octets.
     pub const LENGTH: usize = PREFIX.len() + DIGITS;
 
-    /// Makes a placeholder from 24 random octets: the last 32 digits of their number in base 62, which keep 190 of its
-    /// 192 bits.
+    /// Makes a placeholder from 27 random octets: the last 36 digits of their number in base 62, which keep 214 of its
+    /// 216 bits.
     #[must_use]
-    pub fn mint(random: [u8; 24]) -> Self {
+    pub fn mint(random: [u8; 27]) -> Self {
         let mut number = random;
         let mut text = String::with_capacity(LENGTH);
         text.push_str(PREFIX);
@@ -69,7 +70,7 @@ impl Placeholder {
         Self::find_all(text).next().is_some()
     }
 
-    /// Finds all placeholders in a text, with their ranges in octets, in order and without overlaps. Exactly 32 characters after the
+    /// Finds all placeholders in a text, with their ranges in octets, in order and without overlaps. Exactly 36 characters after the
     /// prefix belong to one, even if they look like the beginning of another.
     pub fn find_all(text: &[u8]) -> impl Iterator<Item = (Range<usize>, Self)> + '_ {
         let mut from = 0;
@@ -111,25 +112,33 @@ mod tests {
     #[test]
     fn they_do_not_overlap() {
         // The last four characters of the first look like the beginning of a second.
-        let text = format!("lgph_{}lgph_{}", "a".repeat(28), "b".repeat(32));
+        let text = format!("lgph_{}lgph_{}", "a".repeat(32), "b".repeat(36));
         let found: Vec<_> = Placeholder::find_all(text.as_bytes()).map(|(range, _)| range).collect();
-        assert_eq!((found.len(), found.first()), (1, Some(&(0..37))));
-        let text = format!("lgph_{}lgph_{}", "a".repeat(32), "b".repeat(32));
+        assert_eq!((found.len(), found.first()), (1, Some(&(0..41))));
+        let text = format!("lgph_{}lgph_{}", "a".repeat(36), "b".repeat(36));
         let found: Vec<_> = Placeholder::find_all(text.as_bytes()).map(|(range, _)| range).collect();
-        assert_eq!(found, [0..37, 37..74]);
+        assert_eq!(found, [0..41, 41..82]);
     }
 
     #[test]
     fn the_same_octets_make_the_same_placeholder() {
-        assert_eq!(Placeholder::mint([0; 24]).as_str(), format!("lgph_{}", "0".repeat(32)));
-        let mut one = [0; 24];
-        one[23] = 63;
-        assert_eq!(Placeholder::mint(one).as_str(), format!("lgph_11{}", "0".repeat(30)));
+        assert_eq!(Placeholder::mint([0; 27]).as_str(), format!("lgph_{}", "0".repeat(36)));
+        let mut one = [0; 27];
+        one[26] = 63;
+        assert_eq!(Placeholder::mint(one).as_str(), format!("lgph_11{}", "0".repeat(34)));
+    }
+
+    #[test]
+    fn they_are_as_long_as_programs_want_a_key() {
+        const { assert!(LENGTH > 40) }
+        // The last of them differ too: by them a program knows a key that was approved.
+        let (one, two) = (Placeholder::mint([1; 27]), Placeholder::mint([2; 27]));
+        assert_ne!(one.as_str()[LENGTH - 20..], two.as_str()[LENGTH - 20..]);
     }
 
     #[test]
     fn only_whole_placeholders_parse() {
-        let digits = "a".repeat(32);
+        let digits = "a".repeat(36);
         assert!(format!("lgph_{digits}").parse::<Placeholder>().is_ok());
         for text in [
             "",
@@ -146,7 +155,7 @@ mod tests {
 
     #[test]
     fn all_are_found_where_they_are() {
-        let (one, two) = (Placeholder::mint([1; 24]), Placeholder::mint([2; 24]));
+        let (one, two) = (Placeholder::mint([1; 27]), Placeholder::mint([2; 27]));
         let text = format!("lgph_x Basic {one}:{two}lgph_{two}, lgph_cut");
         let found: Vec<_> = Placeholder::find_all(text.as_bytes()).collect();
         let names: Vec<_> = found.iter().map(|(_, placeholder)| placeholder.clone()).collect();
@@ -160,7 +169,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_minted_is_found(
-            random in any::<[u8; 24]>(),
+            random in any::<[u8; 27]>(),
             before in "[^_]{0,40}",
             after in "[^_]{0,40}",
         ) {
@@ -172,9 +181,9 @@ mod tests {
         }
 
         #[test]
-        fn other_octets_make_another(one in any::<[u8; 20]>(), two in any::<[u8; 20]>()) {
-            let wide = |narrow: [u8; 20]| {
-                let mut wide = [0; 24];
+        fn other_octets_make_another(one in any::<[u8; 23]>(), two in any::<[u8; 23]>()) {
+            let wide = |narrow: [u8; 23]| {
+                let mut wide = [0; 27];
                 wide[4..].copy_from_slice(&narrow);
                 wide
             };

@@ -21,7 +21,7 @@ pub fn new_run_id() -> Result<RunId, Error> {
 /// Makes a placeholder for each provider: new for each run, so that none is worth keeping.
 pub(crate) fn placeholders(policy: &Policy) -> Result<Vec<(Placeholder, Arc<Provider>)>, Error> {
     let mint = |provider: &Arc<Provider>| {
-        let mut random = [0; 24];
+        let mut random = [0; 27];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| Error::Plumbing { what: "make a placeholder", source: errno.into() })?;
         Ok((Placeholder::mint(random), Arc::clone(provider)))

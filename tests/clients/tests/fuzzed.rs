@@ -118,7 +118,7 @@ const SNIPPETS: &str = "{{access_token}}|{{access_token}}|{{access_token}}{{acce
     {{{{access_token}}}}|{{access_token|{{ access_token }}|{{refresh_token}}|%7B%7Baccess_token%7D%7D|\
     ONE_TOKEN............................|FREE_TOKEN...........................|\
     ONE_TOKEN............................|FREE_TOKEN...........................|\
-    lgph_00000000000000000000000000000000|../|%2e%2e/|?|#|&as=hex|&as=gzip&status=500|&status=304|&ms=0&|\\|\
+    lgph_000000000000000000000000000000000000|../|%2e%2e/|?|#|&as=hex|&as=gzip&status=500|&status=304|&ms=0&|\\|\
     \u{e9}\u{ff}|\t| |@|:0443|%00|%|\"|<b>|Bearer |http://api.example.com/";
 /// Inserted anywhere, framing included.
 const OCTETS: &str = "\r\n|\n|\r|\0|\r\n\r\n|:| |\u{ff}| HTTP/1.0\r\n|Content-Length: 5\r\n|Content-Length: 5, 5\r\n|\

@@ -257,7 +257,7 @@ fn a_web_socket_to_elsewhere_is_refused_like_any_request() {
     let left = site.beside(&POLICY.replace("protocols.example/*\", \"https://api", "protocols.example/ws/*\", \"https://api")).script(&format!(
         "code elsewhere via --http1.1 {ask} https://protocols.example/other\n\
          code own via --http1.1 {ask} -H 'Authorization: Bearer mine' https://protocols.example/ws/echo-auth\n\
-         code stranger via --http1.1 {ask} -H 'X-Key: lgph_00000000000000000000000000000000' https://protocols.example/ws/echo-auth\n\
+         code stranger via --http1.1 {ask} -H 'X-Key: lgph_000000000000000000000000000000000000' https://protocols.example/ws/echo-auth\n\
          code none via --http1.1 {ask} https://protocols.example/ws/none"
     ));
     assert_eq!(

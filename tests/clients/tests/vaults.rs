@@ -106,7 +106,7 @@ fn of_two_variables_the_one_that_is_left_is_named() {
     let ended = import("GITHUB_TOKEN=first-12345 GH_TOKEN=first-12345");
     assert!(ended.code == 0 && !ended.stderr.contains("GH_TOKEN"), "{ended}");
     // A placeholder, as a run has it in its environment, is nobody's key.
-    let ended = import(&format!("GITHUB_TOKEN=lgph_{}", "a".repeat(32)));
+    let ended = import(&format!("GITHUB_TOKEN=lgph_{}", "a".repeat(36)));
     assert!(ended.code == 2 && ended.stderr.contains("GITHUB_TOKEN: the value is a placeholder"), "{ended}");
 }
 

@@ -16,8 +16,8 @@ use crate::strict::{Reading, end_of_request};
 const SHORTEST_LEAK: usize = 12;
 
 /// The placeholders of its two providers. Each ends with the letter that placeholders begin with, so two may overlap.
-const ANY: &str = "lgph_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaal";
-pub(crate) const MODEL: &str = "lgph_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbl";
+const ANY: &str = "lgph_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaal";
+pub(crate) const MODEL: &str = "lgph_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbl";
 
 /// The platform: its secret, and the parts of it that are a leak.
 pub(crate) struct Platform {

@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
 
     /// What came of a request with a credential.
     struct Exchanged {

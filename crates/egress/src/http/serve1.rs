@@ -422,7 +422,7 @@ mod tests {
             assert!(records.contains("its trailers were left out"), "{records}");
         }
         // C08
-        let trailer = "X-Key: lgph_0123456789abcdefghijklmnopqrstuv";
+        let trailer = "X-Key: lgph_0123456789abcdefghijklmnopqrstuvwxyz";
         let end = format!("0\r\n{trailer}\r\n\r\n");
         for end in [
             &*end,

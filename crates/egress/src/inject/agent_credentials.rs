@@ -210,7 +210,7 @@ fn parameters<'a>(sending: &'a Sending, ends: &'a [char]) -> impl Iterator<Item 
 mod tests {
     use super::*;
 
-    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
 
     fn provider(inject: &str) -> Arc<Provider> {
         provider_with(&format!("inject = {inject}\n"))

@@ -117,7 +117,7 @@ fn with_parameters(
 mod tests {
     use super::*;
 
-    const OTHER: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+    const OTHER: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
 
     fn is_it(text: &[u8]) -> bool {
         text == b"s3cret/+"

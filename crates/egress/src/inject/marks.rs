@@ -226,7 +226,7 @@ fn is_word_of_marks(text: &[u8], form: Form) -> bool {
 mod tests {
     use super::*;
 
-    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
 
     fn basic(text: &str) -> Vec<u8> {
         super::super::basic::basic_value(text.as_bytes())

@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_placeholder_in_a_header_that_does_not_pass_is_refused_and_not_lost() {
-        const OURS: &str = "Bearer lgph_0123456789abcdefghijklmnopqrstuv";
+        const OURS: &str = "Bearer lgph_0123456789abcdefghijklmnopqrstuvwxyz";
         let config = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example/*\"]\nheaders = [\"x-may\"]\n\
             placeholders = \"anywhere\"\ninject = { header = \"x-service-pass\", value = \"{{access_token}}\" }\n";
         let mut layers = policy::Layers::default();
@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_header_of_keys_that_does_not_pass_is_left_out_like_any_other() {
-        const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+        const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
         let left = |inject: &str, name: &str, value: &[u8]| {
             let config = format!(
                 "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example/*\"]\nheaders = [\"x-may\"]\n\

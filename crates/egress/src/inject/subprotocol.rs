@@ -76,7 +76,7 @@ fn keys_of(protocol: &[u8]) -> Vec<&[u8]> {
 mod tests {
     use super::*;
 
-    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
 
     #[test]
     fn a_key_is_seen_in_a_subprotocol() {

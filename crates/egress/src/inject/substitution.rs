@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::http::Fields;
 
-    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuv";
+    const OURS: &str = "lgph_0123456789abcdefghijklmnopqrstuvwxyz";
 
     fn provider() -> Provider {
         let config = "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example.com/*\"]\n\

@@ -43,7 +43,7 @@ static RUN: LazyLock<(Policy, Vec<(Placeholder, ProviderId)>)> = LazyLock::new(|
     let mut layers = Layers::default();
     layers.push(Origin::Flags, toml::from_str(RULES).expect("the rules are TOML"));
     let policy = layers.compile().expect("the rules compile").policy;
-    (policy, vec![(Placeholder::mint([7; 24]), "bound".parse().expect("a provider's name"))])
+    (policy, vec![(Placeholder::mint([7; 27]), "bound".parse().expect("a provider's name"))])
 });
 
 static TOOLS: LazyLock<Vec<(&str, BuiltinTool)>> = LazyLock::new(|| {

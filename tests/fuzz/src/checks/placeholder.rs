@@ -2,7 +2,7 @@
 
 use credential::Placeholder;
 
-const LENGTH: usize = 37;
+const LENGTH: usize = 41;
 
 /// Looks for placeholders in the input, with the product and with a simple reader.
 pub fn placeholder(text: &[u8]) {

@@ -309,7 +309,7 @@ mod tests {
         );
         let (anew, left_out) = tried(Form::GitConfig, REST, &text).unwrap();
         let basic =
-            BASE64.encode(format!("me:{}", credential::Placeholder::mint([7; 24]).as_str()).as_bytes());
+            BASE64.encode(format!("me:{}", credential::Placeholder::mint([7; 27]).as_str()).as_bytes());
         let expected = format!(
             "[user]\n\tname = \"Me Myself\"\n\temail = \"me@example.org\"\n[alias]\n\tl = \"log   --oneline\"\n\
              [color \"b\\\"x\"]\n\tui\n[core]\n\teditor = \"vim -f  \"\n[credential]\n\thelper = \"store\"\n\

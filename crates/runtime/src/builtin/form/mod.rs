@@ -73,7 +73,7 @@ mod tried {
 
     /// Returns the text as it enters, with `{}` for the placeholder, and the names of what was left out.
     pub(super) fn tried(form: Form, rest: &str, text: &str) -> Result<(String, Vec<String>), NotUnderstood> {
-        let placeholder = Placeholder::mint([7; 24]);
+        let placeholder = Placeholder::mint([7; 27]);
         let (anew, left_out) = entering(form, rest, text)?;
         Ok((anew.replace(placeholder.as_str(), "{}"), left_out))
     }
@@ -87,7 +87,7 @@ mod tried {
         let mut layers = Layers::default();
         layers.push(Origin::Flags, toml::from_str(POLICY).unwrap());
         let policy = layers.compile().unwrap().policy;
-        let placeholders = vec![(Placeholder::mint([7; 24]), "bound".parse().unwrap())];
+        let placeholders = vec![(Placeholder::mint([7; 27]), "bound".parse().unwrap())];
         let bound = Bound::new(&policy, &placeholders, None);
         let mut entry: Entry = toml::from_str(&format!("path = \"x\"\nform = \"text\"\n{rest}")).unwrap();
         entry.form = form;

@@ -140,7 +140,7 @@ mod tests {
         );
         let rest = "outside = [\"proxy\", \"ca*\"]";
         let (anew, left_out) = tried(Form::Npmrc, rest, &text).unwrap();
-        let placeholder = credential::Placeholder::mint([7; 24]);
+        let placeholder = credential::Placeholder::mint([7; 27]);
         let pair = BASE64.encode(format!("me:{}", placeholder.as_str()).as_bytes());
         let password = BASE64.encode(placeholder.as_str().as_bytes());
         // A value that ends in `=` is quoted, which npm reads as the same.
