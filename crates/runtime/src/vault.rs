@@ -13,6 +13,7 @@ use crate::key_file::{links_to_nothing, read_key};
 use crate::own_secrets::CONNECTION_ENCRYPTION_KEY;
 use crate::stash::Stash;
 use crate::state::{StateDirectory, make_directory, make_once};
+use crate::subscription::mistaken;
 use crate::system_keys::SystemKey;
 use crate::value_source::ValueSource;
 
@@ -20,6 +21,15 @@ use crate::value_source::ValueSource;
 const VARIABLE: &str = "CONNECTION_ENCRYPTION_KEY";
 
 const KEY: &str = "vault.key";
+
+/// What became of a value that was given.
+#[derive(Debug)]
+pub struct Set {
+    /// What was stored, and what that replaced.
+    pub stored: Stored,
+    /// What to say of a value that looks like another service's, and nothing of the value.
+    pub mistaken: Option<&'static str>,
+}
 
 /// The vault of a person, or of an organisation.
 #[derive(Debug)]
@@ -68,12 +78,14 @@ impl Credentials {
         provider: &ProviderId,
         field: Option<&str>,
         source: &ValueSource,
-    ) -> Result<Stored, Error> {
+    ) -> Result<Set, Error> {
         let field = match field {
             Some(name) => name.parse().map_err(|e| Error::Value { why: format!("{e}") })?,
             None => FieldName::access_token(),
         };
-        Ok(self.vault.set_field(provider.as_str(), field, source.value()?)?)
+        let value = source.value()?;
+        let mistaken = mistaken(provider, &value);
+        Ok(Set { stored: self.vault.set_field(provider.as_str(), field, value)?, mistaken })
     }
 
     /// Stores an access token that has been read.

@@ -85,7 +85,8 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
         _ => ValueSource::Prompt(what),
     };
     let vault = vault(whose)?;
-    tell_replaced(&provider, &vault.set(&provider, field, &source)?);
+    let set = vault.set(&provider, field, &source)?;
+    tell_replaced(&provider, &set.stored);
     let whose = OrganisationName::flag(vault.organisation());
     let with = if whose.is_empty() { String::new() } else { format!(", and with{whose}") };
     output::tell(&match policy::provider_names()?.iter().any(|(name, _)| name == provider.as_str()) {
@@ -94,6 +95,9 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
             "stored; there is no built-in provider of that name: a run uses it where its policy has a [[provider]] with id = \"{provider}\"{with}"
         ),
     });
+    if let Some(mistaken) = set.mistaken {
+        output::tell(&format!("note: {mistaken}{whose}"));
+    }
     Ok(0)
 }
 
