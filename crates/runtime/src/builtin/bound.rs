@@ -52,6 +52,11 @@ impl<'a> Bound<'a> {
         found.map(|(provider, _)| self.shipped(provider.as_str()))
     }
 
+    /// Returns a text with the flag of the run's organisation in the place of `{org}`.
+    pub(super) fn with_organisation(&self, text: &str) -> String {
+        text.replace("{org}", &OrganisationName::flag(self.organisation))
+    }
+
     fn shipped(&self, name: &str) -> String {
         let whose = OrganisationName::flag(self.organisation);
         format!("`lockgate creds set {name}{whose}`, and run with --provider {name}")

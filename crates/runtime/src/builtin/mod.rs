@@ -13,13 +13,14 @@ mod command;
 mod form;
 mod judge;
 mod left_out;
+mod made;
 mod prepare;
 mod shape;
 mod table;
 mod telling;
 mod userinfo;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use credential::Placeholder;
 use policy::{Backend, Policy, ProviderId, RunSpec};
@@ -41,37 +42,47 @@ struct Prepared {
     notices: Vec<String>,
 }
 
-/// Adds what its built-in tools bring to a run. The process must have one thread.
+/// Adds what its built-in tools bring to a run, and the files that its providers need. The process must have one thread.
 pub(crate) fn bring(
     spec: &mut RunSpec,
     caller: &Caller,
     placeholders: &[(Placeholder, ProviderId)],
     additions: &mut Additions,
 ) -> Result<(), Error> {
-    if spec.builtin_tools.is_empty() {
-        return Ok(());
-    }
     let tools = table::named(&spec.builtin_tools)?;
-    let Some(home) = caller.home.as_ref().filter(|_| spec.backend != Backend::Process) else {
+    if spec.backend == Backend::Process {
         return Ok(()); // The plan refuses what cannot be.
-    };
+    }
     let bound = Bound::new(&spec.policy, placeholders, spec.organisation.as_ref());
-    let answer = sandbox::apart("reading the configuration of the built-in tools", || {
-        serde_json::to_vec(&prepare::prepare(home, &tools, &bound)).unwrap_or_default()
-    })?;
-    let broken = |e: serde_json::Error| Error::Plumbing {
-        what: "take over the configuration of the built-in tools",
-        source: e.into(),
-    };
-    let Prepared { files, caches, notices } = serde_json::from_slice(&answer).map_err(broken)?;
+    let mut prepared = Prepared::default();
+    if let Some(home) = caller.home.as_ref().filter(|_| !tools.is_empty()) {
+        prepared = prepare_apart(home, &tools, &bound)?;
+        let cache = |path: &PathBuf| Cache { source: home.join(path), target: path.clone() };
+        additions.caches.extend(prepared.caches.iter().map(cache));
+    }
+    let Prepared { mut files, notices, .. } = prepared;
+    made::write(&mut files, tools.iter().flat_map(|tool| &tool.made), &bound);
+    // The home of an image may have a file of its own there.
+    if spec.backend != Backend::Container {
+        made::write(&mut files, &table::of_providers()?, &bound);
+    }
     let private =
         |(path, content): (PathBuf, String)| PrivateFile { path, content: content.into(), mode: 0o600 };
     additions.files.extend(files.into_iter().map(private));
-    additions.caches.extend(caches.into_iter().map(|path| Cache { source: home.join(&path), target: path }));
     let variables = tools.iter().flat_map(|tool: &Tool| &tool.env);
     additions.defaults.extend(variables.map(|(name, value)| (name.clone(), value.clone())));
     spec.notices.extend(notices);
     Ok(())
+}
+
+fn prepare_apart(home: &Path, tools: &[Tool], bound: &Bound<'_>) -> Result<Prepared, Error> {
+    let answer = sandbox::apart("reading the configuration of the built-in tools", || {
+        serde_json::to_vec(&prepare::prepare(home, tools, bound)).unwrap_or_default()
+    })?;
+    serde_json::from_slice(&answer).map_err(|e| Error::Plumbing {
+        what: "take over the configuration of the built-in tools",
+        source: e.into(),
+    })
 }
 
 /// A built-in tool, for fuzzing and tests.
@@ -100,7 +111,8 @@ impl BuiltinTool {
         placeholders: &[(Placeholder, ProviderId)],
     ) -> (Vec<(PathBuf, String)>, Vec<String>) {
         let bound = Bound::new(policy, placeholders, None);
-        let Prepared { files, notices, .. } = prepare::prepare_texts(&self.0, files, &bound);
+        let Prepared { mut files, notices, .. } = prepare::prepare_texts(&self.0, files, &bound);
+        made::write(&mut files, &self.0.made, &bound);
         (files, notices)
     }
 }

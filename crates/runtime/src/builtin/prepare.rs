@@ -119,15 +119,16 @@ impl<'a> Work<'a> {
             Err(error) => return self.unread(&whole.path, &why(error)),
         }
         self.uncertain = true;
-        match (self.bound.at(&whole.at), &whole.instead) {
-            (Some(placeholder), Some(instead)) => {
-                self.put(&whole.path, instead.replace("{placeholder}", placeholder));
-            }
-            (Some(_), None) => {} // The variable with the placeholder does.
-            (None, _) => {
-                let remedy = self.bound.remedy_at(&whole.at).unwrap_or_default();
-                self.stays(&whole.path, &format!("it is a credential. To use it, {remedy}"));
-            }
+        if self.bound.at(&whole.at).is_none() {
+            let remedy = self.bound.remedy_at(&whole.at).unwrap_or_default();
+            let why = match &whole.otherwise {
+                None => format!("it is a credential. To use it, {remedy}"),
+                Some(text) => format!(
+                    "it is a credential. To use an API key, {remedy}; to use a subscription, {}",
+                    self.bound.with_organisation(text)
+                ),
+            };
+            self.stays(&whole.path, &why);
         }
     }
 

@@ -13,6 +13,7 @@ const DATA: &str = include_str!("../../../../profiles/builtin_tools.toml");
 #[serde(deny_unknown_fields)]
 struct Table {
     tool: Vec<Tool>,
+    made: Vec<Made>,
 }
 
 /// A program whose configuration enters.
@@ -26,6 +27,8 @@ pub(super) struct Tool {
     pub(super) file: Vec<Entry>,
     #[serde(default)]
     pub(super) whole: Vec<Whole>,
+    #[serde(default)]
+    pub(super) made: Vec<Made>,
     #[serde(default)]
     pub(super) cache: Vec<Cache>,
     #[serde(default)]
@@ -78,9 +81,23 @@ pub(super) struct Whole {
     pub(super) path: PathBuf,
     /// Where its credential is good.
     pub(super) at: String,
-    /// Its content inside, with `{placeholder}`; nothing if not given.
+    /// What else it may hold than a key that is good there, and how to give that: `{org}` is the flag of the run's organisation.
     #[serde(default)]
-    pub(super) instead: Option<String>,
+    pub(super) otherwise: Option<String>,
+}
+
+/// A file of the sandbox's own, by its path relative to the home.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Made {
+    pub(super) path: PathBuf,
+    /// It is written where a provider is good at this address.
+    pub(super) at: String,
+    /// Its text, with `{placeholder}` or `{end}`.
+    pub(super) content: String,
+    /// With this in the caller's own file nothing is added to that.
+    #[serde(default)]
+    pub(super) unless: Option<String>,
 }
 
 /// A folder of fetched files, by its path relative to the home.
@@ -96,11 +113,21 @@ pub(super) struct Cache {
     pub(super) search: Vec<String>,
 }
 
+fn read() -> Result<Table, Error> {
+    toml::from_str(DATA).map_err(|e| {
+        let what = format!("the table of built-in tools: {}", e.message());
+        Error::Sandbox(sandbox::Error::Refused { what, remedy: None })
+    })
+}
+
+/// Returns the files that providers need, whichever tools are named.
+pub(super) fn of_providers() -> Result<Vec<Made>, Error> {
+    Ok(read()?.made)
+}
+
 /// Returns the named tools, each once.
 pub(super) fn named(names: &[String]) -> Result<Vec<Tool>, Error> {
-    let refused = |what: String, remedy| Error::Sandbox(sandbox::Error::Refused { what, remedy });
-    let table: Table = toml::from_str(DATA)
-        .map_err(|e| refused(format!("the table of built-in tools: {}", e.message()), None))?;
+    let table = read()?;
     let known: Vec<&str> = table.tool.iter().map(|tool| tool.name.as_str()).collect();
     if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let meant = policy::did_you_mean(name, known.iter().copied());
@@ -124,6 +151,7 @@ mod tests {
             let paths = tool.file.iter().map(|entry| &entry.path);
             let paths = paths
                 .chain(tool.whole.iter().map(|whole| &whole.path))
+                .chain(tool.made.iter().map(|made| &made.path))
                 .chain(tool.cache.iter().map(|cache| &cache.path));
             for path in paths {
                 let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
