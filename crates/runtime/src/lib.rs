@@ -40,6 +40,7 @@ mod missing;
 mod name_files;
 mod named_policy;
 mod not_taken_back;
+mod obeyed;
 mod own_places;
 mod own_secrets;
 mod patient;

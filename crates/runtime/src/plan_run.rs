@@ -23,7 +23,7 @@ use crate::sidecar::SidecarCredentials;
 use crate::state::StateDirectory;
 use crate::taken_image::{self, CommandOrigin, TakenImage};
 use crate::vault::refuse_missing;
-use crate::{authorities, builtin, inbound, named_policy, proxy_url};
+use crate::{authorities, builtin, inbound, named_policy, obeyed, proxy_url};
 
 /// A run that somebody asks for.
 #[derive(Debug)]
@@ -106,6 +106,7 @@ pub(crate) fn plan_run(request: RunRequest) -> Result<(PlannedRun, RunInputs), E
     add_directories(&mut additions, image.as_ref(), &spec, &state, &run)?;
     let mut plan = sandbox::plan(&spec, &run, &caller, &host, &additions, &mounts)?;
     plan.notices.extend(authorities::written_inside(&plan, &caller));
+    plan.notices.extend(obeyed::written_inside(&plan, &caller));
     plan.notices.extend(expose::private_keys(&spec, &plan));
     refuse_own_state(&plan, &state, &caller, &mounts)?;
     refuse_home(&plan, &caller)?;
