@@ -2,6 +2,7 @@
 //! result. They use the product by its command line alone.
 
 mod agents;
+mod at_terminal;
 mod beside;
 mod canary;
 mod ended;
@@ -15,6 +16,7 @@ mod shell;
 mod site;
 
 pub use agents::Agents;
+pub use at_terminal::{at_terminal, at_terminal_of};
 pub use beside::{Beside, Left};
 pub use canary::Canary;
 pub use ended::{Ended, run_to_end};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::at_terminal::at_terminal_of;
 use crate::ended::{self, Ended};
 use crate::needs::product;
 use crate::site::Site;
@@ -84,6 +85,19 @@ impl<'site> Run<'site> {
             .args(words);
         command.current_dir(self.site.workspace()).env("XDG_STATE_HOME", self.site.state());
         command
+    }
+
+    /// Runs a shell script inside at a terminal, for a caller with this home, and does these steps there.
+    ///
+    /// # Panics
+    /// When the product is not built; `ready` tells beforehand.
+    #[must_use]
+    pub fn at_terminal(&self, home: &Path, text: &str, steps: &[&str]) -> Ended {
+        let product = product().expect("`ready` was asked first");
+        let begin = [product.as_os_str(), OsStr::new("run")].into_iter();
+        let flags = self.flags.iter().map(OsString::as_os_str);
+        let end = ["--", "/bin/sh", "-euc", text].map(OsStr::new);
+        at_terminal_of(self.site, begin.chain(flags).chain(end), steps, &[("HOME", home.as_os_str())])
     }
 
     /// Runs a shell script inside, to its end or its first error.

@@ -67,6 +67,13 @@ fn claude_code() {
 }
 
 #[test]
+fn claude_code_by_a_subscription() {
+    let variables = &["CLAUDE_CODE_OAUTH_TOKEN"];
+    let (header, scheme) = ("authorization", "Bearer ");
+    completes(&Agent { provider: "claude-subscription", variables, header, scheme, ..CLAUDE });
+}
+
+#[test]
 fn codex() {
     completes(&CODEX);
 }

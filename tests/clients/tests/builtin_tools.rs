@@ -234,6 +234,53 @@ fn claude_works_by_the_callers_configuration() {
     canary.is_not_in("what it said", format!("{ended}"));
 }
 
+/// Starts an agent at a terminal, for a caller with an empty home, and does these steps there.
+fn at_terminal(site: &Site, name: &str, provider: &str, steps: &[&str]) -> Option<Ended> {
+    let agents = Agents::with(&[name])?;
+    let run = agents.shown_to(site.run().flags(["--provider", provider, "--builtin-tool", name]));
+    let text =
+        format!("PATH='{}':$PATH; exec '{}'", agents.programs().display(), agents.program(name).display());
+    Some(run.at_terminal(&home(site, &[]), &text, steps))
+}
+
+#[test]
+fn claude_starts_at_a_terminal_without_a_login() {
+    for site in Site::for_everyone(&[Need::Program("python3")]) {
+        let held = Held::for_model(&site, "anthropic", "api.anthropic.com");
+        // Whether the folder is trusted; then a line for the model.
+        let steps = [
+            "wait trust",
+            "sleep 1",
+            r"type \x1b[B",
+            "sleep 1",
+            r"type \r",
+            "wait effort",
+            "type hello",
+            "sleep 1",
+            r"type \r",
+            "wait world",
+        ];
+        let Some(ended) = at_terminal(&site, "claude", "anthropic", &steps) else { return };
+        for never in ["never:", "denied", "Select", "Not logged in"] {
+            assert!(!ended.stdout.contains(never), "{never}: {ended}");
+        }
+        assert!(held.brought("api.anthropic.com", "x-api-key", held.text()) > 0, "{:?}", site.requests());
+        held.is_nowhere(&ended);
+    }
+}
+
+#[test]
+fn codex_starts_at_a_terminal_without_a_login() {
+    for site in Site::for_everyone(&[Need::Program("python3")]) {
+        let held = Held::for_model(&site, "openai", "api.openai.com");
+        let Some(ended) = at_terminal(&site, "codex", "openai", &["wait Ask Codex"]) else {
+            return;
+        };
+        assert!(!ended.stdout.contains("Sign in"), "{ended}");
+        held.is_nowhere(&ended);
+    }
+}
+
 /// Every file that a tool may copy in, with a secret in each possible place. The last ones cannot be parsed.
 fn everything(secret: &str) -> Vec<(&'static str, String)> {
     let pair = data_encoding::BASE64.encode(format!("me:{secret}").as_bytes());
