@@ -14,7 +14,7 @@ use crate::spec::{EnvSpec, RunSpec, Terminal};
 use crate::timeout::{self, Clamped, TIMEOUT_CEILING};
 use crate::trust::{hold_to_managed, refuse_unapproved};
 use crate::written::RunConfig;
-use crate::{expose, name_network, search, settle};
+use crate::{expose, search, settle};
 
 impl Layers {
     /// Merges and compiles all layers.
@@ -39,7 +39,7 @@ impl Layers {
         expose::settle(&self.0, &mut spec)?;
         settle::inbound(&spec)?;
         settle::names(&mut spec);
-        name_network::settle(self, &spec)?;
+        settle::name_addresses(self, &spec)?;
         settle::budget(&mut spec);
         Ok(spec)
     }

@@ -6,14 +6,10 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use crate::address::AddressClass;
-use crate::backend::Backend;
 use crate::error::ConfigError;
-use crate::layer::Layers;
-use crate::pattern::HostPattern;
-use crate::spec::RunSpec;
 
 pub(crate) const FIELD: &str = "name_addresses";
-const EXAMPLE: &str = "name one as in `22.0.0.0/16`, whose hosts the command does not need";
+pub(crate) const EXAMPLE: &str = "name one as in `22.0.0.0/16`, whose hosts the command does not need";
 /// The fewest and the most bits that are the network's own: enough addresses for a run's names, and no more than a program may miss.
 const PREFIXES: std::ops::RangeInclusive<u8> = 8..=24;
 
@@ -91,48 +87,12 @@ pub(crate) fn parse(origin: &str, text: &str) -> Result<NameNetwork, ConfigError
     text.parse().map_err(|problem: String| ConfigError::new(origin, FIELD, problem).with_hint(EXAMPLE))
 }
 
-/// Refuses a network other than the default where it could not be had, and one that would hide an address that a rule allows.
-pub(crate) fn settle(layers: &Layers, spec: &RunSpec) -> Result<(), ConfigError> {
-    let network = spec.name_addresses;
-    if network == NameNetwork::default() {
-        return Ok(());
-    }
-    let refuse = |problem: String| {
-        let last = layers.0.iter().rfind(|layer| layer.config.name_addresses.is_some());
-        let origin = last.map(|layer| layer.origin.to_string()).unwrap_or_default();
-        ConfigError::new(&origin, FIELD, problem)
-    };
-    match spec.backend {
-        Backend::Linux | Backend::Container => {}
-        Backend::Docker => {
-            return Err(refuse("with `docker` names have addresses of the run's own network".into())
-                .with_hint("leave it out, or use `container`"));
-        }
-        Backend::Process => {
-            return Err(
-                refuse("with `process` names have their own addresses".into()).with_hint("leave it out")
-            );
-        }
-    }
-    let policies = || [&spec.policy].into_iter().chain(spec.companions.iter().map(|it| &it.policy));
-    let hidden = policies().flat_map(|policy| policy.allow.iter()).find_map(|rule| match rule.reach.host {
-        HostPattern::Address(std::net::IpAddr::V4(address)) if network.holds(address) => {
-            Some((rule, address))
-        }
-        _ => None,
-    });
-    match hidden {
-        Some((rule, address)) => {
-            Err(refuse(format!("{network} holds {address}, which {} allows", rule.name)).with_hint(EXAMPLE))
-        }
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::Layers;
     use crate::origin::Origin;
+    use crate::spec::RunSpec;
 
     fn compile(text: &str) -> Result<RunSpec, ConfigError> {
         let mut layers = Layers::default();

@@ -1,7 +1,8 @@
-//! Checks of companions, inbound ports, the budget and the names of providers after all layers: against the backend, and against
-//! each other.
+//! Checks of companions, inbound ports, the budget, the network of names and the names of providers after all layers: against the
+//! backend, and against each other.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::apply::compile_denials;
@@ -10,7 +11,9 @@ use crate::companion_ports::CompanionPorts;
 use crate::error::ConfigError;
 use crate::hostname::Host;
 use crate::layer::{Layer, Layers};
+use crate::name_network::{self, NameNetwork};
 use crate::origin::Origin;
+use crate::pattern::HostPattern;
 use crate::preset;
 use crate::reach::Reach;
 use crate::rule::DenyRule;
@@ -150,6 +153,43 @@ pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a network other than the default where it could not be had, and one that would hide an address that a rule allows.
+pub(crate) fn name_addresses(layers: &Layers, spec: &RunSpec) -> Result<(), ConfigError> {
+    let network = spec.name_addresses;
+    if network == NameNetwork::default() {
+        return Ok(());
+    }
+    let refuse = |problem: String| {
+        let last = layers.0.iter().rfind(|layer| layer.config.name_addresses.is_some());
+        let origin = last.map(|layer| layer.origin.to_string()).unwrap_or_default();
+        ConfigError::new(&origin, name_network::FIELD, problem)
+    };
+    match spec.backend {
+        Backend::Linux | Backend::Container => {}
+        Backend::Docker => {
+            return Err(refuse("with `docker` names have addresses of the run's own network".into())
+                .with_hint("leave it out, or use `container`"));
+        }
+        Backend::Process => {
+            return Err(
+                refuse("with `process` names have their own addresses".into()).with_hint("leave it out")
+            );
+        }
+    }
+    let policies = || [&spec.policy].into_iter().chain(spec.companions.iter().map(|it| &it.policy));
+    let hidden = policies().flat_map(|policy| policy.allow.iter()).find_map(|rule| match rule.reach.host {
+        HostPattern::Address(IpAddr::V4(address)) if network.holds(address) => Some((rule, address)),
+        _ => None,
+    });
+    match hidden {
+        Some((rule, address)) => {
+            Err(refuse(format!("{network} holds {address}, which {} allows", rule.name))
+                .with_hint(name_network::EXAMPLE))
+        }
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
