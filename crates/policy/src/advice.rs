@@ -156,13 +156,11 @@ pub(crate) fn reserved(name: &Hostname, reason: String, ports: impl Display) -> 
 
 /// Returns the hint where no rule can open an address. One that stands for a name was answered by a run's or a sidecar's own DNS.
 pub(crate) fn not_to_be_opened(address: IpAddr) -> Hint {
-    match address {
-        IpAddr::V4(address) if NameNetwork::default().holds(address) => {
-            "that address stands for a name in a sandbox: the sidecar asks a sidecar's DNS, perhaps its own; give it a resolv.conf that \
-             names another server"
-                .into()
-        }
-        _ => "no rule can open it".into(),
+    match NameNetwork::default().has(address) {
+        true => "that address stands for a name in a sandbox: the sidecar asks a sidecar's DNS, perhaps its own; give it a resolv.conf that \
+                 names another server"
+            .into(),
+        false => "no rule can open it".into(),
     }
 }
 

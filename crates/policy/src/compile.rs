@@ -39,7 +39,7 @@ impl Layers {
         expose::settle(&self.0, &mut spec)?;
         settle::inbound(&spec)?;
         settle::names(&mut spec);
-        settle::name_addresses(self, &spec)?;
+        settle::name_addresses(self, &mut spec)?;
         settle::budget(&mut spec);
         Ok(spec)
     }

@@ -2,7 +2,7 @@
 //! knows by them which name a program means.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use crate::address::AddressClass;
@@ -10,8 +10,9 @@ use crate::error::ConfigError;
 
 pub(crate) const FIELD: &str = "name_addresses";
 pub(crate) const EXAMPLE: &str = "name one as in `22.0.0.0/16`, whose hosts the command does not need";
-/// The fewest and the most bits that are the network's own: enough addresses for a run's names, and no more than a program may miss.
-const PREFIXES: std::ops::RangeInclusive<u8> = 8..=24;
+/// The fewest and the most bits that are the network's own: no more addresses than a program may miss, and enough that none has to stand
+/// for a second name while a program may remember the first.
+const PREFIXES: std::ops::RangeInclusive<u8> = 8..=16;
 
 /// An IPv4 network whose addresses stand for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,9 @@ impl NameNetwork {
         (1 << (32 - self.prefix)) - 2
     }
 
-    pub(crate) fn holds(self, address: Ipv4Addr) -> bool {
+    /// Whether an address is one of it.
+    pub(crate) fn has(self, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else { return false };
         let own = |of: Ipv4Addr| u32::from(of) >> (32 - self.prefix);
         own(address) == own(self.first)
     }
@@ -90,9 +93,13 @@ pub(crate) fn parse(origin: &str, text: &str) -> Result<NameNetwork, ConfigError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asked::{Asked, Plane, View};
+    use crate::denial::Guard;
+    use crate::hostname::Host;
     use crate::layer::Layers;
     use crate::origin::Origin;
     use crate::spec::RunSpec;
+    use crate::target::Port;
 
     fn compile(text: &str) -> Result<RunSpec, ConfigError> {
         let mut layers = Layers::default();
@@ -103,10 +110,10 @@ mod tests {
     #[test]
     fn a_network_of_public_addresses_is_taken() {
         assert_eq!(compile("").unwrap().name_addresses, NameNetwork::default());
-        for (text, names) in [("22.0.0.0/8", 16_777_214), ("22.0.0.0/16", 65_534), ("22.0.1.0/24", 254)] {
+        for (text, names) in [("22.0.0.0/8", 16_777_214), ("22.1.0.0/16", 65_534)] {
             let network = compile(&format!("name_addresses = \"{text}\"")).unwrap().name_addresses;
             assert_eq!((network.to_string().as_str(), network.names()), (text, names));
-            assert!(network.holds(network.sidecar()), "{text}");
+            assert!(network.has(network.sidecar().into()), "{text}");
         }
         let default = compile("name_addresses = \"198.18.0.0/15\"\nbackend = \"process\"").unwrap();
         assert_eq!(default.name_addresses, NameNetwork::default());
@@ -119,11 +126,11 @@ mod tests {
             ("22.0.0.0", "not an IPv4 network"),
             ("2600::/32", "not an IPv4 network"),
             ("22.0.0.0/33", "a prefix of 33"),
-            ("22.0.0.0/25", "a prefix of 25"),
+            ("22.0.0.0/17", "a prefix of 17"),
             ("16.0.0.0/7", "a prefix of 7"),
             ("22.0.0.1/16", "does not begin with its first address"),
             ("10.0.0.0/8", "private"),
-            ("192.168.3.0/24", "private"),
+            ("192.168.0.0/16", "private"),
             ("172.0.0.0/8", "private"),
             ("127.0.0.0/8", "loopback"),
             ("198.18.0.0/16", "reserved"),
@@ -145,7 +152,34 @@ mod tests {
         let error = with("22.0.3.4").unwrap_err();
         assert!(error.problem.contains("22.0.3.4"), "{}", error.problem);
         with("22.1.0.0").unwrap();
+        let provider = "[[provider]]\nid = \"own\"\nauthorized_uris = [\"https://22.0.0.1/*\"]";
+        assert!(compile(&format!("name_addresses = \"22.0.0.0/16\"\n{provider}")).is_err());
         with("api.example.com").unwrap();
+    }
+
+    #[test]
+    fn an_address_of_it_is_no_host() {
+        for (network, own) in [("198.18.0.0/15", "198.18.7.7"), ("22.0.0.0/16", "22.0.7.7")] {
+            let open = format!("name_addresses = \"{network}\"\negress.default = \"open-internet\"");
+            let policy = compile(&open).unwrap().policy;
+            let vetted = |host: &str, address: &str| {
+                let asked = Asked::connection(
+                    Plane::Transparent,
+                    Host::parse(host).unwrap(),
+                    Port::new(443).unwrap(),
+                    View::Tls,
+                );
+                policy.decide(&asked).unwrap().vet(&[address.parse().unwrap()])
+            };
+            let denial = vetted(own, own).unwrap_err();
+            assert!(
+                denial.guard == Guard::Address && denial.reason.contains("stands for a name"),
+                "{denial:?}"
+            );
+            vetted("23.0.7.7", "23.0.7.7").unwrap();
+            // A name may really have an address of a public network.
+            assert_eq!(vetted("www.example.org", own).is_ok(), network.starts_with("22."));
+        }
     }
 
     #[test]

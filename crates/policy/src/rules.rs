@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::companion_ports::CompanionPorts;
 use crate::denial::Denial;
 use crate::hostname::{Host, Hostname};
+use crate::name_network::NameNetwork;
 use crate::pattern::HostPattern;
 use crate::provider::Provider;
 use crate::proxy::Proxies;
@@ -31,6 +32,8 @@ pub struct Policy {
     pub(crate) companions: Vec<CompanionPorts>,
     /// The web searches that the open mode leaves out, because the run did not ask for them.
     pub(crate) unrequested_searches: Vec<UnrequestedSearch>,
+    /// The network out of which names have their addresses inside.
+    pub(crate) stand_ins: NameNetwork,
     /// The policy file that hints must name, if it is not one that `lockgate` finds by itself.
     pub(crate) file: Option<Arc<str>>,
 }
@@ -49,6 +52,7 @@ impl Default for Policy {
             proxies: Proxies::default(),
             companions: Vec::new(),
             unrequested_searches: Vec::new(),
+            stand_ins: NameNetwork::default(),
             file: None,
         }
     }

@@ -2,7 +2,6 @@
 //! backend, and against each other.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::apply::compile_denials;
@@ -16,7 +15,7 @@ use crate::origin::Origin;
 use crate::pattern::HostPattern;
 use crate::preset;
 use crate::reach::Reach;
-use crate::rule::DenyRule;
+use crate::rule::{AllowRule, DenyRule};
 use crate::rules::Policy;
 use crate::spec::RunSpec;
 use crate::written::BudgetConfig;
@@ -155,8 +154,9 @@ pub(crate) fn inbound(spec: &RunSpec) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Refuses a network other than the default where it could not be had, and one that would hide an address that a rule allows.
-pub(crate) fn name_addresses(layers: &Layers, spec: &RunSpec) -> Result<(), ConfigError> {
+/// Tells each policy out of which network names have their addresses. Refuses another than the default where it could not be had, and one
+/// that would hide an address that a rule allows.
+pub(crate) fn name_addresses(layers: &Layers, spec: &mut RunSpec) -> Result<(), ConfigError> {
     let network = spec.name_addresses;
     if network == NameNetwork::default() {
         return Ok(());
@@ -178,18 +178,17 @@ pub(crate) fn name_addresses(layers: &Layers, spec: &RunSpec) -> Result<(), Conf
             );
         }
     }
-    let policies = || [&spec.policy].into_iter().chain(spec.companions.iter().map(|it| &it.policy));
-    let hidden = policies().flat_map(|policy| policy.allow.iter()).find_map(|rule| match rule.reach.host {
-        HostPattern::Address(IpAddr::V4(address)) if network.holds(address) => Some((rule, address)),
-        _ => None,
-    });
-    match hidden {
-        Some((rule, address)) => {
-            Err(refuse(format!("{network} holds {address}, which {} allows", rule.name))
-                .with_hint(name_network::EXAMPLE))
+    for policy in [&mut spec.policy].into_iter().chain(spec.companions.iter_mut().map(|it| &mut it.policy)) {
+        let rules = policy.allow.iter().chain(policy.providers.iter().flat_map(|provider| &provider.rules));
+        let hidden =
+            |rule: &&AllowRule| matches!(rule.reach.host, HostPattern::Address(it) if network.has(it));
+        if let Some(rule) = rules.clone().find(hidden) {
+            return Err(refuse(format!("{network} holds {}, which {} allows", rule.reach.host, rule.name))
+                .with_hint(name_network::EXAMPLE));
         }
-        None => Ok(()),
+        policy.stand_ins = network;
     }
+    Ok(())
 }
 
 #[cfg(test)]
