@@ -63,7 +63,7 @@ fn where_a_sidecar_cannot_listen_is_told_with_what_to_do() {
     let long = format!("127.0.0.1:0 --gateway-socket ./{}", "g".repeat(120));
     for (place, words) in [
         ("192.0.2.77:8081", ["192.0.2.77:8081", "an address of this machine's"]),
-        ("127.0.0.1:0 --gateway-socket ./taken", ["./taken", "name another place"]),
+        ("127.0.0.1:0 --gateway-socket ./taken", ["./taken", "name another path"]),
         (&long, ["gggg", "107 octets at most"]),
     ] {
         let ended = site.shell().run(&format!("{sidecar} {place}"));
