@@ -78,7 +78,8 @@ fn a_sidecar_whose_command_was_killed_closes_its_audit() {
     let (live, run) = bench.run(Backend::isolated()).begin("begun; sleep 60");
     assert_eq!(kill_containers(&[&run, &format!("lockgate-agent-{run}")]), 1);
     let ended = live.wait();
-    assert!(ended.code == 125 && !ended.stderr.contains("sidecar"), "{ended}");
+    assert!(ended.code == 125 && ended.stderr.contains("its init was killed"), "{ended}");
+    assert!(!ended.stderr.contains("sidecar"), "{ended}");
     let verified = bench.lockgate(&["audit", "verify", &run]);
     assert!(verified.code == 0 && verified.stdout.contains("properly closed"), "{verified}");
 }

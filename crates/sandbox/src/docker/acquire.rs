@@ -29,9 +29,13 @@ impl ToRemove {
         self.0.borrow_mut().push(container);
     }
 
-    /// Tells the id of one that was made.
+    /// Tells the id of one that was made. Another may have been made by that name before.
     pub(super) fn made(&self, name: &str, id: &str) {
-        self.0.borrow_mut().iter_mut().filter(|it| *it == name).for_each(|it| id.clone_into(it));
+        let mut all = self.0.borrow_mut();
+        match all.iter_mut().find(|it| *it == name) {
+            Some(it) => id.clone_into(it),
+            None => all.push(id.to_owned()),
+        }
     }
 
     /// Returns all.
@@ -152,4 +156,18 @@ async fn make(plan: &Plan, engine: &Engine, own: &OwnImage, to_remove: &ToRemove
     let id = made.map_err(Failure::at("make the sidecar's container"))?;
     to_remove.made(&name, &id);
     Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_container_that_was_made_is_removed() {
+        let to_remove = ToRemove::default();
+        to_remove.push("agent".into());
+        to_remove.made("agent", "a1");
+        to_remove.made("agent", "a2");
+        assert_eq!(to_remove.all(), ["a1", "a2"]);
+    }
 }

@@ -46,9 +46,8 @@ pub(super) async fn start(
         Some(Ok(attached)) if network == likely => attached,
         None => make(given, engine, own, network, to_remove).await?,
         Some(early) => {
-            if let Ok(attached) = early {
-                let _ = engine.remove_container(&attached.container).await;
-            }
+            let made = early.map_or_else(|_| agent_name(given.plan), |attached| attached.container);
+            let _ = engine.remove_container(&made).await;
             make(given, engine, own, network, to_remove).await?
         }
     };

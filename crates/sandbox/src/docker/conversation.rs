@@ -18,6 +18,25 @@ pub(super) struct Conversation {
     pub(super) last_words: Option<CarryEnd>,
 }
 
+/// What a run whose conversation failed has open, the sidecar with it.
+pub(super) struct Open {
+    pub(super) session: AgentSession,
+    pub(super) stand_in: OwnedFd,
+    pub(super) sidecar: Carried,
+}
+
+/// The failure of a run, with what is still open of it.
+pub(super) struct Lost {
+    pub(super) failure: Failure,
+    pub(super) open: Option<Open>,
+}
+
+impl From<Failure> for Lost {
+    fn from(failure: Failure) -> Self {
+        Self { failure, open: None }
+    }
+}
+
 /// Carries a session on until it or the sidecar's container has ended. The replenisher hears when the command begins.
 pub(super) async fn converse(
     session: &mut AgentSession,

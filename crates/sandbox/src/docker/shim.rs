@@ -21,7 +21,7 @@ use super::acquire::{AcquiredSidecar, Carried, Networks, ToRemove};
 use super::agent_session::{AgentSession, Authority, Ended};
 use super::attached::Attached;
 use super::brief::{self, Brief};
-use super::conversation::{Conversation, close, converse};
+use super::conversation::{Conversation, Lost, Open, close, converse};
 use super::engine::Engine;
 use super::engine_error::error_text;
 use super::inputs::{ShimInputs, agent_name};
@@ -108,13 +108,16 @@ async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Fai
     let Some(slot) = Slot::take(&shim.slots, &mut mailbox).await else { return Ok(Removal::Done) };
     let made = shim.make(&given).await;
     slot.end();
-    let (mut kept, held) = match made {
+    // What stays open until a failure is told: without its socket the sidecar ends, and at that end the parent kills this process.
+    let (mut kept, held, open) = match made {
         Ok(made) => {
             streams::watch_sidecar(stand_in, mailbox.sender.clone());
-            (shim.watch(given, made, behind, mailbox).await, None)
+            match shim.watch(given, made, behind, mailbox).await {
+                Ok(removal) => (Ok(removal), None, None),
+                Err(Lost { failure, open }) => (Err(failure), None, open),
+            }
         }
-        // Until the failure is told: without its socket the sidecar ends, and at that end the parent kills this process.
-        Err(failure) => (Err(failure), Some((given, stand_in))),
+        Err(failure) => (Err(failure), Some((given, stand_in)), None),
     };
     let binary = match &mut kept {
         Err(failure) => shim.examine_failure(failure).await,
@@ -124,6 +127,10 @@ async fn keep(given: ShimInputs<'_>, behind: &mut Behind) -> Result<Removal, Fai
         let _ = Event::Failed(failure.clone()).send(parent.as_fd());
     }
     drop(held);
+    if let Some(Open { session, stand_in, sidecar }) = open {
+        // Whatever befell the command, the sidecar is asked to end, so that its audit is whole.
+        close(session, stand_in, sidecar, None).await;
+    }
     if let Ok(Removal::Behind) = kept {
         return kept;
     }
@@ -212,7 +219,7 @@ impl Shim<'_> {
         made: Made,
         behind: &mut Behind,
         mailbox: Mailbox,
-    ) -> Result<Removal, Failure> {
+    ) -> Result<Removal, Lost> {
         let Made { agent: attached, mut sidecar, container, network } = made;
         let agent = attached.container.clone();
         let brief = brief_of(&given, network)?;
@@ -230,11 +237,7 @@ impl Shim<'_> {
         let conversed = converse(&mut session, &mut sidecar, behind.replenisher.as_ref()).await;
         let Conversation { ended, last_words } = match conversed {
             Ok(conversation) => conversation,
-            Err(failure) => {
-                // Whatever befell the command, the sidecar is asked to end, so that its audit is whole.
-                close(session, stand_in, sidecar, None).await;
-                return Err(failure);
-            }
+            Err(failure) => return Err(Lost { failure, open: Some(Open { session, stand_in, sidecar }) }),
         };
         let (began, has_ended) = (session.has_begun(), session.has_ended());
         let close = close(session, stand_in, sidecar, last_words);
@@ -254,8 +257,8 @@ impl Shim<'_> {
             complaint
         });
         match ended {
-            Ended::SidecarGone if began => Err(lost_sidecar("keep the sidecar", complaint)),
-            Ended::SidecarGone => Err(lost_sidecar("start the sidecar", complaint)),
+            Ended::SidecarGone if began => Err(lost_sidecar("keep the sidecar", complaint).into()),
+            Ended::SidecarGone => Err(lost_sidecar("start the sidecar", complaint).into()),
             Ended::Command | Ended::Parent => Ok(Removal::Done),
         }
     }
