@@ -78,26 +78,31 @@ fn lost(path: PathBuf) -> Error {
     Error::KeyFile { path, source: io::Error::other(why) }
 }
 
+/// The error for a key that was never made.
+fn none_yet(path: PathBuf) -> Error {
+    let source = io::Error::new(io::ErrorKind::NotFound, "no audit was signed on this machine yet");
+    Error::KeyFile { path, source }
+}
+
 /// Returns the key that is there.
 fn audit_key_there(directory: &StateDirectory) -> Result<Secret, Error> {
     let path = directory.keys().join(PRIVATE);
-    let document = read_key(&path)?;
-    document.map(Secret::new).ok_or_else(|| match path.is_symlink() {
-        true => links_to_nothing(&path),
-        false => Error::KeyFile { path, source: io::ErrorKind::NotFound.into() },
-    })
+    match read_key(&path)? {
+        Some(document) => Ok(Secret::new(document)),
+        None if path.is_symlink() => Err(links_to_nothing(&path)),
+        // A public key is written after its private one.
+        None if directory.keys().join(PUBLIC).symlink_metadata().is_ok() => Err(lost(path)),
+        None => Err(none_yet(path)),
+    }
 }
 
 fn make(directory: &StateDirectory) -> Result<Secret, Error> {
     make_directory(&directory.keys())?;
     let path = directory.keys().join(PRIVATE);
     let public = directory.keys().join(PUBLIC);
-    // A public key is written after its private one: that one is there by now if another process has just made both, or it is lost.
+    // The private key is there by now if another process has just made both, or it is lost.
     if public.symlink_metadata().is_ok() {
-        return audit_key_there(directory).map_err(|error| match error {
-            Error::KeyFile { path, source } if source.kind() == io::ErrorKind::NotFound => lost(path),
-            other => other,
-        });
+        return audit_key_there(directory);
     }
     let (key, document) = SigningKey::generate().map_err(|e| state_error(&path, e))?;
     if !make_once(&path, document.expose())? {
@@ -137,6 +142,7 @@ mod tests {
         assert!(why.contains("audit.pk8") && why.contains("put it back"), "{why}");
         assert!(!remedy.contains("sealed"), "it seals nothing: {remedy}");
         assert!(!private.exists());
+        assert_eq!(audit_public_key(&state).unwrap_err().to_string(), why);
         assert_eq!(std::fs::read_to_string(&public).unwrap(), told);
         std::fs::rename(folder.path().join("backup"), &private).unwrap();
         assert_eq!(audit_key(&state).unwrap().expose(), first.expose());
@@ -145,6 +151,15 @@ mod tests {
         std::fs::remove_file(&public).unwrap();
         audit_key(&state).unwrap();
         assert_ne!(std::fs::read_to_string(&public).unwrap(), told);
+    }
+
+    #[test]
+    fn where_nothing_was_signed_yet_the_signers_key_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::for_test(folder.path());
+        let none = audit_public_key(&state).unwrap_err();
+        assert!(none.to_string().ends_with("no audit was signed on this machine yet"), "{none}");
+        assert!(none.remedy().unwrap().contains("--key"));
     }
 
     #[test]

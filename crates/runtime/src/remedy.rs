@@ -78,6 +78,9 @@ impl Error {
                  are lost: remove them (`{}`), and set them again",
                 removals.join("`, `")
             )),
+            Self::KeyFile { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("name the public key of whoever signed the audit, as in --key \"$(cat audit.pub)\"".into())
+            }
             Self::KeyFile { path, .. } => {
                 let needed = if path.ends_with(key::PRIVATE) { "" } else { "; what was sealed with it needs it" };
                 Some(format!("put that file back as it was, or see whose it is and whether it may be read{needed}"))
