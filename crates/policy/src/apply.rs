@@ -339,6 +339,9 @@ fn apply_proxies(origin: &Origin, config: &RunConfig, proxies: &mut Proxies) -> 
         let field = format!("proxy[{index}]");
         let at = Location { origin: &named, field: &field, width: Width::AsWritten };
         let proxy = Proxy::compile(&at, declared)?;
+        if config.proxy[..index].iter().any(|before| before.id == proxy.id) {
+            return Err(at.error("id", format!("there are two proxies `{}`", proxy.id.escape_default())));
+        }
         // The credential of a proxy from a variable has a name that no file can use.
         if let Some(name) = &declared.credential
             && !matches!(origin, Origin::Variable(_))

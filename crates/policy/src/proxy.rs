@@ -74,8 +74,12 @@ impl Proxy {
     }
 
     pub(crate) fn compile(at: &Location<'_>, config: &ProxyConfig) -> Result<Self, ConfigError> {
-        if config.id.is_empty() || config.url.contains('@') {
-            let why = "a proxy has an id, and its url no user: name a `credential`, whose fields are username and password";
+        if config.id.is_empty() {
+            return Err(at.error("id", "it is empty; name the proxy, as in \"corp\""));
+        }
+        // Without a scheme it is told how an address is written.
+        if config.url.contains("://") && config.url.contains('@') {
+            let why = "the url names no user: name a `credential`, whose fields are username and password";
             return Err(at.error("url", why));
         }
         if config.id == "direct" {
@@ -210,6 +214,28 @@ mod tests {
             assert!(why.contains("this program's own"), "{why}");
         }
         assert_eq!(declared(file(), &provider.replace("lockgate", "lockgates")), Ok(()));
+    }
+
+    #[test]
+    fn each_fault_of_a_proxy_is_told_at_its_own_field() {
+        let told = |proxies: &str| {
+            let mut layers = Layers::default();
+            let text = format!("proxy = [{proxies}]");
+            layers.push(Origin::Named("file".into()), toml::from_str(&text).unwrap());
+            layers.compile().unwrap_err().to_string()
+        };
+        for (proxies, why) in [
+            ("{ id = \"\", url = \"http://a:1\" }", "file: proxy[0].id: it is empty"),
+            ("{ id = \"a\", url = \"http://u:pw@a:1\" }", "file: proxy[0].url: the url names no user"),
+            ("{ id = \"a\", url = \"u:pw@a:1\" }", "file: proxy[0].url: write it as http://host:port"),
+            (
+                "{ id = \"a\", url = \"http://a:1\" }, { id = \"a\", url = \"http://b:1\" }",
+                "file: proxy[1].id: there are two proxies `a`",
+            ),
+        ] {
+            let told = told(proxies);
+            assert!(told.starts_with(why), "{told}");
+        }
     }
 
     #[test]
