@@ -22,9 +22,7 @@ pub enum Origin {
     },
     /// A file named with `--policy`.
     Named(String),
-    /// `LOCKGATE_*` variables.
-    Environment,
-    /// A variable that other programs use too, by its name. It is a default for a value that no layer sets.
+    /// A variable of the environment, by its name.
     Variable(String),
     /// A variable that bounds every run.
     Bound(String),
@@ -39,7 +37,6 @@ impl fmt::Display for Origin {
                 f.write_str(path)
             }
             Self::Variable(name) | Self::Bound(name) => f.write_str(name),
-            Self::Environment => f.write_str("environment"),
             Self::Flags => f.write_str("command line"),
         }
     }

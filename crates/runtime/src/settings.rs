@@ -158,9 +158,8 @@ impl Settings {
             layers.push(origin, config);
             project = Some(path);
         }
-        let environment = from_environment(caller)?;
-        if environment != RunConfig::default() {
-            layers.push(Origin::Environment, environment);
+        for (name, config) in from_environment(caller)? {
+            layers.push(Origin::Variable(name.into()), config);
         }
         if request.flags != RunConfig::default() {
             layers.push(Origin::Flags, request.flags.clone());
@@ -264,6 +263,10 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
             let why = format!("it is not as in {{\"timeout_ceiling_seconds\": 7200}}: {e}");
             Error::ParseSettings { path: RUN_LIMITS.into(), why }
         })?;
+        if limits.timeout_ceiling_seconds == Some(0) {
+            let why = "timeout_ceiling_seconds: `0` is no time for a run; give 1 or more".into();
+            return Err(Error::ParseSettings { path: RUN_LIMITS.into(), why });
+        }
         limits.timeout_ceiling_seconds.inspect(|ceiling| layers.bound(RUN_LIMITS, *ceiling));
     }
     if let Some(config) = system_proxies::declared(caller)? {
@@ -316,24 +319,33 @@ fn parse_in(folder: Option<&Path>, path: &Path, text: &str) -> Result<RunConfig,
     Ok(config)
 }
 
-/// Reads `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox.
-fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
-    let mut config = RunConfig::default();
+/// Reads `LOCKGATE_*`, and the two names by which existing set-ups ask for no sandbox: a layer of each variable, which is named by it.
+fn from_environment(caller: &Caller) -> Result<Vec<(&'static str, RunConfig)>, Error> {
+    let mut layers = Vec::new();
     let text = |name: &str| caller.variable(name).filter(|v| !v.is_empty()).map(str::to_owned);
-    // Of a sandbox, unlike of a backend, there may be none. S4.15
-    let sandbox = || match text("LOCKGATE_SANDBOX") {
-        Some(word) if word == "none" => Some(Backend::Process.to_string()),
-        word => word,
-    };
-    config.backend = text("LOCKGATE_BACKEND").or_else(sandbox).or_else(|| text("RUN_ADAPTER"));
-    config.image = text("LOCKGATE_IMAGE");
-    config.timeout = text("LOCKGATE_TIMEOUT");
-    config.limits.memory = text("LOCKGATE_MEMORY");
-    config.limits.disk = text("LOCKGATE_DISK");
-    config.limits.enforce = text("LOCKGATE_LIMITS");
-    if let Some(cpus) = text("LOCKGATE_CPUS") {
-        config.limits.cpus = Some(policy::Number::Text(cpus));
+    let backends = ["LOCKGATE_BACKEND", "LOCKGATE_SANDBOX", "RUN_ADAPTER"];
+    if let Some((name, word)) = backends.into_iter().find_map(|name| Some((name, text(name)?))) {
+        // Of a sandbox, unlike of a backend, there may be none. S4.15
+        let is_none = name == "LOCKGATE_SANDBOX" && word == "none";
+        let backend = if is_none { Backend::Process.to_string() } else { word };
+        layers.push((name, RunConfig { backend: Some(backend), ..RunConfig::default() }));
     }
+    let mut read = |name: &'static str, set: fn(&mut RunConfig, String)| {
+        if let Some(text) = text(name) {
+            let mut config = RunConfig::default();
+            set(&mut config, text);
+            layers.push((name, config));
+        }
+    };
+    read("LOCKGATE_IMAGE", |config, text| config.image = Some(text));
+    read("LOCKGATE_TIMEOUT", |config, text| config.timeout = Some(text));
+    read("LOCKGATE_MEMORY", |config, text| config.limits.memory = Some(text));
+    read("LOCKGATE_DISK", |config, text| config.limits.disk = Some(text));
+    read("LOCKGATE_LIMITS", |config, text| config.limits.enforce = Some(text));
+    read("LOCKGATE_CPUS", |config, text| config.limits.cpus = Some(policy::Number::Text(text)));
+    read("LOCKGATE_PRESETS", |config, text| {
+        config.presets = text.split(',').map(|name| name.trim().to_owned()).collect();
+    });
     if let Some(pids) = text("LOCKGATE_PIDS") {
         let bad = |error: ParseIntError| Error::ParseSettings {
             path: "LOCKGATE_PIDS".into(),
@@ -344,12 +356,11 @@ fn from_environment(caller: &Caller) -> Result<RunConfig, Error> {
                 _ => format!("`{pids}` is not a whole number"),
             },
         };
+        let mut config = RunConfig::default();
         config.limits.pids = Some(pids.parse().map_err(bad)?);
+        layers.push(("LOCKGATE_PIDS", config));
     }
-    if let Some(presets) = text("LOCKGATE_PRESETS") {
-        config.presets = presets.split(',').map(|p| p.trim().to_owned()).collect();
-    }
-    Ok(config)
+    Ok(layers)
 }
 
 #[cfg(test)]
@@ -384,6 +395,24 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_value_of_the_environment_is_told_by_its_variable() {
+        for (variables, name, field) in [
+            (&[("LOCKGATE_BACKEND", "Linux"), ("RUN_ADAPTER", "linux")][..], "LOCKGATE_BACKEND", "backend"),
+            (&[("LOCKGATE_SANDBOX", "Linux")], "LOCKGATE_SANDBOX", "backend"),
+            (&[("RUN_ADAPTER", "none")], "RUN_ADAPTER", "backend"),
+            (&[("LOCKGATE_LIMITS", "off"), ("LOCKGATE_CPUS", "2")], "LOCKGATE_LIMITS", "limits.enforce"),
+            (&[("LOCKGATE_PRESETS", "github, gitbut")], "LOCKGATE_PRESETS", "presets"),
+        ] {
+            let caller = Caller::new(1, 1, "/").with_env(variables.iter().copied());
+            let error = Settings::load(&SettingsRequest::default(), &caller, None).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name}: {field}")), "{variables:?}: {error}");
+        }
+        let none = Caller::new(1, 1, "/").with_env([("LOCKGATE_SANDBOX", "none"), ("LOCKGATE_PIDS", "64")]);
+        let settings = Settings::load(&SettingsRequest::default(), &none, None).unwrap();
+        assert_eq!((settings.spec.backend, settings.spec.limits.pids), (Backend::Process, 64));
+    }
+
+    #[test]
     fn run_limits_are_an_object() {
         let bound = |text: &str| {
             let environment = vec![(RUN_LIMITS.into(), text.into())];
@@ -391,7 +420,7 @@ mod tests {
             below_projects(&Caller { uid: 0, gid: 0, superuser: false, home: None, directory, environment })
         };
         assert!(bound("{\"timeout_ceiling_seconds\": 5}").is_ok());
-        for text in ["[5]", "[]", "{\"timeout_ceiling_seconds\": 5} 6"] {
+        for text in ["[5]", "[]", "{\"timeout_ceiling_seconds\": 5} 6", "{\"timeout_ceiling_seconds\": 0}"] {
             let error = bound(text).unwrap_err();
             assert!(
                 matches!(&error, Error::ParseSettings { path, .. } if path == Path::new(RUN_LIMITS)),
@@ -433,7 +462,7 @@ mod tests {
     fn a_number_of_processes_that_is_too_large_is_told_the_largest() {
         let read = |pids: &str| {
             let read = from_environment(&Caller::new(1, 1, "/").with_env([("LOCKGATE_PIDS", pids)]));
-            read.map(|config| config.limits.pids).map_err(|error| error.to_string())
+            read.map(|layers| layers[0].1.limits.pids).map_err(|error| error.to_string())
         };
         assert_eq!(read("4294967295"), Ok(Some(u32::MAX)));
         assert!(read("4294967296").unwrap_err().contains("the largest is 4194303"));
@@ -446,7 +475,8 @@ mod tests {
             [("LOCKGATE_SANDBOX", "process"), ("LOCKGATE_BACKEND", "none"), ("RUN_ADAPTER", "none")]
         {
             let caller = Caller::new(1, 1, "/").with_env([(variable, "none")]);
-            assert_eq!(from_environment(&caller).unwrap().backend.as_deref(), Some(backend), "{variable}");
+            let layers = from_environment(&caller).unwrap();
+            assert_eq!((layers[0].0, layers[0].1.backend.as_deref()), (variable, Some(backend)));
         }
     }
 
