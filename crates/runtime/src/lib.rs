@@ -101,6 +101,7 @@ pub use error_kind::ErrorKind;
 pub use images::{Images, PullAsked, look_after_images};
 pub use key::{audit_key, audit_public_key};
 pub use line_start::ends_a_line_begun;
+pub use own_secrets::is_own_secret;
 pub use patient::Patient;
 pub use permission::{Permission, REST, permissions};
 pub use plan_run::RunRequest;

@@ -15,6 +15,12 @@ pub(crate) const SYSTEM_PROXIES: &CStr = c"SYSTEM_PROXIES";
 const RUN_TOKEN: &CStr = c"RUN_TOKEN";
 const CONFIG_SECRET: &CStr = c"CONFIG_SECRET";
 
+/// Whether a variable is one of them, which no command gets.
+#[must_use]
+pub fn is_own_secret(name: &str) -> bool {
+    OWN_SECRETS.iter().any(|own| own.to_bytes() == name.as_bytes())
+}
+
 /// All of them.
 pub(crate) const OWN_SECRETS: [&CStr; 6] =
     [CONNECTION_ENCRYPTION_KEY, PROXY_URL, SYSTEM_PROVIDER_KEYS, SYSTEM_PROXIES, RUN_TOKEN, CONFIG_SECRET];

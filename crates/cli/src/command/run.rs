@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use egress::{Notice, NoticeOutcome};
-use policy::{ProviderId, TerminalConfig, shell_word};
+use policy::{ProviderId, RunSpec, TerminalConfig, shell_word};
 use runtime::{Ending, Finished, Report, RunRequest, Settings, StateDirectory};
 use rustix::process::Signal;
 use sandbox::{Ahead, Caller};
@@ -72,10 +72,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     for (rule, address, ports) in spec.policy.of_loopback() {
         output::tell(&format!("note: {}", hint::of_loopback(rule.as_str(), address, &ports)));
     }
-    for name in unset(&flags, &caller) {
-        output::tell(&format!(
-            "note: --env {name}: it is not set here, so the command does not have it; --env {name}=VALUE sets it"
-        ));
+    for note in not_passed(&flags, &spec, &caller) {
+        output::tell(&format!("note: {note}"));
     }
     let project = runtime::project_file(spec.workspace.as_deref(), &caller).ok();
     let providers = hint::providers_of(&spec.policy);
@@ -105,10 +103,21 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     Ok(u8::try_from(finished.outcome.exit_code).unwrap_or(1))
 }
 
-/// Returns the variables that are to be passed on and are not set.
-fn unset<'a>(flags: &'a Spec, caller: &Caller) -> impl Iterator<Item = &'a str> {
+/// Says which variables are to be passed on, and are not.
+fn not_passed(flags: &Spec, spec: &RunSpec, caller: &Caller) -> Vec<String> {
+    let is_given = |name: &str| spec.env.set.iter().any(|(set, _)| set == name);
     let is_set = |name: &str| caller.environment.iter().any(|(set, _)| set == name);
-    flags.env.iter().map(String::as_str).filter(move |name| !name.contains('=') && !is_set(name))
+    let why = |name: &String| match runtime::is_own_secret(name) {
+        true => Some(format!(
+            "{name} is not passed on: it holds a secret of Lockgate's own, which no command gets"
+        )),
+        // A file may well name what only some machines set.
+        false if is_set(name) || !flags.env.contains(name) => None,
+        false => Some(format!(
+            "--env {name}: it is not set here, so the command does not have it; --env {name}=VALUE sets it"
+        )),
+    };
+    spec.env.pass.iter().filter(|name| !is_given(name)).filter_map(why).collect()
 }
 
 /// Tells what happens in a run, as it happens.
@@ -239,9 +248,16 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_to_be_passed_on_and_is_not_set_is_told() {
-        let flags = Spec { env: ["SET", "UNSET", "GIVEN=1"].map(String::from).into(), ..Spec::default() };
-        let caller = Caller::new(1000, 1000, "/").with_env([("SET", "")]);
-        assert_eq!(unset(&flags, &caller).collect::<Vec<_>>(), ["UNSET"]);
+        let names = ["SET", "UNSET", "GIVEN=1", "GIVEN", "RUN_TOKEN", "PROXY_URL", "PROXY_URL=http://a:1"];
+        let flags = Spec { env: names.map(String::from).into(), ..Spec::default() };
+        let mut layers = policy::Layers::default();
+        let file = "env.pass = [\"ABSENT\", \"CONFIG_SECRET\"]";
+        layers.push(policy::Origin::Named("file".into()), toml::from_str(file).unwrap());
+        layers.push(policy::Origin::Flags, spec::request(&flags).unwrap().flags);
+        let caller = Caller::new(1000, 1000, "/").with_env([("SET", ""), ("RUN_TOKEN", "")]);
+        let notes = not_passed(&flags, &layers.compile().unwrap(), &caller);
+        let first: Vec<_> = notes.iter().map(|note| note.split(':').next().unwrap()).collect();
+        assert_eq!(first, ["CONFIG_SECRET is not passed on", "--env UNSET", "RUN_TOKEN is not passed on"]);
     }
 
     #[test]
