@@ -6,7 +6,7 @@ use sandbox::Caller;
 
 use super::spec;
 use crate::arguments::Config;
-use crate::exit::Done;
+use crate::exit::{self, Done};
 use crate::output::{self, Form};
 
 pub(crate) fn config(command: Config) -> Done {
@@ -29,8 +29,10 @@ pub(crate) fn config(command: Config) -> Done {
     match spec {
         Ok(spec) => spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}"))),
         Err(error) => {
-            let remedy = error.remedy().map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
-            output::tell(&format!("a run would be refused: {}{remedy}", error.sentence()));
+            let error = spec::named_by_flag(error);
+            let (_, remedy) = exit::code_and_remedy(&error);
+            let remedy = remedy.map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
+            output::tell(&format!("a run would be refused: {}{remedy}", output::said(&error)));
         }
     }
     Ok(0)

@@ -44,7 +44,7 @@ pub(super) fn tell_project_above(path: &Path) {
 }
 
 /// The flags whose values are checked as fields of a policy, and those fields.
-const FLAG_FIELDS: [(&str, &str); 15] = [
+const FLAG_FIELDS: [(&str, &str); 26] = [
     ("limits.memory", "--memory"),
     ("limits.cpus", "--cpus"),
     ("limits.pids", "--pids"),
@@ -60,13 +60,26 @@ const FLAG_FIELDS: [(&str, &str); 15] = [
     ("tools", "--tool"),
     ("builtin_tools", "--builtin-tool"),
     ("egress.allow", "--allow"),
+    ("egress.proxy", "--proxy"),
+    ("workdir", "--workdir"),
+    ("workspace.path", "--workspace"),
+    ("workspace.mode", "--workspace-mode"),
+    ("workspace.open", "--open"),
+    ("mount", "--mount"),
+    ("copy", "--copy"),
+    ("labels", "--label"),
+    ("org", "--org"),
+    ("env.variable", "--expose"),
+    ("env", "--env"),
 ];
 
 /// Returns an error over a flag's value with the flag in place of its field, which the person did not write.
 pub(super) fn named_by_flag(error: runtime::Error) -> anyhow::Error {
     let runtime::Error::Settings(wrong) = error else { return error.into() };
-    let list = wrong.field.split('[').next().unwrap_or_default();
-    let flag = FLAG_FIELDS.iter().find(|(field, _)| *field == list).map(|(_, flag)| *flag);
+    let is_within = |field: &str| {
+        wrong.field.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let flag = FLAG_FIELDS.iter().find(|(field, _)| is_within(field)).map(|(_, flag)| *flag);
     let field = flag.filter(|_| wrong.origin == policy::Origin::Flags.to_string());
     let field = field.map_or_else(|| wrong.field.clone(), str::to_owned);
     runtime::Error::Settings(ConfigError { field, ..wrong }).into()
@@ -279,8 +292,21 @@ mod tests {
         };
         let memory = told(Spec { memory: Some("2gb".into()), ..Spec::default() });
         assert!(memory.starts_with("command line: --memory: "), "{memory}");
-        let host = told(Spec { allow: vec!["not_a_host".into()], ..Spec::default() });
-        assert!(host.starts_with("command line: --allow: "), "{host}");
+        let of = |text: &str| vec![text.to_owned()];
+        for (flags, flag) in [
+            (Spec { allow: of("not_a_host"), ..Spec::default() }, "--allow"),
+            (Spec { workdir: Some("a\0".into()), ..Spec::default() }, "--workdir"),
+            (Spec { workspace_mode: Some("RO".into()), ..Spec::default() }, "--workspace-mode"),
+            (Spec { proxy: Some("none".into()), ..Spec::default() }, "--proxy"),
+            (Spec { mount: of(":/data"), ..Spec::default() }, "--mount"),
+            (Spec { copy: of(":/data"), ..Spec::default() }, "--copy"),
+            (Spec { org: Some("a b".into()), ..Spec::default() }, "--org"),
+            (Spec { env: of("A B=1"), ..Spec::default() }, "--env"),
+            (Spec { env: of("A=\0"), ..Spec::default() }, "--env"),
+        ] {
+            let told = told(flags);
+            assert!(told.starts_with(&format!("command line: {flag}: ")), "{told}");
+        }
     }
 
     #[test]
