@@ -67,8 +67,11 @@ impl Reach {
                 .with_hint(format!("name its host and the port of SSH: {host}:22")));
         }
         let (host, written) = split_pattern_port(text);
-        let written =
-            written.map(|p| Port::parse(p).ok_or_else(|| at.error("host", format!("`{p}` is not a port"))));
+        let written = written.map(|p| {
+            Port::parse(p).ok_or_else(|| {
+                at.error("host", format!("`{p}` is not a port: 1 to 65535, no sign, no leading zero"))
+            })
+        });
         let written = written.transpose()?;
         let pattern = HostPattern::parse_within(host, at.width)
             .map_err(|error| reserved(at, host, written, fields.ports, error))?;

@@ -393,7 +393,19 @@ fn a_policy_that_cannot_be_approved_is_not_written() {
     );
     told(&site, "lockgate policy allow www.example.org/v1", 2, &["https://HOST/PATH/*"]);
     told(&site, "lockgate policy allow bücher.example", 2, &["`bücher.example`", "ASCII form"]);
-    told(&site, "lockgate policy deny --reason \"$(printf 'a\\nb')\" x.example", 2, &["one line"]);
+    told(
+        &site,
+        "lockgate policy deny --reason \"$(printf 'a\\nb')\" x.example",
+        2,
+        &["--reason: it is one line"],
+    );
+    told(
+        &site,
+        "lockgate config show --memory 2gb >/dev/null",
+        0,
+        &["would be refused: command line: --memory: "],
+    );
+    told(&site, "lockgate policy allow a.example:65536", 2, &["`65536` is not a port: 1 to 65535"]);
     fs::remove_file(&project).expect("the policy goes");
     fs::create_dir(&project).expect("a folder of one's own");
     told(&site, "lockgate policy init", 2, &["is a folder", "move it away"]);

@@ -99,7 +99,8 @@ impl PolicyText {
         let mut layers = Layers::default();
         layers.push(Origin::Named(self.name.clone()), config);
         layers.compile().map(drop).map_err(|error| {
-            let (origin, field) = (format!("policy {list}"), target.to_owned());
+            let field = if error.field.ends_with(".reason") { "--reason" } else { target };
+            let (origin, field) = (format!("policy {list}"), field.to_owned());
             runtime::Error::from(ConfigError { origin, field, ..error }).into()
         })
     }
