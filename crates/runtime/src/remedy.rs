@@ -70,7 +70,8 @@ impl Error {
             }
             Self::Vault(error) => of_vault(error),
             Self::VaultKey { .. } => Some(
-                "a key is 32 octets in base64 or hexadecimal; several are separated by commas, and the first one encrypts"
+                "a key is 32 octets in base64 or hexadecimal, such as `openssl rand -base64 32` makes; several are separated by \
+                 commas, and the first one encrypts"
                     .into(),
             ),
             Self::VaultKeyGone { removals, .. } => Some(format!(
@@ -352,6 +353,14 @@ mod tests {
     use crate::error::Error;
     use crate::images::Images;
     use crate::state::StateDirectory;
+
+    #[test]
+    fn how_a_key_is_written_is_told_once() {
+        let why = credential::EnvelopeError::NoKeys.to_string();
+        let error = Error::VaultKey { place: "CONNECTION_ENCRYPTION_KEY".into(), why };
+        let told = format!("{}\n{}", error.sentence(), error.remedy().unwrap());
+        assert_eq!((told.matches("32 octets").count(), told.matches("openssl").count()), (1, 1), "{told}");
+    }
 
     #[test]
     fn a_limit_that_was_reached_is_named_and_nothing_about_the_file() {

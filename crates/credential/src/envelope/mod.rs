@@ -20,9 +20,7 @@ pub use sealed::Sealed;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// No key was given.
-    #[error(
-        "no key was given; give 32 octets in base64 or hexadecimal, such as `openssl rand -base64 32` makes"
-    )]
+    #[error("no key was given")]
     NoKeys,
     /// Nothing stands before or behind a comma.
     #[error("key {position} of those given is empty")]
