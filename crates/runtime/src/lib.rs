@@ -92,7 +92,7 @@ pub use changes::{
     finished_changes_of, keeps_changes, remove_dropped_changes,
 };
 pub use companion_audits::companion_audits_beside;
-pub use credential::{Entry, FailedRecord, Listing, Rotation, Stored};
+pub use credential::{Entry, FailedRecord, FieldName, Listing, Rotation, Stored};
 pub use doctor::{FOLDER_CHECK, doctor};
 pub use ending::{Ending, Shortage, exit_code_of};
 pub use engine::run_engine_sidecar;

@@ -73,16 +73,7 @@ impl Credentials {
     ///
     /// # Errors
     /// When the value cannot be read, is not fit for a credential, or cannot be stored.
-    pub fn set(
-        &self,
-        provider: &ProviderId,
-        field: Option<&str>,
-        source: &ValueSource,
-    ) -> Result<Set, Error> {
-        let field = match field {
-            Some(name) => name.parse().map_err(|e| Error::Value { why: format!("{e}") })?,
-            None => FieldName::access_token(),
-        };
+    pub fn set(&self, provider: &ProviderId, field: FieldName, source: &ValueSource) -> Result<Set, Error> {
         let value = source.value()?;
         let mistaken = mistaken(provider, &value);
         Ok(Set { stored: self.vault.set_field(provider.as_str(), field, value)?, mistaken })

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use policy::{OrganisationName, ProviderId};
-use runtime::{Credentials, Entry, FailedRecord, Listing, Rotation, StateDirectory, ValueSource};
+use runtime::{Credentials, Entry, FailedRecord, FieldName, Listing, Rotation, StateDirectory, ValueSource};
 
 use super::import;
 use super::replaced::tell_replaced;
@@ -73,7 +73,8 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
             "store it under another name; the user and password of PROXY_URL stay in that variable",
         ));
     }
-    for note in slips(&provider, field)? {
+    let name = field.map(field_name).transpose()?;
+    for note in slips(&provider, name.as_ref())? {
         output::tell(&format!("note: {note}"));
     }
     let what = format!("{} of {provider}", field.unwrap_or("access token"));
@@ -85,7 +86,7 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
         _ => ValueSource::Prompt(what),
     };
     let vault = vault(whose)?;
-    let set = vault.set(&provider, field, &source)?;
+    let set = vault.set(&provider, name.unwrap_or_default(), &source)?;
     tell_replaced(&provider, &set.stored);
     let whose = OrganisationName::flag(vault.organisation());
     let with = if whose.is_empty() { String::new() } else { format!(", and with{whose}") };
@@ -101,9 +102,15 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
     Ok(0)
 }
 
+/// Parses the name of a field. What is none is not repeated: it may be a value in the wrong place.
+fn field_name(text: &str) -> Result<FieldName, anyhow::Error> {
+    text.parse::<FieldName>()
+        .map_err(|why| Usage::error(format!("--field: {why}"), "as in `--field username`"))
+}
+
 /// Returns what of a credential's name and field may be a slip. Both may be meant: a policy can declare any provider, and a request can name
 /// any field.
-fn slips(provider: &ProviderId, field: Option<&str>) -> Result<Vec<String>, anyhow::Error> {
+fn slips(provider: &ProviderId, field: Option<&FieldName>) -> Result<Vec<String>, anyhow::Error> {
     let names = policy::provider_names()?;
     let is_built_in = names.iter().any(|(name, _)| name == provider.as_str());
     let meant = policy::did_you_mean(provider.as_str(), names.iter().map(|(name, _)| name.as_str()));
@@ -112,7 +119,9 @@ fn slips(provider: &ProviderId, field: Option<&str>) -> Result<Vec<String>, anyh
         slips.push(format!("{meant}There is no built-in provider `{provider}`"));
     }
     let fields = policy::provider_fields(provider.as_str())?;
-    if let Some(field) = field.filter(|field| !fields.is_empty() && !fields.contains(field)) {
+    if let Some(field) =
+        field.map(FieldName::as_str).filter(|field| !fields.is_empty() && !fields.contains(field))
+    {
         let fields: Vec<String> = fields.iter().map(|name| format!("`{name}`")).collect();
         slips.push(format!(
             "`{provider}` puts {} into requests by itself; `{field}` goes only where a request names it",
@@ -236,6 +245,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_field_is_refused_before_anything_is_told_of_it() {
+        for text in ["s3cr3t key", "", "s3cr3t-key"] {
+            let error = field_name(text).unwrap_err();
+            assert_eq!(crate::exit::code_and_remedy(&error).0, 2);
+            assert!(!error.to_string().contains("s3cr3t"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_name_or_a_field_that_may_be_a_slip_is_told_before_the_value_is_asked_for() {
         for (provider, field, told) in [
             ("antropic", None, Some("did you mean `anthropic`?")),
@@ -244,7 +262,8 @@ mod tests {
             ("anthropic", None, None),
             ("of-our-own", Some("key"), None),
         ] {
-            let slips = slips(&provider.parse().unwrap(), field).unwrap();
+            let field = field.map(|name| field_name(name).unwrap());
+            let slips = slips(&provider.parse().unwrap(), field.as_ref()).unwrap();
             assert_eq!(slips.len(), usize::from(told.is_some()), "{provider}: {slips:?}");
             assert!(told.iter().all(|told| slips[0].contains(told)), "{provider}: {slips:?}");
         }
