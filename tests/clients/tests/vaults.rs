@@ -87,11 +87,15 @@ fn a_new_key_takes_the_place_of_the_old_one_as_the_page_says() {
     let ended = site.shell().run(&unset);
     assert!(ended.code == 125 && ended.stderr.contains("key 1 of those given is empty"), "{ended}");
     let page = include_str!("../../../docs/providers.md");
-    let commands = page.split("```sh\n").find(|block| block.contains("keys rotate")).expect("the commands");
-    let commands =
-        commands.split("```").next().expect("their end").replace("lockgate keys", "\"$PRODUCT\" keys");
-    site.shell().run(&commands).says("1 rewrapped, 0 already up to date");
-    assert_ne!(fs::read_to_string(&key).expect("the vault's key"), old);
+    let mut blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let commands = blocks.find(|block| block.contains("keys rotate")).expect("the commands");
+    // Interrupted: by now only the new key decrypts, and it must not be drawn anew.
+    let begun = site.shell().run(&commands.replace("&& mv", "&& false && mv"));
+    assert!(begun.code == 1 && begun.stdout.contains("1 rewrapped, 0 already up to date"), "{begun}");
+    let new = fs::read_to_string(key.with_extension("key.new")).expect("the new key");
+    site.shell().run(commands).says("0 rewrapped, 1 already up to date");
+    assert_ne!(new, old);
+    assert_eq!(fs::read_to_string(&key).expect("the vault's key"), new);
     assert_eq!(site.lockgate(&["creds", "show", "one"]).code, 0);
 }
 
