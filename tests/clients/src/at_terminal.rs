@@ -7,7 +7,8 @@ use crate::ended::{Ended, run_to_end};
 use crate::site::Site;
 
 /// Runs the product on a pseudo-terminal and does a list of steps: `wait WORDS`, until the terminal shows them behind what was awaited
-/// before; `type OCTETS`; `size ROWS COLUMNS`; `sleep SECONDS`. Prints what was shown, and how it ended. Python's, whose `pty` makes the session.
+/// before; `type OCTETS`; `size ROWS COLUMNS`; `sleep SECONDS`; `signal NUMBER`, to the product. Prints what was shown, and how it ended.
+/// Python's, whose `pty` makes the session.
 const PERSON: &str = r#"
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 steps, words = sys.argv[1].split("\n"), sys.argv[2:]
@@ -40,6 +41,7 @@ for step in steps:
         at = shown.index(rest, at) + len(rest)
     elif verb == "type": os.write(ours, rest.encode().decode("unicode_escape").encode())
     elif verb == "sleep": time.sleep(float(rest))
+    elif verb == "signal": os.kill(child, int(rest))
     elif verb == "size":
         rows, columns = map(int, rest.split())
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

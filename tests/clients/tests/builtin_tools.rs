@@ -234,13 +234,20 @@ fn claude_works_by_the_callers_configuration() {
     canary.is_not_in("what it said", format!("{ended}"));
 }
 
-/// Starts an agent at a terminal, for a caller with an empty home, and does these steps there.
+/// Starts an agent at a terminal, for a caller with an empty home, does these steps there, and hangs up. Its environment is
+/// left in the workspace.
 fn at_terminal(site: &Site, name: &str, provider: &str, steps: &[&str]) -> Option<Ended> {
     let agents = Agents::with(&[name])?;
     let run = agents.shown_to(site.run().flags(["--provider", provider, "--builtin-tool", name]));
-    let text =
-        format!("PATH='{}':$PATH; exec '{}'", agents.programs().display(), agents.program(name).display());
-    Some(run.at_terminal(&home(site, &[]), &text, steps))
+    let text = format!(
+        "env >given; PATH='{}':$PATH; exec '{}'",
+        agents.programs().display(),
+        agents.program(name).display()
+    );
+    let ended = run.at_terminal(&home(site, &[]), &text, &[steps, &["signal 1"]].concat());
+    // 128 + SIGHUP: it did all the steps, and was not killed for being late.
+    ended.says("\nended=129 \n");
+    Some(ended)
 }
 
 #[test]
@@ -249,19 +256,19 @@ fn claude_starts_at_a_terminal_without_a_login() {
         let held = Held::for_model(&site, "anthropic", "api.anthropic.com");
         // Whether the folder is trusted; then a line for the model.
         let steps = [
-            "wait trust",
+            "wait Esc",
             "sleep 1",
             r"type \x1b[B",
-            "sleep 1",
+            "wait Yes",
             r"type \r",
             "wait effort",
             "type hello",
-            "sleep 1",
+            "wait hello",
             r"type \r",
             "wait world",
         ];
         let Some(ended) = at_terminal(&site, "claude", "anthropic", &steps) else { return };
-        for never in ["never:", "denied", "Select", "Not logged in"] {
+        for never in ["denied", "Select", "Not logged in"] {
             assert!(!ended.stdout.contains(never), "{never}: {ended}");
         }
         assert!(held.brought("api.anthropic.com", "x-api-key", held.text()) > 0, "{:?}", site.requests());
