@@ -16,7 +16,7 @@ child, ours = pty.fork()
 if child == 0:
     fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 37, 91, 0, 0))
     os.execv(words[0], words)
-shown, at, end = b"", 0, time.monotonic() + 40
+shown, at, end = b"", 0, time.monotonic() + 70
 def hear():
     global shown
     if not select.select([ours], [], [], 0.05)[0]: return True
@@ -64,5 +64,5 @@ pub fn at_terminal_of<'a>(
     command.args(["-c", PERSON, &steps.join("\n")]).args(words);
     command.current_dir(site.workspace()).env("XDG_STATE_HOME", site.state());
     command.envs(variables.iter().copied());
-    run_to_end(&mut command, Duration::from_secs(60))
+    run_to_end(&mut command, Duration::from_secs(90))
 }
