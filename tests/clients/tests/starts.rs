@@ -132,7 +132,9 @@ fn what_else_has_a_say_is_named() {
         up beside; kill $sidecar; wait $sidecar; cat beside.err"#,
     );
     let told = left.stdout.strip_prefix("0\n").unwrap_or_else(|| panic!("{left}"));
-    for words in ["/config.toml (egress.allow), environment (presets)\n", "through the proxy: 10.0.0.0/8\n"] {
+    for words in
+        ["/config.toml (egress.allow), LOCKGATE_PRESETS (presets)\n", "through the proxy: 10.0.0.0/8\n"]
+    {
         assert!(told.contains(words), "{words}: {left}");
     }
 }
