@@ -1,11 +1,12 @@
 //! Applies changes to the workspace: checks them as a whole, then applies them file by file, each atomically.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -60,8 +61,10 @@ impl Changes {
         leave_impossible(&mut order, &mut applied.left_out, self.below.as_fd());
         let order = in_order(order);
         self.resume(&order);
+        let times = self.times(&order);
         let done = order.iter().try_for_each(|change| {
-            self.take(change, is_ended).map_err(|error| (change.path.clone(), error))?;
+            let time = times.get(change.path.as_path()).copied();
+            self.take(change, time, is_ended).map_err(|error| (change.path.clone(), error))?;
             applied.done.push(change.path.clone());
             Ok(())
         });
@@ -86,7 +89,22 @@ impl Changes {
         }
     }
 
-    fn take(&self, change: &Change, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
+    /// Returns the times that changed files get: of now, since what was built meanwhile is of their former content, and in the order in
+    /// which the run wrote them.
+    fn times<'a>(&self, order: &[&'a Change]) -> BTreeMap<&'a Path, SystemTime> {
+        let is_changed = |change: &&&Change| matches!(change.what, What::Changed { .. });
+        let written = |path: &'a Path| {
+            let above = stat(self.above.as_fd(), path).ok().flatten();
+            (above.map(|it| (it.st_mtime, it.st_mtime_nsec)), path)
+        };
+        let written: BTreeSet<_> =
+            order.iter().filter(is_changed).map(|change| written(&change.path)).collect();
+        let now = SystemTime::now();
+        let each = (0..).map(|nanos| now + Duration::from_nanos(nanos));
+        written.into_iter().map(|(_, path)| path).zip(each).collect()
+    }
+
+    fn take(&self, change: &Change, time: Option<SystemTime>, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
         if is_ended() {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -95,7 +113,10 @@ impl Changes {
             What::Gone { mode } => self.remove(path, mode),
             What::Made { mode } if mode::is_directory(mode) => self.make_directory(path, mode),
             What::Made { mode } => self.replace(path, mode, None, is_ended),
-            What::Changed { from, to } => self.replace(path, to, Some(from), is_ended),
+            What::Changed { from, to } => {
+                let time = time.unwrap_or_else(SystemTime::now);
+                self.replace(path, to, Some(Former { mode: from, time }), is_ended)
+            }
         }
     }
 
@@ -167,7 +188,7 @@ impl Changes {
         &self,
         path: &Path,
         mode: u32,
-        from: Option<u32>,
+        from: Option<Former>,
         is_ended: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         let parent = self.parent(path)?;
@@ -186,7 +207,7 @@ impl Changes {
         &'a self,
         path: &Path,
         mode: u32,
-        from: Option<u32>,
+        from: Option<Former>,
         parent: &'a OwnedFd,
         is_ended: &dyn Fn() -> bool,
     ) -> io::Result<StagedFile<'a>> {
@@ -198,13 +219,15 @@ impl Changes {
         copy_content(&content, to, is_ended)?;
         self.give(to)?;
         if let Some(from) = from {
-            let mode = mode::of_changed(from, mode);
+            let mode = mode::of_changed(from.mode, mode);
             let old = open_file(self.below.as_fd(), path)?;
             access::keep_attributes(&old, to)?;
             let keeps_group = access::keep(&old, to);
             rustix::fs::fchmod(to, if keeps_group { mode } else { mode - Mode::RWXG })?;
+            let _ = to.set_modified(from.time); // a file system may keep none
+        } else {
+            keep_times(to, &content.metadata()?);
         }
-        keep_times(to, &content.metadata()?);
         to.sync_all()?;
         Ok(beside)
     }
@@ -247,6 +270,13 @@ impl Changes {
         }
         Ok(())
     }
+}
+
+/// What a changed file was, and the time that it gets.
+#[derive(Clone, Copy)]
+struct Former {
+    mode: u32,
+    time: SystemTime,
 }
 
 fn is_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
@@ -314,22 +344,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_over_keeps_its_time() {
+    fn what_is_new_keeps_its_time_and_what_changed_is_later_than_what_was_built_meanwhile() {
         let kept = Kept::new();
-        write(&kept.workspace("changed"), "before", 0o644);
+        for path in ["changed", "built"] {
+            write(&kept.workspace(path), "before", 0o644);
+        }
         std::fs::create_dir(kept.written("new")).unwrap();
-        for (path, content) in [("changed", "after"), ("new/file", "it"), ("new/later", "it")] {
+        for (path, content) in
+            [("changed", "after"), ("built", "after"), ("new/file", "it"), ("new/later", "it")]
+        {
             write(&kept.written(path), content, 0o644);
         }
-        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1 << 30, 5);
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::new(1 << 30, 5);
         for path in ["changed", "new/file", "new"] {
             File::open(kept.written(path)).unwrap().set_modified(long_ago).unwrap();
         }
+        let before = SystemTime::now();
         kept.changes().apply(&[], &|| false).unwrap();
-        for path in ["changed", "new/file", "new"] {
-            let modified = kept.workspace(path).metadata().unwrap().modified().unwrap();
-            assert_eq!(modified, long_ago, "{path}");
+        let modified = |path: &str| kept.workspace(path).metadata().unwrap().modified().unwrap();
+        for path in ["new/file", "new"] {
+            assert_eq!(modified(path), long_ago, "{path}");
         }
+        assert!(before <= modified("changed"), "{:?}", modified("changed"));
+        assert!(modified("changed") < modified("built"), "the order of the run stays");
     }
 
     #[test]
