@@ -24,7 +24,8 @@ pub(crate) fn copy_content(mut from: &File, mut to: &File, is_ended: &dyn Fn() -
         }
         at = match rustix::fs::seek(from, Offset::Data(at)) {
             Ok(start) => start,
-            Err(Errno::NXIO) => break, // only a hole is left
+            // Only a hole is left, or it was truncated meanwhile.
+            Err(Errno::NXIO) => return to.set_len(from.metadata()?.len().min(length)),
             Err(errno) => return Err(errno.into()),
         };
         let end = rustix::fs::seek(from, Offset::Hole(at))?;
@@ -64,6 +65,17 @@ mod tests {
         let mut there = [0];
         copy.read_exact_at(&mut there, 1 << 29).unwrap();
         assert_eq!(&there, b"x");
+        // One that is truncated meanwhile has no zeros in place of what it had.
+        let (copy, once) = (tempfile::tempfile().unwrap(), std::cell::Cell::new(0));
+        sparse.write_all_at(b"begin", 0).unwrap();
+        let truncates = || {
+            if once.replace(1) == 1 {
+                sparse.set_len(3).unwrap();
+            }
+            false
+        };
+        copy_content(&sparse, &copy, &truncates).unwrap();
+        assert_eq!(copy.metadata().unwrap().len(), 3);
         // One says that it has nothing, one that it has a page.
         for path in ["/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled"] {
             let Ok(file) = File::open(path) else { continue };
