@@ -142,6 +142,11 @@ impl Mounts {
         self.below(folder).filter(|mount| !mount.is_read_only).map(|mount| mount.at.as_path())
     }
 
+    /// Whether one of them, wherever it is, is of mergerfs.
+    pub(crate) fn have_mergerfs(&self) -> bool {
+        self.0.iter().any(|mount| mount.is_of_mergerfs)
+    }
+
     /// Returns the mount points of mergerfs at and below a folder.
     pub(crate) fn of_mergerfs_in(&self, folder: &Path) -> impl Iterator<Item = &Path> {
         let is_one = move |mount: &&Mount| mount.is_of_mergerfs && mount.at.starts_with(folder);

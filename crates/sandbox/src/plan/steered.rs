@@ -20,6 +20,9 @@ pub(super) fn refuse(plan: &Plan, mounts: &MountsOnceRead) -> Result<(), Error> 
         return Ok(());
     }
     let mounts = mounts.get().map_err(|error| untold(&plan.workspace, &error))?;
+    if !mounts.have_mergerfs() {
+        return Ok(());
+    }
     match writable.find_map(|path| Some((path, first_steered(&mounts, path)?))) {
         None => Ok(()),
         Some((path, control)) => Err(Error::Refused {
