@@ -55,9 +55,9 @@ impl Failure {
             }
             Step::Copy { .. } if is(Errno::EXIST) => Some(Need::FreePlace),
             Step::Copy { target, .. }
-                if (is(Errno::NOSPC) || is(Errno::DQUOT)) && is_on_disk(target, all) =>
+                if (is(Errno::NOSPC) || is(Errno::DQUOT)) && room_on_disk(target, all).is_some() =>
             {
-                Some(Need::RoomOnDisk)
+                room_on_disk(target, all)
             }
             Step::Copy { .. } | Step::ReadAuthorities(_) | Step::TrustAuthorities(..) if is(Errno::NOSPC) => {
                 Some(Need::MoreRoom)
@@ -97,14 +97,17 @@ fn is_of_this_machine(target: &Path, steps: &[Step]) -> bool {
     })
 }
 
-/// Whether what is written to a place inside is written to a disk of this machine.
-fn is_on_disk(target: &Path, steps: &[Step]) -> bool {
-    steps.iter().any(|step| match step {
-        Step::ShowWorkspace(path, _)
-        | Step::OverlayWorkspace { workspace: path, .. }
-        | Step::Show(Visible { target: path, .. }) => target.starts_with(path),
-        _ => false,
-    })
+/// Returns where room is needed for what is written to a place inside, if it is written to a disk of this machine.
+fn room_on_disk(target: &Path, steps: &[Step]) -> Option<Need> {
+    let shown = steps.iter().filter_map(|step| match step {
+        Step::ShowWorkspace(path, _) | Step::Show(Visible { target: path, .. }) => {
+            Some((path, Need::RoomOnDisk))
+        }
+        Step::OverlayWorkspace { workspace, .. } => Some((workspace, Need::RoomForChanges)),
+        _ => None,
+    });
+    let around = shown.filter(|(path, _)| target.starts_with(path));
+    around.max_by_key(|(path, _)| path.components().count()).map(|(_, need)| need)
 }
 
 #[cfg(test)]
@@ -154,6 +157,13 @@ mod tests {
         let shown = [Step::ShowWorkspace("/home/agent".into(), policy::WorkspaceMode::ReadWrite)];
         let full = Some(Errno::NOSPC.raw_os_error());
         let failure = Failure::of_step(&copy, &shown, String::new(), full);
+        assert_eq!(failure.need, Some(Need::RoomOnDisk));
+        let (workspace, changes) = ("/home/agent".into(), "/state/w".into());
+        let mut apart = vec![show("/home"), Step::OverlayWorkspace { workspace, changes }];
+        let failure = Failure::of_step(&copy, &apart, String::new(), full);
+        assert_eq!(failure.need, Some(Need::RoomForChanges));
+        apart.insert(0, show("/home/agent/x"));
+        let failure = Failure::of_step(&copy, &apart, String::new(), full);
         assert_eq!(failure.need, Some(Need::RoomOnDisk));
     }
 

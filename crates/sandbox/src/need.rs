@@ -61,6 +61,8 @@ pub enum Need {
     WorkspaceWithoutLinks,
     /// More room on the disk to which something is copied.
     RoomOnDisk,
+    /// More room on the disk on which a workspace's changes are kept apart.
+    RoomForChanges,
     /// More room for the run's own files.
     MoreRoom,
 }
@@ -90,6 +92,7 @@ impl Need {
         Self::PlaceWithoutLinks,
         Self::WorkspaceWithoutLinks,
         Self::RoomOnDisk,
+        Self::RoomForChanges,
         Self::MoreRoom,
     ];
 
@@ -184,6 +187,10 @@ impl Need {
             Self::RoomOnDisk => {
                 "that place is in a folder of this machine that is shown inside, and its disk is full: make room there, take away what was \
                  copied so far, or copy to a place that is in no such folder"
+            }
+            Self::RoomForChanges => {
+                "that place is in the workspace, whose changes are kept apart with the run's records, and their disk is full: make room \
+                 there, name a folder on another disk with XDG_STATE_HOME, or copy to a place outside the workspace"
             }
             Self::MoreRoom => {
                 "what a run has of its own is in memory, within `limits.disk` and half of `limits.memory`: raise them (`--disk`, \
