@@ -217,7 +217,7 @@ fn copy_entry(
             let as_it_was = from.metadata()?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let to = File::from(rustix::fs::openat(target_dir, name, flags, mode | Mode::WUSR)?);
-            copy_content(&from, &to, &|| false).inspect_err(|_| {
+            copy_content(&from, &as_it_was, &to, &|| false).inspect_err(|_| {
                 // A part of it would pass for the whole.
                 let _ = rustix::fs::unlinkat(target_dir, name, AtFlags::empty());
             })?;

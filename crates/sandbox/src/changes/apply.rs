@@ -212,11 +212,12 @@ impl Changes {
         is_ended: &dyn Fn() -> bool,
     ) -> io::Result<StagedFile<'a>> {
         let content = self.read_above(path)?;
+        let as_it_was = content.metadata()?;
         // The umask applies to a new file. A replaced file keeps the mode that its owner gave it.
         let at_first = if from.is_some() { Mode::RUSR | Mode::WUSR } else { mode::of_new_file(mode) };
         let beside = StagedFile::file(parent, at_first, &self.since)?;
         let to = beside.made();
-        copy_content(&content, to, is_ended)?;
+        copy_content(&content, &as_it_was, to, is_ended)?;
         self.give(to)?;
         if let Some(from) = from {
             let mode = mode::of_changed(from.mode, mode);
@@ -226,7 +227,7 @@ impl Changes {
             rustix::fs::fchmod(to, if keeps_group { mode } else { mode - Mode::RWXG })?;
             let _ = to.set_modified(from.time); // a file system may keep none
         } else {
-            keep_times(to, &content.metadata()?);
+            keep_times(to, &as_it_was);
         }
         to.sync_all()?;
         Ok(beside)
