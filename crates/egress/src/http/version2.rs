@@ -11,7 +11,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::abandoned::Abandoned;
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Waiting};
 use super::fields::Fields;
 use super::http2_limits::{Window, streams_of_one};
 use crate::cause::cause;
@@ -64,10 +64,10 @@ pub(super) async fn send_data(
     while !piece.is_empty() {
         stream.reserve_capacity(piece.len());
         if stream.capacity() == 0 {
-            let _waiting = backlog.map(Backlog::wait);
+            let waiting = backlog.map(Backlog::wait);
             let room = tokio::time::timeout(stalled, poll_fn(|cx| stream.poll_capacity(cx))).await;
             match room? {
-                Some(Ok(_)) => {}
+                Some(Ok(_)) => waiting.into_iter().for_each(Waiting::goes_on),
                 Some(Err(error)) => return Err(broken(error)),
                 None => return Err(io::ErrorKind::BrokenPipe.into()),
             }
