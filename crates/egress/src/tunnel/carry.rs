@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use policy::{Carriage, Plane, Scheme};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::clear::serve_clear;
 use super::client_hello::ServerName;
@@ -23,6 +24,9 @@ use crate::upstream::{self, Dialled};
 
 /// How long a tunnel may be idle. Interactive sessions pause for long.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
+/// How long the rest of a first frame may take from a server, and how often it is looked for.
+const REST_OF_FRAME: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Carries a redirected connection of any protocol, on a port where either side may speak first.
 pub(super) async fn carry_any(
@@ -126,12 +130,30 @@ pub(super) async fn carry_both(
 /// their host, as those do of a client that was faster.
 async fn spoken_first(upstream: &mut Dialled) -> io::Result<Carried> {
     let mut head = [0; 9];
-    Ok(match (upstream.look(&mut head).await?, head) {
-        (0, _) => Carried::Nothing,
-        // As many pairs of an identifier and a value as fit in the least that a frame may hold.
-        (_, [0, high, low, 4, 0, 0, 0, 0, 0]) if u16::from_be_bytes([high, low]) % 6 == 0 => Carried::Http,
-        _ => Carried::Other,
-    })
+    let mut since = None;
+    loop {
+        match upstream.look(&mut head).await? {
+            0 => return Ok(Carried::Nothing),
+            said if !begins_settings(&head[..said]) => return Ok(Carried::Other),
+            said if said == head.len() => return Ok(Carried::Http),
+            // What came stays to be read, so a socket tells nothing of more.
+            _ if since.get_or_insert_with(Instant::now).elapsed() < REST_OF_FRAME => {
+                tokio::time::sleep(LOOK).await;
+            }
+            _ => return Ok(Carried::Other),
+        }
+    }
+}
+
+/// Whether octets are the first ones, as far as they go, of the head of a frame of SETTINGS (RFC 9113 §6.5).
+fn begins_settings(said: &[u8]) -> bool {
+    // As many pairs of an identifier and a value as fit in the least that a frame may hold.
+    let (length, rest) = said.split_at(said.len().min(3));
+    let is_length = match *length {
+        [0, high, low] => u16::from_be_bytes([high, low]) % 6 == 0,
+        _ => length.first() == Some(&0),
+    };
+    is_length && [4, 0, 0, 0, 0, 0].starts_with(rest)
 }
 
 /// Carries TLS whose ClientHello agrees with the grant, if a second one does as well.
@@ -232,7 +254,8 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn http_2_in_the_clear_is_refused_whoever_speaks_first() {
         const SETTINGS: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
-        for first in [&b""[..], SETTINGS] {
+        // In two segments at last.
+        for (first, rest) in [(&b""[..], &b""[..]), (SETTINGS, b""), SETTINGS.split_at(4)] {
             let upstream = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let port = upstream.local_addr().unwrap().port();
             let rule = format!(
@@ -258,6 +281,8 @@ mod tests {
             let outside = async {
                 let (mut stream, mut seen) = (upstream.accept().await.unwrap().0, Vec::new());
                 stream.write_all(first).await.unwrap();
+                tokio::time::sleep(4 * LOOK).await;
+                stream.write_all(rest).await.unwrap();
                 let _ = stream.read_to_end(&mut seen).await;
                 seen
             };
@@ -267,6 +292,31 @@ mod tests {
             assert!(seen.is_empty(), "{}", seen.escape_ascii());
             let denied = records.lines().find(|line| line.contains("\"denied\"")).expect("it is denied");
             assert!(denied.contains("http_framing") && denied.contains("HTTP/2 in the clear"), "{denied}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn octets_that_a_server_has_not_said_make_no_frame() {
+        for (said, then, is_http) in [
+            (&b"\0\0\0\x04"[..], &b""[..], false),
+            (b"\0\0\x06\x04", b"", false),
+            (b"\0", b"\0\0\x04\0\0\0\0\0", true),
+            (b"\0\0\0\x04", b"\0\0\0\0\x01", false),
+            (b"\0\0\x07\x04\0\0\0\0\0", b"", false),
+            (b"SSH-2.0-x\r\n", b"", false),
+        ] {
+            let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = Port::new(listener.local_addr().unwrap().port()).unwrap();
+            let stream = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+            let (mut server, mut upstream) = (listener.accept().await.unwrap().0, Dialled::Tcp(stream));
+            let says = async {
+                server.write_all(said).await.unwrap();
+                tokio::time::sleep(4 * LOOK).await;
+                server.write_all(then).await.unwrap();
+            };
+            let (carried, ()) = tokio::join!(spoken_first(&mut upstream), says);
+            let expected = if is_http { Carried::Http } else { Carried::Other };
+            assert_eq!(carried.unwrap(), expected, "{} {}", said.escape_ascii(), then.escape_ascii());
         }
     }
 
