@@ -5,7 +5,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
@@ -17,7 +17,7 @@ pub(crate) struct ReadFile {
     /// `None` if there was no such file, or it could not be looked at.
     stamp: Option<Stamp>,
     /// When it was first found to be gone, if it counts on.
-    gone: Option<SystemTime>,
+    gone: Option<Instant>,
 }
 
 /// How long a file without content may be about to be written.
@@ -58,9 +58,11 @@ impl ReadFile {
         if !next.content.is_empty() || self.content.is_empty() {
             return next;
         }
-        let gone = if next.stamp.is_some() { None } else { self.gone.or_else(|| Some(SystemTime::now())) };
-        let since = gone.or_else(|| next.stamp.as_ref()?.changed);
-        let is_new = since.and_then(|since| since.elapsed().ok()).is_some_and(|age| age < HALF_WRITTEN);
+        let gone = if next.stamp.is_some() { None } else { self.gone.or_else(|| Some(Instant::now())) };
+        let is_new = match &next.stamp {
+            Some(stamp) => stamp.is_new(),
+            None => gone.is_some_and(|gone| gone.elapsed() < HALF_WRITTEN),
+        };
         if is_new { Self { gone, ..self.clone() } } else { next }
     }
 
@@ -80,6 +82,14 @@ impl ReadFile {
 impl Stamp {
     fn of(file: &Metadata) -> Self {
         Self { inode: (file.dev(), file.ino()), size: file.size(), changed: file.modified().ok() }
+    }
+
+    /// Whether the file was written just now. A clock may have been set back since: a little later than now is just now too.
+    fn is_new(&self) -> bool {
+        self.changed.is_some_and(|changed| {
+            let age = changed.elapsed().unwrap_or_else(|ahead| ahead.duration());
+            age < HALF_WRITTEN
+        })
     }
 }
 
@@ -152,12 +162,17 @@ mod tests {
             let kept = handed.followed_by(half_written);
             assert!(kept.content == b"one" && kept.has_changed());
         }
-        // What stays empty, or gone, is so.
-        let long_ago = SystemTime::now() - 2 * HALF_WRITTEN;
-        let emptied = File::options().write(true).open(&path).unwrap();
-        emptied.set_modified(long_ago).unwrap();
-        assert!(handed.followed_by(Some(emptied)).content.is_empty());
-        let gone = ReadFile { gone: Some(long_ago), ..handed.followed_by(None) };
+        // What stays empty, or gone, is so. A file's time may be a little ahead of the clock.
+        let now = SystemTime::now();
+        for (changed, is_empty) in
+            [(now - 2 * HALF_WRITTEN, true), (now + HALF_WRITTEN / 2, false), (now + 3 * HALF_WRITTEN, true)]
+        {
+            let emptied = File::options().write(true).open(&path).unwrap();
+            emptied.set_modified(changed).unwrap();
+            assert_eq!(handed.followed_by(Some(emptied)).content.is_empty(), is_empty, "{changed:?}");
+        }
+        let long_ago = Instant::now().checked_sub(2 * HALF_WRITTEN);
+        let gone = ReadFile { gone: long_ago, ..handed.followed_by(None) };
         assert!(gone.followed_by(None).content.is_empty());
         let directory = ReadFile::of(folder.path(), Some(File::open(folder.path()).unwrap()));
         assert!(directory.content.is_empty() && !directory.has_changed());
