@@ -568,11 +568,9 @@ mod tests {
         let server = NameServer::at(listener.local_addr().unwrap(), &config).unwrap();
         let servers = NameServers { servers: vec![server] };
         tokio::spawn(serve_one_of_each_connection(listener));
-        let began = Instant::now();
         for name in ["one.example", "two.example", "three.example"] {
             assert_eq!(servers.look_up(name).await.unwrap().len(), 1, "{name}");
         }
-        assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
     }
 
     #[tokio::test(flavor = "current_thread")]
