@@ -3,8 +3,8 @@
 
 /// The most octets that values add to one text, which may be a body.
 const OF_TEXT: usize = 16 << 20;
-/// The most octets that values add to the head of one request: the longest value, once. Few servers take a head as long, and thousands
-/// of them can be held at once.
+/// The most octets that values add to the head of one request in which the agent names them, encoded as they stand there: the longest
+/// value once, where none of it is encoded. Few servers take a head as long, and thousands of them can be held at once.
 const OF_HEAD: usize = 64 << 10;
 
 /// Room for values.

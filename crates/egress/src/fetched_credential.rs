@@ -51,7 +51,15 @@ impl FetchedCredential {
 
     /// Returns the denial for a template of the policy's that cannot be rendered: if a field is missing, the request is not to blame.
     fn unfit(&self, error: &RenderError) -> Denial {
-        let RenderError::Unresolved(names) = error else { return unfit("request", error) };
+        let names = match error {
+            RenderError::Unresolved(names) => names,
+            RenderError::TooLong(_) => {
+                let reason = format!("the `inject` of `{}`: {error}", self.provider);
+                return Denial::new(Guard::Unresolved, reason)
+                    .with_hint("name the credential fewer times there");
+            }
+            RenderError::Unfit { .. } => return unfit("request", error),
+        };
         let fields: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let reason = format!(
             "the credential of `{}` has no field {}, which the provider's `inject` names",
@@ -114,5 +122,16 @@ mod tests {
         assert_eq!(told("Bearer {{access_token}}", true), "lockgate creds set mine --org acme");
         assert_eq!(told("{{api_key}}", true), "lockgate creds set mine --org acme --field api_key");
         assert!(told("{{api_key}}", false).starts_with("the platform"));
+    }
+
+    #[test]
+    fn a_template_of_the_policy_that_comes_to_too_much_is_not_blamed_on_the_request() {
+        let mut credential = Credential::default();
+        let value = Secret::from_text("v".repeat(64 << 10));
+        credential.set(FieldName::access_token(), credential::Value::new(value).unwrap());
+        let held = FetchedCredential::new("mine".parse().unwrap(), credential, None);
+        let denial = held.render(&"{{access_token}}".repeat(257), Position::Header).unwrap_err();
+        assert!(denial.reason.starts_with("the `inject` of `mine`: the values would add"), "{denial}");
+        assert_eq!(denial.hint.unwrap().to_string(), "name the credential fewer times there");
     }
 }

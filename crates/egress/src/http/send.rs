@@ -485,7 +485,8 @@ mod tests {
                 _ = outgoing.send(vec![0; 1 << 20].into()) => unreachable!("it is left unread"),
                 () = others => {}
             }
-            assert!(session.has_room_for(BODY), "it was given up");
+            assert!(!session.has_room_for(BODY), "it was given up, and nothing has gone on");
+            assert!(session.has_room_for(BodyLength::None));
         };
         let local = tokio::task::LocalSet::new();
         local

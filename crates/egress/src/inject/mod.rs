@@ -313,7 +313,8 @@ fn put(
     }
     match provider.injection(target) {
         Some(injection) if !authenticates => {
-            substitution::place(sending, injection.place(), injection.value(), held, &mut room)
+            let room = (redeemable != Redeemable::Nothing).then_some(&mut room);
+            substitution::place(sending, injection.place(), injection.value(), held, room)
         }
         _ => Ok(()),
     }
@@ -435,6 +436,32 @@ mod tests {
         assert_eq!(filled("/admin/x", [93, 184, 216, 34]), denied);
         assert_eq!(filled("/open", [93, 184, 216, 34]), Ok(()));
         assert_eq!(filled("/admin/x", [93, 184, 216, 35]), Ok(()));
+    }
+
+    #[test]
+    fn the_longest_value_fits_where_its_provider_puts_it() {
+        let mut credential = credential::Credential::default();
+        let value = credential::Secret::from_text("/".repeat(64 << 10));
+        credential.set("access_token".parse().unwrap(), credential::Value::new(value).unwrap());
+        let held = FetchedCredential::new("one".parse().unwrap(), credential, None);
+        let target = Target::parse("https://api.example/").unwrap();
+        for inject in [
+            "{ header = \"Authorization\", value = \"Bearer {{access_token}}\" }",
+            "{ basic = \"me:{{access_token}}\" }",
+            "{ query = \"key\", value = \"{{access_token}}\" }",
+        ] {
+            let config = format!(
+                "[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://api.example/*\"]\ninject = {inject}\n"
+            );
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Named("test".into()), toml::from_str(&config).unwrap());
+            let policy = layers.compile().unwrap().policy;
+            let provider = policy.providers().next().unwrap();
+            let terms = Terms { policy: &policy, provider: Some(provider), judged: &[] };
+            let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
+            let put = put(&mut sending, terms, provider, &target, &held, Redeemable::Nothing);
+            assert_eq!(put, Ok(()), "{inject}");
+        }
     }
 
     #[test]

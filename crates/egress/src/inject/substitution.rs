@@ -106,17 +106,20 @@ fn replaced(text: &[u8], value: &[u8], room: &mut Room) -> Result<Zeroizing<Vec<
     Ok(out)
 }
 
-/// Renders a provider's template and puts it where the provider wants it.
+/// Renders a provider's template and puts it where the provider wants it. There it takes room beside what the agent has put in; alone it
+/// is as long as the policy and the credential make it.
 pub(super) fn place(
     sending: &mut Sending,
     place: &InjectionSite,
     template: &str,
     held: &FetchedCredential,
-    room: &mut Room,
+    mut room: Option<&mut Room>,
 ) -> Result<(), Denial> {
     let mut render = |position| {
         let value = held.render(template, position)?;
-        room.take(1, value.expose().len()).map_err(|e| unfit("request", &e.into()))?;
+        if let Some(room) = &mut room {
+            room.take(1, value.expose().len()).map_err(|e| unfit("request", &e.into()))?;
+        }
         Ok(value)
     };
     match place {
@@ -227,7 +230,7 @@ mod tests {
             let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, Fields::default());
             sending.origin_form = path_and_query.to_owned();
             let site = InjectionSite::Query("api_key".to_owned());
-            place(&mut sending, &site, "{{access_token}}", &ours(), &mut Room::of_head()).unwrap();
+            place(&mut sending, &site, "{{access_token}}", &ours(), None).unwrap();
             sending.origin_form
         };
         for (asked, sent) in [
@@ -249,7 +252,7 @@ mod tests {
         let fields = names.iter().map(|name| (*name, &b"own"[..])).collect();
         let mut sending = Sending::new(Method::parse("GET").unwrap(), &target, fields);
         let site = InjectionSite::Header("x-api-key".to_owned());
-        place(&mut sending, &site, "{{access_token}}", &ours(), &mut Room::of_head()).unwrap();
+        place(&mut sending, &site, "{{access_token}}", &ours(), None).unwrap();
         let left: Vec<_> = sending.fields.iter().collect();
         assert_eq!(left, [("x-api-keys", &b"own"[..]), ("x-api-key", b"ours")]);
     }
@@ -291,7 +294,8 @@ mod tests {
         let mut room = Room::of_head();
         let mut both = sending("{{access_token}}", 2);
         fill(&mut both, held.credential(), &mut room).unwrap();
-        assert!(is_refused(place(&mut both, &InjectionSite::Basic, "{{access_token}}", &held, &mut room)));
+        let room = Some(&mut room);
+        assert!(is_refused(place(&mut both, &InjectionSite::Basic, "{{access_token}}", &held, room)));
     }
 
     #[test]
