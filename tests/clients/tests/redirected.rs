@@ -57,20 +57,20 @@ fn what_the_page_commands_leaves_no_other_way() {
         r#"chmod 711 "$OUTSIDE/.."; chown {SIDECAR} "$OUTSIDE"; cd "$OUTSIDE"; export HOME="$OUTSIDE" XDG_STATE_HOME="$OUTSIDE"
         printf '[[egress.allow]]\nhost = "api.example.com"\n' > lockgate.toml
         {} 2> own.err & own=$!
+        trap 'kill $own; wait $own; nft delete table inet lockgate' EXIT
         complaints=own.err; await 'grep -q "proxy at" own.err'
         cat > program.sh <<'END'
-        code() {{ key=$1; shift; echo "$key=$(curl -gsS --max-time 3 -o /dev/null -w '%{{http_code}}' "$@" 2>&1)"; }}
-        at=$(dig +short +tries=1 +time=5 api.example.com A | head -n 1)
-        code allowed --resolve "api.example.com:80:$at" http://api.example.com/allowed
-        code tcp4 http://93.184.216.34/leaked
-        code tcp6 'http://[2606:2800:220:1::1]/leaked'
+        code() {{ key=$1; most=$2; shift 2; echo "$key=$(curl -gsS --max-time $most -o /dev/null -w '%{{http_code}}' "$@" 2>&1)"; }}
+        at=$(dig +short +tries=1 +time=20 api.example.com A | head -n 1)
+        code allowed 20 --resolve "api.example.com:80:$at" http://api.example.com/allowed
+        code tcp4 20 http://93.184.216.34/leaked
+        code tcp6 3 'http://[2606:2800:220:1::1]/leaked'
         for at in 93.184.216.34 2606:2800:220:1::1; do dig +tries=1 +time=1 -p 7777 @$at leaked.example.com >/dev/null; done
         dig +tries=1 +time=1 leaked.example.com >/dev/null
 END
         setpriv --reuid {PROGRAM} --regid {PROGRAM} --clear-groups sh program.sh
         # The sidecar's own way stays open, also by IPv6.
-        setpriv --reuid {SIDECAR} --regid {SIDECAR} --clear-groups curl -gsS --max-time 5 'http://[2606:2800:220:1::1]/own' -o /dev/null; echo "own=$?"
-        kill $own; wait $own; nft delete table inet lockgate"#,
+        setpriv --reuid {SIDECAR} --regid {SIDECAR} --clear-groups curl -gsS --max-time 20 'http://[2606:2800:220:1::1]/own' -o /dev/null; echo "own=$?""#,
         commands_of_the_page()
     );
     let ended = site.shell().run(&script);
