@@ -6,7 +6,7 @@ use lockgate_clients::{Ended, Need, Site};
 use lockgate_needs::missing;
 
 /// Runs a script as root in a mount namespace of its own, in which `lockgate` is run by another user. What is mounted at `there` is
-/// unmounted at the end, because its server would keep the namespace.
+/// unmounted at the end, because its server would keep the namespace; where the script is killed, that server is killed with it.
 fn with_a_server(needs: &[Need], script: &str) -> Option<Ended> {
     let site = Site::for_test(&[&[Need::Root, Need::Program("setpriv")][..], needs].concat())?;
     if !Path::new("/dev/fuse").exists() {
@@ -19,10 +19,10 @@ fn with_a_server(needs: &[Need], script: &str) -> Option<Ended> {
         cat >script <<'END'
         as_user() {{ HOME=$OUTSIDE/home setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }}
         lockgate() {{ as_user "$OUTSIDE/product" "$@"; echo "code=$?"; }}
-        unset XDG_STATE_HOME; there=$PWD/there; trap 'cd /; umount "$there"' EXIT
+        unset XDG_STATE_HOME; there=$PWD/there; trap 'cd /; umount -l "$there"' EXIT
         {script}
 END
-        exec unshare --mount sh -u script"#
+        exec unshare --mount-proc --pid --fork --kill-child sh -u script"#
     );
     Some(site.shell().run(&script))
 }
