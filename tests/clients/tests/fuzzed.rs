@@ -89,8 +89,8 @@ impl Plane {
 }
 
 /// Placeholders for the client to replace: the variable's name, padded to the value's length.
-const ONE: &str = "ONE_TOKEN............................";
-const FREE: &str = "FREE_TOKEN...........................";
+const ONE: &str = "ONE_TOKEN................................";
+const FREE: &str = "FREE_TOKEN...............................";
 /// The forms of `/echo-auth`; those that cost the upstream much are rarer.
 const FORMS: &str = "plain base64 hex percent json trailer header www-authenticate set-cookie location early-hints \
     plain base64 hex percent json trailer header www-authenticate set-cookie location early-hints \
@@ -106,24 +106,24 @@ const FIELDS: &str = "Accept-Encoding: gzip, br|Accept-Encoding: identity;q=0, z
     X-Max-Response-Size: 1|X-Max-Response-Size: 20|X-Max-Response-Size: -1|X-Substitute-Body: true|\
     X-Proxy: http://192.0.2.1:3128|X-Provider: one|X-Provider: free|X-Provider: stranger|\
     X-Target: http://protocols.example/echo-auth?as=hex|X-Target: http://api.example.com/{{access_token}}|\
-    Authorization: Bearer ONE_TOKEN............................|Authorization: Basic T05FX1RPS0VOOg==|\
-    Authorization: {{access_token}}|X-Api-Key: FREE_TOKEN...........................|X-Api-Key: mine|\
+    Authorization: Bearer ONE_TOKEN................................|Authorization: Basic T05FX1RPS0VOOg==|\
+    Authorization: {{access_token}}|X-Api-Key: FREE_TOKEN...............................|X-Api-Key: mine|\
     Proxy-Authorization: Bearer {{access_token}}|Cookie: a={{access_token}}|Content-Type: application/json|\
     Content-Type: application/x-www-form-urlencoded|Content-Type: multipart/form-data; boundary={{access_token}}|\
     Content-Encoding: gzip|Host: api.example.com|Referer: http://protocols.example/{{access_token}}|\
-    User-Agent: FREE_TOKEN...........................|{{access_token}}: a name|\
+    User-Agent: FREE_TOKEN...............................|{{access_token}}: a name|\
     X-Forwarded-Host: www.example.org|Accept: text/event-stream";
 /// Inserted into targets, values and bodies; none contains a line end.
 const SNIPPETS: &str = "{{access_token}}|{{access_token}}|{{access_token}}{{access_token}}|{{nope}}|{{|}}|\
     {{{{access_token}}}}|{{access_token|{{ access_token }}|{{refresh_token}}|%7B%7Baccess_token%7D%7D|\
-    ONE_TOKEN............................|FREE_TOKEN...........................|\
-    ONE_TOKEN............................|FREE_TOKEN...........................|\
+    ONE_TOKEN................................|FREE_TOKEN...............................|\
+    ONE_TOKEN................................|FREE_TOKEN...............................|\
     lgph_000000000000000000000000000000000000|../|%2e%2e/|?|#|&as=hex|&as=gzip&status=500|&status=304|&ms=0&|\\|\
     \u{e9}\u{ff}|\t| |@|:0443|%00|%|\"|<b>|Bearer |http://api.example.com/";
 /// Inserted anywhere, framing included.
 const OCTETS: &str = "\r\n|\n|\r|\0|\r\n\r\n|:| |\u{ff}| HTTP/1.0\r\n|Content-Length: 5\r\n|Content-Length: 5, 5\r\n|\
     Transfer-Encoding: chunked\r\n|Transfer-Encoding: gzip, chunked\r\n|0\r\n\r\n|5;x=y\r\n|ffffffffffffffff\r\n|\
-    {{access_token}}|ONE_TOKEN............................|\r\n X-Folded: {{access_token}}";
+    {{access_token}}|ONE_TOKEN................................|\r\n X-Folded: {{access_token}}";
 
 /// Marsaglia's xorshift64.
 struct Random(u64);

@@ -284,6 +284,6 @@ fn a_backend_without_links_refuses_by_name() {
     }
     let bench = Bench::new();
     let ended = bench.run(Backend::Process).flags(["--wiring", "veth"]).command(["true"]);
-    assert!(ended.code == 125, "{ended}");
+    assert!(ended.code == 2, "{ended}");
     assert!(ended.stderr.contains("wiring `veth`") && ended.stderr.contains("--wiring redirect"), "{ended}");
 }
