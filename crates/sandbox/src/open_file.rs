@@ -1,12 +1,29 @@
-//! Checks of an open file by its descriptor: its owner, whether a name still leads to it, whether it is empty. Another process that can
+//! A path below a directory, opened; and checks of an open file by its descriptor: its owner, whether a name still leads to it, whether it is empty. Another process that can
 //! write in its directory can put another file at its name at any moment.
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, RawDir};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, openat2};
 use rustix::io::Errno;
+
+/// How often a path is looked up that somebody moves meanwhile.
+const LOOKUPS: usize = 100;
+
+/// Opens a path below a directory. No component may be a link. What another run moves away during the lookup, as it does with what held a
+/// name, is not below the directory any more (`EXDEV`), and is looked up again.
+pub(crate) fn lookup(
+    directory: impl AsFd,
+    path: impl AsRef<Path>,
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let open = || openat2(directory.as_fd(), path.as_ref(), flags, Mode::empty(), resolve);
+    let is_settled = |opened: &rustix::io::Result<_>| !matches!(opened, Err(Errno::XDEV | Errno::AGAIN));
+    std::iter::repeat_with(open).take(LOOKUPS).find(is_settled).unwrap_or(Err(Errno::AGAIN))
+}
 
 /// Whether this process's user owns an open file.
 pub(crate) fn is_own(opened: impl AsFd) -> rustix::io::Result<bool> {
@@ -47,7 +64,34 @@ pub(crate) fn is_empty(directory: &OwnedFd) -> rustix::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+
+    // L05: another run moves what held a name out of the workspace.
+    #[test]
+    fn what_is_moved_away_during_a_lookup_is_there_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let [within, aside] = ["within", "aside"].map(|name| folder.path().join(name));
+        std::fs::create_dir_all(within.join("held")).unwrap();
+        let root = std::fs::File::open(&within).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::fs::rename(within.join("held"), &aside).unwrap();
+                    std::fs::rename(&aside, within.join("held")).unwrap();
+                }
+            });
+            let refused = (0..100_000).find_map(|_| {
+                lookup(&root, "held", OFlags::PATH | OFlags::CLOEXEC)
+                    .err()
+                    .filter(|errno| *errno != Errno::NOENT)
+            });
+            is_over.store(true, Ordering::Relaxed);
+            assert!(refused.is_none(), "{refused:?}");
+        });
+    }
 
     #[test]
     fn a_directory_that_another_run_removes_is_empty_and_one_that_cannot_be_read_is_not_judged() {

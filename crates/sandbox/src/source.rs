@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::file_copy::{copy_content, keep_times};
 use crate::file_system;
+use crate::open_file::lookup;
 
 /// Opens a path of the host. No component may be a link.
 pub(crate) fn open(path: &Path) -> Result<OwnedFd, Error> {
@@ -75,17 +76,10 @@ pub(crate) fn refuse_uncopied(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// How often a path is looked up that somebody moves meanwhile.
-const LOOKUPS: usize = 100;
-
 /// Opens a path below a directory. No component may be a link. Returns `None` if it does not exist.
 pub(crate) fn open_beneath(directory: BorrowedFd<'_>, path: &Path) -> Result<Option<OwnedFd>, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let open = || openat2(directory, path, flags, Mode::empty(), resolve);
-    // What another run moves away during the lookup, as it does with what held a name, is not below the directory any more: `EXDEV`.
-    let is_settled = |opened: &Result<_, _>| !matches!(opened, Err(Errno::XDEV | Errno::AGAIN));
-    match std::iter::repeat_with(open).take(LOOKUPS).find(is_settled).unwrap_or(Err(Errno::AGAIN)) {
+    match lookup(directory, path, flags) {
         Ok(fd) => Ok(Some(fd)),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(errno) => {
@@ -279,27 +273,6 @@ mod tests {
 
     const TRIES: u32 = 100_000;
     const COPIES: u32 = 2_000;
-
-    // L05: another run moves what held a name out of the workspace.
-    #[test]
-    fn what_is_moved_away_during_a_lookup_is_there_or_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let [within, aside] = ["within", "aside"].map(|name| folder.path().join(name));
-        std::fs::create_dir_all(within.join("held")).unwrap();
-        let root = std::fs::File::open(&within).unwrap();
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::fs::rename(within.join("held"), &aside).unwrap();
-                    std::fs::rename(&aside, within.join("held")).unwrap();
-                }
-            });
-            let refused = (0..TRIES).find_map(|_| open_beneath(root.as_fd(), Path::new("held")).err());
-            is_over.store(true, Ordering::Relaxed);
-            assert!(refused.is_none(), "{refused:?}");
-        });
-    }
 
     #[test]
     fn a_link_is_refused_with_what_it_leads_to() {

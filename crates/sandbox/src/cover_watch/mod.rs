@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat2};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use sys::notify;
 use sys::signal::Signals;
 
 use self::aside::Aside;
 use crate::file_system::lists_what_is_found;
-use crate::open_file::is_at;
+use crate::open_file::{is_at, lookup};
 
 /// The covered names of one workspace, with the files that they led to at the start.
 #[derive(Debug)]
@@ -131,8 +131,7 @@ impl Names {
             None => {
                 let here = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-                let opened = match openat2(workspace, here, flags, Mode::empty(), beneath) {
+                let opened = match lookup(workspace, here, flags) {
                     Ok(opened) => opened,
                     Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
                     Err(errno) => return Err(errno.into()),
@@ -181,8 +180,7 @@ fn is_uncovered(shown: &OwnedFd, path: &Path) -> rustix::io::Result<bool> {
     let mount_of = |path: &Path| {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        mount_at(&openat2(shown, here, flags, Mode::empty(), beneath)?, c"")
+        mount_at(&lookup(shown, here, flags)?, c"")
     };
     let around = path.parent().unwrap_or(Path::new(""));
     Ok(mount_of(path)? == mount_of(around)? && mount_at(shown, c"..")? != mount_at(shown, c"")?)

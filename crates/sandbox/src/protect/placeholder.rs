@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::kind::Kind;
 use super::row::may_be_held_by;
-use crate::open_file::is_empty;
+use crate::open_file::{is_empty, lookup};
 use crate::source;
 
 /// The modes that mark a placeholder: nobody may write to it.
@@ -91,8 +91,7 @@ const LOOKS: usize = 8;
 
 /// Whether a placeholder is at a path. What its mode, a link or its kind keeps from being opened is none.
 pub(crate) fn is_placeholder(root: impl AsFd, path: &Path) -> rustix::io::Result<bool> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve) {
+    match lookup(root, path, LOOK) {
         Ok(opened) => is_one(&opened, path),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::NXIO | Errno::NODEV) => {
             Ok(false)
@@ -108,8 +107,7 @@ pub(super) fn is_free(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<b
         if !may_be(&seen) {
             return Ok(false);
         }
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(root, path, LOOK, Mode::empty(), resolve) {
+        match lookup(root, path, LOOK) {
             Ok(opened) if is_one(&opened, path)? => return Ok(true),
             Ok(opened) => {
                 let opened = rustix::fs::fstat(&opened)?;

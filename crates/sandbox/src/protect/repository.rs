@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::bare::is_bare;
 use super::held::Held;
 use super::placeholder::is_free;
 use crate::file_id::FileId;
+use crate::open_file::lookup;
 use crate::source;
 
 /// A repository, as the undo log records it.
@@ -69,7 +70,7 @@ impl OpenRepository {
 /// Opens the workspace's `.git`, if it is a directory.
 fn own(root: BorrowedFd<'_>) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match openat2(root, ".git", flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS) {
+    match lookup(root, ".git", flags) {
         Ok(opened) => Ok(Some(opened)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),

@@ -10,11 +10,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::file_system::has_short_names;
+use crate::open_file::lookup;
 use crate::source;
 
 /// What Windows takes for nothing at the end of a name: the unnamed stream, a dot, a blank.
@@ -111,8 +112,7 @@ fn is_reached_as(root: BorrowedFd<'_>, path: &Path, other: &Path) -> rustix::io:
         _ => Path::new("."),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let folder = rustix::fs::openat2(root, folder, flags, Mode::empty(), beneath)?;
+    let folder = lookup(root, folder, flags)?;
     let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
     let mut entries = RawDir::new(&folder, &mut buffer);
     let (mut is_listed, mut is_other_listed) = (false, false);
