@@ -101,6 +101,14 @@ pub(crate) fn of_allowed_loopback(target: &str) -> Option<String> {
     address.is_loopback().then(|| of_loopback(target, *address, &url.port().to_string()))
 }
 
+/// Returns what to say of a target of `policy allow` that has the name of a preset.
+pub(crate) fn of_allowed_preset(target: &str) -> Option<String> {
+    let is_it = policy::preset_names().ok()?.iter().any(|(name, _)| name == target);
+    is_it.then(|| {
+        format!("that is a host of this name; the preset is `presets = [\"{target}\"]` in the file, or --preset {target}")
+    })
+}
+
 /// Adapts a denial's hint to the given flags.
 pub(crate) fn suited(hint: Hint, flags: &Spec) -> Hint {
     let Hint::Rule(rule) = &hint else { return hint };
@@ -221,6 +229,13 @@ mod tests {
             assert_eq!(told.is_some(), port.is_some(), "{told:?}");
             assert!(told.zip(port).is_none_or(|(told, port)| told.contains(port)), "{allowed}");
         }
+    }
+
+    #[test]
+    fn a_host_with_the_name_of_a_preset_is_told_apart_from_it() {
+        let told = of_allowed_preset("github").unwrap();
+        assert!(told.contains("--preset github"), "{told}");
+        assert_eq!(of_allowed_preset("github.com"), None);
     }
 
     #[test]

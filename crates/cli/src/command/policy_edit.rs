@@ -69,7 +69,8 @@ fn edit(file: &PolicyFile, targets: &[String], list: RuleList, reason: Option<&s
     tell_root_only(&added);
     if list == RuleList::Allow {
         let loopback = targets.iter().filter_map(|target| hint::of_allowed_loopback(target));
-        loopback.for_each(|note| output::tell(&format!("note: {note}")));
+        let presets = added.iter().filter_map(|target| hint::of_allowed_preset(target));
+        loopback.chain(presets).for_each(|note| output::tell(&format!("note: {note}")));
         tell_still_denied(&file.name, &document, &policy, &targets);
     }
     Ok(0)
