@@ -15,13 +15,18 @@ pub fn why_unreadable(error: &toml::de::Error) -> String {
 /// The keys whose values are lists of tables.
 const TABLES: [&str; 7] = ["companion", "copy", "inbound", "mount", "provider", "proxy", "setup"];
 
-/// Returns the last part of the key whose value the parser's words underline: of `1 | egress.allow = [{ ports = 443 }]`, `ports`.
+/// Returns the last part of the key whose value the parser's words underline: of `1 | egress.allow = [{ ports = 443 }]`, `ports`,
+/// and of `1 | [setup]` the table's.
 fn key_of(told: &str) -> &str {
     let is_quoted = |line: &str| line.split(" | ").next().is_some_and(|it| it.trim().parse::<u64>().is_ok());
     let mut pairs = told.lines().zip(told.lines().skip(1)).filter(|(line, _)| is_quoted(line));
     let Some((line, at)) = pairs.find_map(|(line, under)| Some((line, under.find('^')?))) else { return "" };
-    let before = line.char_indices().nth(at).map_or(line, |(at, _)| &line[..at]);
-    let key = before.trim_end().strip_suffix('=').unwrap_or_default();
+    let (before, value) = line.char_indices().nth(at).map_or((line, ""), |(at, _)| line.split_at(at));
+    let header = value.strip_prefix('[').and_then(|header| header.trim_end().strip_suffix(']'));
+    let key = match header.filter(|_| before.trim_end().ends_with('|')) {
+        Some(header) => header,
+        None => before.trim_end().strip_suffix('=').unwrap_or_default(),
+    };
     key.trim_end().rsplit([' ', '.', ',', '{', '|']).next().unwrap_or_default()
 }
 
@@ -32,6 +37,9 @@ fn should_be(message: &str, key: &str) -> Option<String> {
     }
     if message.contains("expected a table, as in { set") {
         return Some("variables stand in `env.set`, as in env.set = { NAME = \"value\" }".into());
+    }
+    if key == "command" && message.contains("expected a sequence") {
+        return Some("a command is a list of words, as in command = [\"make\", \"test\"]".into());
     }
     match (key, message.contains("invalid value")) {
         ("pids", true) => {
@@ -106,7 +114,8 @@ mod tests {
             ("limits.pids = -1", "from 2 to 4194303"),
             ("limits = { memory = \"1GiB\", pids = 99999999999 }", "from 2 to 4194303"),
             ("egress.denied_status = -1", "from 400 to 599"),
-            ("setup = [{ command = \"git fetch\" }]", "as in [\"github\"]"),
+            ("setup = [{ command = \"git fetch\" }]", "as in command = [\"make\""),
+            ("[setup]\ncommand = [\"make\"]", "[[setup]]"),
             ("companion = [{ name = \"é\", image = \"x\", ports = 5432 }]", "as in [443]"),
             ("inbound = [{ container_port = 80, allowed_sources = \"x\" }]", "as in [\"github\"]"),
             ("image = [\"x\"]", "without brackets"),
