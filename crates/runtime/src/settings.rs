@@ -15,7 +15,7 @@ use crate::policy_file::{read_layer_if_there, read_policy, read_policy_if_there}
 use crate::project::{PROJECT, ProjectFile};
 use crate::state::StateDirectory;
 use crate::unreadable::why_unreadable;
-use crate::{proxy_url, system_proxies};
+use crate::{builtin, proxy_url, system_proxies};
 
 /// The machine's managed policy.
 pub(crate) const MANAGED: &str = "/etc/lockgate/policy.toml";
@@ -118,6 +118,8 @@ impl Settings {
         let spec = compiled.and_then(|mut spec| {
             let of_environment = proxy_url::as_layer(&spec, caller);
             proxy_url::fall_back(&mut spec, caller)?;
+            sandbox::check_tools(&spec.tools)?;
+            builtin::check(&spec.builtin_tools)?;
             of_environment.into_iter().for_each(|(origin, config)| layers.push(origin, config));
             Ok(spec)
         });
@@ -611,6 +613,23 @@ mod tests {
         let chosen = judge("egress.proxy = \"direct\"", "http://proxy.example:3128").unwrap();
         assert_eq!(chosen, ["egress.proxy = \"direct\" # command line"]);
         assert!(judge("", "ftp://proxy.example").unwrap_err().contains("PROXY_URL"));
+    }
+
+    #[test]
+    fn a_tool_that_there_is_not_is_judged_as_a_run_would() {
+        let folder = tempfile::tempdir().unwrap();
+        let caller = Caller::new(0, 0, folder.path()).with_env([("XDG_CONFIG_HOME", "/dev/null")]);
+        for (text, told) in [
+            ("tools = [\"rustop\"]", "no tool `rustop`"),
+            ("builtin_tools = [\"gitt\"]", "no built-in tool `gitt`"),
+            ("tools = [\"rustup\"]\nbuiltin_tools = [\"git\"]", ""),
+        ] {
+            let flags = toml::from_str(text).unwrap();
+            let request = SettingsRequest { flags, no_project: true, ..SettingsRequest::default() };
+            let judged = Settings::judge(&request, &caller, None).unwrap().spec.map(drop);
+            let error = judged.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(told) && error.is_empty() == told.is_empty(), "{text}: {error}");
+        }
     }
 
     #[test]

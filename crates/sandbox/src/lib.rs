@@ -115,5 +115,5 @@ pub use sys::priority::leave_real_time;
 pub use sys::privilege::{dumpable, undumpable};
 pub use sys::process::{Exit, own_group};
 pub use sys::signal::{Signals, TerminalStop, ignore_sigxfsz, is_ignored, let_through, reset_sigchld};
-pub use tool::{tool_names, tool_with};
+pub use tool::{check_tools, tool_names, tool_with};
 pub use undo::{Undo, UndoLog};

@@ -58,20 +58,33 @@ fn table() -> Result<Table, Error> {
         .map_err(|e| Error::Refused { what: format!("the table of tools: {e}"), remedy: None })
 }
 
+/// Refuses a name that is no tool's.
+///
+/// # Errors
+/// The first such name, or when the embedded table is malformed.
+pub fn check_tools(names: &[String]) -> Result<(), Error> {
+    names.iter().try_for_each(|name| find(name).map(drop))
+}
+
+fn find(name: &str) -> Result<Tool, Error> {
+    let mut tools = table()?.tool;
+    if let Some(at) = tools.iter().position(|tool| tool.name == name) {
+        return Ok(tools.swap_remove(at));
+    }
+    let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    Err(Error::Unknown {
+        what: format!("there is no tool `{}`", name.escape_debug()),
+        remedy: format!(
+            "{}the tools are {}; anything else can be mounted with --mount",
+            policy::did_you_mean(name, known.iter().copied()),
+            known.join(", ")
+        ),
+    })
+}
+
 /// Returns the contributions of the caller's tool of this name.
 pub(crate) fn bring(name: &str, caller: &Caller) -> Result<Brought, Error> {
-    let tools = table()?.tool;
-    let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-    let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
-        return Err(Error::Unknown {
-            what: format!("there is no tool `{}`", name.escape_debug()),
-            remedy: format!(
-                "{}the tools are {}; anything else can be mounted with --mount",
-                policy::did_you_mean(name, known.iter().copied()),
-                known.join(", ")
-            ),
-        });
-    };
+    let tool = find(name)?;
     let roots: Vec<PathBuf> = tool.paths.iter().map(|p| caller.resolve(p)).filter(|p| p.exists()).collect();
     if roots.is_empty() {
         let paths: Vec<String> = tool.paths.iter().map(|p| p.display().to_string()).collect();

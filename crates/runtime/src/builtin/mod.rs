@@ -42,6 +42,11 @@ struct Prepared {
     notices: Vec<String>,
 }
 
+/// Refuses a name that is no built-in tool's.
+pub(crate) fn check(names: &[String]) -> Result<(), Error> {
+    table::named(names).map(drop)
+}
+
 /// Adds what its built-in tools bring to a run, and the files that its providers need. The process must have one thread.
 pub(crate) fn bring(
     spec: &mut RunSpec,
