@@ -108,8 +108,8 @@ pub fn import(store: &Store, source: &Path, overrides: &Overrides) -> Result<Vec
         saved::import(store, &parts, overrides)
     } else if parts.has("oci-layout") && parts.has(layout::INDEX) {
         layout::import(store, &parts, overrides)
-    } else if let Some(source) = parts.fault() {
-        Err(Error::Unpack { layer: "of the image".into(), source })
+    } else if let Some(fault) = parts.fault() {
+        form(&fault.to_string())
     } else {
         root_name(source, overrides)?;
         let ownership = root_ownership(overrides);

@@ -364,7 +364,8 @@ fn what_is_wrong_with_an_archive_is_told_before_a_name_is_asked_for() {
     let whole = saved("", &[&tar(&[("a", b"1")])]);
     // Within the layer, whose content is skipped, and within a header.
     for cut in [700, 1100] {
-        assert!(shelf.refused(&whole[..cut]).contains("it ends within"), "{cut}");
+        let told = shelf.refused(&whole[..cut]);
+        assert!(told.contains("it ends within") && told.contains("as an image"), "{cut}: {told}");
     }
     for (begin, name) in [(&b"\xfd7zXZ\0"[..], "xz"), (b"BZh91AY", "bzip2")] {
         let packed = [begin, &[7; 600]].concat();
