@@ -135,11 +135,13 @@ mod tests {
         assert_eq!(write(Position::Header, b"Bearer a~b%").unwrap(), b"Bearer a~b%");
         assert_eq!(write(Position::Login, "a:é".as_bytes()).unwrap(), "a:é".as_bytes());
         assert_eq!(write(Position::Header, "é".as_bytes()), Err(Unfit::NotAscii));
-        assert_eq!(write(Position::Header, b"a\r\nb"), Err(Unfit::CarriageReturn));
-        assert_eq!(write(Position::Header, b"a\nb"), Err(Unfit::LineFeed));
-        assert_eq!(write(Position::Header, b"a\0"), Err(Unfit::Nul));
-        assert_eq!(write(Position::Header, b"a\tb"), Err(Unfit::Control));
-        assert_eq!(write(Position::Header, b"a\x7f"), Err(Unfit::Control));
+        for place in [Position::Header, Position::Login] {
+            assert_eq!(write(place, b"a\r\nb"), Err(Unfit::CarriageReturn));
+            assert_eq!(write(place, b"a\nb"), Err(Unfit::LineFeed));
+            assert_eq!(write(place, b"a\0"), Err(Unfit::Nul));
+            assert_eq!(write(place, b"a\tb"), Err(Unfit::Control));
+            assert_eq!(write(place, b"a\x7f"), Err(Unfit::Control));
+        }
     }
 
     #[test]

@@ -125,6 +125,8 @@ mod tests {
                 assert!(is_key(&BASE64.encode(text.as_bytes())), "{text}");
                 assert!(is_key(&BASE64_NOPAD.encode(text.as_bytes())), "{text}");
                 assert!(is_key(&BASE64URL.encode(text.as_bytes())), "{text}");
+                let in_words = BASE64.encode(text.as_bytes()).replace("LS0t", "LS0t ");
+                assert!(in_words.contains(' ') && is_key(&in_words), "{text}");
             }
         }
         assert!(is_key("-----BEGIN PGP PRIVATE KEY BLOCK-----"));
@@ -161,6 +163,10 @@ mod tests {
         let at = 2 + 2 + algorithm.len();
         encrypted[at] = OCTETS;
         assert!(is_key(&BASE64.encode(&encrypted)));
+        // PKCS #12: the version is 3, and what follows has a type.
+        let (store, other) =
+            (b"\x30\x07\x02\x01\x03\x30\x02\x06\x00", b"\x30\x07\x02\x01\x04\x30\x02\x06\x00");
+        assert!(is_key(&BASE64.encode(store)) && !is_key(&BASE64.encode(other)));
         assert!(is_key(&BASE64.encode(b"openssh-key-v1\0\0\0\0\x04none")));
         assert!(is_key("PuTTY-User-Key-File-3: ssh-ed25519\\nEncryption: none"));
     }
@@ -171,6 +177,7 @@ mod tests {
         let set = format!(r#"{{"keys":[{{"kty":"RSA","n":"AA","e":"AQAB"}},{private}]}}"#);
         for text in [private, set.as_str()] {
             assert!(is_key(text) && is_key(&BASE64URL.encode(text.as_bytes())), "{text}");
+            assert!(is_key(&BASE64.encode(format!("\n  {text}\n").as_bytes())), "{text}");
         }
         for text in [
             r#"{"kty":"RSA","n":"AA","e":"AQAB"}"#,

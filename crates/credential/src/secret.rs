@@ -57,6 +57,15 @@ mod tests {
     }
 
     #[test]
+    fn nothing_but_the_value_matches() {
+        let secret = Secret::from_text("correct horse".into());
+        assert!(secret.matches(b"correct horse"));
+        for other in [&b""[..], b"correct", b"correct horsf", b"Correct horse", b"correct horse\0"] {
+            assert!(!secret.matches(other), "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
     fn a_clone_is_a_secret_of_its_own() {
         let secret = Secret::from_text("correct horse".into());
         let clone = secret.clone();

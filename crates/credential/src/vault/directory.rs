@@ -301,6 +301,16 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_fails_leaves_nothing_beside() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = Directory::make(root.path()).unwrap();
+        fs::create_dir(root.path().join("x")).unwrap();
+        let written = directory.lock().unwrap().replace("x", b"sealed");
+        assert!(matches!(written, Err(VaultError::Write { .. })), "{written:?}");
+        assert_eq!(directory.files().unwrap(), [LOCK]);
+    }
+
+    #[test]
     fn a_place_that_cannot_be_a_directory_is_named() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("file");

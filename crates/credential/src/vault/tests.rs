@@ -129,6 +129,53 @@ fn every_change_is_a_generation() {
     assert_eq!(generation(&Vault::generation_file(&vault.directory).unwrap()), seen[4]);
 }
 
+// C16
+#[test]
+fn who_sees_the_generation_of_a_change_sees_the_change() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    let file = Vault::generation_file(root.path()).unwrap();
+    let is_there = |at: usize| vault.contains(&at.to_string()).unwrap();
+    let remove = |at: usize| assert!(Vault::remove(root.path(), &at.to_string()).unwrap());
+    let changes: [(&(dyn Fn(usize) + Sync), bool); 2] =
+        [(&|at| set(&vault, &at.to_string(), "access_token", "x"), true), (&remove, false)];
+    for (change, is_set) in changes {
+        for at in 0..10 {
+            // What another process keeps, which reads the generation before the record.
+            let (kept, after) = thread::scope(|scope| {
+                let changed = scope.spawn(|| change(at));
+                let look = || (generation(&file), is_there(at));
+                let mut kept = vec![look()];
+                while !changed.is_finished() {
+                    kept.push(look());
+                }
+                (kept, generation(&file))
+            });
+            assert!(
+                kept.iter().all(|(seen, is_there)| *seen < after || *is_there == is_set),
+                "{is_set}: {kept:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_change_that_may_have_been_made_is_a_generation() {
+    let root = tempfile::tempdir().unwrap();
+    let vault = vault(root.path(), OLD);
+    let file = Vault::generation_file(root.path()).unwrap();
+    // Folders stand where a write begins, and where the record is removed.
+    for folder in ["a.json.new", "b.json"] {
+        fs::create_dir(root.path().join(folder)).unwrap();
+    }
+    let before = generation(&file);
+    let value = Value::new(Secret::from_text("x".into())).unwrap();
+    assert!(matches!(vault.set_field("a", FieldName::default(), value), Err(VaultError::Write { .. })));
+    let between = generation(&file);
+    assert!(matches!(Vault::remove(root.path(), "b"), Err(VaultError::Remove { .. })));
+    assert!(before < between && between < generation(&file));
+}
+
 #[test]
 fn a_removal_takes_what_a_killed_write_left() {
     let root = tempfile::tempdir().unwrap();
