@@ -26,6 +26,11 @@ const MOST_IDLE: usize = 64;
 const MOST_STREAMS: usize = 4096;
 /// Attempts to connect beside another to the same host.
 const MOST_BESIDE: usize = 64;
+/// What one look-up of a name may take: of three name servers two questions each, of which each is sent three times, every time from a
+/// socket of its own.
+pub(crate) const LOOK_UP: usize = 18;
+/// What all look-ups take together.
+const MOST_LOOK_UPS: usize = 56 * LOOK_UP;
 /// The fewest streams.
 const FEWEST_STREAMS: usize = 4;
 /// The fewest slots in all.
@@ -33,7 +38,7 @@ const FEWEST: usize = 10;
 /// Descriptors beside connections: listeners, the audit, the platform, epoll.
 const OTHER_DESCRIPTORS: u64 = 36;
 /// The fewest descriptors with which there are so many slots. With fewer it would seem to serve, and answer nobody.
-const FEWEST_DESCRIPTORS: u64 = 64;
+const FEWEST_DESCRIPTORS: u64 = 96;
 
 thread_local! {
     static BOUNDS: Bounds = Bounds::within(getrlimit(Resource::Nofile).current);
@@ -47,12 +52,13 @@ struct Bounds {
     reserved: usize,
     idle: usize,
     beside: usize,
+    look_ups: usize,
     streams: usize,
 }
 
 impl Bounds {
     /// The limits with so many descriptors. A connection takes two, one to the agent and one to the upstream; a stream takes one, to the
-    /// upstream.
+    /// upstream. What a look-up takes is counted as such.
     fn within(descriptors: Option<u64>) -> Self {
         let Some(descriptors) = descriptors else {
             return Self {
@@ -60,17 +66,20 @@ impl Bounds {
                 reserved: MOST_RESERVED,
                 idle: MOST_IDLE,
                 beside: MOST_BESIDE,
+                look_ups: MOST_LOOK_UPS,
                 streams: MOST_STREAMS,
             };
         };
         let left = usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
-        // Two descriptors for each slot, one for an idle connection for every four slots, and one for a stream for every slot or more.
-        let all = (left / 13 * 4).clamp(FEWEST, MOST + MOST_RESERVED);
+        // Half of them for the slots, two each, a sixteenth for idle connections, an eighth for look-ups, and a quarter or more for streams.
+        let all = (left / 4).clamp(FEWEST, MOST + MOST_RESERVED);
         let reserved = (all / 8).clamp(2, MOST_RESERVED);
         let idle = (all / 4).min(MOST_IDLE);
         let beside = (all / 8).clamp(1, MOST_BESIDE);
-        let streams = left.saturating_sub(2 * all + idle + beside).clamp(FEWEST_STREAMS, MOST_STREAMS);
-        Self { common: (all - reserved).min(MOST), reserved, idle, beside, streams }
+        let look_ups = (left / 8).clamp(LOOK_UP, MOST_LOOK_UPS);
+        let taken = 2 * all + idle + beside + look_ups;
+        let streams = left.saturating_sub(taken).clamp(FEWEST_STREAMS, MOST_STREAMS);
+        Self { common: (all - reserved).min(MOST), reserved, idle, beside, look_ups, streams }
     }
 }
 
@@ -94,6 +103,11 @@ pub(crate) fn most_idle() -> usize {
 /// How many streams of HTTP/2 are served at once, on all connections together.
 pub(crate) fn most_streams() -> usize {
     BOUNDS.with(|bounds| bounds.streams)
+}
+
+/// How many descriptors all look-ups of names take together: those of one, [`LOOK_UP`], or more.
+pub(crate) fn most_for_look_ups() -> usize {
+    BOUNDS.with(|bounds| bounds.look_ups)
 }
 
 /// The slots that one listener's connections take.
@@ -195,21 +209,31 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_few_places() {
-        let most = Bounds { common: 1024, reserved: 64, idle: 64, beside: 64, streams: 4096 };
+        let most = Bounds {
+            common: 1024,
+            reserved: 64,
+            idle: 64,
+            beside: 64,
+            look_ups: MOST_LOOK_UPS,
+            streams: 4096,
+        };
         assert_eq!(Bounds::within(None), most);
         assert_eq!(Bounds::within(Some(8192)), most);
-        for descriptors in [FEWEST_DESCRIPTORS, 100, 256, 1024, 2048, 4096, 6000, 8192] {
-            let Bounds { common, reserved, idle, beside, streams } = Bounds::within(Some(descriptors));
-            let taken = OTHER_DESCRIPTORS + (2 * (common + reserved) + idle + beside + streams) as u64;
+        for descriptors in FEWEST_DESCRIPTORS..=8192 {
+            let Bounds { common, reserved, idle, beside, look_ups, streams } =
+                Bounds::within(Some(descriptors));
+            let connections = 2 * (common + reserved) + idle + beside;
+            let taken = OTHER_DESCRIPTORS + (connections + look_ups + streams) as u64;
             assert!(taken <= descriptors, "{taken} of {descriptors}");
             assert!(common >= 8 && reserved >= 2 && reserved < common && streams >= 4);
+            assert!((LOOK_UP..=MOST_LOOK_UPS).contains(&look_ups));
             assert!(descriptors < 256 || streams >= common);
         }
         assert!(!is_too_few(None) && !is_too_few(Some(FEWEST_DESCRIPTORS)));
         assert!(is_too_few(Some(FEWEST_DESCRIPTORS - 1)));
         assert_eq!(
             Bounds::within(Some(0)),
-            Bounds { common: 8, reserved: 2, idle: 2, beside: 1, streams: 4 }
+            Bounds { common: 8, reserved: 2, idle: 2, beside: 1, look_ups: LOOK_UP, streams: 4 }
         );
     }
 }

@@ -354,10 +354,10 @@ mod tests {
 
     #[test]
     fn the_gateway_answers_while_the_proxy_is_full() {
-        // With 64 descriptors all listeners share 8 slots. One that is idle holds none of them.
-        const FULL: usize = 8;
+        // With 96 descriptors all listeners share 13 slots. One that is idle holds none of them.
+        const FULL: usize = 13;
         let limit = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(96), ..limit }).unwrap();
         let served = served(1);
         setrlimit(Resource::Nofile, limit).unwrap();
         let silent: Vec<TcpStream> = (0..40).map(|_| Served::connect(served.proxy).unwrap()).collect();

@@ -3,6 +3,7 @@
 mod connections;
 mod hosts;
 mod name_servers;
+mod places;
 mod recent;
 mod sockets;
 
@@ -17,7 +18,9 @@ use tokio::sync::Mutex;
 
 use self::hosts::stated;
 use self::name_servers::{NameServers, Unresolved};
+use self::places::Places;
 use self::recent::Recent;
+use crate::connection_slots::most_for_look_ups;
 use crate::file_opener::{FileOpener, NameFiles};
 use crate::read_file::ReadFile;
 
@@ -49,6 +52,8 @@ pub struct SystemAnswers {
     opener: Option<FileOpener>,
     /// Held by the one exchange that has them opened anew.
     renewing: Mutex<()>,
+    /// Those of all look-ups, whatever the files were when they began.
+    places: OnceCell<Places>,
 }
 
 /// The files that tell how names resolve, and the resolver that is built from them.
@@ -69,7 +74,8 @@ impl Answers {
     /// Takes `resolv.conf` and `hosts` as they were at the start, and what opens them when they have changed.
     pub(crate) fn system(resolv_conf: ReadFile, hosts: ReadFile, opener: Option<FileOpener>) -> Self {
         let current = RefCell::new(SystemResolver::of(resolv_conf, hosts));
-        Self::System(Box::new(SystemAnswers { current, opener, renewing: Mutex::new(()) }))
+        let (renewing, places) = (Mutex::new(()), OnceCell::new());
+        Self::System(Box::new(SystemAnswers { current, opener, renewing, places }))
     }
 
     /// Returns the addresses of a host. An address resolves to itself.
@@ -106,7 +112,8 @@ enum Needed {
 impl SystemAnswers {
     async fn look_up(&self, name: &str, needed: Needed) -> Result<Vec<IpAddr>, Denial> {
         let current = self.current().await;
-        current.look_up(name, needed).await
+        let places = self.places.get_or_init(|| Places::new(most_for_look_ups()));
+        current.look_up(name, needed, places).await
     }
 
     /// Returns the resolver of the files as they are, if they can be had anew, or else as they were.
@@ -136,7 +143,7 @@ impl SystemResolver {
         Rc::new(Self { resolv_conf, hosts, names, servers: OnceCell::new(), untold, last })
     }
 
-    async fn look_up(&self, name: &str, needed: Needed) -> Result<Vec<IpAddr>, Denial> {
+    async fn look_up(&self, name: &str, needed: Needed, places: &Places) -> Result<Vec<IpAddr>, Denial> {
         let failed = |why: String, hint: &str| {
             let hint = self.outdated().unwrap_or_else(|| hint.into());
             Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}")).with_hint(hint)
@@ -160,7 +167,9 @@ impl SystemResolver {
                 return Err(untold("no name server told anything of it a moment ago".into()));
             }
         }
+        let place = places.take(name, servers.most_descriptors()).await;
         let told = servers.look_up(name).await;
+        drop(place);
         self.remember(name, &told);
         told.or_else(|why| match why {
             Unresolved::Untold(_) => self.last.of(name).ok_or(why),
@@ -324,16 +333,16 @@ mod tests {
         let servers = NameServers::at(socket.local_addr().unwrap());
         let code = Arc::new(std::sync::Mutex::new(ResponseCode::NoError));
         tokio::spawn(serve(socket, Arc::clone(&code)));
-        let resolver = of("resolv.conf");
+        let (resolver, places) = (of("resolv.conf"), Places::new(0));
         resolver.servers.set(servers).unwrap();
         let answers = async |now: ResponseCode, name: &str| {
             *code.lock().unwrap() = now;
-            resolver.look_up(name, Needed::Yes).await.map(|found| found.len())
+            resolver.look_up(name, Needed::Yes, &places).await.map(|found| found.len())
         };
         assert_eq!(answers(ResponseCode::NoError, "one.example").await.unwrap(), 1);
         assert_eq!(answers(ResponseCode::ServFail, "one.example").await.unwrap(), 1);
         answers(ResponseCode::ServFail, "two.example").await.unwrap_err();
-        assert!(resolver.look_up("one.example", Needed::No).await.is_ok());
+        assert!(resolver.look_up("one.example", Needed::No, &places).await.is_ok());
         // Once a server has said that there is no such name, it counts no longer.
         assert_eq!(answers(ResponseCode::NoError, "three.example").await.unwrap(), 1);
         for code in [ResponseCode::NXDomain, ResponseCode::ServFail] {

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::connections::Connections;
 use super::recent::Recent;
 use super::sockets::Sockets;
+use crate::connection_slots::LOOK_UP;
 
 /// Where name servers listen.
 const PORT: u16 = 53;
@@ -32,6 +33,9 @@ const ATTEMPTS: u32 = 2;
 
 /// How many servers are asked: the C library takes as many.
 const MOST: usize = 3;
+/// How many descriptors one question has at once: the library sends it up to three times, each from a socket of its own.
+const SOCKETS: u32 = 3;
+const _: () = assert!(LOOK_UP == MOST * 2 * SOCKETS as usize);
 /// How long one is waited for before the next is asked as well.
 const HEAD_START: Duration = Duration::from_secs(1);
 /// How long one that was silent has no head start, and is asked but once.
@@ -116,6 +120,11 @@ impl NameServers {
     #[cfg(test)]
     pub(super) fn at(address: SocketAddr) -> Self {
         Self { servers: vec![NameServer::at(address, &Config::new()).unwrap()] }
+    }
+
+    /// Returns how many descriptors a look-up takes at most.
+    pub(super) fn most_descriptors(&self) -> u32 {
+        self.servers.iter().flat_map(|server| server.families).map(|_| SOCKETS).sum()
     }
 
     /// Returns the addresses of a name, IPv4 first. The first server that knows them counts; that there is no such name counts once each
