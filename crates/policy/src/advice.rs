@@ -154,6 +154,12 @@ pub(crate) fn reserved(name: &Hostname, reason: String, ports: impl Display) -> 
     }
 }
 
+/// Makes the denial of an address that stands for a name, or did: a rule for it would lead nowhere.
+pub(crate) fn no_host(address: IpAddr) -> Denial {
+    let reason = format!("{address} is no host: it stands for a name in the sandbox, or did");
+    Denial::new(Guard::Address, reason).with_hint("ask by the name")
+}
+
 /// Returns the hint where no rule can open an address. One that stands for a name was answered by a run's or a sidecar's own DNS.
 pub(crate) fn not_to_be_opened(address: IpAddr) -> Hint {
     match NameNetwork::default().has(address) {

@@ -2,7 +2,7 @@
 //! knows by them which name a program means.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::address::AddressClass;
@@ -13,6 +13,9 @@ pub(crate) const EXAMPLE: &str = "name one as in `22.0.0.0/16`, whose hosts the 
 /// The fewest and the most bits that are the network's own: no more addresses than a program may miss, and enough that none has to stand
 /// for a second name while a program may remember the first.
 const PREFIXES: std::ops::RangeInclusive<u8> = 8..=16;
+
+/// The prefix of 96 bits out of which names have IPv6 addresses as well where the network is the default: a unique local one (RFC 4193).
+const BESIDE_DEFAULT: Ipv6Addr = Ipv6Addr::new(0xfd6c, 0x6f63, 0x6b67, 0, 0, 0, 0, 0);
 
 /// An IPv4 network whose addresses stand for names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +37,25 @@ impl NameNetwork {
         (1 << (32 - self.prefix)) - 2
     }
 
-    /// Whether an address is one of it.
+    /// Returns the address of a number among those of IPv6 that names have beside the default network's.
+    #[must_use]
+    pub fn beside_default(number: u32) -> Ipv6Addr {
+        Ipv6Addr::from(u128::from(BESIDE_DEFAULT) | u128::from(number))
+    }
+
+    /// Returns the number of such an address.
+    #[must_use]
+    pub fn number_beside_default(address: Ipv6Addr) -> Option<u32> {
+        u32::try_from(u128::from(address).checked_sub(BESIDE_DEFAULT.into())?).ok()
+    }
+
+    /// Whether an address is one of it, or stands for a name beside it.
     pub(crate) fn has(self, address: IpAddr) -> bool {
-        let IpAddr::V4(address) = address else { return false };
         let own = |of: Ipv4Addr| u32::from(of) >> (32 - self.prefix);
-        own(address) == own(self.first)
+        match address {
+            IpAddr::V4(address) => own(address) == own(self.first),
+            IpAddr::V6(address) => self == Self::default() && Self::number_beside_default(address).is_some(),
+        }
     }
 }
 
@@ -159,24 +176,30 @@ mod tests {
 
     #[test]
     fn an_address_of_it_is_no_host() {
-        for (network, own) in [("198.18.0.0/15", "198.18.7.7"), ("22.0.0.0/16", "22.0.7.7")] {
-            let open = format!("name_addresses = \"{network}\"\negress.default = \"open-internet\"");
-            let policy = compile(&open).unwrap().policy;
-            let vetted = |host: &str, address: &str| {
-                let asked = Asked::connection(
-                    Plane::Transparent,
-                    Host::parse(host).unwrap(),
-                    Port::new(443).unwrap(),
-                    View::Tls,
-                );
-                policy.decide(&asked).unwrap().vet(&[address.parse().unwrap()])
+        for (network, own) in [
+            ("198.18.0.0/15", "198.18.7.7"),
+            ("198.18.0.0/15", "fd6c:6f63:6b67::99"),
+            ("22.0.0.0/16", "22.0.7.7"),
+        ] {
+            let own: IpAddr = own.parse().unwrap();
+            let asked =
+                |host: Host| Asked::connection(Plane::Transparent, host, Port::new(443).unwrap(), View::Tls);
+            let with = |default: &str| {
+                let text = format!("name_addresses = \"{network}\"\negress.default = \"{default}\"");
+                compile(&text).unwrap().policy
             };
-            let denial = vetted(own, own).unwrap_err();
-            assert!(
-                denial.guard == Guard::Address && denial.reason.contains("stands for a name"),
-                "{denial:?}"
-            );
-            vetted("23.0.7.7", "23.0.7.7").unwrap();
+            // By no rule, whose hint would be one that hides it.
+            for default in ["open-internet", "deny"] {
+                let denial = with(default).decide(&asked(Host::Address(own))).unwrap_err();
+                assert_eq!(denial.guard, Guard::Address);
+                assert!(denial.reason.contains("stands for a name"), "{denial:?}");
+                assert_eq!(denial.hint.unwrap().to_string(), "ask by the name");
+            }
+            let vetted = |host: &str, address: IpAddr| {
+                let host = Host::parse(host).unwrap();
+                with("open-internet").decide(&asked(host)).unwrap().vet(&[address])
+            };
+            vetted("23.0.7.7", "23.0.7.7".parse().unwrap()).unwrap();
             // A name may really have an address of a public network.
             assert_eq!(vetted("www.example.org", own).is_ok(), network.starts_with("22."));
         }

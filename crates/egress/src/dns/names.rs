@@ -8,9 +8,6 @@ use policy::{Host, Hostname, NameNetwork, Wiring};
 
 use crate::denied_once::{DeniedOnce, Novelty};
 
-/// A unique local prefix (RFC 4193) of our own, `fd6c:6f63:6b67::/96`.
-const V6_BASE: u128 = 0xfd6c_6f63_6b67_0000_0000_0000_0000_0000;
-
 /// The addresses that stand for names. The first is the sidecar's own, whose ports are the explicit planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameRange {
@@ -94,7 +91,7 @@ impl Names {
     pub(crate) fn is_sidecar(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(v4) => u32::from(v4) == self.range.first,
-            IpAddr::V6(v6) => self.range.both && u128::from(v6) == V6_BASE,
+            IpAddr::V6(v6) => self.range.both && v6 == NameNetwork::beside_default(0),
         }
     }
 
@@ -112,7 +109,7 @@ impl Names {
             Some(index) => *index,
             None => self.add(name),
         };
-        let v6 = self.range.both.then(|| Ipv6Addr::from(V6_BASE + u128::from(index)));
+        let v6 = self.range.both.then(|| NameNetwork::beside_default(index));
         NameAddresses { v4: Ipv4Addr::from(self.range.first + index), v6 }
     }
 
@@ -130,7 +127,7 @@ impl Names {
     pub(super) fn name_of(&self, address: IpAddr) -> Option<&Hostname> {
         let index = match address {
             IpAddr::V4(v4) => u32::from(v4).checked_sub(self.range.first)?,
-            IpAddr::V6(v6) => u32::try_from(u128::from(v6).checked_sub(V6_BASE)?).ok()?,
+            IpAddr::V6(v6) => NameNetwork::number_beside_default(v6)?,
         };
         self.by_index.get(&index)
     }

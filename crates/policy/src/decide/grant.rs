@@ -10,7 +10,6 @@ use crate::denial::{Denial, Guard, MANAGED};
 use crate::denied_addresses::DeniedAddresses;
 use crate::hint::Hint;
 use crate::hostname::Host;
-use crate::name_network::NameNetwork;
 use crate::provider::Provider;
 use crate::rule::RuleName;
 use crate::target::Port;
@@ -30,8 +29,6 @@ pub struct Grant {
     pub(super) message_wise: bool,
     pub(super) companion: bool,
     pub(super) denied_addresses: Option<Box<DeniedAddresses>>,
-    /// The network out of which names have their addresses.
-    pub(super) stand_ins: NameNetwork,
     /// What the managed policy grants for the same request, if it has egress rules.
     pub(super) ceiling: Option<Box<Grant>>,
 }
@@ -127,11 +124,6 @@ impl Grant {
                 .and_then(|ceiling| ceiling.denied_addresses.as_deref())
                 .map_or(Ok(()), refuse)
                 .map_err(Denial::managed)?;
-            if self.host == Host::Address(*address) && self.stand_ins.has(*address) {
-                let reason = self.placed(*address, "no host: it stands for a name in the sandbox, or did");
-                let denial = Denial::new(Guard::Address, reason).with_rule(self.rule.as_str());
-                return Err(denial.with_hint("ask by the name"));
-            }
             let class = AddressClass::of(*address);
             let named = self.names(*address) && class.may_be_named();
             if !class.is_public() && !named {

@@ -6,7 +6,9 @@ mod grant;
 use std::sync::Arc;
 
 pub use self::grant::Grant;
-use crate::advice::{Near, not_allowed, not_authorized, not_authorized_encoded, remember_nearest, reserved};
+use crate::advice::{
+    Near, no_host, not_allowed, not_authorized, not_authorized_encoded, remember_nearest, reserved,
+};
 use crate::asked::Asked;
 use crate::carriage::Carriage;
 use crate::denial::{Denial, Guard, MANAGED};
@@ -35,6 +37,11 @@ impl Policy {
         }
         if let Some(rule) = self.deny.iter().find(|rule| rule.reach.catches(asked)) {
             return Err(self.advised(rule.deny(asked), asked));
+        }
+        if let Host::Address(address) = asked.host
+            && self.stand_ins.has(address)
+        {
+            return Err(no_host(address));
         }
         if asked.provider.is_none()
             && let Host::Name(name) = &asked.host
@@ -202,7 +209,6 @@ impl Policy {
             message_wise,
             companion: false,
             denied_addresses: None,
-            stand_ins: self.stand_ins,
             ceiling: None,
         }
     }
