@@ -6,6 +6,8 @@ const OF_TEXT: usize = 16 << 20;
 /// The most octets that values add to the head of one request in which the agent names them, encoded as they stand there: the longest
 /// value once, where none of it is encoded. Few servers take a head as long, and thousands of them can be held at once.
 const OF_HEAD: usize = 64 << 10;
+/// Each value counts as a multiple of so many octets, lest how often one fits tells its length.
+const STEP: usize = 64;
 
 /// Room for values.
 #[derive(Debug)]
@@ -34,12 +36,13 @@ impl Room {
         Self { most: OF_HEAD, left: OF_HEAD }
     }
 
-    /// Takes room for so many values of this length.
+    /// Takes room for values of these lengths, each rounded up to a multiple of 64 octets: for all of them, or for none.
     ///
     /// # Errors
     /// If less is left.
-    pub fn take(&mut self, values: usize, length: usize) -> Result<(), NoRoom> {
-        let left = values.checked_mul(length).and_then(|octets| self.left.checked_sub(octets));
+    pub fn take(&mut self, lengths: impl IntoIterator<Item = usize>) -> Result<(), NoRoom> {
+        let rest = |left: usize, length: usize| left.checked_sub(length.checked_next_multiple_of(STEP)?);
+        let left = lengths.into_iter().try_fold(self.left, rest);
         self.left = left.ok_or(NoRoom { most: self.most })?;
         Ok(())
     }

@@ -185,8 +185,9 @@ fn fill(
     let value =
         |range: &Range<usize>| values.get(name(text, range)).map_or([].as_slice(), |value| value.as_slice());
     let literal = text.len() - placeholders.iter().map(Range::len).sum::<usize>();
-    let inserted: usize = placeholders.iter().map(|range| value(range).len()).sum();
-    room.take(1, inserted)?;
+    let lengths = placeholders.iter().map(|range| value(range).len());
+    room.take(lengths.clone())?;
+    let inserted: usize = lengths.sum();
     // Allocated at full size: a buffer that grows leaves copies behind.
     let mut out = Zeroizing::new(Vec::with_capacity(literal + inserted));
     let mut at = 0;
@@ -358,6 +359,23 @@ mod tests {
         // All texts of a head share its room.
         let mut head = Room::of_head();
         assert!(!fills(2, &mut head) && fills(1, &mut head) && !fills(1, &mut head));
+    }
+
+    #[test]
+    fn how_often_a_value_fits_tells_its_length_to_64_octets() {
+        let fits = |value: &str, place: Position| {
+            let fields = credential(&[("a", value)]);
+            let fits = |times: usize| {
+                substitute("{{a}}".repeat(times).as_bytes(), &fields, place, &mut Room::of_head()).is_ok()
+            };
+            (1..2000).take_while(|times| fits(*times)).count()
+        };
+        for place in [Position::Header, Position::Query] {
+            assert_eq!(fits(&"v".repeat(65), place), 512);
+            assert_eq!(fits(&"v".repeat(128), place), 512);
+            assert_eq!(fits(&format!("{}//", "v".repeat(65)), place), 512);
+            assert_eq!(fits("v", place), 1024);
+        }
     }
 
     proptest! {

@@ -93,7 +93,7 @@ fn fit_for(name: &str, written: &[u8], filled: Zeroizing<Vec<u8>>) -> Result<Zer
 
 fn replaced(text: &[u8], value: &[u8], room: &mut Room) -> Result<Zeroizing<Vec<u8>>, NoRoom> {
     let times = Placeholder::find_all(text).count();
-    room.take(times, value.len())?;
+    room.take(std::iter::repeat_n(value.len(), times))?;
     // Allocated at full size: a buffer that grows leaves copies behind.
     let mut out = Zeroizing::new(Vec::with_capacity(text.len() + times * value.len()));
     let mut from = 0;
@@ -118,7 +118,7 @@ pub(super) fn place(
     let mut render = |position| {
         let value = held.render(template, position)?;
         if let Some(room) = &mut room {
-            room.take(1, value.expose().len()).map_err(|e| unfit("request", &e.into()))?;
+            room.take([value.expose().len()]).map_err(|e| unfit("request", &e.into()))?;
         }
         Ok(value)
     };
