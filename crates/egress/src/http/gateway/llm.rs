@@ -35,8 +35,12 @@ const LARGEST: usize = 32 * 1024 * 1024;
 /// How long an answer may take (literal behaviour of the existing sidecar).
 const WITHIN: Duration = Duration::from_secs(300);
 
-/// The vendors whose names stand before models, as in `anthropic/…` (S4.46).
-const VENDORS: [&str; 3] = ["anthropic", "openai", RESELLER];
+/// The vendors whose names stand before models, as in `anthropic/…` (S4.46), and where each has its API.
+const VENDORS: [(&str, &str); 3] = [
+    ("anthropic", "https://api.anthropic.com/"),
+    ("openai", "https://api.openai.com/"),
+    (RESELLER, "https://openrouter.ai/"),
+];
 /// The vendor that has the models of others, under their makers' names (S4.46).
 const RESELLER: &str = "openrouter";
 
@@ -171,7 +175,13 @@ fn route(
         ByModel::Declared(routed) => Ok(routed),
         ByModel::Undeclared(vendor) => {
             let why = format!("the model is of `{vendor}`, and the run declares no such provider");
-            let denial = Denial::new(Guard::Provider, why).with_hint(gate.policy().declaring(&vendor));
+            let hint = match of_vendor(vendor, providers).next() {
+                Some(own) => {
+                    format!("say which provider of its host is meant, as in {}/MODEL", own.id()).into()
+                }
+                None => gate.policy().declaring(vendor),
+            };
+            let denial = Denial::new(Guard::Provider, why).with_hint(hint);
             Err(unreadable(gate, denial, &head.target))
         }
         ByModel::Repeated => {
@@ -195,8 +205,8 @@ fn route(
 enum ByModel {
     /// It names this provider, and the body no longer does; or the maker of a model that this provider resells.
     Declared(Routed),
-    /// It names a vendor that the run declares no provider for.
-    Undeclared(String),
+    /// It names a vendor that the run declares no provider for, or several under other names.
+    Undeclared(&'static str),
     /// The body has the field more than once.
     Repeated,
     Untold,
@@ -211,22 +221,28 @@ fn by_model(body: &Bytes, providers: &[Arc<Provider>]) -> ByModel {
     };
     let Ok(name) = serde_json::from_str::<String>(raw.get()) else { return ByModel::Untold };
     // An id may hold a slash itself, so the longest one that the name begins with is meant.
-    let after =
-        |provider: &Provider| Some(name.strip_prefix(provider.id().as_str())?.strip_prefix('/')?.to_owned());
-    let named = providers.iter().filter_map(|provider| Some((provider, after(provider)?)));
-    let Some((provider, model)) = named.min_by_key(|(_, model)| model.len()) else {
-        let Some((vendor, _)) = name.split_once('/') else { return ByModel::Untold };
+    let after = |id: &str| Some(name.strip_prefix(id)?.strip_prefix('/')?.to_owned());
+    let named = providers.iter().filter_map(|provider| Some((provider, after(provider.id().as_str())?)));
+    let reseller = providers.iter().find(|provider| provider.id().as_str() == RESELLER);
+    let (provider, model) = match (named.min_by_key(|(_, model)| model.len()), reseller) {
+        (Some(named), _) => named,
         // A vendor's model is asked for at no other provider, except at one that resells the models of others (S4.46).
-        return match providers.iter().find(|provider| provider.id().as_str() == RESELLER) {
-            Some(reseller) => {
-                ByModel::Declared(Routed { provider: Arc::clone(reseller), body: body.clone() })
+        (None, Some(reseller)) if name.contains('/') => {
+            return ByModel::Declared(Routed { provider: Arc::clone(reseller), body: body.clone() });
+        }
+        (None, _) => {
+            let vendor = VENDORS.iter().find_map(|(vendor, _)| Some((*vendor, after(vendor)?)));
+            let Some((vendor, model)) = vendor else { return ByModel::Untold };
+            // Or at the vendor's own host, by a subscription say.
+            let mut own = of_vendor(vendor, providers);
+            match (own.next(), own.next()) {
+                (Some(only), None) => (only, model),
+                _ => return ByModel::Undeclared(vendor),
             }
-            None if VENDORS.contains(&vendor) => ByModel::Undeclared(vendor.to_owned()),
-            None => ByModel::Untold,
-        };
+        }
     };
     // Models of the reseller's own, such as `openrouter/auto`, have its name in theirs.
-    if provider.id().as_str() == RESELLER && !model.contains('/') {
+    if after(RESELLER).as_ref() == Some(&model) && !model.contains('/') {
         return ByModel::Declared(Routed { provider: Arc::clone(provider), body: body.clone() });
     }
     // The raw text borrows from the body: the distance between the two is where it begins.
@@ -234,6 +250,12 @@ fn by_model(body: &Bytes, providers: &[Arc<Provider>]) -> ByModel {
     let model = Value::String(model).to_string();
     let rewritten = [&body[..at], model.as_bytes(), &body[at + raw.get().len()..]].concat();
     ByModel::Declared(Routed { provider: Arc::clone(provider), body: rewritten.into() })
+}
+
+/// Returns the providers that are authorized where a vendor has its API, whatever their names.
+fn of_vendor<'a>(vendor: &str, providers: &'a [Arc<Provider>]) -> impl Iterator<Item = &'a Arc<Provider>> {
+    let api = VENDORS.iter().find(|(known, _)| *known == vendor).map(|(_, api)| *api);
+    providers.iter().filter(move |provider| api.is_some_and(|api| provider.first_uri().starts_with(api)))
 }
 
 /// The only field of a request that is read; the others are skipped without being kept.
@@ -429,6 +451,28 @@ mod tests {
         ] {
             assert_eq!(asked(&declared, model), who, "{model}");
         }
+    }
+
+    #[test]
+    fn a_vendors_model_is_asked_for_at_its_own_host_whatever_the_provider_is_called() {
+        let at = |id: &str, host: &str| {
+            format!("{{ id = \"{id}\", llm = \"anthropic\", authorized_uris = [\"https://{host}/v1/*\"] }}")
+        };
+        let subscription = "[\"claude-subscription\"]";
+        let two = format!("{subscription}\nprovider = [{}]", at("mine", "api.anthropic.com"));
+        let elsewhere = format!("[]\nprovider = [{}]", at("mine", "llm.example"));
+        for (providers, model, who) in [
+            (subscription, "anthropic/claude-x", "claude-subscription claude-x"),
+            (subscription, "claude-subscription/claude-x", "claude-subscription claude-x"),
+            (subscription, "openai/gpt-5", "without openai"),
+            (subscription, "google/gemini-3", "untold"),
+            (&two, "anthropic/claude-x", "without anthropic"),
+            (&two, "mine/claude-x", "mine claude-x"),
+            (&elsewhere, "anthropic/claude-x", "without anthropic"),
+        ] {
+            assert_eq!(asked(providers, model), who, "{providers} {model}");
+        }
+        assert_eq!(of_vendor("anthropic", &declared(&two)).count(), 2);
     }
 
     #[test]
