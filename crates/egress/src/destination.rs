@@ -65,7 +65,7 @@ impl Destination {
     ) -> Result<Self, Denial> {
         match proxy {
             // The proxy resolves the name, so it need not resolve here.
-            Some(proxy) if found.is_empty() && grant.needs_no_address() => return Ok(Self::Proxy(proxy)),
+            Some(proxy) if grant.is_told_nothing_by(found) => return Ok(Self::Proxy(proxy)),
             _ => vet(machine, grant, found)?,
         }
         let port = grant.port().number();
@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn a_proxy_is_not_asked_for_a_name_of_no_rule_without_an_address() {
-        let rules = "egress.default = \"open-internet\"\negress.allow = [{ host = \"**.far.example\" }]";
+        let rules = "egress.default = \"open-internet\"\negress.allow = [{ host = \"**.far.example\" }]\n\
+            egress.deny = [{ host = \"198.18.6.6\" }]";
         let gate = gate_for(rules, Vec::new(), None);
         let proxy = || Some(Arc::new(Proxy::parse("corp", "http://proxy.example:3128", None).unwrap()));
         let judged = |host: &str, found: &[&str], proxy| {
@@ -140,7 +141,12 @@ mod tests {
             ("10.0.0.5", &["10.0.0.5"], proxy(), Err(Guard::Address)),
             ("a.far.example", &[], proxy(), Ok(true)),
             ("a.far.example", &["10.0.0.5"], proxy(), Err(Guard::Address)),
+            ("a.far.example", &["198.18.5.5", "fd6c:6f63:6b67::5"], proxy(), Ok(true)),
+            ("a.far.example", &["198.18.5.5", "10.0.0.5"], proxy(), Err(Guard::Address)),
+            ("a.far.example", &["198.18.6.6"], proxy(), Err(Guard::DenyRule)),
+            ("a.example", &["198.18.5.5"], proxy(), Err(Guard::Address)),
             ("a.far.example", &[], None, Err(Guard::NoAddress)),
+            ("a.far.example", &["198.18.5.5"], None, Err(Guard::Address)),
         ] {
             assert_eq!(judged(host, found, through), verdict, "{host} {found:?}");
         }

@@ -160,11 +160,13 @@ pub(crate) fn no_host(address: IpAddr) -> Denial {
     Denial::new(Guard::Address, reason).with_hint("ask by the name")
 }
 
-/// Returns the hint where no rule can open an address. One that stands for a name was answered by a run's or a sidecar's own DNS.
+/// Returns the hint where no rule can open an address. One that stands for a name was answered by a run's or a sidecar's own DNS, or by
+/// that of a program on this machine which gives such addresses too.
 pub(crate) fn not_to_be_opened(address: IpAddr) -> Hint {
     match NameNetwork::default().has(address) {
-        true => "that address stands for a name in a sandbox: the sidecar asks a sidecar's DNS, perhaps its own; give it a resolv.conf that \
-                 names another server"
+        true => "that address stands for a name. If a sidecar's DNS gave it, perhaps its own: give the sidecar a resolv.conf that names \
+                 another server. If a VPN or proxy program did (fake-IP): have it give real addresses, or name its proxy port with --proxy, \
+                 and the host in a rule"
             .into(),
         false => "no rule can open it".into(),
     }
@@ -294,6 +296,7 @@ mod tests {
     fn an_answer_of_a_sidecars_own_dns_is_told_as_that() {
         let hint = |address: &str| not_to_be_opened(address.parse().unwrap()).to_string();
         assert!(hint("198.18.0.1").contains("another server") && hint("198.19.255.1").contains("sidecar"));
+        assert!(hint("198.18.5.5").contains("fake-IP") && hint("198.18.5.5").contains("--proxy"));
         for other in ["198.20.0.1", "169.254.169.254", "2002:808:808::1"] {
             assert_eq!(hint(other), "no rule can open it");
         }

@@ -1,6 +1,7 @@
 //! Which proxy a granted request goes through, if any. The policy chooses one for all traffic, except to hosts
 //! whose addresses it lists itself, and to loopback.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::address::AddressClass;
@@ -8,6 +9,7 @@ use crate::advice::rule_for;
 use crate::decide::Grant;
 use crate::denial::Denial;
 use crate::hostname::Host;
+use crate::name_network::NameNetwork;
 use crate::pattern::HostPattern;
 use crate::proxy::{Proxies, Proxy, ProxyChoice};
 use crate::rule::{AllowRule, RuleName};
@@ -83,6 +85,15 @@ impl Grant {
             RuleName::Named(_) | RuleName::Declared(_) | RuleName::BuiltIn(_) => true,
             RuleName::OpenInternet => false,
         }
+    }
+
+    /// Whether the addresses that a name has here tell nothing of where it leads, and a proxy may be asked for it: there are none, or a
+    /// DNS has made them up, as that of a program does which takes all connections to them.
+    #[must_use]
+    pub fn is_told_nothing_by(&self, found: &[IpAddr]) -> bool {
+        let is_made_up =
+            |address: &IpAddr| NameNetwork::default().has(*address) && self.refuse_denied(*address).is_ok();
+        self.needs_no_address() && found.iter().all(is_made_up)
     }
 
     /// Whether the policy itself says where the host is: the rule lists its addresses, or it is this machine. A proxy would ask

@@ -116,14 +116,7 @@ impl Grant {
                 .with_hint("see that the name is the one you mean"));
         }
         for address in found {
-            let refuse =
-                |denied_addresses: &DeniedAddresses| denied_addresses.refuse(*address, self.carriage);
-            self.denied_addresses.as_deref().map_or(Ok(()), refuse)?;
-            let ceiling = self.ceiling.as_deref();
-            ceiling
-                .and_then(|ceiling| ceiling.denied_addresses.as_deref())
-                .map_or(Ok(()), refuse)
-                .map_err(Denial::managed)?;
+            self.refuse_denied(*address)?;
             let class = AddressClass::of(*address);
             let named = self.names(*address) && class.may_be_named();
             if !class.is_public() && !named {
@@ -131,13 +124,23 @@ impl Grant {
                 let denial = denial.with_rule(self.rule.as_str());
                 return Err(denial.with_hint(match self.host {
                     _ if !class.may_be_named() => not_to_be_opened(*address),
-                    _ if ceiling.is_some_and(|ceiling| !ceiling.names(*address)) => Hint::from(MANAGED),
+                    _ if self.ceiling.as_deref().is_some_and(|ceiling| !ceiling.names(*address)) => {
+                        Hint::from(MANAGED)
+                    }
                     Host::Address(_) => rule_for(&self.host, self.port),
                     Host::Name(_) => private_service(&self.rule),
                 }));
             }
         }
         Ok(())
+    }
+
+    /// Refuses an address that a deny rule names.
+    pub(crate) fn refuse_denied(&self, address: IpAddr) -> Result<(), Denial> {
+        let refuse = |denied_addresses: &DeniedAddresses| denied_addresses.refuse(address, self.carriage);
+        self.denied_addresses.as_deref().map_or(Ok(()), refuse)?;
+        let ceiling = self.ceiling.as_deref().and_then(|ceiling| ceiling.denied_addresses.as_deref());
+        ceiling.map_or(Ok(()), refuse).map_err(Denial::managed)
     }
 
     /// Returns whether the rule itself lists an address.
