@@ -1,10 +1,12 @@
 //! Carries a granted connection: checks that what it carries is what the rule allows, then copies octets both ways.
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use policy::{Carriage, Plane, Scheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -24,7 +26,9 @@ use crate::upstream::{self, Dialled};
 
 /// How long a tunnel may be idle. Interactive sessions pause for long.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
-/// How long the rest of a first frame may take from a server, and how often it is looked for.
+/// The length of the head of a frame of HTTP/2 (RFC 9113 §4.1).
+const FRAME_HEAD: usize = 9;
+/// How long the rest of a first frame's head may take from a server before what came is passed on, and how often it is looked for.
 const REST_OF_FRAME: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -87,10 +91,20 @@ pub(super) async fn carry_both(
         biased;
         carried = sniff::sniff(&mut agent, idle) => carried,
         // The upstream speaks first: SSH, SMTP, MySQL. A rule for TLS waits for the agent.
-        spoken = spoken_first(&mut upstream), if !only_tls => match spoken {
-            Ok(carried) => carried,
-            Err(error) => return unreachable(exchange, agent, &error).await,
-        },
+        spoken = spoken_first(&mut upstream), if !only_tls => {
+            let spoken = match spoken {
+                Ok(Spoken::InPart) => {
+                    let flow = Flow::of(exchange.record(), 0);
+                    Box::pin(pass_back_until_told(&mut agent, &mut upstream, &flow.received, idle)).await
+                }
+                Ok(Spoken::Whole(carried)) => Ok(carried),
+                Err(error) => Err(error),
+            };
+            match spoken {
+                Ok(carried) => carried,
+                Err(error) => return unreachable(exchange, agent, &error).await,
+            }
+        }
     };
     let checked = match carried {
         // Whichever port it is: what is bound may be answered at each. Its requests are dialled for by themselves.
@@ -126,22 +140,74 @@ pub(super) async fn carry_both(
     }
 }
 
+/// What is known of a server that spoke first.
+#[derive(Debug, PartialEq, Eq)]
+enum Spoken {
+    /// What it and its client carry.
+    Whole(Carried),
+    /// It has begun what may be a first frame of HTTP/2, and says no more for now.
+    InPart,
+}
+
 /// Judges what a server says that speaks first. Many of HTTP/2 begin with their SETTINGS (RFC 9113 §3.4); a client's requests to one name
 /// their host, as those do of a client that was faster.
-async fn spoken_first(upstream: &mut Dialled) -> io::Result<Carried> {
-    let mut head = [0; 9];
+async fn spoken_first(upstream: &mut Dialled) -> io::Result<Spoken> {
+    let mut head = [0; FRAME_HEAD];
     let mut since = None;
     loop {
         match upstream.look(&mut head).await? {
-            0 => return Ok(Carried::Nothing),
-            said if !begins_settings(&head[..said]) => return Ok(Carried::Other),
-            said if said == head.len() => return Ok(Carried::Http),
-            // What came stays to be read, so a socket tells nothing of more.
-            _ if since.get_or_insert_with(Instant::now).elapsed() < REST_OF_FRAME => {
-                tokio::time::sleep(LOOK).await;
-            }
-            _ => return Ok(Carried::Other),
+            0 => return Ok(Spoken::Whole(Carried::Nothing)),
+            said => match judge_server(&head[..said]) {
+                Some(carried) => return Ok(Spoken::Whole(carried)),
+                // What came stays to be read, so a socket tells nothing of more.
+                None if since.get_or_insert_with(Instant::now).elapsed() < REST_OF_FRAME => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                None => return Ok(Spoken::InPart),
+            },
         }
+    }
+}
+
+/// Passes on to the agent what the server says, who may wait for it, until that is judged. The agent's own first octets are judged as if
+/// it had spoken first: none of them goes out before.
+async fn pass_back_until_told(
+    agent: &mut Buffered<TcpStream>,
+    upstream: &mut Dialled,
+    received: &Cell<u64>,
+    idle: Duration,
+) -> io::Result<Carried> {
+    let (reader, mut writer) = agent.reader.split();
+    let mut from_agent = Buffered { ahead: std::mem::take(&mut agent.ahead), reader };
+    let judged = async {
+        let (mut head, mut said) = ([0; FRAME_HEAD], 0);
+        loop {
+            let until = said + upstream.read(&mut head[said..]).await?;
+            if until == said {
+                return Ok(Carried::Other); // a server of HTTP/2 that has ended answers nothing
+            }
+            writer.write_all(&head[said..until]).await?;
+            received.set(until as u64);
+            said = until;
+            if let Some(carried) = judge_server(&head[..said]) {
+                return Ok(carried);
+            }
+        }
+    };
+    let carried = tokio::select! {
+        biased;
+        carried = sniff::sniff(&mut from_agent, idle) => Ok(carried),
+        judged = judged => judged,
+    };
+    agent.ahead = from_agent.ahead;
+    carried
+}
+
+/// Judges the first octets that a server says, as far as they go. Returns `None` while more are needed.
+fn judge_server(said: &[u8]) -> Option<Carried> {
+    match begins_settings(said) {
+        false => Some(Carried::Other),
+        true => (said.len() == FRAME_HEAD).then_some(Carried::Http),
     }
 }
 
@@ -209,15 +275,13 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
 
-    use policy::{Host, Port};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     use super::*;
     use crate::fixture::{gate_for, options_for, records_in};
     use crate::tls::RunAuthority;
     use crate::trusted::Trusted;
     use crate::upstream::Entrance;
     use crate::{GateOptions, SigningKey};
+    use policy::{Host, Port};
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_request_in_the_clear_has_the_only_record() {
@@ -251,44 +315,60 @@ mod tests {
         );
     }
 
+    /// What a server reads that says this, the rest after a pause, of a client that says this after a while; and what the client reads, and
+    /// the records.
+    async fn both_say(
+        (first, pause, rest): (&[u8], Duration, &[u8]),
+        (wait, says): (Duration, &[u8]),
+    ) -> (Vec<u8>, Vec<u8>, String) {
+        let upstream = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = upstream.local_addr().unwrap().port();
+        let rule =
+            format!("[egress]\nallow = [{{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n");
+        let mut audit = tempfile::tempfile().unwrap();
+        let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
+        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
+        let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+        let agent = Buffered::new(agents.accept().await.unwrap().0);
+        let (host, port) = (Host::parse("a.example").unwrap(), Port::new(port).unwrap());
+        let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), host, port).unwrap();
+        let exchange = granted.pin(&gate).await.unwrap();
+        let inside = async {
+            tokio::time::sleep(wait).await;
+            client.write_all(says).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            let _ = client.read_to_end(&mut answer).await;
+            answer
+        };
+        let outside = async {
+            let (mut stream, mut seen) = (upstream.accept().await.unwrap().0, Vec::new());
+            stream.write_all(first).await.unwrap();
+            tokio::time::sleep(pause).await;
+            let _ = stream.write_all(rest).await;
+            let _ = stream.read_to_end(&mut seen).await;
+            seen
+        };
+        let (_, answer, seen) = tokio::join!(carry_any(&gate, exchange, agent), inside, outside);
+        gate.close().unwrap();
+        (seen, answer, records_in(&mut audit))
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn http_2_in_the_clear_is_refused_whoever_speaks_first() {
         const SETTINGS: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
-        // In two segments at last.
-        for (first, rest) in [(&b""[..], &b""[..]), (SETTINGS, b""), SETTINGS.split_at(4)] {
-            let upstream = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            let port = upstream.local_addr().unwrap().port();
-            let rule = format!(
-                "[egress]\nallow = [{{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n"
-            );
-            let mut audit = tempfile::tempfile().unwrap();
-            let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
-            let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-            let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
-            let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
-            let agent = Buffered::new(agents.accept().await.unwrap().0);
-            let (host, port) = (Host::parse("a.example").unwrap(), Port::new(port).unwrap());
-            let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), host, port).unwrap();
-            let exchange = granted.pin(&gate).await.unwrap();
-            let inside = async {
-                if !first.is_empty() {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-                client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-                client.shutdown().await.unwrap();
-                let _ = client.read_to_end(&mut Vec::new()).await;
-            };
-            let outside = async {
-                let (mut stream, mut seen) = (upstream.accept().await.unwrap().0, Vec::new());
-                stream.write_all(first).await.unwrap();
-                tokio::time::sleep(4 * LOOK).await;
-                stream.write_all(rest).await.unwrap();
-                let _ = stream.read_to_end(&mut seen).await;
-                seen
-            };
-            let (_, (), seen) = tokio::join!(carry_any(&gate, exchange, agent), inside, outside);
-            gate.close().unwrap();
-            let records = records_in(&mut audit);
+        let soon = 4 * LOOK;
+        let (begun, rest) = SETTINGS.split_at(4);
+        // In two segments at last, of which the second is late, or comes after the client has spoken.
+        for (server, wait) in [
+            ((&b""[..], soon, &b""[..]), Duration::ZERO),
+            ((SETTINGS, soon, b""), 5 * soon),
+            ((begun, soon, rest), 5 * soon),
+            ((begun, 2 * REST_OF_FRAME, rest), 3 * REST_OF_FRAME),
+            ((begun, 3 * REST_OF_FRAME, rest), 2 * REST_OF_FRAME),
+        ] {
+            let (seen, _, records) = both_say(server, (wait, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).await;
             assert!(seen.is_empty(), "{}", seen.escape_ascii());
             let denied = records.lines().find(|line| line.contains("\"denied\"")).expect("it is denied");
             assert!(denied.contains("http_framing") && denied.contains("HTTP/2 in the clear"), "{denied}");
@@ -296,14 +376,66 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn a_first_record_in_the_tls_of_a_proxy_may_be_short() {
+        let made = rcgen::generate_simple_self_signed(["proxy.example".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let config = rustls::ServerConfig::builder_with_provider(crate::tls::provider());
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = config.with_single_cert(vec![certificate.clone()], key).unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let config = rustls::ClientConfig::builder_with_provider(crate::tls::provider());
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = Port::new(listener.local_addr().unwrap().port()).unwrap();
+        let proxy = async {
+            let mut stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
+            for record in [&b"\0\0\0\x04"[..], b"\0\0\0\0\0"] {
+                stream.write_all(record).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+            let _ = stream.read(&mut [0]).await;
+        };
+        let sidecar = async {
+            let stream = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+            let stream = connector.connect("proxy.example".try_into().unwrap(), stream).await.unwrap();
+            let mut upstream = Dialled::Tls(Box::new(stream));
+            let spoken = spoken_first(&mut upstream).await.unwrap();
+            assert_eq!(spoken, Spoken::InPart, "the second record is not read before the first");
+            let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
+            let _client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+            let mut agent = Buffered::new(agents.accept().await.unwrap().0);
+            pass_back_until_told(&mut agent, &mut upstream, &Cell::new(0), IDLE).await.unwrap()
+        };
+        assert_eq!(tokio::join!(sidecar, proxy).0, Carried::Http);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn who_speaks_another_protocol_is_carried_though_the_server_began_like_http_2() {
+        for (pause, wait) in [(1, 3), (3, 2)] {
+            let server = (&b"\0\0\0"[..], pause * REST_OF_FRAME, &b"\x01x"[..]);
+            let (seen, answer, records) = both_say(server, (wait * REST_OF_FRAME, b"\x01y")).await;
+            assert_eq!((&seen[..], &answer[..]), (&b"\x01y"[..], &b"\0\0\0\x01x"[..]), "{records}");
+            assert!(records.contains("\"received\":5") && records.contains("\"allowed\""), "{records}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn octets_that_a_server_has_not_said_make_no_frame() {
-        for (said, then, is_http) in [
-            (&b"\0\0\0\x04"[..], &b""[..], false),
-            (b"\0\0\x06\x04", b"", false),
-            (b"\0", b"\0\0\x04\0\0\0\0\0", true),
-            (b"\0\0\0\x04", b"\0\0\0\0\x01", false),
-            (b"\0\0\x07\x04\0\0\0\0\0", b"", false),
-            (b"SSH-2.0-x\r\n", b"", false),
+        let (in_part, other) = (|| Spoken::InPart, || Spoken::Whole(Carried::Other));
+        for (said, then, expected) in [
+            (&b"\0\0\0\x04"[..], &b""[..], in_part()),
+            (b"\0\0\x06\x04", b"", in_part()),
+            (b"\0", b"\0\0\x04\0\0\0\0\0", Spoken::Whole(Carried::Http)),
+            (b"\0\0\0\x04", b"\0\0\0\0\x01", other()),
+            (b"\0\0\x07\x04\0\0\0\0\0", b"", other()),
+            (b"SSH-2.0-x\r\n", b"", other()),
         ] {
             let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let at = Port::new(listener.local_addr().unwrap().port()).unwrap();
@@ -315,7 +447,6 @@ mod tests {
                 server.write_all(then).await.unwrap();
             };
             let (carried, ()) = tokio::join!(spoken_first(&mut upstream), says);
-            let expected = if is_http { Carried::Http } else { Carried::Other };
             assert_eq!(carried.unwrap(), expected, "{} {}", said.escape_ascii(), then.escape_ascii());
         }
     }

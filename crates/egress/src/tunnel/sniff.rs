@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::client_hello::{self, Hello, LARGEST_HELLO, ServerName};
 use crate::http::Buffered;
@@ -144,7 +143,7 @@ fn judge_at_end(bytes: &[u8]) -> Carried {
 }
 
 /// Reads until it is clear what the connection carries.
-pub(super) async fn sniff(agent: &mut Buffered<TcpStream>, patience: Duration) -> Carried {
+pub(super) async fn sniff<R: AsyncRead + Unpin>(agent: &mut Buffered<R>, patience: Duration) -> Carried {
     let deadline = tokio::time::Instant::now() + patience;
     loop {
         if let Some(carried) = judge(&agent.ahead) {
