@@ -214,6 +214,35 @@ fn what_holds_a_name_in_a_folder_that_was_shut_is_not_forgotten() {
     }
 }
 
+// Beside a run of one user's, git and runs of another in the same folder; and what holds once the first of both runs has ended.
+#[test]
+fn a_folder_of_several_users_can_be_used_by_each_and_written_by_no_command_where_it_is_protected() {
+    let needs = [Need::Root, Need::Program("setpriv"), Need::Program("git"), Need::Program("setfacl")];
+    let Some(site) = Site::for_test(&needs) else { return };
+    let script = r#"
+        chmod 711 "$OUTSIDE/.."; chmod 755 "$OUTSIDE"; cp "$PRODUCT" "$OUTSIDE/product"; chmod 755 "$OUTSIDE/product"
+        unset XDG_STATE_HOME; umask 002; chown 61001:61009 .; chmod 2775 .; $CLOSED
+        for user in 61001 61002; do install -d -o $user "$OUTSIDE/$user"; done
+        as() { user=$1; shift; HOME=$OUTSIDE/$user setpriv --reuid $user --regid 61009 --clear-groups "$@"; }
+        as 61001 git init -q --shared --template= .; as 61002 git config --global safe.directory '*'
+        as 61001 "$OUTSIDE/product" run -- sh -c 'touch one; until [ -e over ]; do sleep 0.02; done' & one=$!
+        await '[ -e one ]'
+        for mode in rw ro overlay; do as 61002 "$OUTSIDE/product" run --workspace-mode $mode -- true; echo "$mode=$?"; done
+        for words in "git status --short" "git clone -q . $OUTSIDE/61002/clone" "$OUTSIDE/product config show" "tar -cf ../outside/61002/x ."
+        do as 61002 $words >/dev/null || echo "failed: $words"; done
+        as 61002 "$OUTSIDE/product" policy allow example.com; echo "allow=$?"
+        as 61002 "$OUTSIDE/product" run -- sh -c 'touch two; until [ -e end ]; do sleep 0.02; done
+            for name in .git/hooks .git/commondir lockgate.toml; do (echo evil >$name || mkdir $name || echo evil >$name/x) && echo made; done; true' & two=$!
+        await '[ -e two ]'; touch over; wait $one; echo "one=$?"; touch end; wait $two; echo "two=$?"; ls -A . .git"#;
+    for closed in ["", "setfacl -d -m g::rwx,o::- ."] {
+        let ended =
+            site.shell().with("CLOSED", closed).run(&format!("{script}; rm -rf .git one two over end \"$OUTSIDE/61002/clone\""));
+        let expected = "rw=0\nro=0\noverlay=0\nallow=2\none=0\ntwo=0\n.:\n.git\nend\none\nover\ntwo\n\n.git:\nHEAD\nconfig\nobjects\nrefs\n";
+        assert_eq!(ended.stdout, expected, "{closed} {ended}");
+        assert!(ended.stderr.contains("a run of user 61001 goes on here"), "{ended}");
+    }
+}
+
 #[test]
 fn what_is_protected_is_not_shown_for_writing_by_another_name() {
     let Some(site) = Site::for_test(&[]) else { return };

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{Access, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::kind::Kind;
@@ -91,6 +91,8 @@ pub(super) fn hold(
             Ok(opened) => opened,
             Err(Errno::EXIST) => match look(place) {
                 Ok(opened) => match kind_of(&opened)? {
+                    // Another user's. It goes with their run, and nobody inside could make it then either.
+                    Some(kind) if kind == place.kind && is_closed_to_us(place.parent)? => return Ok(None),
                     Some(kind) if kind == place.kind => opened,
                     Some(Kind::Void) if place.kind == Kind::Dot => {
                         remove_half_made(place, &opened, patience)?;
@@ -124,6 +126,16 @@ pub(super) fn hold(
 fn why_closed(directory: &OwnedFd) -> rustix::io::Result<Errno> {
     let mode = Mode::from_raw_mode(rustix::fs::fstat(directory)?.st_mode);
     Ok(if mode.contains(Mode::WUSR | Mode::XUSR) { KEEPS_NO_ATTRIBUTES } else { Errno::ACCESS })
+}
+
+/// Whether a directory is somebody else's, and this user may make nothing there.
+fn is_closed_to_us(directory: &OwnedFd) -> rustix::io::Result<bool> {
+    let may_make = rustix::fs::accessat(directory, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    match may_make {
+        Ok(()) => Ok(false),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok(!is_own(directory)?),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Removes a placeholder, unless another run still holds it. Looks it up if `held` is `None`.
@@ -177,6 +189,13 @@ pub(crate) fn release(
     let how = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     match rustix::fs::unlinkat(&parent, name, how) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+        // Nor did this run hold it.
+        Err(Errno::ACCESS) if is_closed_to_us(&parent)? => Ok(()),
+        // Its folder is sticky.
+        Err(Errno::PERM) if !is_own(&opened)? => {
+            let why = format!("user {} made it, whose next run in this folder takes it away", stat.st_uid);
+            Err(std::io::Error::other(why))
+        }
         Err(errno) => Err(errno.into()),
     }
 }
@@ -286,6 +305,10 @@ fn kept(place: &HeldPath<'_>, made: OwnedFd) -> rustix::io::Result<OwnedFd> {
     if kind_of(&made)? == Some(place.kind) && (is_own(&made)? || is_of(place.owner, &made)?) {
         return own(&made, place.owner).map(|()| made);
     }
+    // A run that ended took away what was made here, and another user's run holds the name since.
+    if rustix::fs::flock(&made, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Err(Errno::EXIST);
+    }
     unmake(place, &made)?;
     Err(KEEPS_NO_ATTRIBUTES)
 }
@@ -356,7 +379,7 @@ mod tests {
             kept(&place, look(&place).unwrap()).map(drop)
         };
         // As on a file system with modes of its own.
-        for mode in [0o755, 0o700, 0o555] {
+        for mode in [0o755, 0o750, 0o700] {
             fs::DirBuilder::new().mode(mode).create(&at).unwrap();
             assert_eq!((kept(Kind::Directory), at.exists()), (Err(KEEPS_NO_ATTRIBUTES), false));
         }
@@ -395,12 +418,14 @@ mod tests {
             let kept = kept(&place, made).map(drop);
             fs::remove_dir(&at).is_ok() && kept.is_ok()
         };
-        assert!(is_kept(0o500) && is_kept(0o700) && !is_kept(0o755) && !is_kept(0o750));
+        assert!(is_kept(0o555) && is_kept(0o755) && !is_kept(0o750) && !is_kept(0o700));
+        // As where the ACL of the folder keeps others out.
+        assert!(is_kept(0o550) && is_kept(0o500));
         // With something in it, it is somebody else's.
         fs::create_dir_all(at.join("theirs")).unwrap();
-        fs::set_permissions(&at, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
         close_to_its_owner(&look(&place).unwrap()).unwrap();
-        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&at).unwrap().permissions().mode() & 0o777, 0o755);
     }
 
     #[test]

@@ -50,8 +50,12 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     let (names, patience) = hold_all(workspace, &root, open, &free, repositories, undo)?;
     covered.extend(free.iter().map(|row| row.path));
     refuse_other_spellings(workspace, root.as_fd(), &covered)?;
-    let cover_watch = CoverWatch::begin(root.as_fd(), covered.iter().copied())
-        .map_err(|error| unwatched(workspace, &error))?;
+    // What only another user's run holds goes with that run.
+    let is_held = |path: &Path| names.iter().any(|held| held == path);
+    let is_unheld = |path: &Path| free.iter().any(|row| row.path == path) && !is_held(path);
+    let watched = covered.iter().map(|path| path.parent().filter(|_| is_unheld(path)).unwrap_or(path));
+    let cover_watch =
+        CoverWatch::begin(root.as_fd(), watched).map_err(|error| unwatched(workspace, &error))?;
     refuse_short_names(workspace, cover_watch.strange_directories())?;
     for held in &undo.held {
         // Somebody's own lock may have gone since. Without this run's, another run that ends removes the placeholder.
@@ -322,7 +326,7 @@ mod tests {
         let inode = || std::fs::metadata(&name).map(|it| (it.ino(), it.permissions().mode() & 0o7777)).ok();
         hold_absent(folder.path(), &[], &mut undo).unwrap();
         let first = inode().unwrap();
-        assert_eq!((undo.unwind(), inode(), first.1), (Vec::new(), None, 0o500));
+        assert_eq!((undo.unwind(), inode(), first.1), (Vec::new(), None, 0o555));
         let caches = || std::fs::read_dir(&cache).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
         let cached = |at: &Path| std::fs::read_dir(at).unwrap().count();
         let own = caches().pop().unwrap();
@@ -358,6 +362,112 @@ mod tests {
         assert_eq!((undo.unwind(), commondir.exists()), (Vec::new(), false));
         let kept = caches().into_iter().flat_map(|at| std::fs::read_dir(at).unwrap());
         assert!(kept.into_iter().all(|it| it.unwrap().file_type().unwrap().is_dir()));
+    }
+
+    /// Does something as a user of this number, who has no other rights.
+    fn as_user<T: Send>(user: u32, act: impl FnOnce() -> T + Send) -> T {
+        let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+        let done = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                rustix::thread::set_thread_groups(&[]).unwrap();
+                rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+                act()
+            });
+            thread.join()
+        });
+        done.unwrap()
+    }
+
+    /// Makes a folder with a repository for one user, of such a mode.
+    fn repository_of(user: u32, mode: u32) -> tempfile::TempDir {
+        use std::os::unix::fs::{PermissionsExt, chown};
+
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join(".git")).unwrap();
+        for path in [folder.path(), &folder.path().join(".git")] {
+            chown(path, Some(user), Some(user)).unwrap();
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        folder
+    }
+
+    const USERS: [u32; 2] = [61_001, 61_002];
+
+    #[test]
+    fn runs_of_several_users_hold_the_same_names_until_the_last_of_them_ends() {
+        if !rustix::process::geteuid().is_root() {
+            return lockgate_needs::missing("only root acts as other users");
+        }
+        let folder = repository_of(USERS[0], 0o777);
+        let at = |name: &str| folder.path().join(name);
+        let names = [".git/hooks", ".git/commondir", ".git/config.worktree", "lockgate.toml"].map(at);
+        let are_there = || names.iter().all(|name| name.exists());
+        // Whoever begins may end first.
+        for (first, last) in [(0, 1), (1, 0)] {
+            let mut logs = [UndoLog::in_memory(), UndoLog::in_memory()];
+            let holds: Vec<_> = [first, last]
+                .into_iter()
+                .map(|user| {
+                    as_user(USERS[user], || hold_absent(folder.path(), &[], &mut logs[user])).unwrap()
+                })
+                .collect();
+            assert_eq!(holds[0].names, holds[1].names);
+            // Anybody may read the repository meanwhile.
+            let read = as_user(65_534, || {
+                (std::fs::read(&names[1]).unwrap(), std::fs::read_dir(&names[3]).unwrap().count())
+            });
+            assert_eq!(read, (b"./.\n".to_vec(), 0));
+            assert_eq!(as_user(USERS[first], || logs[first].unwind()), Vec::<String>::new());
+            assert!(are_there() && holds[1].cover_watch.broken(Duration::ZERO).is_empty());
+            assert!(as_user(USERS[last], || std::fs::write(names[0].join("pre-commit"), "")).is_err());
+            assert_eq!(as_user(USERS[last], || logs[last].unwind()), Vec::<String>::new());
+            assert!(names.iter().all(|name| !name.exists()), "{last}");
+        }
+        // What a killed run left goes with the next, whoever's that is.
+        as_user(USERS[0], || hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).map(drop)).unwrap();
+        let mut log = UndoLog::in_memory();
+        assert!(are_there());
+        as_user(USERS[1], || hold_absent(folder.path(), &[], &mut log).map(drop)).unwrap();
+        assert_eq!(as_user(USERS[1], || log.unwind()), Vec::<String>::new());
+        assert!(!names[0].exists());
+    }
+
+    #[test]
+    fn whoever_may_only_read_holds_nothing_and_is_told_whose_a_name_is_that_they_may_not() {
+        use std::os::unix::fs::PermissionsExt;
+
+        if !rustix::process::geteuid().is_root() {
+            return lockgate_needs::missing("only root acts as other users");
+        }
+        let folder = repository_of(USERS[0], 0o755);
+        let hooks = folder.path().join(".git/hooks");
+        let mut logs = [UndoLog::in_memory(), UndoLog::in_memory()];
+        let [_own, theirs] = [0, 1]
+            .map(|user| as_user(USERS[user], || hold_absent(folder.path(), &[], &mut logs[user])).unwrap());
+        assert!(theirs.names.is_empty() && hooks.exists());
+        assert_eq!(as_user(USERS[0], || logs[0].unwind()), Vec::<String>::new());
+        assert!(theirs.cover_watch.broken(Duration::ZERO).is_empty() && !hooks.exists());
+        assert_eq!(as_user(USERS[1], || logs[1].unwind()), Vec::<String>::new());
+        // In a sticky folder only who made it takes it away.
+        std::fs::set_permissions(folder.path().join(".git"), PermissionsExt::from_mode(0o1777)).unwrap();
+        as_user(USERS[0], || hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).map(drop)).unwrap();
+        let mut log = UndoLog::in_memory();
+        as_user(USERS[1], || hold_absent(folder.path(), &[], &mut log).map(drop)).unwrap();
+        let told = as_user(USERS[1], || log.unwind());
+        assert!(told.iter().any(|it| it.contains(".git/hooks: user 61001 made it")), "{told:?}");
+        // The ACL of the folder may have closed it.
+        std::fs::set_permissions(&hooks, PermissionsExt::from_mode(0o500)).unwrap();
+        let begun =
+            as_user(USERS[1], || hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).map(drop));
+        let error = begun.unwrap_err();
+        let (what, remedy) = (error.to_string(), error.remedy().unwrap());
+        assert!(what.contains("user 61001 has a run here") && !remedy.contains("--open"), "{what} {remedy}");
+        // Its own user takes it away, as that of an earlier release.
+        let mut log = UndoLog::in_memory();
+        as_user(USERS[0], || hold_absent(folder.path(), &[], &mut log).map(drop)).unwrap();
+        assert_eq!(as_user(USERS[0], || log.unwind()), Vec::<String>::new());
+        assert!(!hooks.exists());
     }
 
     #[test]

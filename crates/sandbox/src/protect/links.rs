@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, Uid};
 use rustix::io::Errno;
 
 use super::applying::{open_left, rows_there};
 use super::held::Held;
+use super::placeholder::holder_unseen;
 use super::row::{LEFT, Row, WhenAbsent};
 use super::tree::{Shut, Walk};
 use crate::error::Error;
@@ -30,12 +31,15 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
     let mut present = Vec::new();
     for row in rows_there(root, open, Held::Any)? {
         let Row { path, when_absent, .. } = row;
-        let refused = |why: String| Error::Refused {
-            what: format!("`{}` cannot be protected: {why}", path.display()),
-            remedy: Some(format!(
-                "put a file or folder of its own in its place, or let the command have it as it is: --open {}",
-                path.display()
-            )),
+        let refused = |why: String| match holder_unseen(root, path) {
+            Some(user) => of_another_user(path, user),
+            None => Error::Refused {
+                what: format!("`{}` cannot be protected: {why}", path.display()),
+                remedy: Some(format!(
+                    "put a file or folder of its own in its place, or let the command have it as it is: --open {}",
+                    path.display()
+                )),
+            },
         };
         let found = match source::open_beneath(root, path) {
             Ok(Some(found)) => found,
@@ -72,6 +76,20 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
         }
     }
     Ok(present)
+}
+
+/// The error for a name that another user's run holds by what this user may not look into.
+fn of_another_user(path: &Path, user: Uid) -> Error {
+    let user = user.as_raw();
+    Error::Refused {
+        what: format!(
+            "`{}` cannot be protected: user {user} has a run here that keeps it from the command by a placeholder you may not look into",
+            path.display()
+        ),
+        remedy: Some(format!(
+            "start yours once that run has ended; if it was killed, the next run of user {user} here takes the placeholder away"
+        )),
+    }
 }
 
 /// Returns why a protected path of a workspace cannot be opened.

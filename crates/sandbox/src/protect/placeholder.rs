@@ -16,12 +16,15 @@ use super::row::may_be_held_by;
 use crate::open_file::{is_empty, lookup};
 use crate::source;
 
-/// The modes that mark a placeholder: nobody may write to it.
-pub(super) const DIRECTORY_MODE: u32 = 0o500;
-pub(super) const FILE_MODE: u32 = 0o400;
+/// The modes that mark a placeholder: nobody may write to it. Everybody may see that there is nothing in it, or another user's git could not
+/// read the repository, and another user's run could not hold the same name.
+pub(super) const DIRECTORY_MODE: u32 = 0o555;
+pub(super) const FILE_MODE: u32 = 0o444;
 /// The mode of a directory on its way into or out of the cache. Its owner, unless that is root, can move only a directory that they may
 /// write to.
-const MOVING_MODE: u32 = 0o1700;
+const MOVING_MODE: u32 = 0o1755;
+/// The rights of others, which mark nothing: the ACL of the folder around it may take them from a placeholder.
+const OF_OTHERS: u32 = 0o055;
 /// The mode bits that are compared. A directory may have inherited the set-group-id bit.
 pub(super) const TELLING: u32 = 0o1777;
 /// The path of the repository itself, so written that every program takes it from the repository: libgit2 takes a bare `.` from the current
@@ -140,12 +143,20 @@ pub(super) fn is_one(opened: &OwnedFd, path: &Path) -> rustix::io::Result<bool> 
 
 /// Whether a file's mode is that of a placeholder.
 pub(super) fn may_be(stat: &Stat) -> bool {
-    let mode = stat.st_mode & TELLING;
+    let is = |mode: u32| (stat.st_mode & TELLING) & !OF_OTHERS == mode & !OF_OTHERS;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => mode == DIRECTORY_MODE || mode == MOVING_MODE,
-        FileType::RegularFile => mode == FILE_MODE,
+        FileType::Directory => is(DIRECTORY_MODE) || is(MOVING_MODE),
+        FileType::RegularFile => is(FILE_MODE),
         _ => false,
     }
+}
+
+/// Returns the user whose run holds a name, or has left it, where this user may not see what is in the placeholder.
+pub(super) fn holder_unseen(root: BorrowedFd<'_>, path: &Path) -> Option<Uid> {
+    let seen = stat(root, path).ok().flatten().filter(may_be)?;
+    let is_closed = matches!(lookup(root, path, LOOK), Err(Errno::ACCESS));
+    let user = Uid::from_raw(seen.st_uid);
+    (is_closed && user != rustix::process::geteuid()).then_some(user)
 }
 
 /// Returns the kind of a placeholder: an empty directory, or a file with `./.` or nothing, without write permission. `None` for any other
