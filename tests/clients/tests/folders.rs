@@ -178,6 +178,24 @@ fn an_engines_socket_is_shown_under_no_name() {
 }
 
 #[test]
+fn an_engines_socket_in_a_session_is_shown_by_no_name_where_no_variable_names_the_session() {
+    let needs = [Need::Root, Need::Program("python3"), Need::Program("setpriv")];
+    let Some(site) = Site::for_test(&needs) else { return };
+    let script = r#"
+        chmod 711 "$OUTSIDE/.."; cp "$PRODUCT" "$OUTSIDE/product"; chmod 755 "$OUTSIDE" "$OUTSIDE/product"
+        mkdir -p /run/user; install -d -o 61001 home work; cd work; unset XDG_RUNTIME_DIR
+        exec unshare --mount sh -uc 'session=/run/user/61001; mount -t tmpfs none /run/user; mkdir -p $session/podman $session/other
+            python3 -c "import socket; socket.socket(socket.AF_UNIX).bind(\"$session/podman/podman.sock\")"; chown -R 61001 $session
+            own() { HOME=$HERE/home XDG_STATE_HOME=$HERE/home setpriv --reuid 61001 --clear-groups "$OUTSIDE/product" "$@"; }
+            for lockgate in own "$PRODUCT"; do for folder in $session/podman $session /run/user $session/other; do
+                $lockgate run --mount $folder:/x -- true; echo "$?"
+            done; done'"#;
+    let ended = in_a_new_folder(&site, script);
+    assert_eq!(ended.stdout, "125\n125\n125\n0\n".repeat(2), "{ended}");
+    assert_eq!(ended.stderr.matches("the engine's socket is there").count(), 6, "{ended}");
+}
+
+#[test]
 fn links_in_a_repository_are_refused_before_a_run_and_gone_after_it() {
     for site in Site::for_everyone(&[Need::Program("git")]) {
         let ended = in_a_new_folder(
@@ -235,8 +253,10 @@ fn a_folder_of_several_users_can_be_used_by_each_and_written_by_no_command_where
             for name in .git/hooks .git/commondir lockgate.toml; do (echo evil >$name || mkdir $name || echo evil >$name/x) && echo made; done; true' & two=$!
         await '[ -e two ]'; touch over; wait $one; echo "one=$?"; touch end; wait $two; echo "two=$?"; ls -A . .git"#;
     for closed in ["", "setfacl -d -m g::rwx,o::- ."] {
-        let ended =
-            site.shell().with("CLOSED", closed).run(&format!("{script}; rm -rf .git one two over end \"$OUTSIDE/61002/clone\""));
+        let ended = site
+            .shell()
+            .with("CLOSED", closed)
+            .run(&format!("{script}; rm -rf .git one two over end \"$OUTSIDE/61002/clone\""));
         let expected = "rw=0\nro=0\noverlay=0\nallow=2\none=0\ntwo=0\n.:\n.git\nend\none\nover\ntwo\n\n.git:\nHEAD\nconfig\nobjects\nrefs\n";
         assert_eq!(ended.stdout, expected, "{closed} {ended}");
         assert!(ended.stderr.contains("a run of user 61001 goes on here"), "{ended}");

@@ -84,9 +84,9 @@ fn is_obeyed_by_another_name(path: &Path, mounts: &Mounts) -> bool {
 pub(super) fn refuse_engines(plan: &Plan, caller: &Caller, mounts: &MountsOnceRead) -> Result<(), Error> {
     let known = plan.engine.as_ref().map(|engine| engine.at.socket.clone());
     let named = known.or_else(|| engine::socket(caller).ok());
-    let session = caller.variable("XDG_RUNTIME_DIR").map(Path::new);
-    let session = session.into_iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
-    for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(session) {
+    let sessions = session::folders(caller);
+    let of_sessions = sessions.iter().flat_map(|folder| OF_A_SESSION.map(|name| folder.join(name)));
+    for socket in named.into_iter().chain(USUAL.map(PathBuf::from)).chain(of_sessions) {
         let is_ours = plan.engine.as_ref().is_some_and(|engine| engine.at.socket == socket);
         let presence = match socket.try_exists() {
             Ok(true) => Presence::There,
