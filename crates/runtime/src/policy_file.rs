@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 use crate::error::Error;
+use crate::stranger::Stranger;
 
 /// The largest policy file, in octets.
 pub const LARGEST_POLICY: u64 = 1 << 20;
@@ -21,7 +22,26 @@ enum Named {
     /// Its place in a repository: whoever put it there.
     ByItsPlace,
     /// Its place among the machine's or the person's settings.
-    AsALayer,
+    AsALayer(Keeper),
+}
+
+/// Who keeps a layer below the projects'.
+#[derive(Clone, Copy)]
+pub(crate) enum Keeper {
+    /// Root, for everybody.
+    Machine,
+    /// The person, whom the environment names. It may name another.
+    Person,
+}
+
+impl Keeper {
+    /// Returns who else may have written there.
+    fn stranger(self, path: &Path, about: &Metadata) -> Option<Stranger> {
+        match self {
+            Self::Machine => Stranger::beside_root(path, about),
+            Self::Person => Stranger::beside_person(path, about, rustix::process::geteuid().as_raw()),
+        }
+    }
 }
 
 /// Reads the policy file that the person named.
@@ -33,11 +53,13 @@ pub(crate) fn read_policy(path: &Path) -> Result<String, Error> {
 }
 
 /// Reads the machine's or the person's policy file, which may be absent. A ceiling must not vanish because something else has its name:
-/// a folder, such as an engine makes where it is to mount a missing file, or a link that leads nowhere.
+/// a folder, such as an engine makes where it is to mount a missing file, or a link that leads nowhere. What somebody else may have
+/// written there is not obeyed: it counts without approval.
 ///
 /// # Errors
-/// When something has its name that is no regular file, is larger than a policy may be, is not UTF-8, or may not be read.
-pub(crate) fn read_layer_if_there(path: &Path) -> Result<Option<String>, Error> {
+/// When something has its name that is no regular file, is larger than a policy may be, is not UTF-8, or may not be read, or somebody
+/// else may write to it or to its folder.
+pub(crate) fn read_layer_if_there(path: &Path, keeper: Keeper) -> Result<Option<String>, Error> {
     let leads_nowhere = |folder: &Path| folder.is_symlink() && !folder.exists();
     match std::fs::symlink_metadata(path) {
         Err(error)
@@ -45,7 +67,7 @@ pub(crate) fn read_layer_if_there(path: &Path) -> Result<Option<String>, Error> 
         {
             Ok(None)
         }
-        _ => read(path, Named::AsALayer).map(Some),
+        _ => read(path, Named::AsALayer(keeper)).map(Some),
     }
 }
 
@@ -73,11 +95,13 @@ fn is_empty_or_gone(path: &Path) -> bool {
 
 fn read(path: &Path, named: Named) -> Result<String, Error> {
     let unreadable = |source| match named {
-        Named::AsALayer => Error::ReadLayer { path: path.into(), source },
+        Named::AsALayer(_) => Error::ReadLayer { path: path.into(), source },
         Named::ByThePerson | Named::ByItsPlace => Error::ReadSettings { path: path.into(), source },
     };
     let not_a_policy = |why| match named {
-        Named::AsALayer | Named::ByThePerson => unreadable(io::Error::new(io::ErrorKind::InvalidData, why)),
+        Named::AsALayer(_) | Named::ByThePerson => {
+            unreadable(io::Error::new(io::ErrorKind::InvalidData, why))
+        }
         Named::ByItsPlace => Error::NotAPolicy { path: path.into(), why },
     };
     let refuse_irregular = |meta: Metadata| match named {
@@ -89,12 +113,16 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
     refuse_irregular(std::fs::metadata(path).map_err(unreadable)?)?;
     let flags = match named {
         Named::ByThePerson => OFlags::NOCTTY,
-        Named::ByItsPlace | Named::AsALayer => OFlags::NONBLOCK | OFlags::NOCTTY,
+        Named::ByItsPlace | Named::AsALayer(_) => OFlags::NONBLOCK | OFlags::NOCTTY,
     };
     let mut options = OpenOptions::new();
     let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file = opened.map_err(unreadable)?;
-    refuse_irregular(file.metadata().map_err(unreadable)?)?;
+    let about = file.metadata().map_err(unreadable)?;
+    if let Named::AsALayer(keeper) = named {
+        refuse_strangers(path, &about, keeper)?;
+    }
+    refuse_irregular(about)?;
     let mut octets = Vec::new();
     file.take(LARGEST_POLICY + 1).read_to_end(&mut octets).map_err(unreadable)?;
     if octets.len() as u64 > LARGEST_POLICY {
@@ -103,9 +131,21 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
     String::from_utf8(octets).map_err(|_| not_a_policy("it is not UTF-8"))
 }
 
+/// Refuses an open layer to which somebody else may write, or in whose folder somebody else may put another.
+fn refuse_strangers(path: &Path, about: &Metadata, keeper: Keeper) -> Result<(), Error> {
+    let folder = path.parent().and_then(|folder| Some((folder, std::fs::metadata(folder).ok()?)));
+    let places = folder.iter().map(|(folder, about)| (*folder, about)).chain([(path, about)]);
+    let mut strange = places.filter_map(|(path, about)| Some((path, keeper.stranger(path, about)?)));
+    strange.next().map_or(Ok(()), |(path, stranger)| {
+        let source = io::Error::other(stranger);
+        Err(Error::ReadLayer { path: path.into(), source })
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use rustix::fs::{CWD, FileType, Mode};
 
@@ -149,12 +189,12 @@ mod tests {
             ("nowhere/none", "leads nowhere"),
             ("nowhere/further/down/none", "leads nowhere"),
         ] {
-            let error = read_layer_if_there(&at(vanished)).unwrap_err();
+            let error = read_layer_if_there(&at(vanished), Keeper::Person).unwrap_err();
             let remedy = error.remedy().unwrap();
             assert!(remedy.contains(meant) && error.to_string().contains(vanished), "{error}: {remedy}");
         }
         for absent in ["none", "none/none", "folder/none"] {
-            assert!(read_layer_if_there(&at(absent)).unwrap().is_none(), "{absent}");
+            assert!(read_layer_if_there(&at(absent), Keeper::Person).unwrap().is_none(), "{absent}");
         }
         for (bad, why) in [
             ("endless", "no regular file"),
@@ -177,5 +217,51 @@ mod tests {
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
         assert!(read_policy_if_there(Path::new(&path)).is_err());
         assert_eq!(read_policy(Path::new(&path)).unwrap(), "timeout = \"1m\"\n");
+    }
+    #[test]
+    fn no_layer_is_obeyed_that_somebody_else_may_have_written() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("lockgate");
+        std::fs::create_dir(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("config.toml"));
+        std::fs::write(&file, "timeout = \"1m\"\n").unwrap();
+        symlink(&file, &link).unwrap();
+        let set =
+            |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let refused = |keeper| read_layer_if_there(&link, keeper).err();
+        for (of_folder, of_file, strange) in [
+            (0o755, 0o644, None),
+            (0o500, 0o400, None),
+            (0o755, 0o646, Some("config.toml: others may write to it (mode 0646)")),
+            (0o757, 0o644, Some("lockgate: others may write to it (mode 0757)")),
+            (0o1777, 0o666, Some("lockgate: others may write to it (mode 1777)")),
+        ] {
+            set(&file, of_file);
+            set(&folder, of_folder);
+            for keeper in [Keeper::Person, Keeper::Machine] {
+                let error = refused(keeper);
+                let told = error.as_ref().map(ToString::to_string);
+                assert_eq!(
+                    told.as_ref().map(|told| told.ends_with(strange.unwrap_or("-"))),
+                    strange.map(|_| true),
+                    "{told:?}"
+                );
+                assert!(error.is_none_or(|error| error.remedy().unwrap().contains("chmod go-w ")));
+            }
+        }
+        set(&folder, 0o755);
+        set(&file, 0o664);
+        // A group without a member, which is no private one; of one's own, it would be.
+        if rustix::process::geteuid().is_root() {
+            assert!(refused(Keeper::Person).is_none() && refused(Keeper::Machine).is_none());
+            for (group, user, mode) in [(4999, 0, 0o664), (0, 4999, 0o644), (4999, 4999, 0o600)] {
+                chown(&file, Some(user), Some(group)).unwrap();
+                set(&file, mode);
+                let error = refused(Keeper::Person).unwrap();
+                assert_eq!(error.to_string().contains("belongs to user 4999"), user != 0, "{error}");
+                assert_eq!(error.remedy().unwrap().contains("sudo -H"), user != 0);
+                assert!(refused(Keeper::Machine).is_none());
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::key;
 use crate::still_there::{Act, StillThere};
+use crate::stranger::Stranger;
 use crate::streams::{BrokenNull, NULL_DEVICE};
 
 impl Error {
@@ -24,7 +25,7 @@ impl Error {
         match self {
             Self::Settings(error) => error.hint.clone(),
             Self::ReadSettings { path, source } => of_settings(path, source.kind()),
-            Self::ReadLayer { path, source } => of_layer(path, source.kind()),
+            Self::ReadLayer { path, source } => of_layer(path, source),
             Self::NotAPolicy { .. } => Some(
                 "a policy is a file of text, of at most 1 MiB; `lockgate run --no-project -- CMD` leaves out what lies in a project"
                     .into(),
@@ -158,9 +159,12 @@ fn of_settings(path: &Path, kind: io::ErrorKind) -> Option<String> {
 
 /// What to do about a policy of the machine or the person that cannot be read. If there were none it would be left out, so something
 /// has its name or that of a folder above it.
-fn of_layer(path: &Path, kind: io::ErrorKind) -> Option<String> {
+fn of_layer(path: &Path, error: &io::Error) -> Option<String> {
+    if let Some(stranger) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        return Some(of_stranger(path, *stranger));
+    }
     let path = path.display();
-    match kind {
+    match error.kind() {
         io::ErrorKind::PermissionDenied => Some(format!(
             "see whose {path} is, and whether you may read it; HOME and XDG_CONFIG_HOME may be another user's still, as \
              after `su -m`: set HOME to your own"
@@ -175,6 +179,20 @@ fn of_layer(path: &Path, kind: io::ErrorKind) -> Option<String> {
             Some(format!("a policy is a file of text, of at most 1 MiB; take away what has its name: {path}"))
         }
         _ => None,
+    }
+}
+
+/// What to do about a policy that somebody else may have written.
+fn of_stranger(path: &Path, stranger: Stranger) -> String {
+    let word = shell_word(&path.to_string_lossy());
+    match stranger {
+        Stranger::Owner(_) => format!(
+            "HOME and XDG_CONFIG_HOME may be another user's still, as after `su -m` and `sudo -E`: use those of your own (`sudo -H`); \
+             if it is yours, make it so: chown \"$(id -u)\" {word}"
+        ),
+        Stranger::Writer(_) => format!(
+            "see what it says, then chmod go-w {word}; if that changes nothing, its file system keeps no modes: keep it on another"
+        ),
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::approval::is_approved;
 use crate::error::Error;
-use crate::policy_file::{read_layer_if_there, read_policy, read_policy_if_there};
+use crate::policy_file::{Keeper, read_layer_if_there, read_policy, read_policy_if_there};
 use crate::project::{PROJECT, ProjectFile};
 use crate::state::StateDirectory;
 use crate::unreadable::why_unreadable;
@@ -274,7 +274,7 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
     if let Some(config) = system_proxies::declared(caller)? {
         layers.push(Origin::Variable(system_proxies::VARIABLE.into()), config);
     }
-    if let Some(text) = read_layer_if_there(Path::new(MANAGED))? {
+    if let Some(text) = read_layer_if_there(Path::new(MANAGED), Keeper::Machine)? {
         layers.push(Origin::Managed(MANAGED.into()), parse(Path::new(MANAGED), &text)?);
     }
     if let Some(path) = user_file(caller)
@@ -287,7 +287,7 @@ fn below_projects(caller: &Caller) -> Result<Layers, Error> {
 
 /// Reads the person's file. Who has no home, as a service whose `HOME` is `/dev/null`, has none.
 fn read_user_file(path: &Path, caller: &Caller) -> Result<Option<String>, Error> {
-    read_layer_if_there(path).or_else(|error| {
+    read_layer_if_there(path, Keeper::Person).or_else(|error| {
         let named = caller.variable("XDG_CONFIG_HOME").map(Path::new).filter(|named| named.is_absolute());
         let is_no_folder = |it: &Path| it.metadata().is_ok_and(|about| !about.is_dir());
         named.or(caller.home.as_deref()).is_some_and(is_no_folder).then_some(None).ok_or(error)

@@ -28,6 +28,7 @@ use sandbox::{Caller, Reaper};
 
 use crate::companion_audits::companion_audits_beside;
 use crate::error::Error;
+use crate::stranger::Stranger;
 use crate::without_waiting::IRREGULAR;
 
 const RUNS: &str = "runs";
@@ -92,20 +93,16 @@ impl StateDirectory {
                 Err(error) if matches!(error.kind(), NotFound | NotADirectory | PermissionDenied) => continue,
                 Err(source) => return Err(state_error(&path, source)),
             };
-            let (owner, mode) = (about.uid(), about.mode() & 0o7777);
-            let (why, remedy) = if owner != own && owner != 0 {
-                (format!("it belongs to user {owner}, and neither to you nor to root"), WHOSE.into())
-            } else if mode & 0o022 != 0 {
-                let word = shell_word(&path.to_string_lossy());
-                let shut = format!(
-                    "see what is in it, then chmod go-w {word}; if that changes nothing, its file system keeps no modes: \
-                     name a place on another with XDG_STATE_HOME"
-                );
-                (format!("others may write to it (mode {mode:04o})"), shut)
-            } else {
-                continue;
+            let Some(stranger) = Stranger::beside_program(&about, own) else { continue };
+            let remedy = match stranger {
+                Stranger::Owner(_) => WHOSE.into(),
+                Stranger::Writer(_) => format!(
+                    "see what is in it, then chmod go-w {}; if that changes nothing, its file system keeps no modes: \
+                     name a place on another with XDG_STATE_HOME",
+                    shell_word(&path.to_string_lossy())
+                ),
             };
-            return Err(Error::StateOfOthers { path, why, remedy });
+            return Err(Error::StateOfOthers { path, why: stranger.to_string(), remedy });
         }
         Ok(())
     }

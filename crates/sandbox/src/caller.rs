@@ -56,7 +56,7 @@ impl Caller {
         Ok(Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            superuser: rustix::process::geteuid().is_root() && maps_every_id(sys::kernel_file::read(ID_MAP))?,
+            superuser: rustix::process::geteuid().is_root() && maps_every_id()?,
             home: std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute()).map(real),
             directory: std::env::current_dir()?,
             environment: std::env::vars_os().collect(),
@@ -99,8 +99,15 @@ const ID_MAP: &str = "/proc/self/uid_map";
 #[error("cannot tell which root this is: {ID_MAP}: {0}")]
 struct UntoldRoot(#[source] io::Error);
 
-/// Whether this user namespace is the machine's own, in which every id is mapped to itself.
-fn maps_every_id(map: io::Result<String>) -> io::Result<bool> {
+/// Returns whether this user namespace is the machine's own, in which every id is mapped to itself.
+///
+/// # Errors
+/// When that cannot be read.
+pub fn maps_every_id() -> io::Result<bool> {
+    is_of_every_id(sys::kernel_file::read(ID_MAP))
+}
+
+fn is_of_every_id(map: io::Result<String>) -> io::Result<bool> {
     Ok(map.map_err(|error| io::Error::new(error.kind(), UntoldRoot(error)))?.split_whitespace().eq([
         "0",
         "0",
@@ -114,12 +121,12 @@ mod tests {
 
     #[test]
     fn root_is_not_taken_for_another_where_its_map_cannot_be_read() {
-        let told = |map: &str| maps_every_id(Ok(map.into())).unwrap();
+        let told = |map: &str| is_of_every_id(Ok(map.into())).unwrap();
         assert!(told("         0          0 4294967295\n"));
         assert!(!told("         0       1000          1\n") && !told(""));
-        let error = maps_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err().to_string();
+        let error = is_of_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err().to_string();
         assert!(error.contains("cannot tell") && error.contains(ID_MAP), "{error}");
-        let refused = maps_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err();
+        let refused = is_of_every_id(Err(rustix::io::Errno::MFILE.into())).unwrap_err();
         let cause = std::error::Error::source(&refused).and_then(|cause| cause.downcast_ref::<io::Error>());
         assert_eq!(cause.and_then(io::Error::raw_os_error), Some(rustix::io::Errno::MFILE.raw_os_error()));
     }

@@ -63,7 +63,7 @@ mod undo;
 mod unwind;
 
 pub use apart::apart;
-pub use caller::Caller;
+pub use caller::{Caller, maps_every_id};
 pub use changes::{Applied, Change, Changes, LeftOut, What};
 pub use confine::{KeepsOpen, Sidecar, confine_sidecar, start_sidecar};
 pub use docker::{

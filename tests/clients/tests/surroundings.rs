@@ -126,6 +126,27 @@ fn a_workspace_on_overlayfs_stays_what_it_was_when_it_first_changes() {
 }
 
 #[test]
+fn settings_that_another_user_may_write_are_not_obeyed() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    // A link, as dotfile managers make it.
+    let script = r#"
+        export XDG_CONFIG_HOME="$OUTSIDE/config"; file=$XDG_CONFIG_HOME/lockgate/config.toml; own=$OUTSIDE/own.toml
+        (umask 022; mkdir -p "${file%/*}"; echo 'timeout = "5m"' >"$own"; echo "[egress]" >p.toml); ln -s "$own" "$file"
+        try() {
+            for command in "run -- true" "config show" "sidecar --policy p.toml --forward 127.0.0.1:0" doctor; do
+                timeout 20 "$PRODUCT" $command >>said 2>&1; echo "$1 ${command%% *}=$?"
+            done; }
+        chmod 664 "$own"; "$PRODUCT" run -- true; echo "mine=$?"
+        chown 61003 "$own"; try yours; chown 0 "$own"; chmod 646 "$own"; try open
+        grep -o "config.toml: .*" said | sort -u"#;
+    let ended = site.shell().run(script);
+    let refused =
+        |whose: &str| format!("{whose} run=2\n{whose} config=2\n{whose} sidecar=2\n{whose} doctor=1\n");
+    let told = "config.toml: it belongs to user 61003, and neither to you nor to root\nconfig.toml: others may write to it (mode 0646)\n";
+    assert_eq!(ended.stdout, format!("mine=0\n{}{}{told}", refused("yours"), refused("open")), "{ended}");
+}
+
+#[test]
 fn a_program_that_its_user_may_execute_alone_works() {
     // Its process is not dumpable, proc_pid(5), and its ids could not be mapped. Who has every right over files reads it all the same.
     for site in Site::for_everyone(&[]) {
