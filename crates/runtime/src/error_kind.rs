@@ -1,6 +1,7 @@
 //! What kind of an error each is: whose matter it is, for the exit code of a command.
 
 use crate::error::Error;
+use crate::given_file::NotTaken;
 
 /// What kind of an error it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,7 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
+            Self::Write { source, .. } if NotTaken::in_error(source).is_some() => ErrorKind::Usage,
             Self::ReadSettings { .. }
             | Self::ReadLayer { .. }
             | Self::NotAPolicy { .. }

@@ -10,6 +10,7 @@ use policy::{OrganisationName, shell_word};
 use rustix::io::Errno;
 
 use crate::error::Error;
+use crate::given_file::NotTaken;
 use crate::key;
 use crate::still_there::{Act, StillThere};
 use crate::stranger::Stranger;
@@ -211,7 +212,9 @@ fn of_state(error: &io::Error) -> &'static str {
 
 /// What to do about a file that was asked for and cannot be written.
 fn of_write(error: &io::Error) -> &'static str {
-    if is_about_room(error) {
+    if NotTaken::in_error(error).is_some() {
+        "take it away, or name a file that is not there yet: it is made for you to write alone"
+    } else if is_about_room(error) {
         "free some space, or name a file elsewhere"
     } else {
         "name a file in a folder that you may write to"

@@ -45,6 +45,11 @@ impl Stranger {
         Self::writer(about, OTHERS_WRITE).filter(|_| !is_read_only(path))
     }
 
+    /// Returns who else may write, beside a group, to what user `own` named. Of a pipe or a device the mode says who may use it.
+    pub(crate) fn beside_group(about: &Metadata, own: u32) -> Option<Self> {
+        Self::owner(about, own).or_else(|| Self::writer(about, OTHERS_WRITE).filter(|_| about.is_file()))
+    }
+
     fn owner(about: &Metadata, own: u32) -> Option<Self> {
         (![own, 0].contains(&about.uid())).then_some(Self::Owner(about.uid()))
     }

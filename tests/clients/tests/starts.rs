@@ -21,7 +21,7 @@ fn a_start_that_fails_writes_nothing() {
     let Some(site) = Site::for_test(&[]) else { return };
     let left = script(
         &site,
-        r#"echo old > ca; echo old > env; all="--ca ca --env-file env --audit a.jsonl"
+        r#"echo old > ca; (umask 077; echo old > env); all="--ca ca --env-file env --audit a.jsonl"
         export RUN_TOKEN=token PLATFORM_API_URL=http://localhost:9100
         sidecar name $all; cat ca env; stat -c size=%s a.jsonl
         export PLATFORM_API_URL=http://127.0.0.1:9100
@@ -55,13 +55,42 @@ fn in_a_directory_each_start_has_an_audit_of_its_own() {
 }
 
 #[test]
+fn no_file_is_written_that_somebody_else_may_have_put_there() {
+    let Some(site) = Site::for_test(&[Need::Root]) else { return };
+    let left = script(
+        &site,
+        r#"for flag in --ca --env-file --audit; do
+            (umask 077; : >other); chown 61003 other; : >open; chmod 666 open; ln -sf target link
+            for file in other open link; do sidecar $file $flag $file; tail -n 2 $file.err; done
+        done
+        cat other open; [ ! -e target ] && echo none
+        umask 0; up made --ca ca --env-file env --audit a.jsonl; kill $sidecar; stat -c %a ca env a.jsonl"#,
+    );
+    for told in [
+        "belongs to user 61003",
+        "others may write to it (mode 0666)",
+        "it is a link",
+        "name a file that is not there yet",
+    ] {
+        let times = if told.starts_with("name") { 9 } else { 3 };
+        assert_eq!(left.stdout.matches(told).count(), times, "{told}: {left}");
+    }
+    assert_eq!(
+        ["other=2", "open=2", "link=2"].map(|said| left.stdout.matches(said).count()),
+        [3; 3],
+        "{left}"
+    );
+    assert!(left.stdout.ends_with("none\n644\n600\n600\n"), "{left}");
+}
+
+#[test]
 fn an_audit_is_a_file_that_nobody_else_writes() {
     let Some(site) = Site::for_test(&[]) else { return };
     let left = script(
         &site,
-        r#"mkfifo pipe; ln -s pipe link; ln -s a.jsonl same
+        r#"mkfifo pipe; ln -s pipe link
         for place in pipe link /dev/null; do sidecar none --audit $place; cat none.err; done
-        up first --audit a.jsonl; truncate -s 0 a.jsonl
+        up first --audit a.jsonl; truncate -s 0 a.jsonl; ln a.jsonl same
         sidecar second --audit same; cat second.err
         kill -9 $sidecar; wait $sidecar; truncate -s 0 a.jsonl
         up third --audit a.jsonl; kill $sidecar; wait $sidecar; "$PRODUCT" audit verify a.jsonl | cut -d: -f1"#,

@@ -1,6 +1,7 @@
 //! `lockgate sidecar --audit`: opens and locks the file of the records. It must be new or empty, regular, and not in use.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use policy::RunId;
-use runtime::{AuditFile, StateDirectory};
+use runtime::{AuditFile, Readers, StateDirectory, open_given};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -37,29 +38,31 @@ pub(crate) fn open(path: &Path, run: &RunId, state: &StateDirectory) -> Result<A
     let key = runtime::audit_key(state)?;
     let mut options = OpenOptions::new();
     // It says what an agent asked for: for nobody else to read, as those of runs are.
-    options.append(true).mode(0o600);
+    let readers = Readers::NotEverybody;
+    options.append(true).create_new(true).mode(readers.mode());
     if path.as_os_str().as_bytes().ends_with(b"/") && !path.is_dir() {
         let what = format!("--audit: there is no folder {}", path.display());
         return Err(Usage::error(what, "make it first, or name a file"));
     }
     let path = match path.is_dir() {
-        true => {
-            options.create_new(true);
-            path.join(format!("{run}.jsonl"))
-        }
-        false => {
-            options.create(true);
-            path.to_path_buf()
-        }
+        true => path.join(format!("{run}.jsonl")),
+        false => path.to_path_buf(),
     };
     // A pipe that nobody reads would hold up all traffic, and a device may keep nothing.
     if path.metadata().is_ok_and(|it| !it.is_file()) {
         let what = format!("the audit {} is no regular file", path.display());
         return Err(Usage::error(what, "name a file or a directory; `tail -F` shows a file as it grows"));
     }
-    let file = options.open(&path).map_err(|error| {
-        let what = format!("failed to open the audit {}: {error}", path.display());
-        Usage::error(what, "name a file in a folder that you may write to")
+    let opened = match options.open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            open_given(&path, OpenOptions::new().append(true), readers)
+        }
+        opened => opened,
+    };
+    let file = opened.map_err(|source| {
+        let what = format!("failed to open the audit {}: {source}", path.display());
+        let error = runtime::Error::Write { path: path.clone(), source };
+        Usage::error(what, error.remedy().unwrap_or_default())
     })?;
     if !lock(&file) {
         let what = format!("another sidecar writes {}", path.display());

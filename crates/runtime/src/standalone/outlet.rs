@@ -7,14 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::unwritten;
 use crate::error::Error;
-
-/// open(2) and write(2) fail where they would wait for whoever reads a pipe.
-const WITHOUT_WAITING: i32 = OFlags::NONBLOCK.bits().cast_signed();
+use crate::given_file::{Readers, open_given};
 
 /// A file to write.
 #[derive(Debug)]
@@ -22,13 +19,13 @@ pub(super) struct Outlet {
     path: PathBuf,
     /// The file that existed already. It may be a pipe that has a name only in the process that was started.
     there: Option<File>,
-    mode: u32,
+    readers: Readers,
 }
 
 impl Outlet {
-    /// Opens the file if it exists, without changing it; otherwise it will be made with `mode`.
-    pub(super) fn find(path: &Path, mode: u32) -> Result<Self, Error> {
-        let there = match OpenOptions::new().write(true).custom_flags(WITHOUT_WAITING).open(path) {
+    /// Opens the file if it exists, without changing it; otherwise it will be made for these readers.
+    pub(super) fn find(path: &Path, readers: Readers) -> Result<Self, Error> {
+        let there = match open_given(path, OpenOptions::new().write(true), readers) {
             Ok(file) => Some(file),
             Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
                 let why = "it is no regular file, and nobody reads it";
@@ -37,7 +34,7 @@ impl Outlet {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(unwritten(path, error)),
         };
-        Ok(Self { path: path.into(), there, mode })
+        Ok(Self { path: path.into(), there, readers })
     }
 
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -48,9 +45,8 @@ impl Outlet {
         match &self.there {
             Some(file) => file.try_clone(),
             None => {
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(false).mode(self.mode);
-                options.custom_flags(WITHOUT_WAITING).open(&self.path)
+                let mode = self.readers.mode();
+                OpenOptions::new().write(true).create_new(true).mode(mode).open(&self.path)
             }
         }
     }
@@ -79,7 +75,7 @@ fn write(mut file: File, text: &str) -> io::Result<()> {
 mod tests {
     use std::io::Read;
 
-    use rustix::fs::{CWD, FileType, Mode};
+    use rustix::fs::{CWD, FileType, Mode, OFlags};
 
     use super::*;
 
@@ -88,10 +84,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        let refused = Outlet::find(&path, 0o600).unwrap_err().to_string();
+        let refused = Outlet::find(&path, Readers::NotEverybody).unwrap_err().to_string();
         assert!(refused.contains("nobody reads it") && refused.contains("pipe"), "{refused}");
-        let mut reader = OpenOptions::new().read(true).custom_flags(WITHOUT_WAITING).open(&path).unwrap();
-        let outlet = Outlet::find(&path, 0o600).unwrap();
+        let without_waiting = OFlags::NONBLOCK.bits().cast_signed();
+        let mut reader = OpenOptions::new().read(true).custom_flags(without_waiting).open(&path).unwrap();
+        let outlet = Outlet::find(&path, Readers::NotEverybody).unwrap();
         write_all(&[(&outlet, "A=1\n")]).unwrap();
         drop(outlet);
         let mut text = String::new();

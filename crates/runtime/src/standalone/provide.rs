@@ -12,6 +12,7 @@ use super::Standalone;
 use super::inside::{Outlets, PlatformRoute};
 use super::outlet::Outlet;
 use crate::error::Error;
+use crate::given_file::Readers;
 use crate::platform::{History, Platform, Sources};
 use crate::random_ids::placeholders;
 use crate::sidecar::SidecarCredentials;
@@ -38,10 +39,12 @@ pub(super) struct Provided {
 pub(super) fn provide(sidecar: &Standalone, caller: &mut Caller) -> Result<Provided, Error> {
     let (policy, organisation) = (&sidecar.policy, sidecar.organisation.as_ref());
     let placeholders = placeholders(policy)?;
-    let find = |path: &Option<PathBuf>, mode| path.as_ref().map(|path| Outlet::find(path, mode)).transpose();
+    let find =
+        |path: &Option<PathBuf>, readers| path.as_ref().map(|path| Outlet::find(path, readers)).transpose();
     let outlets = Outlets {
-        environment: find(&sidecar.environment, 0o600)?.map(|it| (it, lines(policy, &placeholders))),
-        authority: find(&sidecar.authority, 0o666)?,
+        environment: find(&sidecar.environment, Readers::NotEverybody)?
+            .map(|it| (it, lines(policy, &placeholders))),
+        authority: find(&sidecar.authority, Readers::Everybody)?,
     };
     let placeholders = placeholders.into_iter().map(|(p, provider)| (p, provider.id().clone())).collect();
     let mut credentials = SidecarCredentials { placeholders, ..SidecarCredentials::default() };
