@@ -96,7 +96,7 @@ pub use preset::{
 };
 pub use provider::{Injection, InjectionSite, Provider, Rate};
 pub use provider_id::ProviderId;
-pub use proxy::{Proxies, Proxy, ProxyScheme};
+pub use proxy::{Proxies, Proxy, ProxyScheme, ProxyUrlError};
 pub use quantity::{ByteSize, CpuCount, Span};
 pub use rule::RuleName;
 pub use rules::Policy;

@@ -41,24 +41,43 @@ pub struct Proxy {
     pub credential: Option<ProviderId>,
 }
 
+/// Why a text is no proxy's URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyUrlError {
+    /// It has no scheme.
+    #[error("write it as http://host:port")]
+    NoScheme,
+    /// Its scheme is another. It holds what was written.
+    #[error("`{0}` is not http, https or socks5")]
+    OtherScheme(String),
+    /// What follows the scheme is no host and port. The reason quotes what was written.
+    #[error("{0}")]
+    Authority(String),
+    /// No proxy may be at its host, which the reason names.
+    #[error("{0}")]
+    Host(String),
+}
+
 impl Proxy {
     /// Parses `scheme://host:port`.
     ///
     /// # Errors
     /// Returns the reason if the URL is anything else, or if no proxy may be at its host.
-    pub fn parse(id: &str, url: &str, credential: Option<ProviderId>) -> Result<Self, String> {
-        let (scheme, rest) = url.split_once("://").ok_or("write it as http://host:port")?;
+    pub fn parse(id: &str, url: &str, credential: Option<ProviderId>) -> Result<Self, ProxyUrlError> {
+        let (scheme, rest) = url.split_once("://").ok_or(ProxyUrlError::NoScheme)?;
         // Schemes are the same in capitals. RFC 3986 §3.1
         let (scheme, default) = match scheme.to_ascii_lowercase().as_str() {
             "http" => (ProxyScheme::Http, 80),
             "https" => (ProxyScheme::Https, 443),
             "socks5" | "socks5h" => (ProxyScheme::Socks5, 1080),
-            other => return Err(format!("`{}` is not http, https or socks5", other.escape_default())),
+            other => return Err(ProxyUrlError::OtherScheme(other.escape_default().to_string())),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let Authority { host, port } = Authority::parse(rest).map_err(|denial| denial.reason)?;
-        let port = port.or(Port::new(default)).ok_or("it has no port")?;
-        check_host(&host)?;
+        let Authority { host, port } =
+            Authority::parse(rest).map_err(|denial| ProxyUrlError::Authority(denial.reason))?;
+        let port =
+            port.or(Port::new(default)).ok_or_else(|| ProxyUrlError::Authority("it has no port".into()))?;
+        check_host(&host).map_err(ProxyUrlError::Host)?;
         Ok(Self { id: id.to_owned(), scheme, host, port, credential })
     }
 
@@ -93,7 +112,7 @@ impl Proxy {
             .map(str::parse)
             .transpose()
             .map_err(|e: &str| at.error("credential", e))?;
-        Self::parse(&config.id, &config.url, credential).map_err(|why| at.error("url", why))
+        Self::parse(&config.id, &config.url, credential).map_err(|why| at.error("url", why.to_string()))
     }
 }
 
@@ -301,7 +320,7 @@ mod tests {
 
     #[test]
     fn addresses_of_proxies_are_read() {
-        let read = |url| Proxy::parse("p", url, None).map(|p| p.to_string());
+        let read = |url| Proxy::parse("p", url, None).map(|p| p.to_string()).map_err(|why| why.to_string());
         assert_eq!(read("http://proxy.example:3128/"), Ok("http://proxy.example:3128".into()));
         assert_eq!(read("socks5h://10.0.0.1"), Ok("socks5://10.0.0.1:1080".into()));
         for near in ["http://127.0.0.1:1", "http://localhost:1", "http://host.docker.internal:1"] {

@@ -5,7 +5,9 @@
 use credential::{Credential, Secret, Value};
 use egress::Detour;
 use image::Transport;
-use policy::{EgressConfig, Host, HostPattern, Origin, Proxy, ProxyConfig, RunConfig, RunSpec};
+use policy::{
+    EgressConfig, Host, HostPattern, Origin, Proxy, ProxyConfig, ProxyUrlError, RunConfig, RunSpec,
+};
 use sandbox::Caller;
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +35,9 @@ pub(crate) fn as_layer(spec: &RunSpec, caller: &Caller) -> Option<(Origin, RunCo
     if is_past_all(no_proxy) || spec.policy.proxies().is_chosen() {
         return None;
     }
-    let (url, user) = split(url);
-    let proxy = ProxyConfig { id: NAME.into(), url, credential: user.map(|_| CREDENTIAL.to_owned()) };
+    let WrittenProxy { proxy, user } = WrittenProxy::parse(NAME, url).ok()?;
+    let credential = user.map(|_| CREDENTIAL.to_owned());
+    let proxy = ProxyConfig { id: NAME.into(), url: proxy.to_string(), credential };
     let no_proxy = direct(no_proxy).iter().flat_map(as_written).collect();
     let egress = EgressConfig { proxy: Some(NAME.into()), no_proxy, ..EgressConfig::default() };
     let config = RunConfig { proxy: vec![proxy], egress, ..RunConfig::default() };
@@ -63,10 +66,8 @@ pub(crate) fn fall_back_to(spec: &mut RunSpec, url: &str, no_proxy: &str) -> Res
     if is_past_all(no_proxy) {
         return Ok(());
     }
-    let (address, user) = split(url);
-    refuse_half(NAME, user)?;
-    let credential = if user.is_some() { CREDENTIAL.parse().ok() } else { None };
-    let proxy = Proxy::parse(NAME, &address, credential).map_err(|why| bad(NAME, why))?;
+    let WrittenProxy { mut proxy, user } = WrittenProxy::parse(NAME, url).map_err(|why| bad(NAME, why))?;
+    proxy.credential = user.and_then(|_| CREDENTIAL.parse().ok());
     spec.policy.fall_back_to(proxy.clone(), direct(no_proxy));
     for companion in &mut spec.companions {
         companion.policy.fall_back_to(proxy.clone(), direct(no_proxy));
@@ -77,12 +78,51 @@ pub(crate) fn fall_back_to(spec: &mut RunSpec, url: &str, no_proxy: &str) -> Res
 /// Returns its user and password.
 pub(crate) fn credential(kept: &Stash) -> Option<Credential> {
     let text = kept.read().ok()?;
-    let (_, user) = split(std::str::from_utf8(text.expose()).ok()?);
-    known_as(user?)
+    WrittenProxy::parse(NAME, std::str::from_utf8(text.expose()).ok()?).ok()?.credential()
+}
+
+/// A proxy of an environment variable, and its user and password as they are written there.
+///
+/// What cannot be read may be a password at any place, so that an error quotes nothing.
+pub(crate) struct WrittenProxy<'a> {
+    pub(crate) proxy: Proxy,
+    pub(crate) user: Option<&'a str>,
+}
+
+impl<'a> WrittenProxy<'a> {
+    /// Parses `scheme://host:port`, or `scheme://user:password@host:port`.
+    pub(crate) fn parse(id: &str, text: &'a str) -> Result<Self, String> {
+        let (url, user) = split(text);
+        if user.is_some_and(|user| known_as(user).is_none()) {
+            return Err("write its user as user:password@".into());
+        }
+        let proxy = Proxy::parse(id, &url, None).map_err(|why| match why {
+            ProxyUrlError::NoScheme | ProxyUrlError::Host(_) => why.to_string(),
+            ProxyUrlError::OtherScheme(_) => "its scheme is not http, https or socks5".into(),
+            ProxyUrlError::Authority(_) => "its host and port are not understood: write it as \
+                http://user:password@host:port, an `@` or `/` of the password as %40 or %2F"
+                .into(),
+        })?;
+        Ok(Self { proxy, user })
+    }
+
+    /// Returns its user and password.
+    pub(crate) fn credential(&self) -> Option<Credential> {
+        known_as(self.user?)
+    }
+}
+
+/// Splits an address into the rest and its user information.
+fn split(url: &str) -> (String, Option<&str>) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
+    match rest.rsplit_once('@') {
+        Some((user, rest)) => (format!("{scheme}://{rest}"), Some(user)),
+        None => (url.to_owned(), None),
+    }
 }
 
 /// Makes a credential of `user:password`.
-pub(crate) fn known_as(user: &str) -> Option<Credential> {
+fn known_as(user: &str) -> Option<Credential> {
     let (name, password) = user.split_once(':')?;
     let mut credential = Credential::default();
     for (field, text) in [("username", name), ("password", password)] {
@@ -108,10 +148,9 @@ pub(crate) fn detour(caller: &Caller, transport: Transport) -> Result<Option<Det
     }
     // Many people write only a host and a port.
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let (address, user) = split(&url);
-    refuse_half(name, user)?;
-    let proxy = Proxy::parse(name, &address, None).map_err(|why| bad(name, why))?;
-    Ok(Some(Detour { proxy, credential: user.and_then(known_as), direct: direct(no_proxy) }))
+    let written = WrittenProxy::parse(name, &url).map_err(|why| bad(name, why))?;
+    let credential = written.credential();
+    Ok(Some(Detour { proxy: written.proxy, credential, direct: direct(no_proxy) }))
 }
 
 /// The proxy that the caller's environment names, without its user and password: only that there is a user remains visible.
@@ -125,21 +164,12 @@ pub(crate) struct ProxyVariables {
 /// Returns the proxy of the caller's environment, if it names one.
 pub(crate) fn without_user(caller: &Caller) -> Option<ProxyVariables> {
     let url = caller.variable(NAME).filter(|url| !url.is_empty())?;
-    let (address, user) = split(url);
-    let address = match (user, address.split_once("://")) {
-        (Some(_), Some((scheme, rest))) => format!("{scheme}://user:password@{rest}"),
-        _ => address,
+    let WrittenProxy { proxy, user } = WrittenProxy::parse(NAME, url).ok()?;
+    let url = match user {
+        Some(_) => proxy.to_string().replacen("://", "://user:password@", 1),
+        None => proxy.to_string(),
     };
-    Some(ProxyVariables { url: address, no_proxy: unproxied(caller).to_owned() })
-}
-
-/// Splits an address into the rest and its user information.
-pub(crate) fn split(url: &str) -> (String, Option<&str>) {
-    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
-    match rest.rsplit_once('@') {
-        Some((user, rest)) => (format!("{scheme}://{rest}"), Some(user)),
-        None => (url.to_owned(), None),
-    }
+    Some(ProxyVariables { url, no_proxy: unproxied(caller).to_owned() })
 }
 
 /// Returns what `NO_PROXY` lists.
@@ -200,14 +230,6 @@ fn percent_decoded(text: &str) -> Vec<u8> {
         }
     }
     out
-}
-
-/// Refuses user information without a user and a password, before a request finds out. What is written there may be a secret.
-fn refuse_half(variable: &str, user: Option<&str>) -> Result<(), Error> {
-    match user.is_some_and(|user| known_as(user).is_none()) {
-        true => Err(bad(variable, "write its user as user:password@".to_owned())),
-        false => Ok(()),
-    }
 }
 
 fn bad(variable: &str, why: String) -> Error {
@@ -310,25 +332,47 @@ mod tests {
     }
 
     #[test]
-    fn a_user_without_a_password_is_refused_by_name() {
-        for (url, is_whole) in [
-            ("http://hunter2@proxy:3128", false),
-            ("http://hunter2:@proxy:3128", false),
-            ("http://:hunter2@proxy:3128", false),
-            ("http://@proxy:3128", false),
-            ("http://user%0a:hunter2@proxy:3128", false),
-            ("http://user:hunter2@proxy:3128", true),
-            ("http://proxy:3128", true),
+    fn what_is_wrong_with_an_address_is_said_and_not_shown() {
+        const USER: &str = "write its user as user:password@";
+        const PLACE: &str = "write it as http://user:password@host:port";
+        for (url, told) in [
+            ("http://hunter2@proxy:3128", Some(USER)),
+            ("http://hunter2:@proxy:3128", Some(USER)),
+            ("http://:hunter2@proxy:3128", Some(USER)),
+            ("http://@proxy:3128", Some(USER)),
+            ("http://user%0a:hunter2@proxy:3128", Some(USER)),
+            ("http://user:hunter2", Some(PLACE)),
+            ("http://user:hunter2%40proxy:3128", Some(PLACE)),
+            ("http://user:hunter2\u{ff20}proxy:3128", Some(PLACE)),
+            ("http://user:3128/hunter2", Some(PLACE)),
+            ("http://user:pass@hunter2 proxy:3128", Some(PLACE)),
+            ("http://user:pass@proxy:hunter2", Some(PLACE)),
+            ("hunter2://user:pass@proxy:3128", Some("its scheme is not http, https or socks5")),
+            ("http://user:hunter2@169.254.169.254", Some("link-local")),
+            ("http://user:hunter2@proxy:3128", None),
+            ("http://proxy:3128", None),
         ] {
             let begun = fall_back_to(&mut compile(""), url, "");
             let mut caller = caller("");
             caller.environment[0].1 = url.into();
             for result in [begun, detour(&caller, Transport::Tls).map(drop)] {
-                assert_eq!(result.is_ok(), is_whole, "{url}");
-                let Err(error) = result else { continue };
-                let Error::ParseSettings { path, why } = error else { panic!("{error}") };
-                assert_eq!(path.to_str(), Some(NAME));
-                assert!(why.contains("user:password@") && !why.contains("hunter2"), "{why}");
+                let why = result.err().map(|error| match error {
+                    Error::ParseSettings { path, why } if path.to_str() == Some(NAME) => why,
+                    error => panic!("{error}"),
+                });
+                assert_eq!(why.is_some(), told.is_some(), "{url}: {why:?}");
+                let (why, told) = (why.unwrap_or_default(), told.unwrap_or_default());
+                assert!(why.contains(told) && !why.contains("hunter2"), "{url}: {why}");
+            }
+            let shown = format!("{:?} {:?}", as_layer(&compile(""), &caller), without_user(&caller));
+            assert!(!shown.contains("hunter2"), "{url}: {shown}");
+        }
+        // This program takes the variables of other programs without a scheme too.
+        for url in ["user:hunter2", "user:hunter2%40proxy:3128", "user:pa://hunter2@proxy"] {
+            for name in ["HTTPS_PROXY", "ALL_PROXY"] {
+                let caller = Caller::new(0, 0, "/").with_env([(name, url)]);
+                let why = detour(&caller, Transport::Tls).unwrap_err().to_string();
+                assert!(why.contains(name) && !why.contains("hunter2"), "{why}");
             }
         }
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::proxy_url::{known_as, split};
+use crate::proxy_url::WrittenProxy;
 use crate::stash::Stash;
 
 /// The variable, named as on the existing platform.
@@ -37,12 +37,11 @@ pub(crate) fn declared(caller: &Caller) -> Result<Option<RunConfig>, Error> {
     let Some(text) = caller.variable(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(None) };
     let mut config = RunConfig::default();
     for (index, entry) in parse(text).map_err(bad)?.into_iter().enumerate() {
-        let (url, user) = split(&entry.url);
-        if user.is_some_and(|user| known_as(user).is_none()) {
-            return Err(bad(format!("entry {}: write its user as user:password@", index + 1)));
-        }
+        let written = WrittenProxy::parse(&entry.id, &entry.url);
+        let WrittenProxy { proxy, user } =
+            written.map_err(|why| bad(format!("entry {}: {why}", index + 1)))?;
         let credential = user.map(|_| format!("{CREDENTIAL}{}", index + 1));
-        config.proxy.push(ProxyConfig { id: entry.id, url, credential });
+        config.proxy.push(ProxyConfig { url: proxy.to_string(), id: entry.id, credential });
     }
     Ok(Some(config))
 }
@@ -52,8 +51,8 @@ pub(crate) fn credential(kept: &Stash, id: &str) -> Option<Credential> {
     let number: usize = id.strip_prefix(CREDENTIAL)?.parse().ok()?;
     let text = kept.read().ok()?;
     let entries = parse(std::str::from_utf8(text.expose()).ok()?).ok()?;
-    let (_, user) = split(&entries.get(number.checked_sub(1)?)?.url);
-    known_as(user?)
+    let entry = entries.get(number.checked_sub(1)?)?;
+    WrittenProxy::parse(&entry.id, &entry.url).ok()?.credential()
 }
 
 /// Parses the list. A parser's message may quote the text, so an error names only the position.
@@ -141,6 +140,10 @@ mod tests {
             (r#"[{"id": "a", "url": "http://u:hunter2@a:1", "enabled": "hunter2"}]"#, "not understood"),
             (r#"[["a", "http://u:hunter2@a:1", "label"]]"#, "not understood"),
             (r#"[{"id": "a", "url": "http://hunter2@a:1"}]"#, "entry 1: write its user"),
+            (r#"[{"id": "a", "url": "u:hunter2@a:1"}]"#, "entry 1: write it as http://host:port"),
+            (r#"[{"id": "a", "url": "http:/u:hunter2@a:1"}]"#, "entry 1: write it as http://host:port"),
+            (r#"[{"id": "a", "url": "http://u:hunter2%40a:1"}]"#, "entry 1: its host and port"),
+            (r#"[{"id": "a", "url": "http://u:hunter2"}]"#, "entry 1: its host and port"),
             (r#"[{"id": "a", "url": "http://a:1"}, {"id": "a", "url": "http://b:1"}]"#, "entry 2: another"),
             (&long, "at most 64"),
             (&"x".repeat(65 * 1024), "at most 65536"),
