@@ -24,6 +24,16 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Others could write to the store, whose files become root file systems.
+    #[error(
+        "use the image store at {path}: others may write to it (mode {mode:04o}), and could have changed what is in it"
+    )]
+    StoreOfOthers {
+        /// Its directory.
+        path: PathBuf,
+        /// The directory's mode.
+        mode: u32,
+    },
     /// A file of the store does not hold what was written to it.
     #[error("use the image store at {path}: {why}")]
     Damaged {
@@ -162,6 +172,11 @@ impl Error {
             Self::Unpack { source: UnpackError::TooLarge { .. }, .. } => {
                 Some("to allow more, pass --max-size SIZE".into())
             }
+            Self::StoreOfOthers { path, .. } => Some(format!(
+                "move it away, and pull or import the images again; if nobody can have written there, chmod go-w {}. If that changes \
+                 nothing, its file system keeps no modes: name a place on another with XDG_DATA_HOME",
+                path.display()
+            )),
             Self::Damaged { path, .. } if path.ends_with("names.json") => Some(format!(
                     "it is damaged; move {} away, and pull or import the images again under their names",
                     path.display()

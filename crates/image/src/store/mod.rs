@@ -85,33 +85,40 @@ impl Store {
     /// Opens the store in a directory, which is made if it does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be made, or belongs to another user.
+    /// When the directory cannot be made, belongs to another user, or others may write to it.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let store = Self(directory.to_owned());
-        for part in ["", "images", "layers", "blobs", "staging"] {
-            let path = store.0.join(part);
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.map_err(|source| failed(&path, source))?;
-        }
+        store.make("")?;
+        // Nothing is made in a directory that will not be used.
         store.shut()?;
+        ["images", "layers", "blobs", "staging"].into_iter().try_for_each(|part| store.make(part))?;
         // Resolves links above it once: later no part of an image is looked up through one.
         store.0.canonicalize().map(Self).map_err(|source| failed(&store.0, source))
     }
 
-    /// Closes the directory to other users: its content becomes a root file system.
+    fn make(&self, part: &str) -> Result<(), Error> {
+        let path = self.0.join(part);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|source| failed(&path, source))
+    }
+
+    /// Closes the directory to other users: its content becomes a root file system. One in which others could write already may hold
+    /// what they put there.
     fn shut(&self) -> Result<(), Error> {
-        let check = || {
-            let metadata = std::fs::metadata(&self.0)?;
-            if metadata.uid() != rustix::process::geteuid().as_raw() {
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else"));
-            }
-            if metadata.mode() & 0o077 != 0 {
-                std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o700))?;
-                refuse_open(std::fs::metadata(&self.0)?.mode())?;
-            }
-            Ok(())
-        };
-        check().map_err(|source| failed(&self.0, source))
+        let metadata = std::fs::metadata(&self.0).map_err(|source| failed(&self.0, source))?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            let source = io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else");
+            return Err(failed(&self.0, source));
+        }
+        if metadata.mode() & 0o022 != 0 {
+            return Err(Error::StoreOfOthers { path: self.0.clone(), mode: metadata.mode() & 0o7777 });
+        }
+        if metadata.mode() & 0o077 != 0 {
+            std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o700))
+                .and_then(|()| refuse_open(std::fs::metadata(&self.0)?.mode()))
+                .map_err(|source| failed(&self.0, source))?;
+        }
+        Ok(())
     }
 
     /// Returns the store's directory.

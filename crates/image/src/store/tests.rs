@@ -127,7 +127,7 @@ impl Disk {
     /// Returns `None` where nothing may be mounted.
     fn mount(place: &Path) -> Option<Self> {
         let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount(c"tmpfs", place, c"tmpfs", flags, c"size=4m").ok()?;
+        rustix::mount::mount(c"tmpfs", place, c"tmpfs", flags, c"size=4m,mode=700").ok()?;
         Some(Self(place.into()))
     }
 }
@@ -428,18 +428,40 @@ fn nobody_else_can_look_into_a_store() {
 }
 
 #[test]
-fn a_store_that_others_can_write_to_is_shut_or_refused() {
+fn a_store_that_others_can_write_to_is_refused_and_one_that_they_can_read_is_shut() {
     let shelf = Shelf::new();
     let directory = shelf.store.directory();
-    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
-    let opened = Store::open(directory).is_ok();
-    let mode = std::fs::metadata(directory).unwrap().mode() & 0o777;
-    assert!(!opened || mode == 0o700, "{mode:o}");
+    let set = |mode| std::fs::set_permissions(directory, PermissionsExt::from_mode(mode)).unwrap();
+    let mode = || std::fs::metadata(directory).unwrap().mode() & 0o777;
+    for others in [0o777, 0o720, 0o702] {
+        set(others);
+        let refused = Store::open(directory).unwrap_err();
+        assert!(refused.to_string().contains(&format!("(mode {others:04o})")), "{refused}");
+        assert!(refused.remedy().unwrap().contains("chmod go-w") && mode() == others, "{others:o}");
+    }
+    set(0o755);
+    Store::open(directory).unwrap();
+    assert_eq!(mode(), 0o700);
     // What could not be shut.
     assert!(refuse_open(0o40_700).is_ok());
-    for mode in [0o40_777, 0o40_755, 0o40_710] {
+    for mode in [0o40_755, 0o40_710] {
         let refused = failed(directory, refuse_open(mode).unwrap_err());
         assert!(refused.remedy().unwrap().contains("another file system"), "{refused}");
+    }
+}
+
+#[test]
+fn nothing_is_made_in_a_directory_of_others() {
+    let above = TempDir::new().unwrap();
+    let count = || std::fs::read_dir(above.path()).unwrap().count();
+    std::fs::set_permissions(above.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    Store::open(above.path()).unwrap_err();
+    assert_eq!(count(), 0);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(above.path(), Some(61_001), None).unwrap();
+        std::fs::set_permissions(above.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let refused = Store::open(above.path()).unwrap_err();
+        assert!(refused.to_string().contains("somebody else") && count() == 0, "{refused}");
     }
 }
 
