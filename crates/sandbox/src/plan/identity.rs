@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::error::Error;
 use crate::image::RootImage;
 
-/// The first host id of runs started by root, and the number of such ids: far above those of users and of subordinate ranges.
+/// The first host id of runs started by root that have a single one, and the number of such ids: above the ranges of the others.
 const ROOT_RANGE: (u32, u32) = (0x7000_0000, 0x0100_0000);
 
 /// The id inside if root started the run: user `agent`, and not root.

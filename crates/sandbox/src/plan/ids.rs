@@ -31,7 +31,7 @@ impl MappedId {
 /// Whose ids the command has on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdMapping {
-    /// Ids that no user of the host has, assigned to this run. Only root can map them.
+    /// Ids assigned to this run, of those that docs/sandbox.md tells to keep free of users. Only root can map them.
     Private,
     /// The ids of the caller, or of the user that an engine runs the command as.
     Callers,
@@ -99,7 +99,8 @@ impl IdRange {
     pub(super) const INSIDE: u32 = 0xffff;
     /// The first id that a run of root's may have on the host.
     pub(crate) const FIRST: u32 = 0x4000_0000;
-    /// The first id of the first range, and the number of ranges: below the single ids, above those of everybody else.
+    /// The first id of the first range, and the number of ranges: below the single ids, above those of accounts on this machine and of its
+    /// subordinate ranges. A directory service may give such ids too.
     const PLACES: (u32, u32) = (Self::FIRST, 0x3000);
 
     /// Returns a range by its number. Numbers wrap around after the last range.
