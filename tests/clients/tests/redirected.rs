@@ -1,7 +1,7 @@
 //! A custom sandbox: its firewall redirects connections to `lockgate sidecar --transparent`, its resolver is `--dns`, and no program in it
 //! knows of a proxy. S2.13, S2.14, S4.23, S4.24.
 
-use lockgate_clients::{Canary, Need, Site};
+use lockgate_clients::{AWAIT, Canary, Need, Site};
 use lockgate_world::Record;
 
 const NEEDS: &[Need] =
@@ -31,7 +31,7 @@ dial() { at=$(address $2); printf '%s=%s\n' $1 "$(curl -sS --max-time 20 --cacer
 "#;
 
 const PAGE: &str = include_str!("../../../docs/providers.md");
-/// The user ids of the sidecar and of the program beside it, which need no account.
+/// The user ids of the sidecar, which gets an account, and of the program beside it, which needs none.
 const SIDECAR: &str = "61001";
 const PROGRAM: &str = "61002";
 
@@ -54,7 +54,10 @@ fn what_the_page_commands_leaves_no_other_way() {
         return;
     };
     let script = format!(
-        r#"chmod 711 "$OUTSIDE/.."; chown {SIDECAR} "$OUTSIDE"; cd "$OUTSIDE"; export HOME="$OUTSIDE" XDG_STATE_HOME="$OUTSIDE"
+        r#"{AWAIT} chmod 711 "$OUTSIDE/.."; chown {SIDECAR} "$OUTSIDE"; cd "$OUTSIDE"
+        # The shell is root's, as on a machine.
+        mkdir -m 700 root; export HOME="$OUTSIDE/root"
+        (cat /etc/passwd; echo "sidecar:x:{SIDECAR}:{SIDECAR}::/nonexistent:/bin/sh") >accounts; mount --bind accounts /etc/passwd
         printf '[[egress.allow]]\nhost = "api.example.com"\n' > lockgate.toml
         {} 2> own.err & own=$!
         trap 'kill $own; wait $own; nft delete table inet lockgate' EXIT
@@ -73,7 +76,7 @@ END
         setpriv --reuid {SIDECAR} --regid {SIDECAR} --clear-groups curl -gsS --max-time 20 'http://[2606:2800:220:1::1]/own' -o /dev/null; echo "own=$?""#,
         commands_of_the_page()
     );
-    let ended = site.shell().run(&script);
+    let ended = site.shell().with("SCRIPT", script).run("exec unshare --mount sh -uc \"$SCRIPT\"");
     assert_eq!([ended.said("allowed"), ended.said("own")], ["200", "0"], "{ended}");
     assert!(ended.said("tcp4").ends_with("403") && !ended.said("tcp6").ends_with("200"), "{ended}");
     let leaked = |record: &Record| format!("{:?}", record.detail).contains("leaked");
