@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -68,10 +67,6 @@ impl Changes {
             applied.done.push(change.path.clone());
             Ok(())
         });
-        let is_directory = |it: &&&Change| matches!(it.what, What::Made { mode } if mode::is_directory(mode));
-        for made in order.iter().filter(is_directory) {
-            let _ = self.finish_directory(&made.path); // it may not be there: what ended the apply is told
-        }
         self.since.end();
         done.map(|()| applied)
     }
@@ -171,15 +166,6 @@ impl Changes {
         }
         self.give(&made)?;
         self.since.note_made(&rustix::fs::fstat(&made)?);
-        Ok(())
-    }
-
-    /// Gives a directory its times, when all that is made in it is made.
-    fn finish_directory(&self, path: &Path) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let above = File::from(open(self.above.as_fd(), path, flags)?).metadata()?;
-        let made = open(self.below.as_fd(), path, flags)?;
-        self.since.change_in(&made, || keep_times(&made, &above));
         Ok(())
     }
 
@@ -299,6 +285,7 @@ fn in_order(changes: Vec<&Change>) -> Vec<&Change> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
     use super::*;
@@ -357,15 +344,13 @@ mod tests {
             write(&kept.written(path), content, 0o644);
         }
         let long_ago = SystemTime::UNIX_EPOCH + Duration::new(1 << 30, 5);
-        for path in ["changed", "new/file", "new"] {
+        for path in ["changed", "new/file"] {
             File::open(kept.written(path)).unwrap().set_modified(long_ago).unwrap();
         }
         let before = SystemTime::now();
         kept.changes().apply(&[], &|| false).unwrap();
         let modified = |path: &str| kept.workspace(path).metadata().unwrap().modified().unwrap();
-        for path in ["new/file", "new"] {
-            assert_eq!(modified(path), long_ago, "{path}");
-        }
+        assert_eq!(modified("new/file"), long_ago);
         assert!(before <= modified("changed"), "{:?}", modified("changed"));
         assert!(modified("changed") < modified("built"), "the order of the run stays");
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustix::fs::Mode;
 
+use crate::changes::Changes;
 use crate::changes::fixture::{Kept, copied_up, made_anew, write};
 
 #[test]
@@ -27,6 +28,23 @@ fn our_own_changes_in_a_folder_are_no_conflict_for_what_was_renamed_there() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     write(&kept.workspace("d/theirs"), "theirs", 0o644);
     assert_eq!(kept.conflicts(), ["d/renamed"]);
+}
+
+#[test]
+fn of_two_runs_that_make_a_folder_of_one_name_both_are_taken_over() {
+    let kept = Kept::new();
+    let other = kept.path().join("other");
+    Changes::prepare(&other, &kept.workspace("")).unwrap();
+    kept.begin_now();
+    for (written, name) in [(kept.written(""), "a"), (other.join("written"), "b")] {
+        std::fs::create_dir_all(written.join("tests/deep")).unwrap();
+        for folder in ["tests", "tests/deep"] {
+            write(&written.join(folder).join(name), "it", 0o644);
+        }
+    }
+    kept.read().apply(&[], &|| false).unwrap();
+    let changes = Changes::read(&other, &kept.workspace("")).unwrap();
+    assert!(changes.conflicts(&[]).is_empty(), "{:?}", changes.conflicts(&[]));
 }
 
 #[test]
