@@ -157,6 +157,66 @@ impl fmt::Display for AddressClass {
 mod tests {
     use super::*;
 
+    /// Each block by its first and its last address, and the single addresses within others.
+    #[rustfmt::skip]
+    const BLOCKS: &[(&str, &str, AddressClass)] = &[
+        ("0.0.0.0", "0.255.255.255", AddressClass::Unspecified),
+        ("10.0.0.0", "10.255.255.255", AddressClass::Private),
+        ("100.64.0.0", "100.127.255.255", AddressClass::Shared),
+        ("100.100.100.200", "100.100.100.200", AddressClass::Metadata),
+        ("127.0.0.0", "127.255.255.255", AddressClass::Loopback),
+        ("168.63.129.16", "168.63.129.16", AddressClass::Metadata),
+        ("169.254.0.0", "169.254.255.255", AddressClass::LinkLocal),
+        ("172.16.0.0", "172.31.255.255", AddressClass::Private),
+        ("192.0.0.0", "192.0.0.255", AddressClass::Reserved),
+        ("192.0.0.192", "192.0.0.192", AddressClass::Metadata),
+        ("192.0.2.0", "192.0.2.255", AddressClass::Reserved),
+        ("192.88.99.0", "192.88.99.255", AddressClass::Reserved),
+        ("192.168.0.0", "192.168.255.255", AddressClass::Private),
+        ("198.18.0.0", "198.19.255.255", AddressClass::Reserved),
+        ("198.51.100.0", "198.51.100.255", AddressClass::Reserved),
+        ("203.0.113.0", "203.0.113.255", AddressClass::Reserved),
+        ("224.0.0.0", "239.255.255.255", AddressClass::Multicast),
+        ("240.0.0.0", "255.255.255.254", AddressClass::Reserved),
+        ("255.255.255.255", "255.255.255.255", AddressClass::Multicast),
+        ("::", "::", AddressClass::Unspecified),
+        ("::1", "::1", AddressClass::Loopback),
+        ("::2", "::ffff:ffff", AddressClass::Embedded),
+        ("::ffff:0:0", "::ffff:ffff:ffff", AddressClass::Embedded),
+        ("::ffff:0:0:0", "::ffff:0:ffff:ffff", AddressClass::Embedded),
+        ("64:ff9b::", "64:ff9b::ffff:ffff", AddressClass::Embedded),
+        ("64:ff9b:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", AddressClass::Embedded),
+        ("2000::", "2000:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Public),
+        ("2001::", "2001:0:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Embedded),
+        ("2001:1::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Reserved),
+        ("2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Reserved),
+        ("2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Embedded),
+        ("3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Reserved),
+        ("3fff:1000::", "3fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Public),
+        ("4000::", "fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Reserved),
+        ("fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::UniqueLocal),
+        ("fd00:42::42", "fd00:42::42", AddressClass::Metadata),
+        ("fd00:c1::a9fe:a9fe", "fd00:c1::a9fe:a9fe", AddressClass::Metadata),
+        ("fd00:100::100:200", "fd00:100::100:200", AddressClass::Metadata),
+        ("fd00:ec2::", "fd00:ec2:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Metadata),
+        ("fd00:a9fe:a9fe::1", "fd00:a9fe:a9fe::1", AddressClass::Metadata),
+        ("fd20:ce::254", "fd20:ce::254", AddressClass::Metadata),
+        ("fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::LinkLocal),
+        ("fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Reserved),
+        ("ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", AddressClass::Multicast),
+    ];
+
+    #[test]
+    fn each_block_is_of_one_class_from_its_first_address_to_its_last() {
+        use AddressClass::{Loopback, Private, Public, Shared, UniqueLocal};
+        for (first, last, class) in BLOCKS {
+            let classes = [first, last].map(|text| AddressClass::of(text.parse().unwrap()));
+            assert_eq!(classes, [*class; 2], "{first} to {last}");
+            let may_be_named = matches!(class, Public | Private | Shared | UniqueLocal | Loopback);
+            assert_eq!(class.may_be_named(), may_be_named, "{class}");
+        }
+    }
+
     #[test]
     fn special_ranges_are_not_public() {
         // S0.39, S1.38

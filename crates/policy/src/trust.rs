@@ -365,6 +365,22 @@ mod tests {
     }
 
     #[test]
+    fn no_limit_of_a_run_is_above_that_of_a_managed_policy() {
+        let limits = |managed: &str, own: &str| {
+            let mut all = Layers::default();
+            all.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+            all.push(Origin::Flags, toml::from_str(own).unwrap());
+            let Limits { memory, cpus, pids, disk, enforcement: _ } = all.compile().unwrap().limits;
+            [memory.to_string(), cpus.to_string(), pids.to_string(), disk.to_string()]
+        };
+        let managed = "limits = { memory = \"256MiB\", cpus = 1, pids = 64, disk = \"1GiB\" }";
+        let more = "limits = { memory = \"512MiB\", cpus = 2, pids = 65, disk = \"2GiB\" }";
+        let less = "limits = { memory = \"128MiB\", cpus = 0.5, pids = 63, disk = \"512MiB\" }";
+        assert_eq!(limits(managed, more), ["256MiB", "1", "64", "1GiB"]);
+        assert_eq!(limits(managed, less), ["128MiB", "0.5", "63", "512MiB"]);
+    }
+
+    #[test]
     fn what_a_managed_policy_requires_no_other_layer_takes_back() {
         let compile = |managed: &str, own: &str| {
             let mut all = Layers::default();
@@ -435,6 +451,26 @@ mod tests {
             ("", "egress.proxy = \"direct\"", "egress.proxy"),
             ("", "egress.denied_status = 404", "egress.denied_status"),
             ("", "egress.scrub = \"best-effort\"", "egress.scrub"),
+            ("backend = \"process\"", "backend = \"process\"", "backend"),
+            ("", "workspace = \"/\"", "workspace"),
+            ("", "workspace = { path = \"/\" }", "workspace"),
+            ("", "workspace = { open = [\".git/hooks\"] }", "workspace"),
+            ("", "presets = [\"github\"]", "presets"),
+            ("", "tools = [\"npm\"]", "tools"),
+            ("", "builtin_tools = [\"npm\"]", "builtin_tools"),
+            ("", "labels = { team = \"a\" }", "labels"),
+            ("", "env.set = { A = \"1\" }", "env.set"),
+            ("", "env.pass = [\"A\"]", "env.pass"),
+            ("", "mount = [{ source = \"/a\", target = \"/a\" }]", "mount"),
+            ("", "copy = [{ source = \"/a\", target = \"/a\" }]", "copy"),
+            ("", "providers = [\"github\"]", "providers"),
+            ("", "web_search = true", "web_search"),
+            ("", "provider = [{ id = \"a\", authorized_uris = [\"https://a.example.com/*\"] }]", "provider"),
+            ("", "proxy = [{ id = \"a\", url = \"http://a.example.com:80\" }]", "proxy"),
+            ("", "setup = [{ command = [\"make\"] }]", "setup"),
+            ("", "companion = [{ name = \"db\", image = \"i\", ports = [5432] }]", "companion"),
+            ("", "inbound = [{ container_port = 8080 }]", "inbound"),
+            (budget, "llm.budget.usd = -1", "llm.budget"),
         ] {
             let why = asked(before, text).unwrap_err();
             assert!(why.starts_with(&format!("lockgate.toml: {field}: ")), "{before}, {text}: {why}");

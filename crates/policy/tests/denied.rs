@@ -60,6 +60,23 @@ fn a_denied_host_has_a_way_out_for_whoever_keeps_the_rule() {
 }
 
 #[test]
+fn an_address_that_the_managed_policy_denies_is_denied_under_every_name() {
+    let managed = |deny: &str| {
+        let mut layers = Layers::default();
+        let theirs = format!("[egress]\ndefault = \"open-internet\"\ndeny = [{{ {deny} }}]\n");
+        layers.push(Origin::Managed("/etc/policy".into()), toml::from_str(&theirs).unwrap());
+        let own = "[egress]\nallow = [{ host = \"a.example.com\" }]\n";
+        layers.push(Origin::Named("file".into()), toml::from_str(own).unwrap());
+        let policy = layers.compile().unwrap().policy;
+        let at = |found: &str| verdict(&policy, "http://a.example.com/", &[found]).is_ok();
+        [at("93.184.216.34"), at("93.184.216.35")]
+    };
+    assert_eq!(managed("host = \"93.184.216.34\""), [false, true]);
+    assert_eq!(managed("url = \"http://93.184.216.34/*\""), [false, true]);
+    assert_eq!(managed("url = \"http://93.184.216.34/x\""), [true, true]);
+}
+
+#[test]
 fn a_path_is_denied_in_every_spelling() {
     for (denied, caught, free) in [
         (

@@ -333,6 +333,39 @@ mod tests {
         }
     }
 
+    // R7, R8
+    #[test]
+    fn a_connection_is_opened_where_a_deny_rule_or_the_managed_policy_looks_into_it() {
+        let carriage = |managed: &str, own: &str, view: View| {
+            let mut layers = Layers::default();
+            layers.push(Origin::Managed("/etc/policy".into()), toml::from_str(managed).unwrap());
+            layers.push(Origin::Named("file".into()), toml::from_str(own).unwrap());
+            let host = Host::parse("a.example.com").unwrap();
+            let asked = Asked::connection(Plane::Forward, host, Scheme::Https.default_port(), view);
+            layers.compile().unwrap().policy.decide(&asked).unwrap().carriage()
+        };
+        let host = "egress.allow = [{ host = \"a.example.com\" }]\n";
+        let url = "egress.allow = [{ url = \"https://a.example.com/*\" }]\n";
+        let part = "egress.allow = [{ url = \"https://a.example.com/x/*\" }]\n";
+        let deny = format!("{host}egress.deny = [{{ url = \"https://a.example.com/x/*\" }}]\n");
+        let elsewhere = format!("{host}egress.deny = [{{ url = \"https://a.example.com:8443/x/*\" }}]\n");
+        let bound =
+            format!("{host}[[provider]]\nid = \"one\"\nauthorized_uris = [\"https://a.example.com/*\"]");
+        for (managed, own, of_tls, of_any) in [
+            ("", host, Carriage::Tls, Carriage::Any),
+            ("", &deny, Carriage::Terminated, Carriage::Terminated),
+            ("", &elsewhere, Carriage::Tls, Carriage::Any),
+            (host, host, Carriage::Tls, Carriage::Any),
+            (url, host, Carriage::Tls, Carriage::Tls),
+            (part, host, Carriage::Terminated, Carriage::Terminated),
+            (&deny, host, Carriage::Terminated, Carriage::Terminated),
+            (&bound, url, Carriage::Terminated, Carriage::Terminated),
+        ] {
+            let seen = (carriage(managed, own, View::Tls), carriage(managed, own, View::Opaque));
+            assert_eq!(seen, (of_tls, of_any), "{managed}{own}");
+        }
+    }
+
     // R10, E14
     #[test]
     fn who_lists_the_addresses_of_a_host_and_who_binds_it_is_known_by_host_and_port() {
@@ -410,6 +443,9 @@ mod tests {
             assert_eq!(verdict(&managed, provider, request()), wanted, "{managed}");
         }
         let elsewhere = rule(", addresses = [\"93.184.215.14\"]");
+        // And no other one.
+        let private = rule(", addresses = [\"10.0.0.5\"]");
+        assert_eq!(verdict("egress.default = \"open-internet\"", &private, View::Tls), Err(Guard::Managed));
         let part = "egress.allow = [{ url = \"https://api.example.com/v1/*\" }]";
         assert_eq!(verdict(part, &elsewhere, View::Tls), Err(Guard::Managed));
         assert_eq!(verdict("", &elsewhere, View::Tls), there);
