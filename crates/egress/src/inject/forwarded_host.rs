@@ -76,7 +76,17 @@ mod tests {
             leave_out_other(&mut sending, &policy, &grant, &target);
             !sending.fields.is_empty()
         };
-        let hosts = HOSTS.iter().chain(&["X_Forwarded_Host", "X.Host"]).map(|name| (*name, ""));
+        let hosts = [
+            "x-forwarded-host",
+            "x-forwarded-server",
+            "x-host",
+            "x-original-host",
+            "x-real-host",
+            "x-http-host-override",
+            "X_Forwarded_Host",
+            "X.Host",
+        ];
+        let hosts = hosts.into_iter().map(|name| (name, ""));
         for (name, before) in
             hosts.chain([("forwarded", "for=10.0.0.1;HOST="), ("Forwarded", "proto=https, host=")])
         {

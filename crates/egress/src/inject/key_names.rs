@@ -211,6 +211,24 @@ mod tests {
     }
 
     #[test]
+    fn every_usual_name_of_a_key_is_one() {
+        for name in "authorization x-api-key api-key apikey x-apikey x-goog-api-key private-token job-token deploy-token token x-token \
+                     x-auth x-auth-key x-auth-token x-access-token x-session-token x-subscription-token x-vault-token x-gitlab-token \
+                     x-amz-security-token"
+            .split_whitespace()
+        {
+            assert!(ANY.is_header(name) && ANY.may_be_header(&name.replace('-', ".")), "{name}");
+        }
+        for name in "key api_key apikey token access_token auth auth_token oauth_token private_token job_token client_secret secret \
+                     sig signature session sessionId X-Amz-Signature X-Amz-Credential X-Amz-Security-Token X-Goog-Signature \
+                     X-Goog-Credential"
+            .split_whitespace()
+        {
+            assert!(ANY.is_parameter(name) && ANY.may_be_parameter(&format!("{name}[]")), "{name}");
+        }
+    }
+
+    #[test]
     fn an_own_key_is_seen_in_a_name_that_some_server_reads_as_a_place_of_keys() {
         for name in [
             "token[]",

@@ -349,6 +349,11 @@ mod tests {
             ("accept-charset", "utf-16"),
             ("accept-encoding", "zstd"),
             ("range", "bytes=0-3"),
+            ("if-range", "\"tag\""),
+            ("a-im", "range"),
+            ("request-range", "bytes=0-3"),
+            ("x-ms-range", "bytes=0-3"),
+            ("sec-websocket-extensions", "permessage-deflate"),
             ("grpc-accept-encoding", "zstd"),
             ("accept", "text/plain"),
             // To servers of CGI's kind these are the same.
