@@ -71,7 +71,7 @@ impl Bounds {
             };
         };
         let left = usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
-        // Half of them for the slots, two each, a sixteenth for idle connections, an eighth for look-ups, and a quarter or more for streams.
+        // Half of them for the slots, two each, a sixteenth for idle connections, an eighth for look-ups, a quarter or more for streams.
         let all = (left / 4).clamp(FEWEST, MOST + MOST_RESERVED);
         let reserved = (all / 8).clamp(2, MOST_RESERVED);
         let idle = (all / 4).min(MOST_IDLE);

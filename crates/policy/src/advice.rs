@@ -165,8 +165,8 @@ pub(crate) fn no_host(address: IpAddr) -> Denial {
 pub(crate) fn not_to_be_opened(address: IpAddr) -> Hint {
     match NameNetwork::default().has(address) {
         true => "that address stands for a name. If a sidecar's DNS gave it, perhaps its own: give the sidecar a resolv.conf that names \
-                 another server. If a VPN or proxy program did (fake-IP): have it give real addresses, or name its proxy port with --proxy, \
-                 and the host in a rule"
+                 another server. If a VPN or proxy program did (fake-IP): have it give real addresses, or name its proxy port with \
+                 --proxy, and the host in a rule"
             .into(),
         false => "no rule can open it".into(),
     }

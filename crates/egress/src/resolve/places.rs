@@ -1,4 +1,4 @@
-//! Places for what is asked of name servers at once: each question takes descriptors, and one that no server answers keeps them for seconds.
+//! Places for what is asked of name servers at once: each question takes descriptors, and keeps them for seconds if no server answers.
 //!
 //! One domain takes no more than half of them, so that names of a silent one keep no others waiting.
 
@@ -33,7 +33,7 @@ impl Places {
         Self { most, all: Arc::new(Semaphore::new(most)), of_domains: RefCell::default() }
     }
 
-    /// Waits until there are so many places for a look-up of a name. The domain's come first: who waits for those holds none of the others'.
+    /// Waits until there are so many places for a look-up of a name. The domain's come first: who waits for those holds no others.
     pub(super) async fn take(&self, name: &str, descriptors: u32) -> Place {
         let of_domain = self.of_domain(name).acquire_many_owned(descriptors).await.ok();
         let of_all = Arc::clone(&self.all).acquire_many_owned(descriptors).await.ok();
