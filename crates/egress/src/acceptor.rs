@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::connection_slots::{ConnectionPermit, ConnectionSlots};
-use crate::idle;
+use crate::{idle, socket_options};
 
 /// How long a listener pauses when the process or the machine is out of descriptors (L10).
 const EXHAUSTED: Duration = Duration::from_millis(50);
@@ -113,7 +113,7 @@ impl Acceptor {
                     continue;
                 }
             };
-            if self.admits(&stream, peer) {
+            if self.admits(&stream, peer) && socket_options::set(&stream).is_ok() {
                 idle::touch();
                 return Ok((stream, permit));
             }

@@ -54,6 +54,7 @@ mod removal;
 mod resolve;
 mod serve;
 mod socket_name;
+mod socket_options;
 mod tls;
 mod trusted;
 mod tunnel;

@@ -23,7 +23,6 @@ pub(crate) async fn serve_http(gate: Rc<Gate>, acceptor: Acceptor, via: Via) -> 
         let (stream, permit) = acceptor.accept().await?;
         let (gate, via) = (Rc::clone(&gate), via.clone());
         tokio::task::spawn_local(async move {
-            let _ = stream.set_nodelay(true);
             let _ = serve_requests(gate, via, AgentStream::Tcp(stream), BytesMut::new()).await;
             drop(permit);
         });

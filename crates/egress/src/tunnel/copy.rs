@@ -13,7 +13,6 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::net::tcp::ReadHalf;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
@@ -124,10 +123,9 @@ async fn copy_between(
     idle: Duration,
 ) -> Result<Ended, Broken> {
     let (moved, ended) = (Cell::new(Instant::now()), Cell::new(false));
-    let (from_first, to_first) = first.split();
-    let (from_second, to_second) = second.split();
-    let there = one_way(from_first, to_second.as_ref(), counts.there, &moved, &ended);
-    let back = one_way(from_second, to_first.as_ref(), counts.back, &moved, &ended);
+    let (first, second) = (&*first, &*second);
+    let there = one_way(Octets(first), second, counts.there, &moved, &ended);
+    let back = one_way(Octets(second), first, counts.back, &moved, &ended);
     both(there, back, &moved, idle).await
 }
 
@@ -142,7 +140,7 @@ async fn through_tls(
     let outcome = {
         let (from_upstream, to_upstream) = tokio::io::split(&mut *upstream);
         let (from_agent, to_agent) = agent.split();
-        let there = through(from_agent, to_upstream, counts.there, &moved);
+        let there = through(Octets(from_agent.as_ref()), to_upstream, counts.there, &moved);
         let back = through(from_upstream, to_agent, counts.back, &moved);
         both(there, back, &moved, idle).await
     };
@@ -172,7 +170,7 @@ async fn through(
 
 /// Copies one way, then shuts the writing side down unless the other direction has ended first.
 async fn one_way(
-    from: ReadHalf<'_>,
+    from: Octets<'_>,
     to: &TcpStream,
     count: &Cell<u64>,
     moved: &Cell<Instant>,
@@ -191,7 +189,7 @@ async fn one_way(
 
 /// Copies one way until its peer has ended it.
 async fn until_end(
-    mut from: ReadHalf<'_>,
+    mut from: Octets<'_>,
     to: &TcpStream,
     count: &Cell<u64>,
     moved: &Cell<Instant>,
@@ -210,10 +208,29 @@ async fn until_end(
     }
 }
 
-/// Reads once and writes as much as it can without waiting. Returns the length read, and the octets not yet written. A read that
-/// leaves room in the buffer has emptied the socket, so tokio does not read again until there is more.
+/// What a connection says. The kernel ends a read at an urgent octet, with more behind it, where tokio would take a read that leaves room
+/// in the buffer for the last of what there is.
+struct Octets<'a>(&'a TcpStream);
+
+impl AsyncRead for Octets<'_> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.poll_read_ready(context))?;
+            match self.0.try_read(room.initialize_unfilled()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read.map(|read| room.advance(read))),
+            }
+        }
+    }
+}
+
+/// Reads once and writes as much as it can without waiting. Returns the length read, and the octets not yet written.
 fn read_and_write(
-    from: Pin<&mut ReadHalf<'_>>,
+    from: Pin<&mut Octets<'_>>,
     to: &TcpStream,
     buffer: &mut [u8],
     context: &mut Context<'_>,
@@ -250,8 +267,11 @@ async fn write_left(to: &TcpStream, mut left: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::SendFlags;
+
     use super::*;
     use crate::directions::{BROKEN, HALF_CLOSED};
+    use crate::socket_options;
 
     const IDLE: Duration = Duration::from_secs(60);
 
@@ -261,7 +281,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         #[expect(clippy::disallowed_methods, reason = "a test on this machine")]
         let (dialled, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        (dialled.unwrap(), accepted.unwrap().0)
+        let pair = (dialled.unwrap(), accepted.unwrap().0);
+        socket_options::set(&pair.0).and(socket_options::set(&pair.1)).unwrap();
+        pair
     }
 
     /// Copies between two connections while `others` plays their peers. Returns the outcome, how long it took, and how many octets
@@ -321,6 +343,26 @@ mod tests {
         assert_eq!(outcome.unwrap(), Ended::Idle);
         assert_eq!(moved, (3, 6));
         assert!(took >= HALF_CLOSED * 3 / 2 && took <= HALF_CLOSED * 5 / 2, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn an_urgent_octet_stays_in_its_place() {
+        async fn tell(says: &TcpStream, hears: &mut TcpStream) {
+            for (octets, flags) in
+                [(b"abc", SendFlags::empty()), (b"XYZ", SendFlags::OOB), (b"def", SendFlags::empty())]
+            {
+                rustix::net::send(says, octets, flags).unwrap();
+            }
+            let mut heard = [0; 9];
+            hears.read_exact(&mut heard).await.unwrap();
+            assert_eq!(&heard, b"abcXYZdef");
+        }
+        let (outcome, _, moved) = copy_while(IDLE, |mut left, mut right| async move {
+            tell(&left, &mut right).await;
+            tell(&right, &mut left).await;
+        })
+        .await;
+        assert_eq!((outcome.unwrap(), moved), (Ended::ByPeers, (9, 9)));
     }
 
     #[tokio::test]

@@ -99,7 +99,6 @@ impl DeclaredPort {
             }
         };
         record.reached_inside(inbound.container_port);
-        outside.set_nodelay(true)?;
         let flow = Flow::of(&mut record, 0);
         let counts = Counts { there: &flow.received, back: &flow.sent };
         let outcome = copy::between(&mut outside, &mut inside, counts, IDLE).await;

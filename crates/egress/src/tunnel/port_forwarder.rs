@@ -82,7 +82,6 @@ impl Sidecar {
         let source = outside.peer_addr()?.ip().to_canonical();
         let mut inside = self.address.connect(port).await?;
         inside.write_all(&source_header::encode(&self.secret, source)).await?;
-        outside.set_nodelay(true)?;
         let counts = Counts { there: &Cell::new(0), back: &Cell::new(0) };
         copy::between(outside, &mut inside, counts, IDLE).await.map(drop).map_err(|broken| broken.error)
     }

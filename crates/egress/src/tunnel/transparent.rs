@@ -37,7 +37,6 @@ pub(crate) async fn serve_transparent(gate: Rc<Gate>, acceptor: Acceptor) -> io:
 }
 
 async fn serve_one(gate: Rc<Gate>, stream: TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
     let destination = original_destination(&stream)?;
     let to_sidecar = gate.names().borrow().is_sidecar(destination.ip());
     if to_sidecar {

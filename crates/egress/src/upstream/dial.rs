@@ -14,6 +14,7 @@ use super::race::{self, CONNECT};
 use crate::connection_slots::place_beside;
 use crate::destination::PinnedAddr;
 use crate::duplex::{Duplex, duplex};
+use crate::socket_options;
 
 /// How long a peer may be silent before it is asked whether it is there, and how long until it is asked again (tcp(7)).
 const SILENT: Duration = Duration::from_secs(60);
@@ -53,7 +54,7 @@ async fn dial_first<A: Copy + Into<SocketAddr>>(addresses: &[A]) -> io::Result<(
         reason = "this is the one place that dials: pinned addresses, and those of declared proxies"
     )]
     let (stream, address) = race::first_of(addresses, TcpStream::connect, place_beside).await?;
-    stream.set_nodelay(true)?;
+    socket_options::set(&stream)?;
     keep_alive(&stream)?;
     Ok((stream, address))
 }

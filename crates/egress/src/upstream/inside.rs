@@ -15,6 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::race::CONNECT;
+use crate::socket_options;
 
 /// A route into a sandbox.
 #[derive(Debug)]
@@ -155,7 +156,7 @@ async fn finish(socket: TcpSocket, address: IpAddr, port: Port) -> io::Result<Tc
         // If nothing listens at the port and the kernel chose that very port for the socket, it connects to itself.
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    stream.set_nodelay(true)?;
+    socket_options::set(&stream)?;
     Ok(stream)
 }
 
