@@ -14,7 +14,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_LINE: usize = 8 * 1024;
 
 /// The types of TLS records (RFC 8446 §5.1, RFC 6520 §3). A ClientHello is in a handshake record. Some servers skip an alert before it,
-/// and some ignore a record's version, so the type alone makes octets TLS.
+/// and some ignore a record's version (Go, wolfSSL, Java's), so the type alone begins TLS where [`is_record`] does not tell otherwise.
 const RECORDS: RangeInclusive<u8> = 0x14..=0x18;
 
 /// The signature of a binary PROXY protocol header (version 2, §2.2), and the first word of one in text (§2.1).
@@ -53,7 +53,7 @@ impl Carried {
 /// Judges the octets read so far. Returns `None` while more are needed.
 pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
     let first = *bytes.first()?;
-    if RECORDS.contains(&first) {
+    if RECORDS.contains(&first) && is_record(bytes)? {
         return match client_hello::read(bytes) {
             Hello::Complete(name) => Some(Carried::Tls(name.map_or(ServerName::None, ServerName::Said))),
             Hello::Refused(lacking) => Some(Carried::Tls(ServerName::Refused(lacking))),
@@ -91,6 +91,24 @@ pub(super) fn judge(bytes: &[u8]) -> Option<Carried> {
         Some(method) if is_whole && is_request(method, words) => Some(Carried::Http),
         _ if is_whole => Some(Carried::Other),
         _ if bytes.len() >= LONGEST_LINE => Some(Carried::Http), // the HTTP plane refuses it for its length
+        _ => None,
+    }
+}
+
+/// Whether octets that begin with the type of a record may be one that a server takes or skips before a ClientHello; `None` while more are
+/// needed. Any may whose version is of TLS. Of one with another version more is asked, since other protocols begin with such octets, such
+/// as MongoDB's with the length of a message.
+fn is_record(bytes: &[u8]) -> Option<bool> {
+    match bytes {
+        [_, 3, ..] => Some(true),
+        // A hello of SSL 2 behind three octets with its length, as NSS takes one.
+        [_, _, _, 1, ..] => Some(true),
+        // No hello fits into so few octets, so another record stands behind what is skipped, or goes on with it.
+        [_, _, _, 0, length @ 0..=16, rest @ ..] => {
+            rest.get(usize::from(*length)).map(|next| RECORDS.contains(next))
+        }
+        // A hello begins with its type, and several alerts with the level of one.
+        [_, _, _, _, _, content, ..] => Some(matches!(content, 1 | 2)),
         _ => None,
     }
 }
@@ -238,6 +256,27 @@ mod tests {
     }
 
     #[test]
+    fn what_begins_like_a_record_of_tls_and_is_none_is_another_protocol() {
+        // MongoDB: the length of a message, the number of a request, no answer's number, and OP_MSG or OP_QUERY.
+        for (length, number, code) in [0x114_u32, 0x115, 0x218, 0x416, 0x1417]
+            .into_iter()
+            .flat_map(|length| [0_u32, 1, 7, 0x6b8b_4567].map(|number| (length, number)))
+            .flat_map(|(length, number)| [2013_u32, 2004].map(|code| (length, number, code)))
+        {
+            let message = [length, number, 0, code, 0].map(u32::to_le_bytes).concat();
+            assert_eq!(judge(&message), Some(Carried::Other), "{}", message.escape_ascii());
+            assert_eq!(judge(&message[..5]), None);
+        }
+        for other in [
+            &b"\x15\0\x2f\x0emc.example.com\x63\xdd\x01"[..], // Minecraft
+            b"\x17\0\xff\x05\x0fmcc.example.com\x63\xdd\x01",
+            b"\x15\0\0\0\x64\xff\xff\0\0\x02\0\x08\x009P2000.L", // 9P
+        ] {
+            assert_eq!(judge(other), Some(Carried::Other), "{}", other.escape_ascii());
+        }
+    }
+
+    #[test]
     fn as_many_blanks_as_are_examined_are_left_to_the_http_plane() {
         for blanks in [&b"\r\n"[..], b" ", b"\n", b"\t\x0b"] {
             let blanks = blanks.repeat(LONGEST_LINE / blanks.len());
@@ -289,6 +328,11 @@ mod tests {
         for version in [[2, 1], [0, 0], [0xff, 0xff]] {
             let odd = [&[0x16][..], &version, &hello[3..]].concat();
             assert_eq!(judge(&odd), Some(Carried::Tls(ServerName::Unread)), "{version:?}");
+            // In two records, the first as short as one can be, and behind an alert or a ChangeCipherSpec of that version.
+            for before in [&b"\x16\0\0\0\x01\x01"[..], b"\x15\0\0\0\x02\x07\x5a", b"\x14\0\0\0\x01\x01"] {
+                let odd = [&before[..1], &version, &before[3..], &hello].concat();
+                assert_eq!(judge(&odd), Some(Carried::Tls(ServerName::Unread)), "{}", odd.escape_ascii());
+            }
         }
         // After a warning alert, and after the ChangeCipherSpec that TLS 1.3 sends for the sake of middleboxes.
         for before in [&b"\x15\x03\x01\0\x02\x01\x5a"[..], b"\x14\x03\x03\0\x01\x01"] {
@@ -303,6 +347,11 @@ mod tests {
                 assert_eq!(judge(&start[..cut]), None);
             }
             assert_eq!(judge(start), Some(Carried::Tls(ServerName::Unread)), "{start:?}");
+        }
+        // After an empty record of another version, which has one behind it, and behind a length of three octets.
+        let behind = [&b"\x16\x02\0\0\0"[..], &hello].concat();
+        for hello in [&behind[..], b"\x14\x40\0\x01\x03\x01\0\x15"] {
+            assert_eq!(judge(hello), Some(Carried::Tls(ServerName::Unread)), "{}", hello.escape_ascii());
         }
         // Telnet, asking not to be echoed, and text that begins with a letter beyond ASCII.
         for other in [&b"\xff\xfd\x01"[..], "ü".as_bytes(), b"\x80\x02\x05"] {
