@@ -120,7 +120,10 @@ pub(super) async fn carry_both(
         // A client that only listens, as to a server that speaks first.
         Carried::End if !only_tls => Ok(()),
         Carried::End | Carried::Nothing | Carried::Late(_) => {
-            exchange.record().fail(&carried.unsaid());
+            match agent.ahead.len() {
+                0 => exchange.record().fail(&carried.unsaid()),
+                held => exchange.record().upstream_failed(&held_back(held)),
+            }
             return Ok(());
         }
         Carried::Preface => Err((preface(), RefuseBy::Reset)),
@@ -147,6 +150,14 @@ enum Spoken {
     Whole(Carried),
     /// It has begun what may be a first frame of HTTP/2, and says no more for now.
     InPart,
+}
+
+/// Says that octets were held back to the end: what says too little may wait for a server that waits for it.
+fn held_back(held: usize) -> io::Error {
+    let octets = if held == 1 { "octet was" } else { "octets were" };
+    io::Error::other(format!(
+        "{held} {octets} held back until it would be clear what they begin, as by the end of a line, and no more came"
+    ))
 }
 
 /// Judges what a server says that speaks first. Many of HTTP/2 begin with their SETTINGS (RFC 9113 §3.4); a client's requests to one name
@@ -474,9 +485,15 @@ mod tests {
         let (name, port) = (Host::parse(host).unwrap(), Port::new(port).unwrap());
         let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), name, port).unwrap();
         let exchange = granted.pin(&gate).await.unwrap();
+        let is_held = matches!(says, Says::Held(_));
         let inside = async {
             let mut answer = Vec::new();
             let octets = match says {
+                Says::Held(octets) => {
+                    client.write_all(octets).await.unwrap();
+                    let _ = client.read_to_end(&mut answer).await;
+                    return answer;
+                }
                 Says::Clear(octets) => {
                     client.write_all(octets).await.unwrap();
                     client.shutdown().await.unwrap();
@@ -499,6 +516,10 @@ mod tests {
         let outside = async {
             let mut seen = vec![0; 64];
             let mut stream = upstream.accept().await.unwrap().0;
+            if is_held {
+                tokio::time::sleep(4 * LOOK).await;
+                stream.shutdown().await.unwrap();
+            }
             let length = stream.read(&mut seen).await.unwrap();
             seen.truncate(length);
             seen
@@ -509,10 +530,18 @@ mod tests {
         (String::from_utf8(answer).unwrap(), seen, records_in(&mut audit))
     }
 
-    /// What a program says, in the clear or in TLS, there with the port of its upstream.
+    /// What a program says: in the clear, and no more, or while it waits for a server that gives it up; or in TLS, there with the port of
+    /// its upstream.
     enum Says {
         Clear(&'static [u8]),
+        Held(&'static [u8]),
         Tls(&'static str),
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_held_back_until_the_server_gave_up_is_told() {
+        let (_, seen, records) = carried("a.example", Says::Held(b"JDWP-Handshake")).await;
+        assert!(seen.is_empty() && records.contains("14 octets were held back"), "{records}");
     }
 
     #[tokio::test(flavor = "current_thread")]
