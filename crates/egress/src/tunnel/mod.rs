@@ -45,6 +45,10 @@ pub(crate) fn ask(
     Exchange::begin(gate, action, target, asked).authorize(gate)
 }
 
+/// What to do about a client that names no server.
+const SAY_NAME: &str = "have the program send the server name (`redis-cli --sni HOST`, `openssl s_client -servername HOST`, \
+                        ldap3's `Tls(sni=…)`), or allow the address and connect to that";
+
 /// Checks that the host a ClientHello names is the granted one.
 fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
     match (granted, server_name) {
@@ -59,7 +63,8 @@ fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
             }
         },
         (Host::Name(name), ServerName::None) => {
-            Err(Denial::new(Guard::NoSni, format!("TLS to {name} without a server name cannot be checked")))
+            let reason = format!("TLS to {name} without a server name cannot be checked");
+            Err(Denial::new(Guard::NoSni, reason).with_hint(SAY_NAME))
         }
         (_, ServerName::Refused(lacking)) => {
             let reason = format!("this sidecar's TLS library does not take a ClientHello without {lacking}");
@@ -102,6 +107,8 @@ mod tests {
         assert_eq!(guard(&name, said("a.example")), None);
         assert_eq!(guard(&name, said("b.example")), Some(Guard::SniMismatch));
         assert_eq!(guard(&name, ServerName::None), Some(Guard::NoSni));
+        let hint = agree(&name, &ServerName::None).unwrap_err().hint.unwrap().to_string();
+        assert!(hint.contains("--sni"), "{hint}");
         assert_eq!(guard(&name, ServerName::Unread), Some(Guard::NoSni));
         assert_eq!(guard(&address, ServerName::None), None);
         assert_eq!(guard(&address, said("a.example")), Some(Guard::SniMismatch));
