@@ -5,6 +5,7 @@ use policy::{Host, Plane, Port, Scheme};
 use super::head::RequestHead;
 use super::incoming::Incoming;
 use super::stream::AgentReader;
+use crate::opened::ONLY_HTTP;
 
 /// How the target of a connection's requests is determined.
 #[derive(Clone, Debug)]
@@ -19,6 +20,10 @@ pub(crate) enum Via {
     Bound { plane: Plane, scheme: Scheme, host: Host, port: Port },
 }
 
+/// Why a connection in the clear is taken for HTTP.
+const LIKE_REQUEST: &str =
+    "some server would take that line for a request, so the connection is read as HTTP";
+
 impl Via {
     pub(super) fn plane(&self) -> Plane {
         match self {
@@ -28,9 +33,13 @@ impl Via {
         }
     }
 
-    /// Returns whether the connection is TLS that is terminated.
-    pub(super) fn is_over_tls(&self) -> bool {
-        matches!(self, Self::Bound { scheme: Scheme::Https, .. })
+    /// Returns why a connection that may carry another protocol is read as HTTP.
+    pub(super) fn taken_for_http(&self) -> Option<&'static str> {
+        match self {
+            Self::Bound { scheme: Scheme::Https, .. } => Some(ONLY_HTTP),
+            Self::Bound { port, .. } if *port != Scheme::Http.default_port() => Some(LIKE_REQUEST),
+            Self::Bound { .. } | Self::Proxy | Self::Gateway | Self::JsonLine => None,
+        }
     }
 
     /// Returns what a request asked for whose target cannot be read or does not agree with its connection, as far as that is known: the

@@ -26,7 +26,7 @@ use crate::audit;
 use crate::ending::UnderWay;
 use crate::gate::Gate;
 use crate::inject::may_authenticate;
-use crate::opened::{ONLY_HTTP, Opened};
+use crate::opened::Opened;
 use crate::tunnel;
 
 /// REQUIREMENTS: a connection may be idle for 120 s, and a head may take 10 s.
@@ -68,9 +68,9 @@ pub(crate) async fn serve_opened(
         let head = match parse_request_head(&bytes) {
             Ok(head) => head,
             Err(why) => {
-                let may_be_other =
-                    matches!(why, HeadError::RequestLine | HeadError::Line) && via.is_over_tls();
-                let hint = if may_be_other { format!("; {ONLY_HTTP}") } else { String::new() };
+                let may_be_other = matches!(why, HeadError::RequestLine | HeadError::Line);
+                let hint = via.taken_for_http().filter(|_| may_be_other);
+                let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
                 let why = format!("the request cannot be read beyond doubt: {why}{hint}");
                 refuse(&gate, &via, &mut writer, None, &why).await?;
                 linger(&mut agent).await;

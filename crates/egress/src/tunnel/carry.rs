@@ -545,6 +545,13 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
+    async fn why_a_line_of_another_protocol_is_read_as_http_is_told() {
+        let (answer, seen, records) = carried("a.example", Says::Clear(b"get /views/home\r\n\r\n")).await;
+        assert!(seen.is_empty() && answer.starts_with("HTTP/1.1 400"), "{answer}");
+        assert!(records.contains("is read as HTTP"), "{records}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
     async fn tls_is_opened_at_every_port_of_a_host_that_a_credential_is_bound_to() {
         // C22: the agent's own key, in TLS.
         const OWN_KEY: &str = "GET /x HTTP/1.1\r\nHost: a.example:PORT\r\nAuthorization: Bearer own\r\n\r\n";
