@@ -174,6 +174,10 @@ fn split_port(text: &str) -> Result<(&str, Option<Port>), Denial> {
     Ok((&text[..colon], Some(port)))
 }
 
+/// What to do about a client of FTP that asks an HTTP proxy, as curl does.
+const FTP: &str =
+    "FTP goes past the proxy: `curl --noproxy '*'`, with rules for port 21 and the ports of its data";
+
 /// An absolute request target that has passed every check that does not need the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -197,7 +201,8 @@ impl Target {
             s if s.eq_ignore_ascii_case("http") => Scheme::Http,
             s if s.eq_ignore_ascii_case("https") => Scheme::Https,
             other => {
-                return Err(Denial::new(Guard::Scheme, format!("`{}` is not http or https", shown(other))));
+                let denial = Denial::new(Guard::Scheme, format!("`{}` is not http or https", shown(other)));
+                return Err(if other.eq_ignore_ascii_case("ftp") { denial.with_hint(FTP) } else { denial });
             }
         };
         if rest.contains('#') {
@@ -431,6 +436,16 @@ mod tests {
             let denial = Target::parse(&format!("https://api.example.com{path}")).unwrap_err();
             assert_eq!(denial.guard, Guard::Syntax, "{path}");
             assert_eq!(denial.hint.map(|hint| hint.to_string()).as_deref(), hint, "{path}");
+        }
+    }
+
+    #[test]
+    fn how_to_do_without_the_proxy_is_told_of_ftp_alone() {
+        for (scheme, is_told) in [("ftp", true), ("FTP", true), ("sftp", false)] {
+            let denial = Target::parse(&format!("{scheme}://ftp.example.com/f")).unwrap_err();
+            assert_eq!(denial.guard, Guard::Scheme, "{scheme}");
+            let hint = denial.hint.map(|hint| hint.to_string());
+            assert_eq!(hint.is_some_and(|hint| hint.contains("--noproxy")), is_told, "{scheme}");
         }
     }
 
