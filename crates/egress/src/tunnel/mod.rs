@@ -71,7 +71,7 @@ fn agree(granted: &Host, server_name: &ServerName) -> Result<(), Denial> {
             Err(Denial::new(Guard::NoSni, reason))
         }
         (_, ServerName::Unread) => {
-            Err(Denial::new(Guard::NoSni, "a ClientHello that cannot be read may name any server"))
+            Err(Denial::new(Guard::NoSni, "what begins like TLS and cannot be read may name any server"))
         }
         (Host::Address(_), ServerName::None) => Ok(()),
         (Host::Address(address), ServerName::Said(said)) => {
