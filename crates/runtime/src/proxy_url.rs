@@ -174,7 +174,8 @@ pub(crate) fn without_user(caller: &Caller) -> Option<ProxyVariables> {
 
 /// Returns what `NO_PROXY` lists.
 fn unproxied(caller: &Caller) -> &str {
-    caller.variable(DIRECT).or_else(|| caller.variable("no_proxy")).unwrap_or_default()
+    let set = |name| caller.variable(name).filter(|list| !list.is_empty());
+    set(DIRECT).or_else(|| set("no_proxy")).unwrap_or_default()
 }
 
 /// Whether `NO_PROXY` excludes everything, as its usual `*` does.
@@ -258,6 +259,14 @@ mod tests {
         assert_eq!(unheeded_no_proxy(&caller(listed)), ["10.0.0.0/8", "a.example:80", "*a.example"]);
         assert_eq!(unheeded_no_proxy(&caller("10.0.0.0/8, *")), [""; 0]);
         assert_eq!(unheeded_no_proxy(&caller("")), [""; 0]);
+    }
+
+    #[test]
+    fn an_empty_variable_hides_no_other() {
+        for (upper, used) in [("", "lower.example"), ("upper.example", "upper.example")] {
+            let caller = Caller::new(0, 0, "/").with_env([(DIRECT, upper), ("no_proxy", "lower.example")]);
+            assert_eq!(unproxied(&caller), used);
+        }
     }
 
     #[test]
