@@ -31,7 +31,13 @@ impl Policy {
     /// Returns the proxy that a request may have to go through and that needs a credential, if there is one.
     #[must_use]
     pub fn proxy_with_credential(&self) -> Option<&Arc<Proxy>> {
-        let proxy = self.proxies.chosen().filter(|proxy| proxy.credential.is_some())?;
+        self.proxy_in_use().filter(|proxy| proxy.credential.is_some())
+    }
+
+    /// Returns the proxy that a request may have to go through, if there is one.
+    #[must_use]
+    pub fn proxy_in_use(&self) -> Option<&Arc<Proxy>> {
+        let proxy = self.proxies.chosen()?;
         let bound = self.providers.iter().flat_map(|provider| &provider.rules);
         let goes_through = |rule: &AllowRule| {
             let host = match &rule.reach.host {

@@ -23,9 +23,22 @@ pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 /// Gives a run and its companions the proxy of the environment, if there is one and the policy chooses none.
 pub(crate) fn fall_back(spec: &mut RunSpec, caller: &Caller) -> Result<(), Error> {
     match caller.variable(NAME).filter(|url| !url.is_empty()) {
-        Some(url) => fall_back_to(spec, url, unproxied(caller)),
-        None => Ok(()),
+        Some(url) => fall_back_to(spec, url, unproxied(caller))?,
+        None => return Ok(()),
     }
+    spec.notices.extend(unheeded(spec, unproxied(caller)));
+    Ok(())
+}
+
+/// Names the entries of `NO_PROXY` that exclude nothing from `PROXY_URL`, if the run goes through that: address ranges, hosts with a
+/// port, and what is no host.
+fn unheeded(spec: &RunSpec, no_proxy: &str) -> Option<String> {
+    let unheeded: Vec<_> = entries(no_proxy).filter(|entry| past(entry).is_none()).collect();
+    let is_used = spec.policy.proxy_in_use().is_some_and(|proxy| proxy.id == NAME);
+    (is_used && !unheeded.is_empty()).then(|| {
+        let named = unheeded.join(", ");
+        format!("NO_PROXY takes hosts and addresses, and these go through the proxy: {named}")
+    })
 }
 
 /// Returns what [`fall_back`] gives a run as a layer would say it, if it gives this one something. The user and password stay out.
@@ -184,16 +197,7 @@ fn is_past_all(no_proxy: &str) -> bool {
 }
 
 fn entries(no_proxy: &str) -> impl Iterator<Item = &str> {
-    no_proxy.split(',').map(str::trim).filter(|name| !name.is_empty())
-}
-
-/// Returns the entries of `NO_PROXY` that exclude nothing from `PROXY_URL`: address ranges, hosts with a port, and what is no host.
-#[must_use]
-pub fn unheeded_no_proxy(caller: &Caller) -> Vec<String> {
-    let no_proxy = unproxied(caller);
-    let is_used = caller.variable(NAME).is_some_and(|url| !url.is_empty()) && !is_past_all(no_proxy);
-    let unheeded = entries(no_proxy).filter(|entry| past(entry).is_none());
-    if is_used { unheeded.map(str::to_owned).collect() } else { Vec::new() }
+    no_proxy.split(|c: char| c == ',' || c.is_whitespace()).filter(|name| !name.is_empty())
 }
 
 /// Returns the hosts of `NO_PROXY`, each with all below it, as is usual.
@@ -253,12 +257,25 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_no_proxy_is_named() {
+    fn what_no_proxy_does_not_exclude_is_named_where_the_proxy_is_used() {
         let listed =
             "localhost,127.0.0.1,::1, .svc,*.example.com,example.org,10.0.0.0/8,a.example:80,*a.example,";
-        assert_eq!(unheeded_no_proxy(&caller(listed)), ["10.0.0.0/8", "a.example:80", "*a.example"]);
-        assert_eq!(unheeded_no_proxy(&caller("10.0.0.0/8, *")), [""; 0]);
-        assert_eq!(unheeded_no_proxy(&caller("")), [""; 0]);
+        let told = |policy: &str, no_proxy: &str| {
+            let mut spec = compile(policy);
+            fall_back(&mut spec, &caller(no_proxy)).unwrap();
+            spec.notices.into_iter().next().and_then(|it| Some(it.split_once(": ")?.1.to_owned()))
+        };
+        let open = "egress.allow = [{ host = \"far.example\" }]";
+        assert_eq!(told(open, listed).as_deref(), Some("10.0.0.0/8, a.example:80, *a.example"));
+        for (policy, no_proxy) in [
+            (open, "10.0.0.0/8, *"),
+            (open, ""),
+            (open, "near.example ::1\tfar.example"),
+            ("egress.proxy = \"direct\"\negress.allow = [{ host = \"far.example\" }]", listed),
+            ("", listed),
+        ] {
+            assert_eq!(told(policy, no_proxy), None, "{policy} {no_proxy}");
+        }
     }
 
     #[test]
@@ -276,6 +293,7 @@ mod tests {
             ("internal", "a.internal", true),
             (".local", "printer.local", true),
             ("*.corp.example", "a.b.corp.example", true),
+            ("one.example two.example", "two.example", true),
             ("**.corp.example", "corp.example", true),
             ("github.io", "a.github.io", true),
             ("corp.example", "notcorp.example", false),

@@ -196,15 +196,6 @@ impl Telling {
     }
 }
 
-fn tell_unheeded_no_proxy(caller: &Caller) {
-    let unheeded = runtime::unheeded_no_proxy(caller).join(", ");
-    if !unheeded.is_empty() {
-        output::tell(&format!(
-            "note: NO_PROXY takes hosts and addresses, and these go through the proxy: {unheeded}"
-        ));
-    }
-}
-
 /// Names the places that others than this machine's programs may reach.
 fn tell_open_places(places: [Option<SocketAddr>; 3]) {
     for open in places.into_iter().flatten().filter(|it| !it.ip().is_loopback()) {
@@ -229,7 +220,6 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     tell_what_is_not_held(&layers, &named);
     tell_other_layers(&layers, &named);
     spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}")));
-    tell_unheeded_no_proxy(&caller);
     spec.policy.keep_in(&named);
     let run = runtime::new_run_id()?;
     let audit = match &arguments.audit {
