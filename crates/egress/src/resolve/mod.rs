@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use policy::{Denial, Guard, Host};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use self::hosts::stated;
-use self::name_servers::{NameServers, Unresolved};
+use self::name_servers::{HEAD_START, NameServers, Unresolved};
 use self::places::Places;
 use self::recent::Recent;
 use crate::connection_slots::most_for_look_ups;
@@ -30,7 +31,7 @@ pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 pub const HOSTS: &str = "/etc/hosts";
 
 /// How long a failed look-up is remembered, for exchanges that need no address and for names whose last addresses are known.
-const UNTOLD: Duration = Duration::from_secs(30);
+const FAILED: Duration = Duration::from_secs(30);
 /// How long what was told last counts where no server tells anything (RFC 8767).
 const LAST: Duration = Duration::from_mins(10);
 
@@ -64,8 +65,8 @@ struct SystemResolver {
     /// The content of that file, in small letters.
     names: Vec<u8>,
     servers: OnceCell<NameServers>,
-    /// The names of which no server told anything a moment ago.
-    untold: Recent<()>,
+    /// The names of which no server told anything a moment ago, or only after one that is silent was waited for.
+    failed: Recent<Unresolved>,
     /// The addresses that each name had last. That it has none, or does not exist, is an answer too, and ends this.
     last: Recent<Vec<IpAddr>>,
 }
@@ -90,8 +91,8 @@ impl Answers {
         }
     }
 
-    /// Returns the addresses of a host as [`of`](Self::of) does, for who can do without: where no server told anything of it a moment
-    /// ago, it is not waited for again.
+    /// Returns the addresses of a host as [`of`](Self::of) does, for who can do without: where a failure was waited for a moment ago, it
+    /// is not waited for again.
     pub(crate) async fn if_told(&self, host: &Host) -> Result<Vec<IpAddr>, Denial> {
         match (self, host) {
             (Self::System(system), Host::Name(name)) => {
@@ -139,56 +140,57 @@ impl SystemAnswers {
 impl SystemResolver {
     fn of(resolv_conf: ReadFile, hosts: ReadFile) -> Rc<Self> {
         let names = hosts.content.to_ascii_lowercase();
-        let (untold, last) = (Recent::within(UNTOLD), Recent::within(LAST));
-        Rc::new(Self { resolv_conf, hosts, names, servers: OnceCell::new(), untold, last })
+        let (failed, last) = (Recent::within(FAILED), Recent::within(LAST));
+        Rc::new(Self { resolv_conf, hosts, names, servers: OnceCell::new(), failed, last })
     }
 
     async fn look_up(&self, name: &str, needed: Needed, places: &Places) -> Result<Vec<IpAddr>, Denial> {
-        let failed = |why: String, hint: &str| {
-            let hint = self.outdated().unwrap_or_else(|| hint.into());
-            Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}")).with_hint(hint)
-        };
-        let untold = |why: String| {
-            failed(
-                why,
-                "see whether this machine finds it (`getent hosts`), and what its /etc/resolv.conf names",
-            )
-        };
         let stated = stated(&self.names, name);
         if !stated.is_empty() {
             return Ok(stated);
         }
-        let servers = self.servers().map_err(&untold)?;
-        if self.untold.of(name).is_some() {
+        let servers = self.servers().map_err(|why| self.denial(name, Unresolved::Untold(why)))?;
+        if let Some(why) = self.failed.of(name) {
             if let Some(last) = self.last.of(name) {
                 return Ok(last);
             }
             if needed == Needed::No {
-                return Err(untold("no name server told anything of it a moment ago".into()));
+                return Err(self.denial(name, why));
             }
         }
         let place = places.take(name, servers.most_descriptors()).await;
+        let began = Instant::now();
         let told = servers.look_up(name).await;
         drop(place);
-        self.remember(name, &told);
+        self.remember(name, &told, began.elapsed());
         told.or_else(|why| match why {
             Unresolved::Untold(_) => self.last.of(name).ok_or(why),
             why => Err(why),
         })
-        .map_err(|why| match why {
+        .map_err(|why| self.denial(name, why))
+    }
+
+    /// Says why a name has no address, and what to do about it.
+    fn denial(&self, name: &str, why: Unresolved) -> Denial {
+        let (why, hint) = match why {
             Unresolved::NoSuchName if name.contains('.') => {
-                failed("no such name".into(), "see how the name is spelled, and that it is one that exists")
+                ("no such name".into(), "see how the name is spelled, and that it is one that exists")
             }
-            Unresolved::NoSuchName => failed(
+            Unresolved::NoSuchName => (
                 "no such name".into(),
                 "write the whole name: it is asked for as it is, in DNS and /etc/hosts alone, and no search domain is added",
             ),
-            Unresolved::NoAddress => failed(
+            Unresolved::NoAddress => (
                 "there is such a name, but it has no address".into(),
                 "see what the name stands for (`getent hosts`): it may be meant for mail, say",
             ),
-            Unresolved::Untold(why) => untold(why),
-        })
+            Unresolved::Untold(why) => (
+                why,
+                "see whether this machine finds it (`getent hosts`), and what its /etc/resolv.conf names",
+            ),
+        };
+        let hint = self.outdated().unwrap_or_else(|| hint.into());
+        Denial::new(Guard::NoAddress, format!("{name} does not resolve: {why}")).with_hint(hint)
     }
 
     /// Returns the servers, which are read at the first question. That there are none is asked again each time.
@@ -199,13 +201,18 @@ impl SystemResolver {
         }
     }
 
-    fn remember(&self, name: &str, told: &Result<Vec<IpAddr>, Unresolved>) {
+    /// Remembers what was told. A failure that was waited for longer than a head start would be waited for again at each connection.
+    fn remember(&self, name: &str, told: &Result<Vec<IpAddr>, Unresolved>, took: Duration) {
         match told {
-            Err(Unresolved::Untold(_)) => return self.untold.note(name, ()),
             Ok(found) => self.last.note(name, found.clone()),
             Err(Unresolved::NoSuchName | Unresolved::NoAddress) => self.last.forget(name),
+            Err(Unresolved::Untold(_)) => {}
         }
-        self.untold.forget(name);
+        match told {
+            Err(why @ Unresolved::Untold(_)) => self.failed.note(name, why.clone()),
+            Err(why) if took > HEAD_START => self.failed.note(name, why.clone()),
+            _ => self.failed.forget(name),
+        }
     }
 
     /// Says what to do about a file that is another by now. What it says may be why a name is not found, so no other hint is true then.
@@ -343,6 +350,15 @@ mod tests {
         assert_eq!(answers(ResponseCode::ServFail, "one.example").await.unwrap(), 1);
         answers(ResponseCode::ServFail, "two.example").await.unwrap_err();
         assert!(resolver.look_up("one.example", Needed::No, &places).await.is_ok());
+        // That there is no such name may have been waited for as well, until a server before had failed.
+        for (took, is_remembered) in [(HEAD_START * 3, true), (HEAD_START / 2, false)] {
+            resolver.remember("three.example", &Err(Unresolved::NoSuchName), took);
+            *code.lock().unwrap() = ResponseCode::NoError;
+            let told = resolver.look_up("three.example", Needed::No, &places).await;
+            assert_eq!(told.is_err_and(|denial| denial.reason.contains("no such name")), is_remembered);
+        }
+        resolver.remember("three.example", &Err(Unresolved::NoSuchName), HEAD_START * 3);
+        assert!(answers(ResponseCode::NoError, "three.example").await.is_ok(), "an address is needed");
         // Once a server has said that there is no such name, it counts no longer.
         assert_eq!(answers(ResponseCode::NoError, "three.example").await.unwrap(), 1);
         for code in [ResponseCode::NXDomain, ResponseCode::ServFail] {

@@ -37,7 +37,7 @@ const MOST: usize = 3;
 const SOCKETS: u32 = 3;
 const _: () = assert!(LOOK_UP == MOST * 2 * SOCKETS as usize);
 /// How long one is waited for before the next is asked as well.
-const HEAD_START: Duration = Duration::from_secs(1);
+pub(super) const HEAD_START: Duration = Duration::from_secs(1);
 /// How long one that was silent has no head start, and is asked but once.
 const SILENT: Duration = Duration::from_secs(60);
 
