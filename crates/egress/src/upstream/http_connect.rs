@@ -13,6 +13,10 @@ use crate::duplex::Duplex;
 /// The most octets of response heads to a `CONNECT`, the interim ones among them.
 const LARGEST: usize = 16 * 1024;
 
+/// The status of a proxy that wants a login, and the one way in which it is given here (RFC 7617).
+const PROXY_LOGIN: u16 = 407;
+const BASIC: &str = "Basic";
+
 /// Sends a `CONNECT` and reads the head of its response.
 pub(super) async fn connect(
     stream: &mut impl Duplex,
@@ -33,26 +37,39 @@ pub(super) async fn connect(
     });
     stream.write_all(head.as_bytes()).await?;
     stream.flush().await?;
-    match final_status(stream).await? {
-        200..=299 => Ok(()),
-        status => Err(ProxyError::Status { status, port }),
+    let Head { status, logins } = final_head(stream).await?;
+    match (status, credential) {
+        (200..=299, _) => Ok(()),
+        (PROXY_LOGIN, _) if !logins.is_empty() && !logins.contains(&BASIC) => {
+            Err(ProxyError::OtherLogin(logins.join(" and ")))
+        }
+        (PROXY_LOGIN, Some(_)) => Err(ProxyError::WrongLogin),
+        (PROXY_LOGIN, None) => Err(ProxyError::NoLogin),
+        _ => Err(ProxyError::Status { status, port }),
     }
 }
 
-/// Reads heads up to that of the final response, and returns its status. Interim ones come before it (RFC 9110 §15.2), but for a 101,
+/// What counts of the head of a response.
+struct Head {
+    status: u16,
+    /// The ways to authenticate that it offers, of those that have a name here.
+    logins: Vec<&'static str>,
+}
+
+/// Reads heads up to that of the final response, and returns it. Interim ones come before it (RFC 9110 §15.2), but for a 101,
 /// which was not asked for.
-async fn final_status(stream: &mut impl Duplex) -> Result<u16, ProxyError> {
+async fn final_head(stream: &mut impl Duplex) -> Result<Head, ProxyError> {
     let mut left = LARGEST;
     loop {
-        match read_status(stream, &mut left).await? {
-            100 | 102..=199 => {}
-            status => return Ok(status),
+        let head = read_head(stream, &mut left).await?;
+        if !matches!(head.status, 100 | 102..=199) {
+            return Ok(head);
         }
     }
 }
 
-/// Reads one head of as many octets as are left, and returns its status.
-async fn read_status(stream: &mut impl Duplex, left: &mut usize) -> Result<u16, ProxyError> {
+/// Reads one head of as many octets as are left.
+async fn read_head(stream: &mut impl Duplex, left: &mut usize) -> Result<Head, ProxyError> {
     // Read octet by octet: the octets after the head belong to the connection.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
@@ -61,13 +78,28 @@ async fn read_status(stream: &mut impl Duplex, left: &mut usize) -> Result<u16, 
     }
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
-    match (response.parse(&answer), response.code) {
+    let parsed = response.parse(&answer);
+    let status = match (parsed, response.code) {
         // If the parser ends the head earlier, the octets after it were the connection's and are lost.
-        (Ok(httparse::Status::Complete(end)), Some(code)) if end == answer.len() => Ok(code),
+        (Ok(httparse::Status::Complete(end)), Some(code)) if end == answer.len() => code,
         // Nothing is read behind a refusal.
-        (Ok(_), Some(code)) if code >= 300 => Ok(code),
-        _ => Err(ProxyError::Unreadable),
-    }
+        (Ok(_), Some(code)) if code >= 300 => code,
+        _ => return Err(ProxyError::Unreadable),
+    };
+    Ok(Head { status, logins: logins_in(response.headers) })
+}
+
+/// Returns the ways to authenticate that a head offers (RFC 9110 §11.7.1). The text is a proxy's, and only known names are told of it.
+fn logins_in(fields: &[httparse::Header<'_>]) -> Vec<&'static str> {
+    let named = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("proxy-authenticate"));
+    let challenges: Vec<&[u8]> = named.flat_map(|field| field.value.split(|octet| *octet == b',')).collect();
+    let is_offered = |login: &&str| {
+        challenges.iter().any(|challenge| {
+            let name = challenge.trim_ascii().split(|octet| *octet == b' ').next().unwrap_or_default();
+            name.eq_ignore_ascii_case(login.as_bytes())
+        })
+    };
+    [BASIC, "Digest", "NTLM", "Negotiate", "Kerberos", "Bearer"].into_iter().filter(is_offered).collect()
 }
 
 #[cfg(test)]
@@ -92,8 +124,22 @@ mod tests {
         assert_eq!((done, &rest[..]), (Ok(()), &b"hello\r\n\r\n"[..]));
         let (done, _) = outcome(b"HTTP/1.1 200 OK\n\nhello\r\n\r\n").await;
         assert_eq!(done, Err("its answer cannot be read".into()));
-        let (done, _) = outcome(b"HTTP/1.1 407 x\r\n\r\n").await;
-        assert_eq!(done, Err("it answered 407".into()));
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_wanted_is_told_by_what_is_missing() {
+        let told = async |challenges: &str| {
+            let (done, _) = outcome(format!("HTTP/1.1 407 x\r\n{challenges}\r\n").as_bytes()).await;
+            done.unwrap_err()
+        };
+        for missing in
+            ["", "Proxy-Authenticate: Digest realm=\"x\"\r\nproxy-authenticate: basic realm=\"x\"\r\n"]
+        {
+            assert!(told(missing).await.starts_with("it wants a user and a password"), "{missing}");
+        }
+        let other = told("Proxy-Authenticate: Negotiate, NTLM\r\nProxy-Authenticate: Hunter2\r\n").await;
+        assert!(other.starts_with("it takes a login by NTLM and Negotiate alone"), "{other}");
+        assert!(!other.contains("Hunter2"), "{other}");
     }
 
     #[tokio::test]
@@ -101,7 +147,7 @@ mod tests {
         const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
         for (last, told) in [
             ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
-            ("HTTP/1.1 407 x\r\n\r\n", Err("it answered 407")),
+            ("HTTP/1.1 404 x\r\n\r\n", Err("it answered 404")),
             ("HTTP/1.1 101 Switching Protocols\r\n\r\n", Err("it answered 101")),
             ("HTTP/1.1 100 Continue\n\nhello\r\n\r\n", Err("its answer cannot be read")),
         ] {

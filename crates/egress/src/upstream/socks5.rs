@@ -36,7 +36,8 @@ async fn authenticate(stream: &mut impl Duplex, credential: Option<&Credential>)
     let credential = match (chosen, credential) {
         ([5, NO_AUTHENTICATION], _) => return Ok(()),
         ([5, USER_AND_PASSWORD], Some(credential)) => credential,
-        _ => return Err(ProxyError::OtherLogin),
+        (_, None) => return Err(ProxyError::NoLogin),
+        _ => return Err(ProxyError::OtherMethod),
     };
     let (user, password) = login(credential)?;
     let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
@@ -109,7 +110,7 @@ mod tests {
         for (chosen, outcome, told) in [
             (&b"\x05\0"[..], Ok(()), &b"\x05\x02\x02\0"[..]),
             (b"\x05\x02\x01\0", Ok(()), b"\x05\x02\x02\0\x01\x03bob\x03bob"),
-            (b"\x05\x01", Err("it wants another way to authenticate".to_owned()), b"\x05\x02\x02\0"),
+            (b"\x05\x01", Err(ProxyError::OtherMethod.to_string()), b"\x05\x02\x02\0"),
         ] {
             let (mut ours, mut theirs) = tokio::io::duplex(1024);
             theirs.write_all(chosen).await.unwrap();
@@ -120,6 +121,14 @@ mod tests {
             theirs.read_to_end(&mut asked).await.unwrap();
             assert_eq!(asked, told);
         }
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_wants_a_login_and_is_given_none_says_so() {
+        let (mut ours, mut theirs) = tokio::io::duplex(1024);
+        theirs.write_all(b"\x05\xff").await.unwrap();
+        let done = authenticate(&mut ours, None).await;
+        assert!(matches!(done, Err(ProxyError::NoLogin)), "{done:?}");
     }
 
     #[tokio::test]
