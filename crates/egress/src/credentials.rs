@@ -17,6 +17,7 @@ use crate::platform::{FetchError, Platform};
 const MOST_LOOKED_FOR: usize = 64;
 /// The field with the name of a proxy's user.
 pub(crate) const USERNAME: &str = "username";
+pub(crate) const PASSWORD: &str = "password";
 
 /// Where credentials come from, and those that were fetched.
 #[derive(Debug)]
@@ -211,6 +212,20 @@ impl Credentials {
     /// Returns the current credential of a provider (C16).
     pub(crate) async fn of(&self, provider: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
         self.current(provider).await.map_err(|error| self.unavailable(provider, &error))
+    }
+
+    /// Returns the current credential of a proxy on the way out, which is a user and a password.
+    pub(crate) async fn login_of(&self, proxy: &ProviderId) -> Result<Rc<FetchedCredential>, Denial> {
+        let held = self.current(proxy).await.map_err(|error| match (error, self.stored_by(proxy)) {
+            (error @ FetchError::Absent, Some(command)) => self.unavailable(proxy, &error).with_hint(
+                Hint::Command(format!("{command} --field {USERNAME}; {command} --field {PASSWORD}")),
+            ),
+            (error, _) => self.unavailable(proxy, &error),
+        })?;
+        match [USERNAME, PASSWORD].into_iter().find(|name| held.credential().field(name).is_none()) {
+            Some(missing) => Err(held.without(missing)),
+            None => Ok(held),
+        }
     }
 
     /// Fetches the current credential of a provider for responses to be searched for it, if there is one.

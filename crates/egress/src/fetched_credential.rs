@@ -75,6 +75,15 @@ impl FetchedCredential {
         })
     }
 
+    /// Returns the denial of a login that lacks a field.
+    pub(crate) fn without(&self, field: &str) -> Denial {
+        let reason = format!("the credential `{}` has no `{field}`", self.provider);
+        Denial::new(Guard::Credential, reason).with_hint(match &self.stored_by {
+            Some(command) => Hint::Command(format!("{command} --field {field}")),
+            None => Hint::Advice("the platform that this sidecar asks has to have that field".into()),
+        })
+    }
+
     /// Returns whether both are equal, field by field.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let mine = self.credential.names();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use policy::{OrganisationName, RunId};
 
+use crate::missing_credential::MissingCredential;
 use crate::still_there::{Act, StillThere};
 use crate::streams::Unwritten;
 
@@ -177,14 +178,9 @@ pub enum Error {
         /// The run.
         run: String,
     },
-    /// A run declares a provider without a stored credential.
-    #[error("find a credential for `{provider}`: there is none in the vault{}", organisation.as_ref().map(|name| format!(" of `{name}`")).unwrap_or_default())]
-    NoCredential {
-        /// The provider.
-        provider: String,
-        /// The organisation whose vault it is, if not the person's own.
-        organisation: Option<OrganisationName>,
-    },
+    /// A credential that is needed is not stored.
+    #[error("find {0}")]
+    NoCredential(MissingCredential),
     /// An organisation is named beside a platform, which alone says whose credentials it gives.
     #[error(
         "use the keys of `{organisation}`: {platform} names a platform, which alone says whose keys these are"

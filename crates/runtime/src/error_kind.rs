@@ -28,7 +28,7 @@ impl Error {
             | Self::ParseSettings { .. }
             | Self::Settings(_)
             | Self::NoRun { .. }
-            | Self::NoCredential { .. }
+            | Self::NoCredential(_)
             | Self::Expose { .. }
             | Self::OrganisationBesidePlatform { .. }
             | Self::Value { .. }

@@ -13,6 +13,7 @@ use sandbox::Plan;
 use zeroize::Zeroize;
 
 use crate::error::{Error, plumbing};
+use crate::missing_credential::{MissingCredential, Needed};
 use crate::stash::Stash;
 use crate::vault::VaultLater;
 
@@ -31,9 +32,9 @@ impl Exposed {
         let vault = vault.open()?;
         let one = |(variable, provider): (&String, &ProviderId)| {
             let found = vault.get(provider.as_str())?;
-            let found = found.ok_or_else(|| Error::NoCredential {
-                provider: provider.to_string(),
-                organisation: spec.organisation.clone(),
+            let found = found.ok_or_else(|| {
+                let needed = Needed::Provider(provider.to_string());
+                Error::NoCredential(MissingCredential { needed, organisation: spec.organisation.clone() })
             })?;
             let value = fit(&found).map_err(|(why, remedy)| Error::Expose {
                 variable: variable.clone(),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use credential::{EnvelopeError, VaultError};
 use egress::GateError;
-use policy::{OrganisationName, shell_word};
+use policy::shell_word;
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -61,9 +61,7 @@ impl Error {
             Self::TakeOverEnded { .. } => Some("what was done before it stays; apply again to go on".into()),
             Self::WrittenBy { .. } => Some("apply it once that run is over, or leave it out with --path".into()),
 
-            Self::NoCredential { provider, organisation } => {
-                Some(of_no_credential(provider, organisation.as_ref()))
-            }
+            Self::NoCredential(missing) => Some(missing.remedy()),
             Self::OrganisationBesidePlatform { platform, .. } => {
                 Some(format!("leave the organisation out (--org, `org`, LOCKGATE_ORG), or unset {platform}"))
             }
@@ -234,19 +232,6 @@ fn of_what_is_left(what: Act, run: &str, why: &StillThere) -> String {
         ),
         Act::Apply | Act::Discard => again.into(),
     }
-}
-
-/// What to do where a provider has no credential. For a web search, that of another provider serves as well.
-fn of_no_credential(provider: &String, organisation: Option<&OrganisationName>) -> String {
-    let whose = OrganisationName::flag(organisation);
-    let mut remedy = format!("lockgate creds set {provider}{whose}");
-    if let Ok(searches) = policy::web_searches()
-        && searches.contains(provider)
-    {
-        let others: Vec<&str> = searches.iter().filter(|it| *it != provider).map(String::as_str).collect();
-        remedy += &format!("; with --web-search, one of {} will do as well", others.join(", "));
-    }
-    remedy
 }
 
 /// What to do about a vault that cannot be used.

@@ -10,6 +10,7 @@ use sandbox::Caller;
 
 use crate::error::Error;
 use crate::key_file::{links_to_nothing, read_key};
+use crate::missing_credential::{MissingCredential, Needed};
 use crate::own_secrets::CONNECTION_ENCRYPTION_KEY;
 use crate::stash::Stash;
 use crate::state::{StateDirectory, make_directory, make_once};
@@ -138,7 +139,8 @@ impl Credentials {
     pub(crate) fn take(&self, provider: &ProviderId) -> Result<Credential, Error> {
         let found = self.vault.get(provider.as_str())?;
         let organisation = self.organisation.clone();
-        found.ok_or_else(|| Error::NoCredential { provider: provider.to_string(), organisation })
+        let needed = || Needed::Registry(provider.to_string());
+        found.ok_or_else(|| Error::NoCredential(MissingCredential { needed: needed(), organisation }))
     }
 
     /// Encrypts every record's key with the first of the keys.
@@ -203,18 +205,25 @@ fn open(
     })
 }
 
-/// Refuses a run that declares a provider without a stored credential: its requests would fail in the middle of its work.
+/// Refuses a run that declares a provider without a stored credential, or that goes through a proxy without one: its requests would fail
+/// in the middle of its work.
 pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Result<(), Error> {
-    if spec.policy.providers().next().is_none() {
+    let providers = spec.policy.providers().map(|it| (it.id(), Needed::Provider(it.id().to_string())));
+    let proxy = spec.policy.proxy_with_credential().and_then(|proxy| {
+        // Those of variables are in the environment.
+        let credential = proxy.credential.as_ref().filter(|id| !ProviderId::is_own(id.as_str()))?;
+        Some((credential, Needed::Proxy { id: proxy.id.clone(), credential: credential.to_string() }))
+    });
+    let mut needed = providers.chain(proxy).peekable();
+    if needed.peek().is_none() {
         return Ok(());
     }
     let stored = Vault::ids(&directory.vault(spec.organisation.as_ref()))?;
-    match spec.policy.providers().find(|p| !stored.iter().any(|id| id == p.id().as_str())) {
+    match needed.find(|(id, _)| !stored.iter().any(|it| it == id.as_str())) {
         None => Ok(()),
-        Some(missing) => Err(Error::NoCredential {
-            provider: missing.id().to_string(),
-            organisation: spec.organisation.clone(),
-        }),
+        Some((_, needed)) => {
+            Err(Error::NoCredential(MissingCredential { needed, organisation: spec.organisation.clone() }))
+        }
     }
 }
 
@@ -318,6 +327,32 @@ mod tests {
             Credentials::list(&caller, &state, None),
             Err(Error::VaultKeyGone { sealed: 3, .. })
         ));
+    }
+
+    #[test]
+    fn a_run_through_a_proxy_whose_login_is_not_stored_is_refused_with_what_stores_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (caller, state) = (Caller::new(0, 0, "/"), StateDirectory::for_test(folder.path()));
+        let refused = |allow: &str, credential: &str| {
+            let text = format!(
+                "proxy = [{{ id = \"corp\", url = \"http://proxy.example:3128\", credential = \"{credential}\" }}]\n\
+                 egress.proxy = \"corp\"\negress.allow = [{allow}]\norg = \"acme\"\n"
+            );
+            let mut layers = policy::Layers::default();
+            layers.push(policy::Origin::Variable("V".into()), toml::from_str(&text).unwrap());
+            refuse_missing(&layers.compile().unwrap(), &state).err()
+        };
+        let far = "{ host = \"far.example\" }";
+        let error = refused(far, "mine").unwrap();
+        assert!(error.to_string().contains("`mine` for the proxy `corp`"), "{error}");
+        let set = "lockgate creds set mine --org acme --field";
+        assert_eq!(error.remedy(), Some(format!("{set} username; {set} password")));
+        assert!(refused("", "mine").is_none(), "nothing goes through it");
+        assert!(refused(far, "@lockgate/system-proxy-1").is_none(), "it is in the environment");
+        let acme = Some("acme".parse().unwrap());
+        let vault = Credentials::open(&caller, &state, acme).unwrap();
+        vault.put(&"mine".parse().unwrap(), Value::new(Secret::new(b"secret".to_vec())).unwrap()).unwrap();
+        assert!(refused(far, "mine").is_none());
     }
 
     #[test]

@@ -93,7 +93,8 @@ fn set(provider: &str, field: Option<&str>, value: &ValueFlags, whose: Whose) ->
     output::tell(&match policy::provider_names()?.iter().any(|(name, _)| name == provider.as_str()) {
         true => format!("stored; a run uses it with --provider {provider}{whose}"),
         false => format!(
-            "stored; there is no built-in provider of that name: a run uses it where its policy has a [[provider]] with id = \"{provider}\"{with}"
+            "stored; there is no built-in provider of that name: a run uses it where its policy has a [[provider]] with id = \"{provider}\", or a \
+             [[proxy]] with credential = \"{provider}\"{with}"
         ),
     });
     if let Some(mistaken) = set.mistaken {

@@ -21,7 +21,7 @@ use crate::resolve::Answers;
 pub(super) async fn through(gate: &Gate, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
     let credential = match &proxy.credential {
         Some(id) => {
-            let held = gate.credentials().of(id).await;
+            let held = gate.credentials().login_of(id).await;
             Some(held.map_err(|denial| told(proxy, ProxyError::Denied(denial)))?)
         }
         None => None,

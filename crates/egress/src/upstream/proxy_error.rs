@@ -9,7 +9,7 @@ use crate::cause::cause;
 /// The reason, told behind the name of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyError {
-    #[error("{}", .0.reason)]
+    #[error("{}", with_hint(.0))]
     Denied(Denial),
     #[error("its credential has no `{0}`")]
     NoField(&'static str),
@@ -46,6 +46,12 @@ pub(super) enum ProxyError {
     /// An error of this side's, which has nothing to do with the proxy.
     #[error(transparent)]
     Own(io::Error),
+}
+
+/// Says why something of the proxy's own was denied, and what to do about it.
+fn with_hint(denial: &Denial) -> String {
+    let hint = denial.hint.iter().map(|hint| format!("; {hint}"));
+    std::iter::once(denial.reason.clone()).chain(hint).collect()
 }
 
 /// Says what became of a `CONNECT`. Plain `http://` is asked for by it too, and Squid as shipped, for one, allows port 443 alone.
@@ -95,6 +101,13 @@ fn broken(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_denied_is_told_with_what_to_do() {
+        let denial = Denial::new(policy::Guard::NoAddress, "proxy does not resolve");
+        let told = ProxyError::Denied(denial.with_hint("write the whole name")).to_string();
+        assert_eq!(told, "proxy does not resolve; write the whole name");
+    }
 
     #[test]
     fn a_refused_port_is_told_with_what_to_do() {

@@ -3,7 +3,7 @@
 use credential::Credential;
 
 use super::proxy_error::ProxyError;
-use crate::credentials::USERNAME;
+use crate::credentials::{PASSWORD, USERNAME};
 
 /// Returns the user and the password for a proxy. Both must be set: an empty one would be another identity.
 pub(super) fn login(credential: &Credential) -> Result<(&[u8], &[u8]), ProxyError> {
@@ -11,7 +11,7 @@ pub(super) fn login(credential: &Credential) -> Result<(&[u8], &[u8]), ProxyErro
         Some(secret) => Ok(secret.expose()),
         None => Err(ProxyError::NoField(name)),
     };
-    Ok((field(USERNAME)?, field("password")?))
+    Ok((field(USERNAME)?, field(PASSWORD)?))
 }
 
 #[cfg(test)]
