@@ -11,6 +11,7 @@ use tokio_rustls::TlsConnector;
 
 use super::dial::{Dialled, dial_proxy};
 use super::proxy_error::ProxyError;
+use super::race::CONNECT;
 use super::trust::{Offer, Trust};
 use super::{http_connect, socks5};
 use crate::cause::cause;
@@ -51,9 +52,15 @@ pub(super) struct ProxyConnector<'a> {
 }
 
 impl ProxyConnector<'_> {
-    /// Connects to a host through a proxy.
+    /// Connects to a host through a proxy, which may be silent for so long as an upstream's handshake.
     pub(super) async fn connect(&self, proxy: &Proxy, host: &Host, port: Port) -> io::Result<Dialled> {
-        self.reach(proxy, host, port).await.map_err(|error| told(proxy, error))
+        match tokio::time::timeout(CONNECT, self.reach(proxy, host, port)).await {
+            Ok(reached) => reached.map_err(|error| told(proxy, error)),
+            Err(_) => {
+                let why = format!("proxy {} did not answer in {} s", proxy.id, CONNECT.as_secs());
+                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            }
+        }
     }
 
     async fn reach(&self, proxy: &Proxy, host: &Host, port: Port) -> Result<Dialled, ProxyError> {
@@ -83,6 +90,32 @@ impl ProxyConnector<'_> {
                 socks5::connect(&mut stream, host, port, self.credential).await?;
                 Ok(Dialled::Tcp(stream))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::files::Files;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_proxy_is_named_by_whoever_asks_it() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = |scheme| format!("{scheme}://{}", listener.local_addr().unwrap());
+        let (answers, bundle, _) = Files::default().into_parts();
+        let trust = Trust::from_bundle(bundle);
+        let connector = ProxyConnector { answers: &answers, trust: &trust, credential: None };
+        let (host, port) = (Host::parse("up.example").unwrap(), Port::new(443).unwrap());
+        for scheme in ["http", "socks5"] {
+            let proxy = Proxy::parse("corp", &url(scheme), None).unwrap();
+            let Err(error) = connector.connect(&proxy, &host, port).await else { panic!("connected") };
+            assert_eq!(
+                (error.kind(), error.to_string().as_str()),
+                (io::ErrorKind::TimedOut, "proxy corp did not answer in 10 s")
+            );
         }
     }
 }

@@ -48,11 +48,7 @@ pub(crate) async fn dial<S: HasDestination>(gate: &Gate, exchange: &mut Exchange
         }
         Destination::Proxy(proxy) => {
             let (proxy, grant) = (proxy.clone(), exchange.grant());
-            let through = cascade::through(gate, &proxy, grant.host(), grant.port());
-            let stream = tokio::time::timeout(CONNECT, through).await.map_err(|_| {
-                let why = format!("proxy {} did not answer in {} s", proxy.id, CONNECT.as_secs());
-                io::Error::new(io::ErrorKind::TimedOut, why)
-            })??;
+            let stream = cascade::through(gate, &proxy, grant.host(), grant.port()).await?;
             exchange.reach_through(&proxy.id);
             return Ok(stream);
         }
