@@ -7,12 +7,14 @@ use rustls::CertificateError;
 
 /// Returns what an error says, without where a library's documentation is.
 pub(crate) fn cause(error: &io::Error) -> String {
-    if let Some(rustls::Error::InvalidCertificate(error)) = tls_error(error)
-        && let Some(said) = said_of_certificate(error)
-    {
-        return format!("its certificate is refused: {said}");
+    if let Some(said) = tls_error(error).and_then(said_of_tls) {
+        return said;
     }
     let text = error.to_string();
+    // The words of the library for a connection that ends in the handshake.
+    if text == "tls handshake eof" {
+        return "it hung up before TLS was agreed".to_owned();
+    }
     match text.split_once("https://docs.rs/") {
         Some((said, _)) => said.trim_end_matches(|c: char| c.is_whitespace() || c == ':').to_owned(),
         None => text,
@@ -24,6 +26,27 @@ pub(crate) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
+/// Says why TLS was not agreed; nothing of an error that is too rare for a sentence of its own.
+fn said_of_tls(error: &rustls::Error) -> Option<String> {
+    use rustls::{AlertDescription as A, Error as E, InvalidMessage};
+    let said = match error {
+        E::InvalidCertificate(error) => {
+            return Some(format!("its certificate is refused: {}", said_of_certificate(error)?));
+        }
+        E::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "what it answers is no TLS: it may speak in the clear there, or something on the way answers in its place"
+        }
+        E::AlertReceived(A::ProtocolVersion) => {
+            "it takes neither TLS 1.2 nor TLS 1.3, and no other is spoken here"
+        }
+        E::AlertReceived(A::HandshakeFailure) => {
+            "it takes none of the ways of TLS that are spoken here, or wants a certificate of the client's"
+        }
+        _ => return None,
+    };
+    Some(said.to_owned())
+}
+
 /// Says why a certificate does not verify; nothing of an error that is too rare for a sentence of its own.
 fn said_of_certificate(error: &CertificateError) -> Option<String> {
     use CertificateError as E;
@@ -33,7 +56,10 @@ fn said_of_certificate(error: &CertificateError) -> Option<String> {
         E::NotValidYet | E::NotValidYetContext { .. } => "it, or the one of its issuer, is not valid yet",
         E::Revoked => "it was revoked",
         E::UnhandledCriticalExtension => "it has a critical extension that is not understood",
-        E::UnknownIssuer => "no authority in the bundle that is valid has issued it",
+        E::UnknownIssuer => {
+            "no authority in the bundle that is valid has issued it; if your organisation issues its own, name a file with its authority \
+             by SSL_CERT_FILE"
+        }
         E::BadSignature => {
             "a signature is not its issuer's, or is made with a key that is too short, as RSA below 2048 bits is"
         }
@@ -42,6 +68,9 @@ fn said_of_certificate(error: &CertificateError) -> Option<String> {
             "it is signed in a way that is not accepted, as SHA-1 is not"
         }
         E::NotValidForName => "it is not for this name",
+        E::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            "it names no host among its alternative names, and its common name does not count"
+        }
         E::NotValidForNameContext { expected, .. } => {
             return Some(format!("it is not for {}", expected.to_str()));
         }
@@ -102,14 +131,34 @@ mod tests {
         };
         assert_eq!(told(sha_1), "it is signed in a way that is not accepted, as SHA-1 is not");
         let unknown = told(CertificateError::UnknownIssuer);
-        assert_eq!(unknown, "no authority in the bundle that is valid has issued it", "it may have expired");
+        assert!(
+            unknown.starts_with("no authority in the bundle that is valid has issued it"),
+            "it may have expired"
+        );
+        assert!(unknown.contains("SSL_CERT_FILE"), "{unknown}");
         assert!(told(CertificateError::BadSignature).contains("RSA below 2048 bits"));
-        let name = CertificateError::NotValidForNameContext {
+        let name = |presented| CertificateError::NotValidForNameContext {
             expected: "a.example".try_into().unwrap(),
-            presented: vec!["b.example".into(); 90],
+            presented,
         };
-        assert_eq!(told(name), "it is not for a.example");
+        assert_eq!(told(name(vec!["b.example".into(); 90])), "it is not for a.example");
+        assert!(told(name(Vec::new())).contains("its common name does not count"));
         let authority = OtherError(std::sync::Arc::new(io::Error::other("CaUsedAsEndEntity")));
         assert!(told(CertificateError::Other(authority)).contains("an authority's own"));
+    }
+
+    #[test]
+    fn why_tls_is_not_agreed_is_told_in_a_sentence() {
+        use rustls::{AlertDescription, InvalidMessage};
+        for (error, told) in [
+            (InvalidMessage::InvalidContentType.into(), "what it answers is no TLS"),
+            (rustls::Error::AlertReceived(AlertDescription::ProtocolVersion), "it takes neither TLS 1.2"),
+            (rustls::Error::AlertReceived(AlertDescription::HandshakeFailure), "it takes none of the ways"),
+        ] {
+            let said = cause(&io::Error::new(io::ErrorKind::InvalidData, error));
+            assert!(said.starts_with(told), "{said}");
+        }
+        let hung_up = io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof");
+        assert_eq!(cause(&hung_up), "it hung up before TLS was agreed");
     }
 }
