@@ -70,9 +70,9 @@ async fn final_head(stream: &mut impl Duplex) -> Result<Head, ProxyError> {
 
 /// Reads one head of as many octets as are left.
 async fn read_head(stream: &mut impl Duplex, left: &mut usize) -> Result<Head, ProxyError> {
-    // Read octet by octet: the octets after the head belong to the connection.
+    // Read octet by octet: the octets after the head belong to the connection. A line may end without its CR (RFC 9112 §2.2).
     let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
+    while !answer.ends_with(b"\n\r\n") && !answer.ends_with(b"\n\n") {
         *left = left.checked_sub(1).ok_or(ProxyError::LargeAnswer)?;
         answer.push(stream.read_u8().await?);
     }
@@ -80,7 +80,7 @@ async fn read_head(stream: &mut impl Duplex, left: &mut usize) -> Result<Head, P
     let mut response = httparse::Response::new(&mut fields);
     let parsed = response.parse(&answer);
     let status = match (parsed, response.code) {
-        // If the parser ends the head earlier, the octets after it were the connection's and are lost.
+        // The parser ends it where it was ended here, or its octets would be the connection's and lost.
         (Ok(httparse::Status::Complete(end)), Some(code)) if end == answer.len() => code,
         // Nothing is read behind a refusal.
         (Ok(_), Some(code)) if code >= 300 => code,
@@ -122,7 +122,11 @@ mod tests {
     async fn what_follows_an_answer_is_the_connections() {
         let (done, rest) = outcome(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\nhello\r\n\r\n").await;
         assert_eq!((done, &rest[..]), (Ok(()), &b"hello\r\n\r\n"[..]));
-        let (done, _) = outcome(b"HTTP/1.1 200 OK\n\nhello\r\n\r\n").await;
+        for bare in ["HTTP/1.0 200 OK\n\n", "HTTP/1.1 200 OK\nX: y\n\n", "HTTP/1.1 200 OK\r\nX: y\n\r\n"] {
+            let (done, rest) = outcome(format!("{bare}hello\r\n\r\n").as_bytes()).await;
+            assert_eq!((done, &rest[..]), (Ok(()), &b"hello\r\n\r\n"[..]), "{bare:?}");
+        }
+        let (done, _) = outcome(b"SSH-2.0-x\n\nhello").await;
         assert_eq!(done, Err("its answer cannot be read".into()));
     }
 

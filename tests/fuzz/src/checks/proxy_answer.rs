@@ -120,8 +120,10 @@ fn read_connect(answer: &[u8], known: bool) -> (Option<usize>, Vec<u8>) {
     let who = if known { format!("proxy-authorization: Basic {pair}\r\n") } else { String::new() };
     let sent = format!("CONNECT {HOST}:{PORT} HTTP/1.1\r\nhost: {HOST}:{PORT}\r\n{who}\r\n").into_bytes();
     let head_end = |from: usize| {
-        let end = answer[from..].windows(4).position(|four| four == b"\r\n\r\n").map(|at| from + at + 4);
-        end.filter(|end| *end <= LARGEST)
+        // A line may end without its CR (RFC 9112 §2.2).
+        let is_end =
+            |end: &usize| [&b"\n\r\n"[..], b"\n\n"].iter().any(|it| answer[from..*end].ends_with(it));
+        (from..=answer.len().min(LARGEST)).find(is_end)
     };
     let status = |from: usize, end: usize| {
         let mut fields = [httparse::EMPTY_HEADER; 64];
