@@ -11,6 +11,7 @@ use crate::ending::Ending;
 use crate::error::Error;
 use crate::key::{audit_key, audit_public_key};
 use crate::plan_run::{RunRequest, refuse_unfit};
+use crate::proxy_url::passed_over;
 use crate::record::RunRecord;
 use crate::report::{Finished, Report};
 use crate::run::run;
@@ -102,8 +103,10 @@ fn settings(caller: &Caller) -> Check {
     let what = "settings and policy of this folder";
     let met = |settings: Settings| refuse_unmet(&settings.spec, caller).map(|()| settings);
     match loaded(caller).and_then(met) {
-        Ok(Settings { project, .. }) => {
+        Ok(Settings { project, spec, .. }) => {
             let found = project.map_or("no file of a project".to_owned(), |path| path.display().to_string());
+            let proxy = passed_over(&spec, caller).map(|told| format!("; {told}")).unwrap_or_default();
+            let found = found + &proxy;
             Check::works("settings", what, found)
         }
         Err(error) => {

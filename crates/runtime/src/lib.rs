@@ -113,6 +113,7 @@ pub use permission::{Permission, REST, permissions};
 pub use plan_run::RunRequest;
 pub use policy_file::{LARGEST_POLICY, read_policy_if_there};
 pub use project::project_file;
+pub use proxy_url::passed_over;
 pub use random_ids::new_run_id;
 pub use record::{Leftover, Outcome, Requests, RunRecord, RunState, SetUpRecord};
 pub use remedy::reached_limit;

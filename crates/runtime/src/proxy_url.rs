@@ -7,6 +7,7 @@ use egress::Detour;
 use image::Transport;
 use policy::{
     EgressConfig, Host, HostPattern, Origin, Proxy, ProxyConfig, ProxyUrlError, RunConfig, RunSpec,
+    shell_word,
 };
 use sandbox::Caller;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,11 @@ use crate::stash::Stash;
 const NAME: &str = "PROXY_URL";
 
 const DIRECT: &str = "NO_PROXY";
+
+/// The variables of other programs, which name a proxy for this program's own requests alone.
+const OF_OTHERS: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
 /// The name under which its user and password are asked for.
 pub(crate) const CREDENTIAL: &str = "@lockgate/proxy-url";
 
@@ -72,6 +78,23 @@ pub(crate) fn resolving(spec: &RunSpec) -> Option<String> {
     Some(format!(
         "`open-internet` goes through {proxy}, which resolves names for itself: it must itself keep private addresses shut"
     ))
+}
+
+/// Says how a run is given a proxy that it passes over: one that is declared and not chosen, or of a variable that runs do not use. It is
+/// for where a host was not reached: many a person has such a variable for other reasons.
+#[must_use]
+pub fn passed_over(spec: &RunSpec, caller: &Caller) -> Option<String> {
+    const IF_NEEDED: &str = "if this network is left through a proxy alone";
+    let is_set = |name: &&str| caller.variable(name).is_some_and(|url| !url.is_empty());
+    let proxies = spec.policy.proxies();
+    if proxies.is_chosen() || is_set(&NAME) {
+        return None;
+    }
+    if let Some(declared) = proxies.declared().next() {
+        return Some(format!("{IF_NEEDED}, choose the declared one: --proxy {}", shell_word(&declared.id)));
+    }
+    let variable = OF_OTHERS.into_iter().find(is_set)?;
+    Some(format!("{IF_NEEDED}, name it in PROXY_URL: runs do not use {variable}"))
 }
 
 /// Gives a run and its companions this proxy, if the policy chooses none. `no_proxy` lists what goes past it.
@@ -283,6 +306,26 @@ mod tests {
         for (upper, used) in [("", "lower.example"), ("upper.example", "upper.example")] {
             let caller = Caller::new(0, 0, "/").with_env([(DIRECT, upper), ("no_proxy", "lower.example")]);
             assert_eq!(unproxied(&caller), used);
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_is_passed_over_is_told_by_its_name_alone() {
+        let declared = "proxy = [{ id = \"corp\", url = \"http://a:1\" }]\n";
+        for (policy, variables, told) in [
+            ("", &[("HTTPS_PROXY", "http://u:hunter2@a:1")][..], Some("runs do not use HTTPS_PROXY")),
+            ("", &[("HTTPS_PROXY", ""), ("all_proxy", "a:1")], Some("runs do not use all_proxy")),
+            (declared, &[], Some("--proxy corp")),
+            ("", &[], None),
+            ("", &[("HTTPS_PROXY", "http://a:1"), (NAME, "http://a:1")], None),
+            ("egress.proxy = \"direct\"", &[("HTTPS_PROXY", "http://a:1")], None),
+            (&format!("{declared}egress.proxy = \"corp\""), &[("HTTPS_PROXY", "http://a:1")], None),
+        ] {
+            let caller = Caller::new(0, 0, "/").with_env(variables.iter().copied());
+            let said = passed_over(&compile(policy), &caller);
+            assert_eq!(said.is_some(), told.is_some(), "{policy} {variables:?}");
+            let said = said.unwrap_or_default();
+            assert!(said.ends_with(told.unwrap_or_default()) && !said.contains("hunter2"), "{said}");
         }
     }
 

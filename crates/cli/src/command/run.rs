@@ -77,7 +77,8 @@ fn begin(arguments: Run, file: Option<&JsonFile>, ahead: Option<Ahead>) -> Done 
     }
     let project = runtime::project_file(spec.workspace.as_deref(), &caller).ok();
     let providers = hint::providers_of(&spec.policy);
-    let mut telling = Telling { flags: &flags, providers, project, denied: Vec::new(), told: 0 };
+    let passed_over = runtime::passed_over(&spec, &caller);
+    let mut telling = Telling { flags: &flags, providers, project, passed_over, denied: Vec::new(), told: 0 };
     let request =
         RunRequest { spec, command: arguments.command, caller, state, policy: request.policy, ahead };
     let finished = runtime::run(request, &mut |report| telling.tell(report))?;
@@ -127,6 +128,8 @@ struct Telling<'a> {
     providers: Vec<ProviderId>,
     /// The path of the workspace's policy file.
     project: Option<PathBuf>,
+    /// How the run is given a proxy that it passes over, until it is told.
+    passed_over: Option<String>,
     /// The targets that were denied.
     denied: Vec<String>,
     /// How many notices came.
@@ -156,10 +159,17 @@ impl Telling<'_> {
             return;
         }
         let time = self.rule_time();
+        let proxy = self.proxy_for(notice);
         let lines = |hint| hint::lines(hint, &notice.target, &self.providers, self.flags, time);
-        let lines = notice.hint.iter().flat_map(lines);
+        let lines = notice.hint.iter().flat_map(lines).chain(proxy);
         let hints: String = lines.map(|line| format!("\n  {line}")).collect();
         output::tell(&format!("{}{hints}", notice.line()));
+    }
+
+    /// Returns what to do about the first host that was not reached, if the run may lack the proxy of this network.
+    fn proxy_for(&mut self, notice: &Notice) -> Option<String> {
+        let is_unreached = ["name_not_found", "upstream_failed"].contains(&notice.guard.as_str());
+        if is_unreached { self.passed_over.take() } else { None }
     }
 
     /// Returns when a rule can be added: a run in a folder without a policy holds the place of one by an empty folder.
@@ -258,6 +268,30 @@ mod tests {
         let notes = not_passed(&flags, &layers.compile().unwrap(), &caller);
         let first: Vec<_> = notes.iter().map(|note| note.split(':').next().unwrap()).collect();
         assert_eq!(first, ["CONFIG_SECRET is not passed on", "--env UNSET", "RUN_TOKEN is not passed on"]);
+    }
+
+    #[test]
+    fn a_proxy_that_is_passed_over_is_told_once_and_where_a_host_was_not_reached() {
+        let flags = Spec::default();
+        let passed_over = Some("name it".to_owned());
+        let mut telling = Telling {
+            flags: &flags,
+            providers: Vec::new(),
+            project: None,
+            passed_over,
+            denied: Vec::new(),
+            told: 0,
+        };
+        let mut told = |guard: &str| {
+            let notice = serde_json::json!({
+                "plane": "forward", "target": "a.example:443", "guard": guard, "outcome": "failed", "reason": "why",
+                "hint": null,
+            });
+            telling.proxy_for(&serde_json::from_value(notice).unwrap())
+        };
+        assert_eq!(told("credential_unavailable"), None);
+        assert_eq!(told("name_not_found").as_deref(), Some("name it"));
+        assert_eq!(told("upstream_failed"), None);
     }
 
     #[test]
