@@ -1,16 +1,13 @@
-//! Accepts connections: bounded by [`ConnectionSlots`], filtered by peer, and undeterred by transient errors.
+//! Accepts connections: bounded by [`ConnectionSlots`], and undeterred by transient errors.
 //!
 //! A listener takes a slot once somebody waits to be accepted: while it is idle, the slot is another's.
 
-use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketFlags};
+use rustix::net::SocketFlags;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
@@ -20,27 +17,6 @@ use crate::{idle, socket_options};
 
 /// How long a listener pauses when the process or the machine is out of descriptors (L10).
 const EXHAUSTED: Duration = Duration::from_millis(50);
-
-/// Decides whether a connection is served, from its peer address and its local address.
-#[derive(Clone)]
-pub struct PeerFilter(Arc<dyn Fn(SocketAddr, SocketAddr) -> bool + Send + Sync>);
-
-impl PeerFilter {
-    /// Serves the connections for which `admits(peer, local)` is true.
-    pub fn new(admits: impl Fn(SocketAddr, SocketAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(admits))
-    }
-
-    fn admits(&self, stream: &TcpStream, peer: SocketAddr) -> bool {
-        stream.local_addr().is_ok_and(|local| (self.0)(peer, local))
-    }
-}
-
-impl fmt::Debug for PeerFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PeerFilter")
-    }
-}
 
 /// A listener, and the slots its connections take.
 struct Slotted {
@@ -63,14 +39,14 @@ impl Slotted {
     ///
     /// # Errors
     /// When the listener itself has failed.
-    async fn accept(&self) -> io::Result<(OwnedFd, Option<SocketAddrAny>, ConnectionPermit)> {
+    async fn accept(&self) -> io::Result<(OwnedFd, ConnectionPermit)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
             let mut ready = self.listener.readable().await?;
             let permit = self.slots.take().await;
-            let accepted = ready.try_io(|it| Ok(rustix::net::acceptfrom_with(it, flags)?));
+            let accepted = ready.try_io(|it| Ok(rustix::net::accept_with(it, flags)?));
             match accepted {
-                Ok(Ok((stream, peer))) => return Ok((stream, peer, permit)),
+                Ok(Ok(stream)) => return Ok((stream, permit)),
                 Ok(Err(error)) => {
                     drop(permit);
                     survive(error).await?;
@@ -82,50 +58,32 @@ impl Slotted {
     }
 }
 
-/// A TCP listener, and the peers it serves.
-pub(crate) struct Acceptor {
-    listener: Slotted,
-    peer_filter: Option<PeerFilter>,
-}
+/// A TCP listener.
+pub(crate) struct Acceptor(Slotted);
 
 impl Acceptor {
-    /// Takes over a bound, non-blocking listener. Without a filter every peer is served.
-    pub(crate) fn open(
-        fd: OwnedFd,
-        slots: ConnectionSlots,
-        peer_filter: Option<PeerFilter>,
-    ) -> io::Result<Self> {
-        Ok(Self { listener: Slotted::open(fd, slots)?, peer_filter })
+    /// Takes over a bound, non-blocking listener.
+    pub(crate) fn open(fd: OwnedFd, slots: ConnectionSlots) -> io::Result<Self> {
+        Slotted::open(fd, slots).map(Self)
     }
 
-    /// Waits for a connection and a slot. A connection that the filter rejects is reset.
+    /// Waits for a connection and a slot.
     ///
     /// # Errors
     /// When the listener itself has failed.
     pub(crate) async fn accept(&self) -> io::Result<(TcpStream, ConnectionPermit)> {
         loop {
-            let (stream, peer, permit) = self.listener.accept().await?;
-            let stream = match TcpStream::from_std(stream.into()) {
-                Ok(stream) => stream,
-                // The kernel has no room to watch it. The listener is not at fault.
-                Err(_) => {
-                    tokio::time::sleep(EXHAUSTED).await;
-                    continue;
-                }
+            let (stream, permit) = self.0.accept().await?;
+            // The kernel has no room to watch it. The listener is not at fault.
+            let Ok(stream) = TcpStream::from_std(stream.into()) else {
+                tokio::time::sleep(EXHAUSTED).await;
+                continue;
             };
-            if self.admits(&stream, peer) && socket_options::set(&stream).is_ok() {
+            if socket_options::set(&stream).is_ok() {
                 idle::touch();
                 return Ok((stream, permit));
             }
-            let _ = stream.set_zero_linger();
         }
-    }
-
-    /// Without a filter everybody is served, and with one nobody who has no address.
-    fn admits(&self, stream: &TcpStream, peer: Option<SocketAddrAny>) -> bool {
-        let Some(filter) = &self.peer_filter else { return true };
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-        peer.is_some_and(|peer| filter.admits(stream, peer))
     }
 }
 
@@ -144,7 +102,7 @@ impl UnixAcceptor {
     /// When the listener itself has failed.
     pub(crate) async fn accept(&self) -> io::Result<(UnixStream, ConnectionPermit)> {
         loop {
-            let (stream, _, permit) = self.0.accept().await?;
+            let (stream, permit) = self.0.accept().await?;
             match UnixStream::from_std(stream.into()) {
                 Ok(stream) => {
                     idle::touch();

@@ -61,7 +61,6 @@ mod tunnel;
 mod undelivered;
 mod upstream;
 
-pub use acceptor::PeerFilter;
 pub use audit::{
     CompanionChain, Digest, Entry, EntryPlane, GateAction, LONGEST_RECORD, Outcome, SigningKey, VerifyError,
     VerifyReport, Word, digest, first_hash, named_companions, verify,
@@ -74,7 +73,7 @@ pub use files::{Files, FilesError, beyond_usual};
 pub use foresee::{Approach, Course, foresee, foresee_tunnel};
 pub use gate::{Gate, GateOptions};
 pub use gate_error::GateError;
-pub use http::{BodyLength, HeadError, RequestHead, parse_request_head};
+pub use http::{BodyLength, HeadError, PeerFilter, RequestHead, StrangePeer, parse_request_head};
 pub use inbound_ports::{InboundPorts, WhoConnects};
 pub use listen::{bind, bind_everywhere, bind_socket, bind_udp, bound};
 pub use llm::{AnswerEnd, ModelUse, use_of_answer};

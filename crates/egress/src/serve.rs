@@ -9,12 +9,12 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-use crate::acceptor::{Acceptor, PeerFilter, UnixAcceptor};
+use crate::acceptor::{Acceptor, UnixAcceptor};
 use crate::connection_slots::{self, ConnectionSlots};
 use crate::event_loop;
 use crate::gate::Gate;
 use crate::gate_error::GateError;
-use crate::http::Via;
+use crate::http::{PeerFilter, Via};
 use crate::inbound_ports::{InboundPorts, InboundRoute};
 use crate::undelivered::{Family, serve_undelivered};
 use crate::{audit, dns, http, idle, tunnel};
@@ -162,17 +162,17 @@ fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedRe
     let (report, failures) = unbounded_channel();
     let gate = || Rc::clone(gate);
     if let Some(fd) = transparent {
-        let acceptor = Acceptor::open(fd, ConnectionSlots::common(), None)?;
+        let acceptor = Acceptor::open(fd, ConnectionSlots::common())?;
         gate().note_redirect();
         spawn_plane(&report, tunnel::serve_transparent(gate(), acceptor));
     }
     if let Some(fd) = forward {
-        let acceptor = Acceptor::open(fd, ConnectionSlots::common(), peer_filter.clone())?;
-        spawn_plane(&report, http::serve_http(gate(), acceptor, Via::Proxy));
+        let acceptor = Acceptor::open(fd, ConnectionSlots::common())?;
+        spawn_plane(&report, http::serve_http(gate(), acceptor, Via::Proxy, peer_filter.clone()));
     }
     if let Some(fd) = gateway {
-        let acceptor = Acceptor::open(fd, ConnectionSlots::gateway(), peer_filter)?;
-        spawn_plane(&report, http::serve_http(gate(), acceptor, Via::Gateway));
+        let acceptor = Acceptor::open(fd, ConnectionSlots::gateway())?;
+        spawn_plane(&report, http::serve_http(gate(), acceptor, Via::Gateway, peer_filter));
     }
     if let Some(fd) = gateway_socket {
         rustix::io::ioctl_fionbio(&fd, true)?;
@@ -182,7 +182,7 @@ fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedRe
         spawn_plane(&report, dns::serve_udp(gate(), fd));
     }
     if let Some(fd) = dns_tcp {
-        let acceptor = Acceptor::open(fd, ConnectionSlots::common(), None)?;
+        let acceptor = Acceptor::open(fd, ConnectionSlots::common())?;
         spawn_plane(&report, dns::serve_tcp(gate(), acceptor));
     }
     for (fd, family) in [(undelivered_v4, Family::V4), (undelivered_v6, Family::V6)] {
@@ -193,7 +193,7 @@ fn start_planes(gate: &Rc<Gate>, listeners: Listeners) -> io::Result<UnboundedRe
     if let Some(InboundPorts { ports, entrance, who }) = inbound {
         let route = Rc::new(InboundRoute { entrance, who });
         for (fd, inbound) in ports {
-            let acceptor = Acceptor::open(fd, ConnectionSlots::inbound(), None)?;
+            let acceptor = Acceptor::open(fd, ConnectionSlots::inbound())?;
             spawn_plane(&report, tunnel::serve_inbound(gate(), acceptor, inbound, Rc::clone(&route)));
         }
     }
@@ -300,7 +300,7 @@ mod tests {
             };
             let peer_filter = PeerFilter::new(move |_, local| {
                 let _ = if local == proxy_at { accepts.send(()) } else { Ok(()) };
-                true
+                Ok(())
             });
             let listeners = Listeners {
                 forward: Some(forward),

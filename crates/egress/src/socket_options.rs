@@ -28,7 +28,7 @@ mod tests {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let at = listener.local_addr().unwrap();
-        let acceptor = Acceptor::open(listener.into(), ConnectionSlots::inbound(), None).unwrap();
+        let acceptor = Acceptor::open(listener.into(), ConnectionSlots::inbound()).unwrap();
         let entrance = Entrance::at(Ipv4Addr::LOCALHOST);
         let dialled = entrance.connect(Port::new(at.port()).unwrap()).await.unwrap();
         let (accepted, _permit) = acceptor.accept().await.unwrap();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use credential::{Placeholder, Secret};
 use egress::{
     CompanionChain, Companions, CredentialConfig, Entrance, Files, Gate, GateError, GateOptions, Generation,
-    InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority,
+    InboundPorts, Listeners, NameRange, PeerFilter, PlatformPlace, RunAuthority, StrangePeer,
 };
 use policy::{Hostname, OrganisationName, Policy, ProviderId, RunId, Spending};
 use sandbox::{Identity, KeepsOpen, Peers, Sidecar};
@@ -95,9 +95,10 @@ impl AllowedPeer {
     /// Returns a filter that lets in the connections of this user, and none whose owner the kernel does not tell.
     fn filter(&self) -> std::io::Result<PeerFilter> {
         let (uid, peers) = (self.uid, self.peers.try_clone()?);
-        Ok(PeerFilter::new(
-            move |theirs, ours| matches!(peers.owner(theirs, ours), Ok(Some(owner)) if owner == uid),
-        ))
+        Ok(PeerFilter::new(move |theirs, ours| match peers.owner(theirs, ours) {
+            Ok(Some(owner)) if owner == uid => Ok(()),
+            owner => Err(StrangePeer(owner.ok().flatten())),
+        }))
     }
 }
 

@@ -36,7 +36,8 @@ attack() {
 const END: &str = r#"
 }
 attack
-touch over; wait $run; echo "run=$?""#;
+touch over; wait $run; echo "run=$?"
+for port in proxy gateway; do echo "recorded $port=$(cat "$STATE"/lockgate/audit/*.jsonl | grep -c "\"target\":\"$port from user .*source_not_allowed")"; done"#;
 /// The command: prints its ports, waits for the end of the attack, and uses both.
 const INSIDE: &str = r#"echo "$http_proxy $SIDECAR_URL" > ports.new; mv ports.new ports
 until [ -e over ]; do sleep 0.02; done
@@ -78,7 +79,7 @@ fn attacked(site: &Site, canary: &Canary, own: u32, users: &[u32], attack: &str)
     let users: Vec<String> = users.iter().map(u32::to_string).collect();
     let shell = site.shell().with("HOME", site.workspace()).with("INSIDE", INSIDE).with("SILENT", SILENT);
     let shell = shell.with("POLICY", site.file("neighbours.toml", policy())).with("VALUE", canary.text());
-    let shell = shell.with("OWN", own.to_string()).with("USERS", users.join(" "));
+    let shell = shell.with("STATE", site.state()).with("OWN", own.to_string()).with("USERS", users.join(" "));
     shell.within(Duration::from_secs(120)).run(&format!("{SCRIPT}{attack}{END}"))
 }
 
@@ -113,6 +114,15 @@ fn another_user_gets_no_answer_from_either_port() {
         // The requests that reached a server came from inside.
         let paths: Vec<_> = site.requests().iter().map(|request| request.text("path").to_owned()).collect();
         assert_eq!(paths, ["/inside", "/echo-auth?as=plain", "/mapped"], "{ended}");
+        // Whoever started the run is told, and the audit has the attempts.
+        for port in ["proxy", "gateway"] {
+            let told = format!("denied {port} from user {other} (source_not_allowed)");
+            assert_eq!(ended.stderr.matches(&told).count(), 1, "{ended}");
+            assert!(
+                ended.said(&format!("recorded {port}")).parse::<u32>().is_ok_and(|records| records > 2),
+                "{ended}"
+            );
+        }
     }
 }
 

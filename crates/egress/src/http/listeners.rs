@@ -10,6 +10,7 @@ use super::head::Buffered;
 use super::json_lines;
 use super::request::Via;
 use super::serve1::serve_requests;
+use super::strangers::{Door, PeerFilter};
 use super::stream::AgentStream;
 use crate::acceptor::{Acceptor, UnixAcceptor};
 use crate::gate::Gate;
@@ -18,9 +19,18 @@ use crate::gate::Gate;
 const FIRST_OCTET: Duration = Duration::from_secs(120);
 
 /// Serves a TCP port of the proxy or the gateway until its listener fails.
-pub(crate) async fn serve_http(gate: Rc<Gate>, acceptor: Acceptor, via: Via) -> io::Result<()> {
+pub(crate) async fn serve_http(
+    gate: Rc<Gate>,
+    acceptor: Acceptor,
+    via: Via,
+    peers: Option<PeerFilter>,
+) -> io::Result<()> {
+    let door = Door::of(&gate, via.plane(), peers);
     loop {
         let (stream, permit) = acceptor.accept().await?;
+        if !door.admits(&stream) {
+            continue;
+        }
         let (gate, via) = (Rc::clone(&gate), via.clone());
         tokio::task::spawn_local(async move {
             let _ = serve_requests(gate, via, AgentStream::Tcp(stream), BytesMut::new()).await;

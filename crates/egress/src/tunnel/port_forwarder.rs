@@ -47,7 +47,7 @@ pub fn forward_ports(
 async fn serve(ports: Vec<(OwnedFd, Inbound)>, sidecar: Rc<Sidecar>, stop: OwnedFd) -> io::Result<()> {
     let (failed, mut failures) = tokio::sync::mpsc::unbounded_channel();
     for (fd, inbound) in ports {
-        let acceptor = Acceptor::open(fd, ConnectionSlots::inbound(), None)?;
+        let acceptor = Acceptor::open(fd, ConnectionSlots::inbound())?;
         let (sidecar, failed) = (Rc::clone(&sidecar), failed.clone());
         tokio::task::spawn_local(async move {
             let _ = failed.send(forward_port(acceptor, sidecar, inbound.host_port).await);
