@@ -94,7 +94,7 @@ pub use plan::ids::{IdMapping, IdRange, Identity, MappedId};
 pub use plan::limits::LimitsPlan;
 pub use plan::{Plan, plan, refuse_foreign_process_files};
 pub use process_stamp::ProcessStamp;
-pub use protect::is_protected;
+pub use protect::{is_protected, leads_to_listed};
 pub use reap::{Reaper, Unwound};
 pub use regular::{FilesBelow, is_folder, is_there, open_without_links, regular_below};
 pub use run_network::{RunNetwork, Visit, receive_line};

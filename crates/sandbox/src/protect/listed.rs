@@ -29,7 +29,8 @@ pub(crate) fn is_listed(path: &Path) -> bool {
 }
 
 /// Whether a path is above one of the list. What is no directory there would lead to another place, or to none.
-pub(crate) fn leads_to_listed(path: &Path) -> bool {
+#[must_use]
+pub fn leads_to_listed(path: &Path) -> bool {
     listed().any(|row| row.path.components().count() > path.components().count() && lies_in(row.path, path))
 }
 

@@ -30,11 +30,11 @@ pub(crate) use self::cover::{present, protect};
 pub(crate) use self::elsewhere::{objects_outside, repository_outside};
 pub(crate) use self::held_name::{HeldName, release};
 pub(crate) use self::hold::{Hold, hold_absent};
-pub use self::listed::is_protected;
 pub(crate) use self::listed::{
-    REPOSITORY_NAMES, is_git, is_listed, is_repository, leads_to_listed, listed_paths, longest_listed,
-    refuse_unknown, shows_protected,
+    REPOSITORY_NAMES, is_git, is_listed, is_repository, listed_paths, longest_listed, refuse_unknown,
+    shows_protected,
 };
+pub use self::listed::{is_protected, leads_to_listed};
 pub(crate) use self::placeholder::is_placeholder as is_held;
 pub(crate) use self::placeholder_cache::PlaceholderCache;
 pub(crate) use self::planted::take_away as take_planted_links;
