@@ -296,27 +296,34 @@ pub(crate) fn in_directory(path: &Path, make: impl Fn() -> io::Result<File>) -> 
 /// Makes a key file: whole or not at all, for the owner only. Of two processes the first wins; returns whether this one did.
 pub(crate) fn make_once(path: &Path, content: &[u8]) -> Result<bool, Error> {
     let parent = path.parent().unwrap_or(Path::new("."));
-    // Written without a name, synchronised, then linked, and the directory synchronised: a process that is killed meanwhile leaves
-    // nothing.
-    let made = match rustix::fs::open(
-        parent,
-        OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC,
-        Mode::RUSR | Mode::WUSR,
-    ) {
-        Ok(file) => {
-            let mut file = File::from(file);
-            let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-            write_unless_shared(&mut file, content)
-                .and_then(|()| Ok(rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?))
-        }
-        // Not every file system supports `O_TMPFILE`.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => make_beside(path, content),
-        Err(errno) => Err(errno.into()),
-    };
+    let link = |unnamed: &str| rustix::fs::linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW);
+    let made = make_unnamed(parent, path, content, link);
     match made.and_then(|()| File::open(parent)?.sync_all()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(source) => Err(state_error(path, source)),
+    }
+}
+
+/// Makes the file without a name, synchronised, then links it: a process that is killed meanwhile leaves nothing.
+fn make_unnamed(
+    parent: &Path,
+    path: &Path,
+    content: &[u8],
+    link: impl FnOnce(&str) -> rustix::io::Result<()>,
+) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::open(parent, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => File::from(file),
+        // Not every file system has such files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => return make_beside(path, content),
+        Err(errno) => return Err(errno.into()),
+    };
+    write_unless_shared(&mut file, content)?;
+    match link(&format!("/proc/self/fd/{}", file.as_raw_fd())) {
+        // To AppArmor one that has no name is not there, unless its profile says `mediate_deleted`.
+        Err(errno) if errno != Errno::EXIST => make_beside(path, content),
+        linked => Ok(linked?),
     }
 }
 
@@ -411,6 +418,17 @@ mod tests {
         make_beside(&other, b"whole").unwrap();
         assert_eq!((std::fs::read(&other).unwrap(), beside.exists()), (b"whole".to_vec(), false));
         assert_eq!(make_beside(&other, b"again").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_key_is_made_where_a_file_without_a_name_cannot_be_linked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.pk8");
+        make_unnamed(folder.path(), &path, b"key", |_| Err(Errno::NOENT)).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"key");
+        let again = make_unnamed(folder.path(), &path, b"other", |_| Err(Errno::NOENT)).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
