@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -89,18 +89,45 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(&[u8], Vec<O
 /// Marks every descriptor from 3 up close-on-exec, so that an exec passes on the standard three and no other.
 ///
 /// # Errors
-/// When `close_range(2)` fails.
+/// When neither `close_range(2)` does so, nor one after the other can be marked.
 pub fn close_on_exec_from_3() -> io::Result<()> {
     // SAFETY: with CLOSE_RANGE_CLOEXEC the call closes no descriptor; it only changes flags.
-    match unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    if unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } == 0 {
+        return Ok(());
     }
+    // The flag is of Linux 5.11. Those that are open are listed by their numbers.
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        let descriptor: RawFd = number.ok_or(io::ErrorKind::InvalidData)?;
+        // SAFETY: closes no descriptor; it only changes a flag.
+        if descriptor > 2 && unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seccomp::refusing;
+
+    #[test]
+    fn an_exec_passes_on_the_standard_three_alone_whatever_the_kernel_knows() {
+        let no_flag = [(libc::SYS_close_range, libc::EINVAL), (libc::SYS_userfaultfd, libc::EPERM)];
+        for (number, errno) in no_flag {
+            let marks = refusing(number, errno, || {
+                // SAFETY: makes a descriptor that nobody else has, and reads flags.
+                let flags = |descriptor| unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
+                // SAFETY: as above.
+                let passed_on = unsafe { libc::dup(0) };
+                let before = flags(passed_on);
+                close_on_exec_from_3()?;
+                Ok((before, flags(passed_on), flags(1)) == (0, libc::FD_CLOEXEC, 0))
+            });
+            assert_eq!(marks, Ok(true), "{number}");
+        }
+    }
 
     #[test]
     fn a_message_comes_whole_or_not_at_all() {
