@@ -104,6 +104,12 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// Takes back the network out of which names get their addresses, for a sidecar that answers for no name: there its hosts are hosts.
+    pub fn answer_for_no_name(&mut self) {
+        self.name_addresses = NameNetwork::default();
+        self.policy.stand_ins = self.name_addresses;
+    }
+
     /// Returns the fields that have a value in every run, and the budget that a managed layer may hold, as a file would say them.
     pub(crate) fn written(&self) -> RunConfig {
         let Limits { memory, cpus, pids, disk, enforcement } = &self.limits;

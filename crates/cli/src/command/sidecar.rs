@@ -107,26 +107,25 @@ fn refuse_what_takes_a_sandbox(spec: &RunSpec) -> Result<(), anyhow::Error> {
     Ok(())
 }
 
-/// Names what a policy file says of a sandbox: whoever brings one holds it, or nobody does.
-fn tell_what_is_not_held(layers: &Layers, file: &str) {
+/// Returns what a policy file says of a sandbox: whoever brings one holds it, or nobody does. The addresses of names are those of its DNS.
+fn not_held(layers: &Layers, file: &str, dns: Option<SocketAddr>) -> Vec<String> {
     const HELD: [&str; 8] =
         ["presets", "org", "providers", "web_search", "provider", "proxy", "llm", "egress"];
+    let is_held = |field: &str| HELD.contains(&field) || field == "name_addresses" && dns.is_some();
     let mut others: Vec<String> = Vec::new();
     for row in layers.origins().into_iter().filter(|row| row.origin == file) {
         let mut parts = row.field.split('.');
         let name = match (parts.next(), parts.next()) {
             (Some("env"), Some("variable")) | (None, _) => continue,
             (Some("env"), Some(part)) => format!("env.{part}"),
-            (Some(field), _) if HELD.contains(&field) => continue,
+            (Some(field), _) if is_held(field) => continue,
             (Some(field), _) => field.to_owned(),
         };
         if !others.contains(&name) {
             others.push(name);
         }
     }
-    if !others.is_empty() {
-        output::tell(&format!("note: the sidecar alone does not hold: {}", others.join(", ")));
-    }
+    others
 }
 
 /// Names the layers beside a policy file that add rules, which whoever named one file may not expect.
@@ -217,7 +216,13 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     let request = SettingsRequest { policy: Some(arguments.policy), flags, ..SettingsRequest::default() };
     let Settings { layers, mut spec, .. } = Settings::load(&request, &caller, state.as_ref().ok())?;
     refuse_what_takes_a_sandbox(&spec)?;
-    tell_what_is_not_held(&layers, &named);
+    if arguments.dns.is_none() {
+        spec.answer_for_no_name();
+    }
+    let not_held = not_held(&layers, &named, arguments.dns);
+    if !not_held.is_empty() {
+        output::tell(&format!("note: the sidecar alone does not hold: {}", not_held.join(", ")));
+    }
     tell_other_layers(&layers, &named);
     spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}")));
     spec.policy.keep_in(&named);
@@ -262,4 +267,27 @@ pub(crate) fn sidecar(arguments: Sidecar) -> Done {
     }
     served?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::{Asked, Host, Origin, Plane, Port, View};
+
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_names_are_held_where_there_is_dns() {
+        let text = "name_addresses = \"22.0.0.0/16\"\ntimeout = \"1h\"\negress.default = \"open-internet\"";
+        let mut layers = Layers::default();
+        layers.push(Origin::Named("file".into()), toml::from_str(text).unwrap());
+        let dns = "127.0.0.1:53".parse().unwrap();
+        assert_eq!(not_held(&layers, "file", Some(dns)), ["timeout"]);
+        assert_eq!(not_held(&layers, "file", None), ["name_addresses", "timeout"]);
+        let mut spec = layers.compile().unwrap();
+        let host = || Host::parse("22.0.7.7").unwrap();
+        let asked = || Asked::connection(Plane::Forward, host(), Port::parse("443").unwrap(), View::Tls);
+        spec.policy.decide(&asked()).unwrap_err();
+        spec.answer_for_no_name();
+        spec.policy.decide(&asked()).unwrap();
+    }
 }
