@@ -1,16 +1,16 @@
 //! Applies changes to the workspace: checks them as a whole, then applies them file by file, each atomically.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::change::{Change, What};
+use super::order::Order;
 use super::possible::leave_impossible;
 use super::side::{file_name, open, open_file, open_parent, stat};
 use super::since::Linked;
@@ -58,12 +58,10 @@ impl Changes {
             }
         }
         leave_impossible(&mut order, &mut applied.left_out, self.below.as_fd());
-        let order = in_order(order);
-        self.resume(&order);
-        let times = self.times(&order);
-        let done = order.iter().try_for_each(|change| {
-            let time = times.get(change.path.as_path()).copied();
-            self.take(change, time, is_ended).map_err(|error| (change.path.clone(), error))?;
+        let order = Order::of(order, |path| self.written(path));
+        self.resume(&order.changes);
+        let done = order.changes.iter().try_for_each(|change| {
+            self.take(change, &order, is_ended).map_err(|error| (change.path.clone(), error))?;
             applied.done.push(change.path.clone());
             Ok(())
         });
@@ -84,22 +82,13 @@ impl Changes {
         }
     }
 
-    /// Returns the times that changed files get: of now, since what was built meanwhile is of their former content, and in the order in
-    /// which the run wrote them.
-    fn times<'a>(&self, order: &[&'a Change]) -> BTreeMap<&'a Path, SystemTime> {
-        let is_changed = |change: &&&Change| matches!(change.what, What::Changed { .. });
-        let written = |path: &'a Path| {
-            let above = stat(self.above.as_fd(), path).ok().flatten();
-            (above.map(|it| (it.st_mtime, it.st_mtime_nsec)), path)
-        };
-        let written: BTreeSet<_> =
-            order.iter().filter(is_changed).map(|change| written(&change.path)).collect();
-        let now = SystemTime::now();
-        let each = (0..).map(|nanos| now + Duration::from_nanos(nanos));
-        written.into_iter().map(|(_, path)| path).zip(each).collect()
+    /// Returns when the run wrote a file.
+    fn written(&self, path: &Path) -> Option<(i64, u64)> {
+        let above = stat(self.above.as_fd(), path).ok()??;
+        Some((above.st_mtime, above.st_mtime_nsec))
     }
 
-    fn take(&self, change: &Change, time: Option<SystemTime>, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
+    fn take(&self, change: &Change, order: &Order<'_>, is_ended: &dyn Fn() -> bool) -> io::Result<()> {
         if is_ended() {
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -107,11 +96,8 @@ impl Changes {
         match change.what {
             What::Gone { mode } => self.remove(path, mode),
             What::Made { mode } if mode::is_directory(mode) => self.make_directory(path, mode),
-            What::Made { mode } => self.replace(path, mode, None, is_ended),
-            What::Changed { from, to } => {
-                let time = time.unwrap_or_else(SystemTime::now);
-                self.replace(path, to, Some(Former { mode: from, time }), is_ended)
-            }
+            What::Made { mode } => self.replace(path, mode, None, order, is_ended),
+            What::Changed { from, to } => self.replace(path, to, Some(from), order, is_ended),
         }
     }
 
@@ -174,7 +160,8 @@ impl Changes {
         &self,
         path: &Path,
         mode: u32,
-        from: Option<Former>,
+        from: Option<u32>,
+        order: &Order<'_>,
         is_ended: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         let parent = self.parent(path)?;
@@ -184,6 +171,9 @@ impl Changes {
             self.copy_link(path, &parent)?
         };
         let linked = self.refuse_changed(&parent, path)?;
+        if let Some(time) = order.time(path) {
+            let _ = beside.made().set_modified(time); // a link has none of its own, and a file system may keep none
+        }
         beside.place(file_name(path))?;
         linked.into_iter().for_each(|linked| self.since.note_own(linked));
         Ok(())
@@ -193,7 +183,7 @@ impl Changes {
         &'a self,
         path: &Path,
         mode: u32,
-        from: Option<Former>,
+        from: Option<u32>,
         parent: &'a OwnedFd,
         is_ended: &dyn Fn() -> bool,
     ) -> io::Result<StagedFile<'a>> {
@@ -206,12 +196,11 @@ impl Changes {
         copy_content(&content, &as_it_was, to, is_ended)?;
         self.give(to)?;
         if let Some(from) = from {
-            let mode = mode::of_changed(from.mode, mode);
+            let mode = mode::of_changed(from, mode);
             let old = open_file(self.below.as_fd(), path)?;
             access::keep_attributes(&old, to)?;
             let keeps_group = access::keep(&old, to);
             rustix::fs::fchmod(to, if keeps_group { mode } else { mode - Mode::RWXG })?;
-            let _ = to.set_modified(from.time); // a file system may keep none
         } else {
             keep_times(to, &as_it_was);
         }
@@ -259,34 +248,15 @@ impl Changes {
     }
 }
 
-/// What a changed file was, and the time that it gets.
-#[derive(Clone, Copy)]
-struct Former {
-    mode: u32,
-    time: SystemTime,
-}
-
 fn is_directory(parent: &OwnedFd, name: &OsStr) -> io::Result<bool> {
     Ok(mode::is_directory(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode))
-}
-
-/// Puts changes in the order in which they are applied: what stands in the place of something new goes first, deepest paths first; then
-/// additions, topmost paths first; then all other removals. So nothing that was moved is gone before it is in its new place.
-fn in_order(changes: Vec<&Change>) -> Vec<&Change> {
-    let (gone, other): (Vec<_>, Vec<_>) =
-        changes.into_iter().partition(|change| matches!(change.what, What::Gone { .. }));
-    let new: BTreeSet<&Path> = other.iter().map(|change| change.path.as_path()).collect();
-    let (in_the_way, rest): (Vec<_>, Vec<_>) = gone
-        .into_iter()
-        .rev()
-        .partition(|change: &&Change| change.path.ancestors().any(|path| new.contains(path)));
-    in_the_way.into_iter().chain(other).chain(rest).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+    use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::changes::fixture::{Kept, copied_up, made_anew, write};
@@ -332,27 +302,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_keeps_its_time_and_what_changed_is_later_than_what_was_built_meanwhile() {
+    fn what_is_new_keeps_its_time_and_what_takes_a_place_is_later_than_what_was_built_meanwhile() {
         let kept = Kept::new();
-        for path in ["changed", "built"] {
+        for path in ["changed", "first"] {
             write(&kept.workspace(path), "before", 0o644);
         }
-        std::fs::create_dir(kept.written("new")).unwrap();
-        for (path, content) in
-            [("changed", "after"), ("built", "after"), ("new/file", "it"), ("new/later", "it")]
-        {
-            write(&kept.written(path), content, 0o644);
+        for link in ["link", "linked"] {
+            symlink("changed", kept.workspace(link)).unwrap();
         }
-        let long_ago = SystemTime::UNIX_EPOCH + Duration::new(1 << 30, 5);
-        for path in ["changed", "new/file"] {
-            File::open(kept.written(path)).unwrap().set_modified(long_ago).unwrap();
+        for folder in ["new", "linked"] {
+            std::fs::create_dir(kept.written(folder)).unwrap();
         }
-        let before = SystemTime::now();
-        kept.changes().apply(&[], &|| false).unwrap();
+        let mut written = SystemTime::UNIX_EPOCH + Duration::new(1 << 30, 5);
+        for path in ["new/file", "first", "changed", "link", "linked/file"] {
+            write(&kept.written(path), "the run's", 0o644);
+            File::open(kept.written(path)).unwrap().set_modified(written).unwrap();
+            written += Duration::from_nanos(5);
+        }
+        let built = std::cell::Cell::new(SystemTime::now());
+        let builds = || {
+            built.set(SystemTime::now());
+            false
+        };
+        kept.changes().apply(&[], &builds).unwrap();
         let modified = |path: &str| kept.workspace(path).metadata().unwrap().modified().unwrap();
-        assert_eq!(modified("new/file"), long_ago);
-        assert!(before <= modified("changed"), "{:?}", modified("changed"));
-        assert!(modified("changed") < modified("built"), "the order of the run stays");
+        let run = kept.written("new/file").metadata().unwrap().modified().unwrap();
+        assert_eq!(modified("new/file"), run);
+        let times = ["first", "changed", "link", "linked/file"].map(modified);
+        assert!(times.is_sorted_by(|a, b| a < b), "the order of the run stays: {times:?}");
+        assert!(built.get() <= times[3], "{times:?}");
     }
 
     #[test]
@@ -463,24 +441,6 @@ mod tests {
         assert!(kept.conflicts().is_empty(), "{:?}", kept.conflicts());
         assert_eq!(kept.read().apply(&[], &|| false).unwrap().done, [PathBuf::from("sub/moved")]);
         assert!(kept.read().list.is_empty());
-    }
-
-    #[test]
-    fn what_was_moved_is_not_gone_before_it_is_in_its_new_place() {
-        let change = |path: &str, what| Change { path: path.into(), what, conflict: None, protected: None };
-        let (file, folder) = (0o100_644, 0o040_755);
-        let list = [
-            change("a", What::Gone { mode: file }),
-            change("d", What::Gone { mode: folder }),
-            change("d", What::Made { mode: file }),
-            change("d/in it", What::Gone { mode: file }),
-            change("z", What::Gone { mode: folder }),
-            change("z/in it", What::Gone { mode: file }),
-            change("zz", What::Changed { from: file, to: file }),
-        ];
-        let order: Vec<_> =
-            in_order(list.iter().collect()).iter().map(|it| it.path.to_str().unwrap()).collect();
-        assert_eq!(order, ["d/in it", "d", "d", "zz", "z/in it", "z", "a"]);
     }
 
     #[test]

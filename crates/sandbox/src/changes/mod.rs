@@ -18,6 +18,7 @@ mod content;
 mod fixture;
 mod mode;
 mod moved;
+mod order;
 mod parked;
 mod patch;
 mod possible;
