@@ -1,5 +1,5 @@
-//! A path below a directory, opened; and checks of an open file by its descriptor: its owner, whether a name still leads to it, whether it is empty. Another process that can
-//! write in its directory can put another file at its name at any moment.
+//! A path below a directory, opened; and checks of an open file by its descriptor: its owner, whether a name still leads to it, whether it
+//! is empty. Another process that can write in a directory can move what is there, and put another file at its name, at any moment.
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
@@ -12,17 +12,26 @@ use rustix::io::Errno;
 /// How often a path is looked up that somebody moves meanwhile.
 const LOOKUPS: usize = 100;
 
-/// Opens a path below a directory. No component may be a link. What another run moves away during the lookup, as it does with what held a
-/// name, is not below the directory any more (`EXDEV`), and is looked up again.
+/// Opens a path below a directory. No component may be a link.
 pub(crate) fn lookup(
     directory: impl AsFd,
     path: impl AsRef<Path>,
     flags: OFlags,
 ) -> rustix::io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    lookup_with(directory, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens a path as `resolve` says. What another run moves away during the lookup, as it does with what held a name, is not below the
+/// directory any more (`EXDEV`), and is looked up again.
+pub(crate) fn lookup_with(
+    directory: impl AsFd,
+    path: impl AsRef<Path>,
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
     let open = || openat2(directory.as_fd(), path.as_ref(), flags, Mode::empty(), resolve);
     let is_settled = |opened: &rustix::io::Result<_>| !matches!(opened, Err(Errno::XDEV | Errno::AGAIN));
-    std::iter::repeat_with(open).take(LOOKUPS).find(is_settled).unwrap_or(Err(Errno::AGAIN))
+    std::iter::repeat_with(open).take(LOOKUPS - 1).find(is_settled).unwrap_or_else(open)
 }
 
 /// Whether this process's user owns an open file.

@@ -8,14 +8,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Stat, openat2};
+use rustix::fs::{AtFlags, Dir, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+
+use crate::open_file::lookup_with;
 
 /// Opens a path beneath a side. Follows no link, and enters no mount: the run has seen none.
 pub(super) fn open(side: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    openat2(side, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
+    lookup_with(side, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, resolve)
 }
 
 pub(super) fn open_parent(side: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -46,11 +48,11 @@ pub(super) fn stat(side: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stat>
     }
 }
 
-/// Whether an error is that there is nothing any more, or a file or link where a folder was. A run that goes on removes and replaces its
-/// files.
+/// Whether an error is that there is nothing any more, or a file, link or mount where a folder was, or that it is moved again and again. A
+/// run that goes on removes, moves and replaces its files.
 pub(super) fn is_elsewhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        || Errno::from_io_error(error) == Some(Errno::LOOP)
+        || matches!(Errno::from_io_error(error), Some(Errno::LOOP | Errno::XDEV | Errno::AGAIN))
 }
 
 /// Refuses what cannot be opened for reading, since it can neither be shown nor applied.

@@ -365,6 +365,7 @@ mod tests {
             (Errno::NAMETOOLONG, Some(NO_SUCH_NAME)),
             (Errno::ILSEQ, Some(NO_SUCH_NAME)),
             (Errno::NOENT, Some(ELSEWHERE)),
+            (Errno::XDEV, Some(ELSEWHERE)),
             (Errno::IO, None),
         ] {
             assert_eq!(reason(&errno.into()), why, "{errno}");

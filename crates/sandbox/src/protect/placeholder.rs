@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::kind::Kind;
 use super::row::may_be_held_by;
-use crate::open_file::{is_empty, lookup};
+use crate::open_file::{is_empty, lookup, lookup_with};
 use crate::source;
 
 /// The modes that mark a placeholder: nobody may write to it. Everybody may see that there is nothing in it, or another user's git could not
@@ -60,7 +60,7 @@ pub(super) fn open_directory(
 ) -> rustix::io::Result<Option<Arc<OwnedFd>>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = within | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
+    match lookup_with(root, path, flags, resolve) {
         Ok(opened) => Ok(Some(Arc::new(opened))),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),

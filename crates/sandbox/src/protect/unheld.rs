@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::applying::rows_in;
@@ -15,6 +15,7 @@ use super::told::shown;
 use super::top_names::TopNames;
 use crate::error::Error;
 use crate::file_id::FileId;
+use crate::open_file::lookup_with;
 use crate::source;
 
 /// The names of one workspace that nothing holds.
@@ -172,9 +173,7 @@ enum Look {
 /// Looks at a name. A link on the way to it is followed within the workspace only: elsewhere a look may have an effect.
 fn look(root: BorrowedFd<'_>, path: &Path) -> Look {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = |links: ResolveFlags| {
-        rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | links)
-    };
+    let found = |links: ResolveFlags| lookup_with(root, path, flags, ResolveFlags::BENEATH | links);
     let (is_linked, found) = match found(ResolveFlags::NO_SYMLINKS) {
         Err(Errno::LOOP) => (true, found(ResolveFlags::NO_MAGICLINKS)),
         found => (false, found),

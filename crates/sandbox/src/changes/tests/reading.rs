@@ -54,6 +54,32 @@ fn what_comes_and_goes_while_a_run_goes_on_ends_no_look() {
 }
 
 #[test]
+fn a_folder_that_another_run_moves_in_the_workspace_ends_no_look() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    let kept = Kept::new();
+    for path in [kept.workspace("refs/in"), kept.written("refs/in")] {
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("file"), "x").unwrap();
+    }
+    let aside = kept.path().join("aside");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) {
+                std::fs::rename(kept.workspace("refs"), &aside).unwrap();
+                std::fs::rename(&aside, kept.workspace("refs")).unwrap();
+            }
+        });
+        let looked: io::Result<()> = (0..200).try_for_each(|_| {
+            Changes::read(&kept.directory(), &kept.workspace(""))?.write_patch(&[], &mut io::sink())
+        });
+        is_done.store(true, Relaxed);
+        looked.unwrap();
+    });
+}
+
+#[test]
 fn what_lies_deeper_than_may_be_is_left_out_and_the_rest_is_not() {
     let kept = Kept::new();
     let chain = |directories: usize| vec!["d"; directories].join("/");
