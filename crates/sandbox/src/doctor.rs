@@ -135,7 +135,9 @@ fn feature_check(feature: Feature, tried: io::Result<()>) -> Check {
         }
         Feature::Mounts => lacks(Verdict::Missing, Need::of_mounts(&error).map(means)),
         Feature::Proc => lacks(Verdict::Missing, Some(means(Need::UncoveredProc))),
-        Feature::Redirect => lacks(Verdict::Missing, Some(means(Need::Redirect))),
+        Feature::Redirect => {
+            lacks(Verdict::Missing, Some(means(Need::of_redirect(Errno::from_io_error(&error)))))
+        }
     }
 }
 
@@ -272,6 +274,8 @@ mod tests {
             (Feature::OtherNamespaces, Errno::INVAL, "CONFIG_NET_NS"),
             (Feature::Mounts, Errno::ACCESS, "apparmor=unconfined"),
             (Feature::Proc, Errno::PERM, "systempaths=unconfined"),
+            (Feature::Redirect, Errno::ACCESS, "netlink"),
+            (Feature::Redirect, Errno::NOENT, "modprobe"),
         ] {
             let check = feature_check(feature, Err(errno.into()));
             let remedy = check.remedy.unwrap_or_default();

@@ -76,7 +76,7 @@ impl Failure {
             // Without the kernel's error, the image is to blame.
             Step::MountProc if errno.is_some() => Some(Need::UncoveredProc),
             Step::MountImage { .. } => Some(Need::Overlay),
-            Step::WireNetwork => Some(Need::Redirect),
+            Step::WireNetwork => Some(Need::of_redirect(errno.map(Errno::from_raw_os_error))),
             _ => None,
         };
         Self { step: step.to_string(), cause, need }

@@ -51,6 +51,8 @@ pub enum Need {
     Overlay,
     /// The modules that redirect packets.
     Redirect,
+    /// Netlink in a network namespace of a run's own.
+    Netlink,
     /// A place inside at which something can be made.
     PlaceOfItsOwn,
     /// A place inside at which nothing is.
@@ -87,6 +89,7 @@ impl Need {
         Self::OverlayModule,
         Self::Overlay,
         Self::Redirect,
+        Self::Netlink,
         Self::PlaceOfItsOwn,
         Self::FreePlace,
         Self::PlaceWithoutLinks,
@@ -138,6 +141,15 @@ impl Need {
             // Each mount has a namespace until it is attached: fsmount(2), open_tree(2).
             Errno::NOSPC => Some(Self::MoreNamespaces),
             _ => None,
+        }
+    }
+
+    /// Returns what the kernel's refusal to redirect packets says that it needs, where namespaces could be made.
+    pub(crate) fn of_redirect(errno: Option<Errno>) -> Self {
+        match errno {
+            Some(Errno::NOSYS) => Self::NewerKernel,
+            Some(Errno::PERM | Errno::ACCESS) => Self::Netlink,
+            _ => Self::Redirect,
         }
     }
 
@@ -238,6 +250,10 @@ impl Need {
             }
             Self::Redirect => {
                 "the kernel needs nf_tables with nft_tproxy, or with nft_redir and nf_nat: `modprobe nft_tproxy`"
+            }
+            Self::Netlink => {
+                "a profile of AppArmor's or SELinux's, or a filter, forbids a run to set up its own network: have it allow netlink \
+                 (in AppArmor's, `network netlink,`)"
             }
         })
     }
