@@ -13,6 +13,8 @@ use sys::privilege::IdMap;
 use sys::process::Namespaces;
 
 use crate::error::Error;
+use crate::failure::Failure;
+use crate::need::Need;
 use crate::plan::ids::{IdRange, Identity};
 use crate::{mounted, source};
 
@@ -102,6 +104,12 @@ pub(super) fn is_of_the_file_system(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| UNMAPPABLE.contains(&errno))
 }
 
+/// Returns what the namespace of a map needs that could not be made. What the kernel says of the ids, `EINVAL`, is none.
+fn need_of_namespace(error: &io::Error) -> Option<Need> {
+    let of_namespace = error.get_ref()?.downcast_ref::<io::Error>()?;
+    Need::of_namespaces(of_namespace).filter(|_| Errno::from_io_error(of_namespace) != Some(Errno::INVAL))
+}
+
 /// Returns the error for a folder whose owner was not mapped.
 pub(super) fn unmapped(path: &Path, source: io::Error) -> Error {
     let path = path.to_path_buf();
@@ -111,7 +119,13 @@ pub(super) fn unmapped(path: &Path, source: io::Error) -> Error {
             Error::Unmappable { path, below }
         }
         Some(errno) if source::is_of_this_machine(errno) => Error::Open { path, source },
-        _ => Error::Source { path, why: format!("its owners cannot be mapped: {source}") },
+        _ => match need_of_namespace(&source) {
+            Some(need) => {
+                let step = format!("map the owners of `{}`", path.display());
+                Error::Step(Failure::new(step, source).needing(need))
+            }
+            None => Error::Source { path, why: format!("its owners cannot be mapped: {source}") },
+        },
     }
 }
 
@@ -125,6 +139,10 @@ mod tests {
         assert!(matches!(unmapped(Errno::MFILE), Error::Open { .. }));
         assert!(matches!(unmapped(UNMAPPABLE[0]), Error::Unmappable { .. }));
         assert!(matches!(unmapped(Errno::BADF), Error::Source { .. }));
+        let no_map = |errno: Errno| super::unmapped(Path::new("/"), io::Error::other(io::Error::from(errno)));
+        let remedy = no_map(Errno::NOSPC).remedy().unwrap();
+        assert!(remedy.contains("user.max_"), "{remedy}");
+        assert!(no_map(Errno::INVAL).remedy().is_none());
         // Of a layer, it is the place of the images that the caller can choose.
         let of_a_layer = unmapped(UNMAPPABLE[0]).of_the_store().remedy().unwrap();
         assert!(of_a_layer.contains("XDG_DATA_HOME"), "{of_a_layer}");
