@@ -51,9 +51,11 @@ pub(crate) fn hold_absent(workspace: &Path, open: &[PathBuf], undo: &mut UndoLog
     covered.extend(free.iter().map(|row| row.path));
     refuse_other_spellings(workspace, root.as_fd(), &covered)?;
     // What only another user's run holds goes with that run.
+    let is_free = |path: &Path| free.iter().any(|row| row.path == path);
     let is_held = |path: &Path| names.iter().any(|held| held == path);
-    let is_unheld = |path: &Path| free.iter().any(|row| row.path == path) && !is_held(path);
-    let watched = covered.iter().map(|path| path.parent().filter(|_| is_unheld(path)).unwrap_or(path));
+    let is_there = |path: &Path| matches!(stat(root.as_fd(), path), Ok(Some(_)));
+    let is_theirs = |path: &Path| is_free(path) && !is_held(path) && is_there(path);
+    let watched = covered.iter().map(|path| path.parent().filter(|_| is_theirs(path)).unwrap_or(path));
     let cover_watch =
         CoverWatch::begin(root.as_fd(), watched).map_err(|error| unwatched(workspace, &error))?;
     refuse_short_names(workspace, cover_watch.strange_directories())?;
