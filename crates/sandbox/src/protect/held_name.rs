@@ -148,6 +148,7 @@ pub(crate) fn release(
     cache: &mut PlaceholderCache,
 ) -> std::io::Result<()> {
     let Some(name) = path.file_name() else { return Ok(()) };
+    let was_held = held.is_some();
     let (parent, opened) = match held {
         Some(HeldName { parent, opened, .. }) => (parent, opened),
         None => {
@@ -189,8 +190,8 @@ pub(crate) fn release(
     let how = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     match rustix::fs::unlinkat(&parent, name, how) {
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
-        // Nor did this run hold it.
-        Err(Errno::ACCESS) if is_closed_to_us(&parent)? => Ok(()),
+        // It is the folder of another user, where nobody inside could make it.
+        Err(Errno::ACCESS) if !was_held && is_closed_to_us(&parent)? => Ok(()),
         // Its folder is sticky.
         Err(Errno::PERM) if !is_own(&opened)? => {
             let why = format!("user {} made it, whose next run in this folder takes it away", stat.st_uid);
