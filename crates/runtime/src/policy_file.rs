@@ -42,6 +42,14 @@ impl Keeper {
             Self::Person => Stranger::beside_person(path, about, rustix::process::geteuid().as_raw()),
         }
     }
+
+    /// Returns who else may put another file in the folder to which a link leads.
+    fn stranger_beside_link(self, folder: &Path, about: &Metadata) -> Option<Stranger> {
+        match self {
+            Self::Machine => Stranger::beside_root(folder, about),
+            Self::Person => Stranger::beside_link(folder, about, rustix::process::geteuid().as_raw()),
+        }
+    }
 }
 
 /// Reads the policy file that the person named.
@@ -131,12 +139,18 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
     String::from_utf8(octets).map_err(|_| not_a_policy("it is not UTF-8"))
 }
 
-/// Refuses an open layer to which somebody else may write, or in whose folder somebody else may put another.
+/// Refuses an open layer to which somebody else may write, or in whose folder, or in that to which a link leads, somebody else may put
+/// another.
 fn refuse_strangers(path: &Path, about: &Metadata, keeper: Keeper) -> Result<(), Error> {
     let folder = path.parent().and_then(|folder| Some((folder, std::fs::metadata(folder).ok()?)));
     let places = folder.iter().map(|(folder, about)| (*folder, about)).chain([(path, about)]);
     let mut strange = places.filter_map(|(path, about)| Some((path, keeper.stranger(path, about)?)));
-    strange.next().map_or(Ok(()), |(path, stranger)| {
+    let target = path.canonicalize().ok();
+    let beside_link = || {
+        let folder = target.as_deref()?.parent()?;
+        Some((folder, keeper.stranger_beside_link(folder, &std::fs::metadata(folder).ok()?)?))
+    };
+    strange.next().or_else(beside_link).map_or(Ok(()), |(path, stranger)| {
         let source = io::Error::other(stranger);
         Err(Error::ReadLayer { path: path.into(), source })
     })
@@ -218,6 +232,39 @@ mod tests {
         assert!(read_policy_if_there(Path::new(&path)).is_err());
         assert_eq!(read_policy(Path::new(&path)).unwrap(), "timeout = \"1m\"\n");
     }
+
+    #[test]
+    fn a_link_is_followed_only_into_a_folder_where_nobody_else_may_put_a_file() {
+        let above = tempfile::tempdir().unwrap();
+        let [own, target] = ["lockgate", "target"].map(|name| above.path().join(name));
+        for folder in [&own, &target] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        let (file, link) = (target.join("file"), own.join("config.toml"));
+        std::fs::write(&file, "timeout = \"1m\"\n").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(&own, Permissions::from_mode(0o755)).unwrap();
+        symlink(&file, &link).unwrap();
+        let refused = |keeper| read_layer_if_there(&link, keeper).err().map(|error| error.to_string());
+        for (mode, is_refused) in [(0o755, false), (0o1775, false), (0o757, true), (0o1777, true)] {
+            std::fs::set_permissions(&target, Permissions::from_mode(mode)).unwrap();
+            for keeper in [Keeper::Person, Keeper::Machine] {
+                let told = refused(keeper);
+                assert_eq!(told.is_some(), is_refused, "{mode:o}: {told:?}");
+                assert!(told.is_none_or(|told| told.contains("target: others may write to it")));
+            }
+        }
+        if rustix::process::geteuid().is_root() {
+            // As the store of Nix is.
+            std::fs::set_permissions(&target, Permissions::from_mode(0o1775)).unwrap();
+            chown(&target, Some(0), Some(4999)).unwrap();
+            assert_eq!(refused(Keeper::Person), None);
+            chown(&target, Some(4999), None).unwrap();
+            assert!(refused(Keeper::Person).unwrap().contains("target: it belongs to user 4999"));
+            assert_eq!(refused(Keeper::Machine), None);
+        }
+    }
+
     #[test]
     fn no_layer_is_obeyed_that_somebody_else_may_have_written() {
         let above = tempfile::tempdir().unwrap();

@@ -27,6 +27,12 @@ pub(crate) enum Stranger {
 }
 
 impl Stranger {
+    /// Returns who else may put another file in the folder to which a link leads. A group may, as in the store of Nix.
+    pub(crate) fn beside_link(folder: &Path, about: &Metadata, own: u32) -> Option<Self> {
+        let owner = Self::owner(about, own).filter(|_| about.uid() != UNMAPPED || knows_every_user());
+        owner.or_else(|| Self::writer(about, OTHERS_WRITE).filter(|_| !is_read_only(folder)))
+    }
+
     /// Returns who else may have written what only this program writes, as user `own`.
     pub(crate) fn beside_program(about: &Metadata, own: u32) -> Option<Self> {
         Self::owner(about, own).or_else(|| Self::writer(about, GROUP_WRITES | OTHERS_WRITE))
