@@ -82,8 +82,12 @@ pub fn open_given(path: &Path, options: &mut OpenOptions, readers: Readers) -> i
 
 /// Whether a path names an open file of this process, as a shell's `>(…)` does.
 fn is_descriptor(path: &Path) -> bool {
+    let own = std::process::id().to_string();
+    let processes = ["self", "thread-self", &own].map(|name| Path::new("/proc").join(name).join("fd"));
     ["/dev/stdin", "/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name))
-        || ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.parent() == Some(Path::new(folder)))
+        || path
+            .parent()
+            .is_some_and(|folder| folder == Path::new("/dev/fd") || processes.iter().any(|it| folder == it))
 }
 
 #[cfg(test)]
@@ -121,7 +125,8 @@ mod tests {
         }
         // The mode is 0602 still.
         let shell = OpenOptions::new().write(true).open(at("file")).unwrap();
-        for names in ["/dev/fd", "/proc/self/fd"] {
+        let numbered = format!("/proc/{}/fd", std::process::id());
+        for names in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd", &numbered] {
             assert_eq!(told(&Path::new(names).join(shell.as_raw_fd().to_string())), [None, None], "{names}");
         }
         assert_eq!(told(Path::new("/dev/null")), [None, None]);
