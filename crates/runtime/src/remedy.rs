@@ -187,7 +187,7 @@ fn of_stranger(path: &Path, stranger: Stranger) -> String {
     match stranger {
         Stranger::Owner(_) => format!(
             "HOME and XDG_CONFIG_HOME may be another user's still, as after `su -m` and `sudo -E`: use those of your own (`sudo -H`); \
-             if it is yours, make it so: chown \"$(id -u)\" {word}"
+             if it is yours, make it so: chown \"$(id -u)\" {word}; in a container, copy it in as root's"
         ),
         Stranger::Writer(_) => format!(
             "see what it says, then chmod go-w {word}; if that changes nothing, its file system keeps no modes: keep it on another"
@@ -211,7 +211,7 @@ fn of_state(error: &io::Error) -> &'static str {
 /// What to do about a file that was asked for and cannot be written.
 fn of_write(error: &io::Error) -> &'static str {
     if NotTaken::in_error(error).is_some() {
-        "take it away, or name a file that is not there yet: it is made for you to write alone"
+        "take it away, or name a file that is not there yet, on a file system that keeps modes and owners"
     } else if is_about_room(error) {
         "free some space, or name a file elsewhere"
     } else {
