@@ -167,7 +167,7 @@ pub(crate) fn release(
             match rustix::fs::openat(&parent, name, LOOK, Mode::empty()) {
                 Ok(opened) => (parent, opened),
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(()),
-                // Closed by its own mode, as no placeholder is, or by that of its folder.
+                // Closed by its own mode, as no placeholder is. Where its folder's mode closes it, nothing can be told of it.
                 Err(Errno::ACCESS) => {
                     rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     return Ok(());
