@@ -69,16 +69,17 @@ impl Door {
 
     fn refuse(&self, stream: &TcpStream, StrangePeer(user): StrangePeer) {
         let _ = stream.set_zero_linger();
+        // Who has left is nobody's, and may have been the run itself: it looks whether the port is there.
+        let Some(user) = user else { return };
         let before = self.refused.get();
         if before >= MOST_REFUSED {
             return;
         }
         self.refused.set(before + 1);
         let more = if before + 1 == MOST_REFUSED { "; more of them are not recorded" } else { "" };
-        let who = user.map_or_else(|| "somebody who left at once".to_owned(), |user| format!("user {user}"));
         let what = if self.plane == Plane::Forward { "proxy" } else { "gateway" };
         let reason = format!("the {what} is for the run's own user alone{more}");
-        let target = format!("{what} from {who}");
+        let target = format!("{what} from user {user}");
         Record::begin(&self.gate, self.plane, "TCP", target).deny(Denial::new(Guard::Source, reason));
     }
 }
@@ -104,11 +105,12 @@ mod tests {
         let stream = listener.accept().await.unwrap().0;
         let open = Door::of(&gate, Plane::Forward, None);
         let door = Door::of(&gate, Plane::Gateway, Some(PeerFilter::new(|_, _| Err(StrangePeer(Some(7))))));
-        assert!(open.admits(&stream));
+        let left = Door::of(&gate, Plane::Gateway, Some(PeerFilter::new(|_, _| Err(StrangePeer(None)))));
+        assert!(open.admits(&stream) && !left.admits(&stream));
         for _ in 0..=MOST_REFUSED {
             assert!(!door.admits(&stream));
         }
-        drop((asker, open, door));
+        drop((asker, open, left, door));
         gate.close().unwrap();
         let records = records_in(&mut audit);
         let refused = || records.lines().filter(|line| line.contains("source_not_allowed"));

@@ -150,15 +150,17 @@ impl SystemResolver {
             return Ok(stated);
         }
         let servers = self.servers().map_err(|why| self.denial(name, Unresolved::Untold(why)))?;
-        if let Some(why) = self.failed.of(name) {
-            if let Some(last) = self.last.of(name) {
-                return Ok(last);
-            }
-            if needed == Needed::No {
-                return Err(self.denial(name, why));
-            }
+        if let Some(known) = self.known(name, needed) {
+            return known;
         }
+        let queued = Instant::now();
         let place = places.take(name, servers.most_descriptors()).await;
+        // Whoever had to wait takes what others have learned meanwhile.
+        if queued.elapsed() >= HEAD_START
+            && let Some(known) = self.known(name, Needed::No)
+        {
+            return known;
+        }
         let began = Instant::now();
         let told = servers.look_up(name).await;
         drop(place);
@@ -168,6 +170,13 @@ impl SystemResolver {
             why => Err(why),
         })
         .map_err(|why| self.denial(name, why))
+    }
+
+    /// Returns what a failure of a moment ago says of a name.
+    fn known(&self, name: &str, needed: Needed) -> Option<Result<Vec<IpAddr>, Denial>> {
+        let why = self.failed.of(name)?;
+        let last = self.last.of(name).map(Ok);
+        last.or_else(|| (needed == Needed::No).then(|| Err(self.denial(name, why))))
     }
 
     /// Says why a name has no address, and what to do about it.

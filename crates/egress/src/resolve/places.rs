@@ -1,6 +1,6 @@
 //! Places for what is asked of name servers at once: each question takes descriptors, and keeps them for seconds if no server answers.
 //!
-//! One domain takes no more than half of them, so that names of a silent one keep no others waiting.
+//! One domain takes no more than half of them, or those of one look-up, so that names of a silent one leave others room.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

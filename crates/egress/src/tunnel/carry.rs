@@ -87,6 +87,7 @@ pub(super) async fn carry_both(
         return copy::both_ways(exchange, agent, upstream, idle).await;
     }
     let only_tls = exchange.grant().carriage() == Carriage::Tls;
+    let mut has_left = false; // the upstream, before anything was judged
     let carried = tokio::select! {
         biased;
         carried = sniff::sniff(&mut agent, idle) => carried,
@@ -97,7 +98,10 @@ pub(super) async fn carry_both(
                     let flow = Flow::of(exchange.record(), 0);
                     Box::pin(pass_back_until_told(&mut agent, &mut upstream, &flow.received, idle)).await
                 }
-                Ok(Spoken::Whole(carried)) => Ok(carried),
+                Ok(Spoken::Whole(carried)) => {
+                    has_left = carried == Carried::Nothing;
+                    Ok(carried)
+                }
                 Err(error) => Err(error),
             };
             match spoken {
@@ -121,8 +125,8 @@ pub(super) async fn carry_both(
         Carried::End if !only_tls => Ok(()),
         Carried::End | Carried::Nothing | Carried::Late(_) => {
             match agent.ahead.len() {
-                0 => exchange.record().fail(&carried.unsaid()),
-                held => exchange.record().upstream_failed(&held_back(held)),
+                held if held > 0 && has_left => exchange.record().upstream_failed(&held_back(held)),
+                _ => exchange.record().fail(&carried.unsaid()),
             }
             return Ok(());
         }

@@ -25,6 +25,7 @@ pub(super) async fn connect(
 async fn authenticate(stream: &mut impl Duplex, credential: Option<&Credential>) -> Result<(), ProxyError> {
     const NO_AUTHENTICATION: u8 = 0;
     const USER_AND_PASSWORD: u8 = 2;
+    const NONE_ACCEPTABLE: u8 = 0xff;
     // The login first: some proxies take the first method that they know.
     let offer: &[u8] = match credential {
         Some(_) => &[5, 2, USER_AND_PASSWORD, NO_AUTHENTICATION],
@@ -36,8 +37,9 @@ async fn authenticate(stream: &mut impl Duplex, credential: Option<&Credential>)
     let credential = match (chosen, credential) {
         ([5, NO_AUTHENTICATION], _) => return Ok(()),
         ([5, USER_AND_PASSWORD], Some(credential)) => credential,
-        (_, None) => return Err(ProxyError::NoLogin),
-        _ => return Err(ProxyError::OtherMethod),
+        ([5, USER_AND_PASSWORD | NONE_ACCEPTABLE], None) => return Err(ProxyError::NoLogin),
+        ([5, _], _) => return Err(ProxyError::OtherMethod),
+        _ => return Err(ProxyError::Unreadable),
     };
     let (user, password) = login(credential)?;
     let (Ok(user_length), Ok(password_length)) = (u8::try_from(user.len()), u8::try_from(password.len()))
@@ -111,6 +113,7 @@ mod tests {
             (&b"\x05\0"[..], Ok(()), &b"\x05\x02\x02\0"[..]),
             (b"\x05\x02\x01\0", Ok(()), b"\x05\x02\x02\0\x01\x03bob\x03bob"),
             (b"\x05\x01", Err(ProxyError::OtherMethod.to_string()), b"\x05\x02\x02\0"),
+            (b"HT", Err(ProxyError::Unreadable.to_string()), b"\x05\x02\x02\0"),
         ] {
             let (mut ours, mut theirs) = tokio::io::duplex(1024);
             theirs.write_all(chosen).await.unwrap();
