@@ -29,7 +29,7 @@ pub(crate) enum Stranger {
 impl Stranger {
     /// Returns who else may put another file in the folder to which a link leads. A group may, as in the store of Nix.
     pub(crate) fn beside_link(folder: &Path, about: &Metadata, own: u32) -> Option<Self> {
-        let owner = Self::owner(about, own).filter(|_| about.uid() != UNMAPPED || knows_every_user());
+        let owner = Self::known_owner(about, own);
         owner.or_else(|| Self::writer(about, OTHERS_WRITE).filter(|_| !is_read_only(folder)))
     }
 
@@ -40,8 +40,7 @@ impl Stranger {
 
     /// Returns who else may have written what user `own` keeps by hand: with umask 002 it is all for a private group to write.
     pub(crate) fn beside_person(path: &Path, about: &Metadata, own: u32) -> Option<Self> {
-        // In a user namespace nothing may tell what is root's.
-        let owner = Self::owner(about, own).filter(|_| about.uid() != UNMAPPED || knows_every_user());
+        let owner = Self::known_owner(about, own);
         let group = if has_private_group(path, about, own) { 0 } else { GROUP_WRITES };
         owner.or_else(|| Self::writer(about, group | OTHERS_WRITE).filter(|_| !is_read_only(path)))
     }
@@ -58,6 +57,11 @@ impl Stranger {
 
     fn owner(about: &Metadata, own: u32) -> Option<Self> {
         (![own, 0].contains(&about.uid())).then_some(Self::Owner(about.uid()))
+    }
+
+    /// The same, but for whom a user namespace does not tell: it may be root.
+    fn known_owner(about: &Metadata, own: u32) -> Option<Self> {
+        Self::owner(about, own).filter(|_| about.uid() != UNMAPPED || knows_every_user())
     }
 
     fn writer(about: &Metadata, bits: u32) -> Option<Self> {
