@@ -375,6 +375,23 @@ mod tests {
         }
     }
 
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn who_waited_for_a_place_does_not_ask_again_what_failed_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let resolver = SystemResolver::of(file(&folder, "resolv.conf", ""), file(&folder, "hosts", ""));
+        resolver.servers.set(NameServers::at(silent.local_addr().unwrap())).unwrap();
+        let took = async |askers: usize| {
+            let (began, places) = (Instant::now(), Places::new(0));
+            let name = format!("of-{askers}.example");
+            let asked = (0..askers).map(|_| resolver.look_up(&name, Needed::Yes, &places));
+            assert!(futures_util::future::join_all(asked).await.iter().all(Result::is_err));
+            began.elapsed()
+        };
+        let alone = took(1).await;
+        assert!(alone >= HEAD_START && took(30).await < alone * 2, "{alone:?}");
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn names_of_the_hosts_file_need_no_server() {
         let hosts = b"# Schr\xf6dinger's\n10.9.8.7 platform.internal\nfd00::7 six.internal\n".to_vec();

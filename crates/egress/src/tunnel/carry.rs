@@ -290,13 +290,29 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
 
+    use policy::{Host, Port};
+
     use super::*;
     use crate::fixture::{gate_for, options_for, records_in};
     use crate::tls::RunAuthority;
     use crate::trusted::Trusted;
     use crate::upstream::Entrance;
     use crate::{GateOptions, SigningKey};
-    use policy::{Host, Port};
+
+    /// Returns a client, what is read of it, and its granted tunnel to a host.
+    async fn tunnel_to(
+        gate: &Rc<Gate>,
+        host: &str,
+        port: u16,
+    ) -> (TcpStream, Buffered<TcpStream>, Exchange<Pinned>) {
+        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
+        let client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
+        let agent = Buffered::new(agents.accept().await.unwrap().0);
+        let (name, port) = (Host::parse(host).unwrap(), Port::new(port).unwrap());
+        let granted = super::super::ask(gate, "CONNECT", format!("{host}:{port}"), name, port).unwrap();
+        (client, agent, granted.pin(gate).await.unwrap())
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_request_in_the_clear_has_the_only_record() {
@@ -306,14 +322,7 @@ mod tests {
             format!("[egress]\nallow = [{{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n");
         let mut audit = tempfile::tempfile().unwrap();
         let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
-        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
-        let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
-        let agent = Buffered::new(agents.accept().await.unwrap().0);
-        let (host, port) = (Host::parse("a.example").unwrap(), Port::new(port).unwrap());
-        let target = format!("{host}:{port}");
-        let granted = super::super::ask(&gate, "CONNECT", target, host, port).unwrap();
-        let exchange = granted.pin(&gate).await.unwrap();
+        let (mut client, agent, exchange) = tunnel_to(&gate, "a.example", port).await;
         // A neighbour of the granted host.
         client.write_all(b"GET /x HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
@@ -342,13 +351,7 @@ mod tests {
             format!("[egress]\nallow = [{{ host = \"a.example:{port}\", addresses = [\"127.0.0.1\"] }}]\n");
         let mut audit = tempfile::tempfile().unwrap();
         let gate = gate_for(&rule, Vec::new(), Some(audit.try_clone().unwrap()));
-        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
-        let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
-        let agent = Buffered::new(agents.accept().await.unwrap().0);
-        let (host, port) = (Host::parse("a.example").unwrap(), Port::new(port).unwrap());
-        let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), host, port).unwrap();
-        let exchange = granted.pin(&gate).await.unwrap();
+        let (mut client, agent, exchange) = tunnel_to(&gate, "a.example", port).await;
         let inside = async {
             tokio::time::sleep(wait).await;
             client.write_all(says).await.unwrap();
@@ -482,13 +485,7 @@ mod tests {
         let options = options_for(&policy);
         let options = GateOptions { authority: Some(authority), audit: Some(signed), ..options };
         let gate = Gate::open(options).unwrap();
-        let agents = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let at = Port::new(agents.local_addr().unwrap().port()).unwrap();
-        let mut client = Entrance::at([127, 0, 0, 1].into()).connect(at).await.unwrap();
-        let agent = Buffered::new(agents.accept().await.unwrap().0);
-        let (name, port) = (Host::parse(host).unwrap(), Port::new(port).unwrap());
-        let granted = super::super::ask(&gate, "CONNECT", format!("{host}:{port}"), name, port).unwrap();
-        let exchange = granted.pin(&gate).await.unwrap();
+        let (mut client, agent, exchange) = tunnel_to(&gate, host, port).await;
         let is_held = matches!(says, Says::Held(_));
         let inside = async {
             let mut answer = Vec::new();
