@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -55,9 +55,7 @@ impl JsonFile {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        if !file.metadata()?.is_file() {
-            return Err(std::io::Error::other("something else is there than a file"));
-        }
+        refuse_anothers(&file)?;
         if !is_of_a_run(&file)? {
             return Err(std::io::Error::other("it holds something else than the outcome of a run"));
         }
@@ -78,13 +76,23 @@ impl JsonFile {
             Err(Errno::LOOP) => return Err(std::io::Error::other("it is a link")),
             Err(errno) => return Err(errno.into()),
         };
-        if !file.metadata()?.is_file() {
-            return Err(std::io::Error::other("something else is there than a file"));
-        }
+        refuse_anothers(&file)?;
         file.set_permissions(Permissions::from_mode(mode.bits()))?;
         file.set_len(0)?;
         file.write_all(content)
     }
+}
+
+/// Refuses what is no file, or another user's, who could read the outcome or write another.
+fn refuse_anothers(file: &File) -> std::io::Result<()> {
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(std::io::Error::other("something else is there than a file"));
+    }
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other(format!("it belongs to user {}, and not to you", about.uid())));
+    }
+    Ok(())
 }
 
 /// Whether a file holds an outcome, or nothing yet.
@@ -97,7 +105,7 @@ fn is_of_a_run(file: &File) -> std::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{chown, symlink};
 
     use super::*;
 
@@ -136,6 +144,25 @@ mod tests {
         symlink(at("other"), at("folder")).unwrap();
         file.write(&value).unwrap();
         assert!(at("moved/file").exists() && !at("other/file").exists());
+    }
+
+    #[test]
+    fn a_file_of_another_users_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        chown(&path, Some(4999), None).unwrap();
+        let error = JsonFile::at(&path).map(drop).unwrap_err();
+        assert!(error.to_string().contains("it belongs to user 4999, and not to you"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        let file = JsonFile::at(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        chown(&path, Some(4999), None).unwrap();
+        assert!(file.write(&serde_json::json!({"exit_code": 0})).is_err(), "put there meanwhile");
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 
     #[test]
