@@ -4,7 +4,7 @@
 use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -13,6 +13,8 @@ use crate::stranger::Stranger;
 
 /// The largest policy file, in octets.
 pub const LARGEST_POLICY: u64 = 1 << 20;
+/// As many links as the kernel follows on the way to a file, path_resolution(7).
+const MOST_LINKS: usize = 40;
 
 /// Who says that there is a policy.
 #[derive(Clone, Copy)]
@@ -43,7 +45,7 @@ impl Keeper {
         }
     }
 
-    /// Returns who else may put another file in the folder to which a link leads.
+    /// Returns who else may put another file in the folder of a link, or in that to which it leads.
     fn stranger_beside_link(self, folder: &Path, about: &Metadata) -> Option<Stranger> {
         match self {
             Self::Machine => Stranger::beside_root(folder, about),
@@ -139,21 +141,42 @@ fn read(path: &Path, named: Named) -> Result<String, Error> {
     String::from_utf8(octets).map_err(|_| not_a_policy("it is not UTF-8"))
 }
 
-/// Refuses an open layer to which somebody else may write, or in whose folder, or in that to which a link leads, somebody else may put
-/// another.
+/// Refuses an open layer to which somebody else may write, or in whose folder, in that of a link on the way, or in that to which links
+/// lead, somebody else may put another.
 fn refuse_strangers(path: &Path, about: &Metadata, keeper: Keeper) -> Result<(), Error> {
     let folder = path.parent().and_then(|folder| Some((folder, std::fs::metadata(folder).ok()?)));
     let places = folder.iter().map(|(folder, about)| (*folder, about)).chain([(path, about)]);
-    let mut strange = places.filter_map(|(path, about)| Some((path, keeper.stranger(path, about)?)));
-    let target = path.canonicalize().ok();
-    let beside_link = || {
-        let folder = target.as_deref()?.parent()?;
-        Some((folder, keeper.stranger_beside_link(folder, &std::fs::metadata(folder).ok()?)?))
-    };
-    strange.next().or_else(beside_link).map_or(Ok(()), |(path, stranger)| {
+    let beside = places.filter_map(|(path, about)| Some((path.to_path_buf(), keeper.stranger(path, about)?)));
+    let beside_links = folders_of_links(path).into_iter().filter_map(|folder| {
+        let stranger = keeper.stranger_beside_link(&folder, &std::fs::metadata(&folder).ok()?)?;
+        Some((folder, stranger))
+    });
+    beside.chain(beside_links).next().map_or(Ok(()), |(path, stranger)| {
         let source = io::Error::other(stranger);
-        Err(Error::ReadLayer { path: path.into(), source })
+        Err(Error::ReadLayer { path, source })
     })
+}
+
+/// Returns the folders of the links that a path leads through, and the one in which it ends.
+fn folders_of_links(path: &Path) -> Vec<PathBuf> {
+    let mut way = path.to_path_buf();
+    let mut folders = Vec::new();
+    while folders.len() < MOST_LINKS
+        && let Some((link, target)) = first_link(&way)
+    {
+        let folder = link.parent().unwrap_or(link).to_path_buf();
+        let mut further = folder.join(target);
+        further.extend(way.strip_prefix(link).into_iter().flatten());
+        folders.push(folder);
+        way = further;
+    }
+    folders.extend(way.parent().map(Path::to_path_buf));
+    folders
+}
+
+fn first_link(way: &Path) -> Option<(&Path, PathBuf)> {
+    let places = way.ancestors().collect::<Vec<_>>();
+    places.into_iter().rev().find_map(|place| Some((place, std::fs::read_link(place).ok()?)))
 }
 
 #[cfg(test)]
@@ -263,6 +286,34 @@ mod tests {
             assert!(refused(Keeper::Person).unwrap().contains("target: it belongs to user 4999"));
             assert_eq!(refused(Keeper::Machine), None);
         }
+    }
+
+    #[test]
+    fn nobody_else_may_turn_a_link_on_the_way_elsewhere() {
+        let above = tempfile::tempdir().unwrap();
+        let [own, open, target] = ["lockgate", "open", "target"].map(|name| above.path().join(name));
+        for folder in [&own, &open, &target] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
+        }
+        std::fs::write(target.join("file"), "timeout = \"1m\"\n").unwrap();
+        std::fs::set_permissions(target.join("file"), Permissions::from_mode(0o644)).unwrap();
+        symlink("../target", open.join("way")).unwrap();
+        symlink("../open/way/file", own.join("config.toml")).unwrap();
+        // A folder of the path itself is a link as well.
+        symlink(open.join("../lockgate"), open.join("settings")).unwrap();
+        for path in [own.join("config.toml"), open.join("settings/config.toml")] {
+            for keeper in [Keeper::Person, Keeper::Machine] {
+                for (mode, is_refused) in [(0o755, false), (0o775, false), (0o1777, true), (0o757, true)] {
+                    std::fs::set_permissions(&open, Permissions::from_mode(mode)).unwrap();
+                    let told = read_layer_if_there(&path, keeper).err().map(|error| error.to_string());
+                    assert_eq!(told.is_some(), is_refused, "{mode:o}: {told:?}");
+                    assert!(told.is_none_or(|told| told.contains("open: others may write to it")));
+                }
+            }
+        }
+        symlink("itself", own.join("itself")).unwrap();
+        assert_eq!(folders_of_links(&own.join("itself")).len(), MOST_LINKS + 1);
     }
 
     #[test]
