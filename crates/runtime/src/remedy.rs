@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::given_file::NotTaken;
 use crate::key;
+use crate::settings::MANAGED;
 use crate::still_there::{Act, StillThere};
 use crate::stranger::Stranger;
 use crate::streams::{BrokenNull, NULL_DEVICE};
@@ -162,12 +163,20 @@ fn of_layer(path: &Path, error: &io::Error) -> Option<String> {
     if let Some(stranger) = error.get_ref().and_then(|inner| inner.downcast_ref()) {
         return Some(of_stranger(path, *stranger));
     }
+    let is_managed = path == Path::new(MANAGED);
     let path = path.display();
     match error.kind() {
+        io::ErrorKind::PermissionDenied if is_managed => Some(format!(
+            "this machine's policy holds for everybody, so everybody must be able to read it: have root say \
+             `chmod a+rx /etc/lockgate` and `chmod a+r {path}`"
+        )),
         io::ErrorKind::PermissionDenied => Some(format!(
             "see whose {path} is, and whether you may read it; HOME and XDG_CONFIG_HOME may be another user's still, as \
              after `su -m`: set HOME to your own"
         )),
+        _ if Errno::from_io_error(error) == Some(Errno::LOOP) => {
+            Some(format!("its links lead in a circle: put the policy at {path}, or take the link away"))
+        }
         io::ErrorKind::NotFound => {
             Some(format!("put the policy there, or take away the link that leads nowhere: {path}"))
         }
@@ -358,6 +367,7 @@ mod tests {
 
     use crate::error::Error;
     use crate::images::Images;
+    use crate::settings::MANAGED;
     use crate::state::StateDirectory;
 
     #[test]
@@ -477,16 +487,23 @@ mod tests {
 
     #[test]
     fn settings_that_may_not_be_read_may_be_those_of_another_users_home() {
-        let of = |kind: std::io::ErrorKind| {
-            let error = Error::ReadLayer { path: "/root/.config/x".into(), source: kind.into() };
+        let of_layer = |path: &str, source: std::io::Error| {
+            let error = Error::ReadLayer { path: path.into(), source };
             error.remedy().unwrap_or_default()
         };
+        let of = |kind: std::io::ErrorKind| of_layer("/root/.config/x", kind.into());
         let kind = std::io::ErrorKind::PermissionDenied;
         let other = Error::ReadSettings { path: "/w/lockgate.toml".into(), source: kind.into() };
         let other = other.remedy().unwrap_or_default();
         assert!(other.contains("/w/lockgate.toml") && !other.contains("HOME"), "{other}");
         let denied = of(std::io::ErrorKind::PermissionDenied);
         assert!(denied.contains("/root/.config/x") && denied.contains("HOME"), "{denied}");
+        let managed = of_layer(MANAGED, kind.into());
+        assert!(
+            managed.contains("chmod a+r /etc/lockgate/policy.toml") && !managed.contains("HOME"),
+            "{managed}"
+        );
+        assert!(of_layer(MANAGED, Errno::LOOP.into()).contains("in a circle"));
         assert_eq!(of(std::io::ErrorKind::Other), "");
     }
 }
