@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Stdin, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use sandbox::{Signals, let_through, wait_for};
 
@@ -24,7 +24,7 @@ pub(crate) fn prompt(what: &str) -> io::Result<Vec<u8>> {
             "there is no terminal to ask on; give --stdin, --from-file, --from-env or --from-command",
         ));
     }
-    let (line, keys) = asked(&stdin, what)?;
+    let (line, keys, has_more) = asked(&stdin, what)?;
     if line.last() != Some(&b'\n') {
         // Ctrl-D leaves the cursor behind the question.
         let _ = writeln!(io::stderr());
@@ -40,19 +40,25 @@ pub(crate) fn prompt(what: &str) -> io::Result<Vec<u8>> {
             "a terminal takes no more of one line than {LONGEST_LINE} octets, and may have dropped the rest: give it with --stdin or --from-file"
         )));
     }
+    if has_more {
+        return Err(io::Error::other(
+            "more than one line was pasted, and a terminal gives one: give them all with --stdin or --from-file",
+        ));
+    }
     match line.iter().any(|octet| octet.is_ascii_control() && !matches!(octet, b'\n' | b'\r' | b'\t')) {
         true => Err(io::Error::other("a control key was typed with it; type it again, without")),
         false => Ok(line),
     }
 }
 
-/// Asks, and returns the line that was typed and the keys that end the program.
-fn asked(stdin: &Stdin, what: &str) -> io::Result<(Vec<u8>, [u8; 2])> {
+/// Asks, and returns the line that was typed, the keys that end the program, and whether more was typed.
+fn asked(stdin: &Stdin, what: &str) -> io::Result<(Vec<u8>, [u8; 2], bool)> {
     let silent = Silent::make(stdin.as_fd())?;
     let keys = silent.keys();
     write!(io::stderr(), "{what}: ").and_then(|()| io::stderr().flush())?;
     let line = typed(stdin.lock(), &keys, || silent.wait())?;
-    Ok((line, keys))
+    let has_more = silent.has_more()?;
+    Ok((line, keys, has_more))
 }
 
 /// A terminal that shows nothing of what is typed. Dropping it restores the terminal; a signal that came meanwhile takes effect then.
@@ -90,6 +96,13 @@ impl<'a> Silent<'a> {
     /// Returns the keys that end the program.
     fn keys(&self) -> [u8; 2] {
         [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT].map(|key| self.before.special_codes[key])
+    }
+
+    /// Whether more has been typed than was read, as when several lines are pasted.
+    fn has_more(&self) -> io::Result<bool> {
+        let mut terminal = [PollFd::new(&self.terminal, PollFlags::IN)];
+        rustix::event::poll(&mut terminal, Some(&Timespec::default()))?;
+        Ok(terminal[0].revents().contains(PollFlags::IN))
     }
 
     /// Waits until there is something to read. A signal that ends this program is an error, and still to take effect.
@@ -166,6 +179,11 @@ mod tests {
         rustix::io::write(&master, b"secret\n").unwrap();
         let mut from = io::BufReader::new(std::fs::File::from(terminal.try_clone().unwrap()));
         assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"secret\n");
+        assert!(!silent.has_more().unwrap());
+        rustix::io::write(&master, b"one\rtwo\r").unwrap();
+        assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"one\n");
+        assert!(silent.has_more().unwrap());
+        assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"two\n");
         // Nothing more is typed: a signal ends the wait, and what it does comes after the terminal is restored.
         let heard = typed(&mut from, &silent.keys(), || Err(io::ErrorKind::Interrupted.into()));
         assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::Interrupted);
