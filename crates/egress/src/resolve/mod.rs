@@ -156,10 +156,8 @@ impl SystemResolver {
         let queued = Instant::now();
         let place = places.take(name, servers.most_descriptors()).await;
         // Whoever had to wait takes what others have learned meanwhile.
-        if queued.elapsed() >= HEAD_START
-            && let Some(known) = self.known(name, Needed::No)
-        {
-            return known;
+        if let Some(why) = self.failed.after(name, queued) {
+            return self.last.of(name).ok_or_else(|| self.denial(name, why));
         }
         let began = Instant::now();
         let told = servers.look_up(name).await;
@@ -390,6 +388,24 @@ mod tests {
         };
         let alone = took(1).await;
         assert!(alone >= HEAD_START && took(30).await < alone * 2, "{alone:?}");
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn who_waited_for_a_place_asks_again_what_failed_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let resolver = SystemResolver::of(file(&folder, "resolv.conf", ""), file(&folder, "hosts", ""));
+        resolver.servers.set(NameServers::at(socket.local_addr().unwrap())).unwrap();
+        let code = Arc::new(std::sync::Mutex::new(ResponseCode::NoError));
+        tokio::spawn(serve(socket, code));
+        resolver.remember("one.example", &Err(Unresolved::Untold("it was silent".into())), HEAD_START * 3);
+        let places = Places::new(0);
+        let place = places.take("one.example", resolver.servers().unwrap().most_descriptors()).await;
+        let (told, ()) = tokio::join!(resolver.look_up("one.example", Needed::Yes, &places), async {
+            tokio::time::sleep(HEAD_START * 2).await;
+            drop(place);
+        });
+        assert_eq!(told.map(|found| found.len()), Ok(1));
     }
 
     #[tokio::test(flavor = "current_thread")]

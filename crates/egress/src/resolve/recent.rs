@@ -26,6 +26,11 @@ impl<T: Clone> Recent<T> {
         known.get(name).filter(|(since, _)| since.elapsed() < self.within).map(|(_, what)| what.clone())
     }
 
+    /// Returns what has become known of a name after an instant.
+    pub(super) fn after(&self, name: &str, instant: Instant) -> Option<T> {
+        self.known.borrow().get(name).filter(|(since, _)| *since > instant).map(|(_, what)| what.clone())
+    }
+
     pub(super) fn note(&self, name: &str, what: T) {
         let mut known = self.known.borrow_mut();
         if known.len() >= MOST && !known.contains_key(name) {
@@ -53,6 +58,11 @@ mod tests {
             tokio::time::advance(Duration::from_millis(10)).await;
         }
         assert_eq!((recent.of("0"), recent.of("1"), recent.of("256")), (None, Some(1), Some(256)));
+        let before = Instant::now();
+        assert_eq!(recent.after("256", before), None);
+        tokio::time::advance(Duration::from_millis(10)).await;
+        recent.note("256", 256);
+        assert_eq!(recent.after("256", before), Some(256));
         recent.forget("256");
         assert_eq!(recent.of("256"), None);
         tokio::time::advance(within).await;

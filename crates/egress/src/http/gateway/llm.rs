@@ -174,13 +174,14 @@ fn route(
     match by_model(&body, providers) {
         ByModel::Declared(routed) => Ok(routed),
         ByModel::Undeclared(vendor) => {
-            let why = format!("the model is of `{vendor}`, and the run declares no such provider");
-            let hint = match of_vendor(vendor, providers).next() {
+            let (lacks, hint) = match of_vendor(vendor, providers).next() {
                 Some(own) => {
-                    format!("say which provider of its host is meant, as in {}/MODEL", own.id()).into()
+                    let hint = format!("say which provider of its host is meant, as in {}/MODEL", own.id());
+                    ("several providers of the run are at its host", hint.into())
                 }
-                None => gate.policy().declaring(vendor),
+                None => ("the run declares no such provider", gate.policy().declaring(vendor)),
             };
+            let why = format!("the model is of `{vendor}`, and {lacks}");
             let denial = Denial::new(Guard::Provider, why).with_hint(hint);
             Err(unreadable(gate, denial, &head.target))
         }
