@@ -169,7 +169,8 @@ impl Engine {
     ) -> Result<String, String> {
         if self.kind == EngineKind::Podman {
             let own = self.api.inspect_volume(own).await.map_err(|e| error_text(&e))?;
-            volumes.extend(podman::adapt(&mut body, run, &own.mountpoint)?);
+            let lays_directories = podman::lays_directories(podman::version(&self.socket).await.as_deref());
+            volumes.extend(podman::adapt(&mut body, run, &own.mountpoint, lays_directories)?);
         }
         for volume in volumes {
             self.api.create_volume(volume).await.map_err(|e| error_text(&e))?;

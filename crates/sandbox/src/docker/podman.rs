@@ -4,6 +4,8 @@
 //! - An internal network made through Docker's API has an address of the host, for its resolver. Podman's own API makes one without.
 //! - Of a volume requested as a mount it does not read that nothing of the image is to be copied there; of one requested as a bind it does.
 //! - A tmpfs mount takes neither a limit of its files nor an owner. A tmpfs volume takes both.
+//! - Over a volume at `/tmp`, `/var/tmp` or `/run` a later Podman than 4.3 lays a tmpfs of its own without bounds, by chance, where the
+//!   root is read-only; over a tmpfs mount it does not.
 //! - A container inherits the names of the host's `/etc/hosts`, unless it has another; `sidecar` is resolved by DNS.
 //! - Lists are requested through Podman's own API ([`super::list`]).
 //! - An archive imported as an image through Docker's API stays in a temporary directory for ever.
@@ -18,7 +20,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bollard::models::{
-    ContainerCreateBody, Mount, MountType, MountVolumeOptions, ResourcesUlimits, VolumeCreateRequest,
+    ContainerCreateBody, Mount, MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
+    VolumeCreateRequest,
 };
 use policy::RunId;
 use serde_json::{Value, json};
@@ -37,6 +40,12 @@ const TAKING_IN: Duration = Duration::from_secs(300);
 const OWN_VERSION: &str = "libpod-api-version:";
 /// The block size of a tmpfs: its size is given in blocks, since Podman takes `size` for a disk quota.
 const BLOCK: u64 = 4096;
+/// Where a later Podman than [`LAST_WITHOUT`] lays a tmpfs of its own.
+const OWN_DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+/// The last version, by its first two numbers, that was seen to lay none over a volume.
+const LAST_WITHOUT: (u32, u32) = (4, 3);
+/// For everybody to write, since a tmpfs mount has no owner but root, and for each to remove their own.
+const OPEN: i64 = 0o1777;
 /// The kernel's smallest default of `pid_max`, proc(5), to which Podman lowers its own limit.
 const MOST_PROCESSES: u64 = 32_768;
 
@@ -53,6 +62,15 @@ pub(super) async fn kind_of(socket: &Path) -> io::Result<EngineKind> {
 pub(super) async fn is_rootless(socket: &Path) -> io::Result<bool> {
     let (_, about) = get(socket, "/v4.0.0/libpod/info").await?;
     Ok(about["host"]["security"]["rootless"] == true)
+}
+
+/// Whether an engine of this version may lay directories of its own over volumes.
+pub(super) fn lays_directories(version: Option<&str>) -> bool {
+    let mut numbers = version.unwrap_or_default().split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) > LAST_WITHOUT,
+        _ => true,
+    }
 }
 
 /// Returns an engine's version.
@@ -136,11 +154,13 @@ fn is_shut(network: &Value) -> bool {
 }
 
 /// Rewrites the request for the agent's container for Podman, and returns the volumes it needs. `own` is the path at which the
-/// engine keeps the volume with our own binary. Refuses a mount of which Podman would read more than was requested.
+/// engine keeps the volume with our own binary, and `lays_directories` says whether it may lay directories of its own over volumes.
+/// Refuses a mount of which Podman would read more than was requested.
 pub(super) fn adapt(
     body: &mut ContainerCreateBody,
     run: &RunId,
     own: &str,
+    lays_directories: bool,
 ) -> Result<Vec<VolumeCreateRequest>, String> {
     let labels = body.labels.clone();
     let Some(host) = &mut body.host_config else { return Ok(Vec::new()) };
@@ -157,6 +177,10 @@ pub(super) fn adapt(
     });
     let mut volumes = Vec::new();
     for (number, (target, options)) in directories.into_iter().enumerate() {
+        if lays_directories && OWN_DIRECTORIES.contains(&&*target) {
+            mounts.push(in_memory(target, &options));
+            continue;
+        }
         let name = format!("lockgate-{run}-{number}");
         let option = |name: &str, value: String| (name.to_owned(), value);
         let options = [
@@ -185,6 +209,18 @@ pub(super) fn adapt(
     let binds = mounts.extract_if(.., |mount| is_left_empty(mount)).map(|mount| bind_of(&mount));
     host.binds = Some(binds.collect());
     Ok(volumes)
+}
+
+/// Requests a directory in memory as a mount, which has no bound but its size.
+fn in_memory(target: String, options: &str) -> Mount {
+    let size_bytes = options.split(',').find_map(|option| option.strip_prefix("size=")?.parse().ok());
+    Mount {
+        typ: Some(MountType::TMPFS),
+        target: Some(target),
+        read_only: Some(false),
+        tmpfs_options: Some(MountTmpfsOptions { size_bytes, mode: Some(OPEN), options: None }),
+        ..Mount::default()
+    }
 }
 
 /// Refuses mounts with a source or a target that is more than one value to Podman, whoever chose it.
@@ -373,7 +409,7 @@ mod tests {
         let labels = Some([("dev.lockgate.run".into(), "abcdefghjkmn".into())].into());
         let mut body =
             ContainerCreateBody { host_config: Some(host), labels, ..ContainerCreateBody::default() };
-        let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own").unwrap();
+        let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own", false).unwrap();
         let options: Vec<String> =
             volumes.iter().map(|it| it.driver_opts.as_ref().unwrap()["o"].clone()).collect();
         assert_eq!(options, ["rw,nr_blocks=1", "rw,nr_blocks=2048,nr_inodes=9,mode=700,uid=1,gid=2"]);
@@ -389,6 +425,27 @@ mod tests {
     }
 
     #[test]
+    fn where_podman_lays_directories_of_its_own_a_mount_is_requested() {
+        let tmpfs = ["/tmp", "/run", "/home/agent"]
+            .map(|path| (path.to_owned(), "rw,size=4194304,mode=700".to_owned()));
+        let host = HostConfig { tmpfs: Some(tmpfs.into()), ..HostConfig::default() };
+        let mut body = ContainerCreateBody { host_config: Some(host), ..ContainerCreateBody::default() };
+        let volumes = adapt(&mut body, &"abcdefghjkmn".parse().unwrap(), "/own", true).unwrap();
+        assert_eq!(volumes.len(), 1);
+        let host = body.host_config.unwrap();
+        assert_eq!(host.binds.unwrap(), ["lockgate-abcdefghjkmn-0:/home/agent:nocopy"]);
+        let mounts = host.mounts.unwrap().into_iter().filter(|it| it.typ == Some(MountType::TMPFS));
+        let mounts: Vec<_> =
+            mounts.map(|it| (it.target.unwrap(), it.tmpfs_options.unwrap().size_bytes)).collect();
+        assert_eq!(mounts, [("/run".into(), Some(4_194_304)), ("/tmp".into(), Some(4_194_304))]);
+        for (version, lays) in
+            [("4.3.1", false), ("3.4.4", false), ("4.4.0", true), ("5.4.2", true), ("x", true)]
+        {
+            assert_eq!(lays_directories(Some(version)), lays, "{version}");
+        }
+    }
+
+    #[test]
     fn a_mount_with_options_in_its_path_is_not_requested() {
         let run = "abcdefghjkmn".parse().unwrap();
         let adapted = |source: &str, target: &str, tmpfs: &str| {
@@ -397,7 +454,7 @@ mod tests {
             let tmpfs = [(tmpfs.to_owned(), "rw,size=16".to_owned())].into();
             let host = HostConfig { mounts: Some(vec![mount]), tmpfs: Some(tmpfs), ..HostConfig::default() };
             let mut body = ContainerCreateBody { host_config: Some(host), ..ContainerCreateBody::default() };
-            adapt(&mut body, &run, "/own").map(drop)
+            adapt(&mut body, &run, "/own", false).map(drop)
         };
         assert_eq!(adapted("/a", "/b:c", "/c"), Ok(()));
         let taken = "/x:y,source=v,volume-opt=device=/root,U=true,target=/steal";
