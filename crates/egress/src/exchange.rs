@@ -181,7 +181,7 @@ impl Exchange<Granted> {
 
     /// Resolves the host, unless the rule itself gives its addresses.
     pub(crate) async fn resolve(
-        mut self,
+        self,
         gate: &Gate,
         proxy: Option<Arc<Proxy>>,
     ) -> Result<Exchange<Resolved>, Denial> {
@@ -203,7 +203,6 @@ impl Exchange<Granted> {
                     Some(_) if !needs_none => gate.policy().not_asked_of_proxy(&grant, denial),
                     _ => denial,
                 };
-                self.record.rule(grant.rule().as_str());
                 Err(self.record.deny(denial.with_rule(grant.rule().as_str())))
             }
         }

@@ -51,6 +51,12 @@ impl Notice {
         let rule = rule.map(|rule| format!(", by {rule}")).unwrap_or_default();
         format!("{} {target} ({guard}): {reason}{rule}", outcome.as_str())
     }
+
+    /// Whether no address was found, or none answered, as where everything has to go through a proxy.
+    #[must_use]
+    pub fn is_unreached(&self) -> bool {
+        [Guard::NoAddress.code(), UPSTREAM_FAILED].contains(&self.guard.as_str())
+    }
 }
 
 /// What became of a request that a notice is about.
@@ -116,8 +122,8 @@ impl Summary {
 pub enum SidecarMessage {
     /// The first message, if TLS is terminated: the certificate of the run's authority, in PEM.
     Authority(String),
-    /// A denial, as it happens.
-    Denied(Notice),
+    /// What was denied, or was allowed and failed, as it happens.
+    Notice(Notice),
     /// A denial that is not sent, because as many were as may be. It is sent once, and no denial is after it but for a fault's first.
     NoMoreDenials,
     /// A file that tells how names resolve has changed since the sidecar read it. The answer is the files, newly opened.
@@ -249,7 +255,7 @@ impl Notices {
             hint: denial.hint.clone().map(clipped_hint),
         };
         // What found no room is told with the next of its kind.
-        if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
+        if send(socket, &SidecarMessage::Notice(notice), SendFlags::DONTWAIT) {
             told.insert(what);
         }
     }
@@ -272,7 +278,7 @@ impl Notices {
             hint: None,
             rule: None,
         };
-        if send(socket, &SidecarMessage::Denied(notice), SendFlags::DONTWAIT) {
+        if send(socket, &SidecarMessage::Notice(notice), SendFlags::DONTWAIT) {
             self.failures.insert(what);
         }
     }
@@ -343,7 +349,7 @@ mod tests {
         let guards: Vec<_> = heard
             .iter()
             .map(|message| match message {
-                SidecarMessage::Denied(notice) => notice.guard.as_str(),
+                SidecarMessage::Notice(notice) => notice.guard.as_str(),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -360,7 +366,7 @@ mod tests {
         let lines: Vec<_> = heard
             .iter()
             .map(|message| match message {
-                SidecarMessage::Denied(notice) => notice.line(),
+                SidecarMessage::Notice(notice) => notice.line(),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -381,7 +387,7 @@ mod tests {
         assert_eq!(heard.len(), MOST + 2);
         assert_eq!(heard[MOST], SidecarMessage::NoMoreDenials);
         assert!(
-            matches!(&heard[MOST + 1], SidecarMessage::Denied(notice) if notice.guard == "credential_unavailable")
+            matches!(&heard[MOST + 1], SidecarMessage::Notice(notice) if notice.guard == "credential_unavailable")
         );
     }
 
@@ -394,7 +400,7 @@ mod tests {
             let mut buffer = [0; 8192];
             let length = ours.recv(&mut buffer).ok()?;
             match SidecarMessage::parse(&buffer[..length]) {
-                Some(SidecarMessage::Denied(notice)) => Some((notice.target, notice.outcome)),
+                Some(SidecarMessage::Notice(notice)) => Some((notice.target, notice.outcome)),
                 other => panic!("{other:?}"),
             }
         };

@@ -289,7 +289,7 @@ impl EndedRun<'_> {
 /// Reports what the sidecar tells after the command has ended.
 fn tell(message: &SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
     match message {
-        SidecarMessage::Denied(notice) => report(Report::Denied(notice)),
+        SidecarMessage::Notice(notice) => report(Report::Notice(notice)),
         SidecarMessage::Failed { why, .. } => {
             report(Report::Note(&format!("the sidecar failed to {why}")));
         }

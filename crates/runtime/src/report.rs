@@ -13,7 +13,7 @@ pub enum Report<'a> {
     /// A sentence for the person, as of what is weaker than it could be.
     Note(&'a str),
     /// A request was denied, or was allowed and failed; reported once for each target and guard.
-    Denied(&'a Notice),
+    Notice(&'a Notice),
     /// The run's changes to its workspace are kept apart, for a person to decide on.
     KeptApart(&'a RunId),
 }

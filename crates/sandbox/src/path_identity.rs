@@ -28,15 +28,7 @@ impl PathIdentity {
     /// Whether a folder is this path, or contains it.
     #[must_use]
     pub fn is_in(&self, folder: &Path) -> bool {
-        Self::any_in([self], folder)
-    }
-
-    /// Whether a folder is one of several paths, or contains one. Looks the folder up once.
-    pub fn any_in<'a>(places: impl IntoIterator<Item = &'a Self>, folder: &Path) -> bool {
-        let folders = identity(folder);
-        places.into_iter().any(|place| {
-            place.path.starts_with(folder) || folders.is_some_and(|it| place.on_the_way.contains(&it))
-        })
+        self.path.starts_with(folder) || identity(folder).is_some_and(|it| self.on_the_way.contains(&it))
     }
 }
 

@@ -189,7 +189,7 @@ pub fn reset_sigchld() {
 }
 
 /// Ignores `SIGPIPE`, so that a write to a closed pipe is an error and does not end the process.
-pub fn ignore_sigpipe() {
+fn ignore_sigpipe() {
     // SAFETY: SIG_IGN is a valid disposition and replaces no handler of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }

@@ -143,7 +143,7 @@ impl Telling<'_> {
                 "what was written in the workspace is kept apart: lockgate diff {run}, then apply or discard"
             )),
             Report::Note(text) => output::tell(&format!("note: {text}")),
-            Report::Denied(notice) => self.tell_notice(notice),
+            Report::Notice(notice) => self.tell_notice(notice),
         }
     }
 
@@ -154,7 +154,9 @@ impl Telling<'_> {
         self.told += 1;
         if self.told > TOLD {
             if self.told == TOLD + 1 {
-                output::tell("further denials are not shown here; lockgate audit follow shows them all");
+                output::tell(
+                    "further denials and failures are not shown here; lockgate audit follow shows them all",
+                );
             }
             return;
         }
@@ -168,8 +170,7 @@ impl Telling<'_> {
 
     /// Returns what to do about the first host that was not reached, if the run may lack the proxy of this network.
     fn proxy_for(&mut self, notice: &Notice) -> Option<String> {
-        let is_unreached = ["name_not_found", "upstream_failed"].contains(&notice.guard.as_str());
-        if is_unreached { self.passed_over.take() } else { None }
+        if notice.is_unreached() { self.passed_over.take() } else { None }
     }
 
     /// Returns when a rule can be added: a run in a folder without a policy holds the place of one by an empty folder.

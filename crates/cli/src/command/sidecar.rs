@@ -166,11 +166,11 @@ struct Telling {
 impl Telling {
     fn tell(&self, heard: SidecarEvent<'_>) {
         match heard {
-            SidecarEvent::Fault(_) | SidecarEvent::Denied(_) | SidecarEvent::NoMoreDenials if self.quiet => {}
+            SidecarEvent::Fault(_) | SidecarEvent::Notice(_) | SidecarEvent::NoMoreDenials if self.quiet => {}
             SidecarEvent::Fault(why) => output::tell(&format!("note: {why}")),
-            SidecarEvent::Denied(notice) => tell_notice(notice),
+            SidecarEvent::Notice(notice) => tell_notice(notice),
             SidecarEvent::NoMoreDenials => {
-                output::tell("further denials are not shown here; --audit keeps them all");
+                output::tell("further denials and failures are not shown here; --audit keeps them all");
             }
             SidecarEvent::Ending(left) => {
                 let left = left.as_secs() + 1;

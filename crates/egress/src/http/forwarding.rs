@@ -211,7 +211,6 @@ impl<'a> Forwarding<'a> {
                 if error.get_ref().is_some_and(|inner| inner.is::<RefusedBody>()) {
                     exchange.record().stopped_by(Guard::Framing);
                 }
-                tracing::debug!(target = %self.target, %error, "exchange failed");
                 Err(error)
             }
         }

@@ -169,11 +169,11 @@ impl Running {
     /// Acts on a message that is not the last.
     fn heed(&self, message: SidecarMessage, report: &mut dyn FnMut(Report<'_>)) {
         match message {
-            SidecarMessage::Denied(mut notice) => {
+            SidecarMessage::Notice(mut notice) => {
                 // What would allow it is not for the command to change.
                 notice.hint = None;
                 notice.target = format!("{} (companion `{}`)", notice.target, self.companion.name);
-                report(Report::Denied(&notice));
+                report(Report::Notice(&notice));
             }
             SidecarMessage::Authority(pem) => self.sandbox.hand_over(pem.as_bytes()),
             SidecarMessage::Failed { why, .. } => {

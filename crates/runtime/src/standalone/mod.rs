@@ -97,8 +97,8 @@ pub enum SidecarEvent<'a> {
     Listening(BoundAddresses),
     /// A credential could not be given to it, and why.
     Fault(&'a str),
-    /// Something was denied, the first time for its target and guard.
-    Denied(&'a Notice),
+    /// Something was denied, or was allowed and failed, the first time for its target and guard.
+    Notice(&'a Notice),
     /// Something more was denied, and no further denial is told but for a fault's first.
     NoMoreDenials,
     /// It was told to end, and open exchanges have so long.
@@ -290,7 +290,7 @@ impl Parent<'_> {
     fn report_notices(&mut self, on_event: &mut dyn FnMut(SidecarEvent<'_>)) {
         while let Ok(Some(message)) = sidecar_messages::next(&self.notices) {
             match message {
-                SidecarMessage::Denied(notice) => on_event(SidecarEvent::Denied(&notice)),
+                SidecarMessage::Notice(notice) => on_event(SidecarEvent::Notice(&notice)),
                 SidecarMessage::NoMoreDenials => on_event(SidecarEvent::NoMoreDenials),
                 SidecarMessage::Summary(summary) => {
                     self.summary = SummaryState::Told;

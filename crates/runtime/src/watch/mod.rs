@@ -302,17 +302,17 @@ impl Watch<'_> {
     }
 
     fn tell_held(&mut self, state: &mut State) {
-        state.held.drain(..).for_each(|notice| (self.report)(Report::Denied(&notice)));
+        state.held.drain(..).for_each(|notice| (self.report)(Report::Notice(&notice)));
     }
 
     /// Takes the messages of the sidecar.
     fn take_notices(&mut self, state: &mut State) {
         while let Ok(Some(message)) = sidecar_messages::next(self.notices) {
             match message {
-                SidecarMessage::Denied(notice) if state.is_full_screen() => state.hold(notice),
-                SidecarMessage::Denied(notice) => {
+                SidecarMessage::Notice(notice) if state.is_full_screen() => state.hold(notice),
+                SidecarMessage::Notice(notice) => {
                     self.streams.settle();
-                    (self.report)(Report::Denied(&notice));
+                    (self.report)(Report::Notice(&notice));
                 }
                 SidecarMessage::Summary(found) => state.summary = Some(found),
                 SidecarMessage::Panicked(what) => (self.report)(Report::Note(&panicked(&what))),
