@@ -29,7 +29,7 @@ pub enum Error {
         "use the image store at {path}: others may write to it (mode {mode:04o}), and could have changed what is in it"
     )]
     StoreOfOthers {
-        /// Its directory.
+        /// Its directory, or a part of it.
         path: PathBuf,
         /// The directory's mode.
         mode: u32,

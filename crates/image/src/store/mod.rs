@@ -85,40 +85,14 @@ impl Store {
     /// Opens the store in a directory, which is made if it does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be made, belongs to another user, or others may write to it.
+    /// When the directory or a part of it cannot be made, belongs to another user, or others may write to it.
     pub fn open(directory: &Path) -> Result<Self, Error> {
-        let store = Self(directory.to_owned());
-        store.make("")?;
         // Nothing is made in a directory that will not be used.
-        store.shut()?;
-        ["images", "layers", "blobs", "staging"].into_iter().try_for_each(|part| store.make(part))?;
+        make_shut(directory)?;
+        let mut parts = ["images", "layers", "blobs", "staging"].iter().map(|part| directory.join(part));
+        parts.try_for_each(|part| make_shut(&part))?;
         // Resolves links above it once: later no part of an image is looked up through one.
-        store.0.canonicalize().map(Self).map_err(|source| failed(&store.0, source))
-    }
-
-    fn make(&self, part: &str) -> Result<(), Error> {
-        let path = self.0.join(part);
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|source| failed(&path, source))
-    }
-
-    /// Closes the directory to other users: its content becomes a root file system. One in which others could write already may hold
-    /// what they put there.
-    fn shut(&self) -> Result<(), Error> {
-        let metadata = std::fs::metadata(&self.0).map_err(|source| failed(&self.0, source))?;
-        if metadata.uid() != rustix::process::geteuid().as_raw() {
-            let source = io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else");
-            return Err(failed(&self.0, source));
-        }
-        if metadata.mode() & 0o022 != 0 {
-            return Err(Error::StoreOfOthers { path: self.0.clone(), mode: metadata.mode() & 0o7777 });
-        }
-        if metadata.mode() & 0o077 != 0 {
-            std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o700))
-                .and_then(|()| refuse_open(std::fs::metadata(&self.0)?.mode()))
-                .map_err(|source| failed(&self.0, source))?;
-        }
-        Ok(())
+        directory.canonicalize().map(Self).map_err(|source| failed(directory, source))
     }
 
     /// Returns the store's directory.
@@ -373,6 +347,26 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
         File::open(directory)?.sync_all()
     };
     write().map_err(|source| failed(path, source))
+}
+
+/// Makes a directory, and closes it to other users: its content becomes a root file system. One in which others could write already
+/// may hold what they put there.
+fn make_shut(path: &Path) -> Result<(), Error> {
+    let failed = |source| failed(path, source);
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else")));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(Error::StoreOfOthers { path: path.into(), mode: metadata.mode() & 0o7777 });
+    }
+    if metadata.mode() & 0o077 != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
+            .and_then(|()| refuse_open(std::fs::metadata(path)?.mode()))
+            .map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Refuses a directory that is open to others although it was closed.

@@ -442,6 +442,19 @@ fn a_store_that_others_can_write_to_is_refused_and_one_that_they_can_read_is_shu
     set(0o755);
     Store::open(directory).unwrap();
     assert_eq!(mode(), 0o700);
+    // While it was not shut, they could get at what is in it.
+    for part in ["images", "layers", "blobs", "staging"].map(|part| directory.join(part)) {
+        set(0o755);
+        std::fs::set_permissions(&part, PermissionsExt::from_mode(0o777)).unwrap();
+        let refused = Store::open(directory).unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!("{}: others may write to it (mode 0777)", part.display())),
+            "{refused}"
+        );
+        std::fs::set_permissions(&part, PermissionsExt::from_mode(0o755)).unwrap();
+        Store::open(directory).unwrap();
+        assert_eq!(std::fs::metadata(&part).unwrap().mode() & 0o777, 0o700);
+    }
     // What could not be shut.
     assert!(refuse_open(0o40_700).is_ok());
     for mode in [0o40_755, 0o40_710] {
