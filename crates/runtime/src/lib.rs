@@ -130,5 +130,5 @@ pub use system_keys::{SystemKey, SystemKeys};
 pub use unknown_variables::{unknown_variables, unreadable_variable};
 pub use unreadable::why_unreadable;
 pub use value_source::ValueSource;
-pub use vault::{Credentials, Set};
+pub use vault::{Credentials, Set, refuse_missing};
 pub use without_waiting::open_regular;

@@ -25,7 +25,8 @@ pub(crate) enum Needed {
 
 impl MissingCredential {
     /// Returns the commands that store it, as a shell takes them. For a web search, that of another provider serves as well.
-    pub(crate) fn remedy(&self) -> String {
+    #[must_use]
+    pub fn remedy(&self) -> String {
         let whose = OrganisationName::flag(self.organisation.as_ref());
         let set = |name: &str| format!("lockgate creds set {name}{whose}");
         let provider = match &self.needed {

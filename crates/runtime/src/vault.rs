@@ -5,7 +5,7 @@
 //! at first use and kept beside the audit's key, readable by its owner only.
 
 use credential::{Credential, FieldName, Keyring, Listing, Rotation, Secret, Stored, Value, Vault};
-use policy::{OrganisationName, ProviderId, RunSpec, shell_word};
+use policy::{OrganisationName, Policy, ProviderId, RunSpec, shell_word};
 use sandbox::Caller;
 
 use crate::error::Error;
@@ -207,24 +207,34 @@ fn open(
 
 /// Refuses a run that declares a provider without a stored credential, or that goes through a proxy without one: its requests would fail
 /// in the middle of its work.
-pub(crate) fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Result<(), Error> {
-    let providers = spec.policy.providers().map(|it| (it.id(), Needed::Provider(it.id().to_string())));
-    let proxy = spec.policy.proxy_with_credential().and_then(|proxy| {
+///
+/// # Errors
+/// [`Error::NoCredential`] for the first that is missing, or when the vault cannot be read.
+pub fn refuse_missing(spec: &RunSpec, directory: &StateDirectory) -> Result<(), Error> {
+    let missing = missing(&spec.policy, spec.organisation.as_ref(), directory)?;
+    missing.into_iter().next().map_or(Ok(()), |missing| Err(Error::NoCredential(missing)))
+}
+
+/// Returns the credentials of a policy's providers, and of the proxy that it goes through, that are not stored.
+pub(crate) fn missing(
+    policy: &Policy,
+    organisation: Option<&OrganisationName>,
+    directory: &StateDirectory,
+) -> Result<Vec<MissingCredential>, Error> {
+    let providers = policy.providers().map(|it| (it.id(), Needed::Provider(it.id().to_string())));
+    let proxy = policy.proxy_with_credential().and_then(|proxy| {
         // Those of variables are in the environment.
         let credential = proxy.credential.as_ref().filter(|id| !ProviderId::is_own(id.as_str()))?;
         Some((credential, Needed::Proxy { id: proxy.id.clone(), credential: credential.to_string() }))
     });
     let mut needed = providers.chain(proxy).peekable();
     if needed.peek().is_none() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let stored = Vault::ids(&directory.vault(spec.organisation.as_ref()))?;
-    match needed.find(|(id, _)| !stored.iter().any(|it| it == id.as_str())) {
-        None => Ok(()),
-        Some((_, needed)) => {
-            Err(Error::NoCredential(MissingCredential { needed, organisation: spec.organisation.clone() }))
-        }
-    }
+    let stored = Vault::ids(&directory.vault(organisation))?;
+    let missing = needed.filter(|(id, _)| !stored.iter().any(|it| it == id.as_str()));
+    let told = |(_, needed)| MissingCredential { needed, organisation: organisation.cloned() };
+    Ok(missing.map(told).collect())
 }
 
 /// Returns the keys. One is made if there is none yet.

@@ -509,6 +509,31 @@ fn a_sidecar_alone_says_what_of_a_policy_it_does_not_hold() {
 }
 
 #[test]
+fn a_login_of_a_proxy_that_is_not_stored_is_told_before_anything_needs_it() {
+    let Some(site) = Site::for_test(NEEDS) else { return };
+    let policy = "proxy = [{ id = \"corp\", url = \"http://proxy.example:3128\", credential = \"mine\" }]\n\
+        egress.proxy = \"corp\"\negress.allow = [{ host = \"far.example\" }]\n";
+    fs::write(site.workspace().join("p.toml"), policy).expect("room");
+    let said = |command: &str| site.shell().run(command).stderr;
+    let show = || said("lockgate config show --policy p.toml");
+    let serve = || said("timeout 3 $PRODUCT sidecar --policy p.toml --forward 127.0.0.1:0 --quiet");
+    let missing = "the credential `mine` for the proxy `corp`";
+    let remedy = "\n  lockgate creds set mine --field username; lockgate creds set mine --field password";
+    let (shown, served) = (show(), serve());
+    assert!(shown.contains("a run would be refused: ") && shown.contains(missing), "{shown}");
+    let (before, _) = served.split_once("proxy at http").expect("it serves");
+    assert!(before.contains(&format!("note: cannot find {missing}")), "{served}");
+    assert!(shown.contains(remedy) && before.contains(remedy), "{shown}\n{served}");
+    for field in ["username", "password"] {
+        let set = format!("lockgate creds set mine --field {field} --from-command echo value");
+        told(&site, &set, 0, &["stored"]);
+    }
+    let (shown, served) = (show(), serve());
+    assert!(!shown.contains("refused") && !served.contains("cannot find"), "{shown}\n{served}");
+    assert!(served.contains("proxy at http"), "{served}");
+}
+
+#[test]
 fn a_value_that_is_none_is_told_and_nothing_is_stored() {
     let Some(site) = Site::for_test(NEEDS) else { return };
     let keys = "GITHUB_TOKEN=ok12345678 NOTION_TOKEN=' blank' LINEAR_API_KEY=lin12345";

@@ -26,14 +26,17 @@ pub(crate) fn config(command: Config) -> Done {
         }
         Form::Text => joined(said_by_files(rows)).iter().try_for_each(|row| tell(row, "")),
     }?;
-    match spec {
-        Ok(spec) => spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}"))),
-        Err(error) => {
-            let error = spec::named_by_flag(error);
-            let (_, remedy) = exit::code_and_remedy(&error);
-            let remedy = remedy.map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
-            output::tell(&format!("a run would be refused: {}{remedy}", output::said(&error)));
+    let refused = match spec {
+        Ok(spec) => {
+            spec.notices.iter().for_each(|notice| output::tell(&format!("note: {notice}")));
+            runtime::refuse_missing(&spec, &state).err().map(anyhow::Error::from)
         }
+        Err(error) => Some(spec::named_by_flag(error)),
+    };
+    if let Some(error) = refused {
+        let (_, remedy) = exit::code_and_remedy(&error);
+        let remedy = remedy.map(|remedy| format!("\n  {remedy}")).unwrap_or_default();
+        output::tell(&format!("a run would be refused: {}{remedy}", output::said(&error)));
     }
     Ok(0)
 }

@@ -168,6 +168,10 @@ impl Telling {
         match heard {
             SidecarEvent::Fault(_) | SidecarEvent::Notice(_) | SidecarEvent::NoMoreDenials if self.quiet => {}
             SidecarEvent::Fault(why) => output::tell(&format!("note: {why}")),
+            SidecarEvent::Missing(missing) => output::tell(&format!(
+                "note: cannot find {missing}; what needs it fails until it is stored\n  {}",
+                missing.remedy()
+            )),
             SidecarEvent::Notice(notice) => tell_notice(notice),
             SidecarEvent::NoMoreDenials => {
                 output::tell("further denials and failures are not shown here; --audit keeps them all");

@@ -29,6 +29,7 @@ use self::provide::{Provided, provide};
 use crate::authorities;
 use crate::end_signals::end_asked;
 use crate::error::{Error, plumbing};
+use crate::missing_credential::MissingCredential;
 use crate::name_files;
 use crate::platform::Platform;
 use crate::sidecar_messages::{self, LONGEST_GOOD_END, LONGEST_MESSAGE, is_too_late, panicked};
@@ -93,6 +94,8 @@ pub struct BoundAddresses {
 /// An event of a sidecar that serves.
 #[derive(Clone, Copy, Debug)]
 pub enum SidecarEvent<'a> {
+    /// A credential that its policy asks for is not stored. It may be stored while the sidecar serves.
+    Missing(&'a MissingCredential),
     /// Every socket is served.
     Listening(BoundAddresses),
     /// A credential could not be given to it, and why.
@@ -121,7 +124,8 @@ pub fn serve_standalone(
     // No other process may look into one that holds credentials.
     let _ = sandbox::undumpable();
     let Bound { listeners, addresses, socket_name } = bind(&sidecar)?;
-    let Provided { credentials, route, outlets, platform } = provide(&sidecar, caller)?;
+    let Provided { credentials, route, outlets, platform, missing } = provide(&sidecar, caller)?;
+    missing.iter().for_each(|missing| on_event(SidecarEvent::Missing(missing)));
     let ending = Ending::with(sidecar.grace);
     let summary = if sidecar.audit.is_some() { SummaryState::Awaited } else { SummaryState::Unneeded };
     let (link, link_inside) = sandbox::message_pair().map_err(plumbing("make a socket"))?;

@@ -13,10 +13,12 @@ use super::inside::{Outlets, PlatformRoute};
 use super::outlet::Outlet;
 use crate::error::Error;
 use crate::given_file::Readers;
+use crate::missing_credential::MissingCredential;
 use crate::platform::{History, Platform, Sources};
 use crate::random_ids::placeholders;
 use crate::sidecar::SidecarCredentials;
 use crate::state::StateDirectory;
+use crate::vault;
 
 /// The variables by which a platform tells a sidecar of itself. S0.23, S0.41
 const TOKEN: &str = "RUN_TOKEN";
@@ -30,6 +32,8 @@ pub(super) struct Provided {
     pub(super) outlets: Outlets,
     /// Answers in this process, where it is asked for anything.
     pub(super) platform: Option<Platform>,
+    /// What the vault out of which it answers has not. It may be stored while the sidecar serves.
+    pub(super) missing: Vec<MissingCredential>,
 }
 
 /// Makes the placeholders, and decides where credentials come from.
@@ -54,14 +58,17 @@ pub(super) fn provide(sidecar: &Standalone, caller: &mut Caller) -> Result<Provi
         PlatformRoute::Named(..) => Some(PLATFORM),
         PlatformRoute::Awaited(_) => Some(CONFIGURE),
     };
-    let platform = match (elsewhere, organisation.cloned()) {
+    let (platform, missing) = match (elsewhere, organisation.cloned()) {
         (Some(platform), Some(organisation)) => {
             return Err(Error::OrganisationBesidePlatform { organisation, platform });
         }
-        (Some(_), None) => answer_for_proxies(policy, caller, &mut credentials)?,
-        (None, _) => Some(answer_from_vault(sidecar, caller, &mut credentials)?),
+        (Some(_), None) => (answer_for_proxies(policy, caller, &mut credentials)?, Vec::new()),
+        (None, _) => {
+            let (platform, missing) = answer_from_vault(sidecar, caller, &mut credentials)?;
+            (Some(platform), missing)
+        }
     };
-    Ok(Provided { credentials, route, outlets, platform })
+    Ok(Provided { credentials, route, outlets, platform, missing })
 }
 
 /// Returns the platform elsewhere that the environment names, or else will have named: a sidecar that is started with its run serves no
@@ -97,29 +104,30 @@ fn answer_for_proxies(
     Ok(Some(platform))
 }
 
-/// Answers out of a vault of this machine. None is opened where nothing in it would be asked for.
+/// Answers out of a vault of this machine, and returns what it has not. None is opened where nothing in it would be asked for.
 fn answer_from_vault(
     Standalone { policy, organisation, run, .. }: &Standalone,
     caller: &mut Caller,
     credentials: &mut SidecarCredentials,
-) -> Result<Platform, Error> {
+) -> Result<(Platform, Vec<MissingCredential>), Error> {
     let organisation = organisation.as_ref();
     let directory = StateDirectory::of(caller);
     let workspace = caller.directory.clone();
     let history = |directory| History { directory, workspace, run: run.clone() };
     let history = directory.as_ref().ok().cloned().map(history);
-    let sources = match providers_used(policy).all(is_own) {
-        true => Sources::without_vault(caller)?,
+    let (sources, missing) = match providers_used(policy).all(is_own) {
+        true => (Sources::without_vault(caller)?, Vec::new()),
         false => {
             let directory = directory?;
             credentials.generation = Some(Vault::generation_file(&directory.vault(organisation))?);
-            Sources::prepare(caller, &directory, organisation)?
+            let sources = Sources::prepare(caller, &directory, organisation)?;
+            (sources, vault::missing(policy, organisation, &directory)?)
         }
     };
     credentials.organisation = organisation.cloned();
     let (platform, link) = Platform::pair(Some(sources), policy, history)?;
     credentials.platform = Some(link);
-    Ok(platform)
+    Ok((platform, missing))
 }
 
 /// Returns the providers whose credentials a sidecar may ask for.
