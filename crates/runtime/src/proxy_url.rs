@@ -128,6 +128,10 @@ pub(crate) struct WrittenProxy<'a> {
 impl<'a> WrittenProxy<'a> {
     /// Parses `scheme://host:port`, or `scheme://user:password@host:port`.
     pub(crate) fn parse(id: &str, text: &'a str) -> Result<Self, String> {
+        // As of a file, or a quoted value. It cannot be seen in what is not quoted.
+        if text.trim() != text {
+            return Err("it begins or ends with a blank or a newline: take that away".into());
+        }
         let (url, user) = split(text);
         if user.is_some_and(|user| known_as(user).is_none()) {
             return Err("write its user as user:password@".into());
@@ -405,6 +409,7 @@ mod tests {
     fn what_is_wrong_with_an_address_is_said_and_not_shown() {
         const USER: &str = "write its user as user:password@";
         const PLACE: &str = "write it as http://user:password@host:port";
+        const BLANK: &str = "it begins or ends with a blank or a newline";
         for (url, told) in [
             ("http://hunter2@proxy:3128", Some(USER)),
             ("http://hunter2:@proxy:3128", Some(USER)),
@@ -418,6 +423,8 @@ mod tests {
             ("http://user:pass@hunter2 proxy:3128", Some(PLACE)),
             ("http://user:pass@proxy:hunter2", Some(PLACE)),
             ("hunter2://user:pass@proxy:3128", Some("its scheme is not http, https or socks5")),
+            (" http://user:hunter2@proxy:3128", Some(BLANK)),
+            ("http://user:hunter2@proxy:3128\n", Some(BLANK)),
             ("http://user:hunter2@169.254.169.254", Some("link-local")),
             ("http://user:hunter2@proxy:3128", None),
             ("http://proxy:3128", None),
