@@ -9,10 +9,15 @@ use policy::RunId;
 use serde::{Deserialize, Serialize};
 use sys::descriptor;
 
+use crate::plan::engine::EngineKind;
+
 /// 198.18.0.0/15, in networks of 256.
 const RANGE: u32 = 0xc612_0000;
-/// The number of networks for runs. After them come the network of waiting sidecars and the network of all sidecars.
-pub(crate) const NETWORKS: u32 = 510;
+/// The number of networks for runs. After them come those that runs share.
+pub(crate) const NETWORKS: u32 = 500;
+/// How many networks there are to choose from for each that runs share, and how far apart they are.
+const CHOICES: u16 = 3;
+const APART: u16 = 4;
 const GATEWAY: u32 = 1;
 const AGENT: u32 = 2;
 const SIDECAR: u32 = 3;
@@ -32,15 +37,31 @@ impl RunNetwork {
         Self((number % NETWORKS) as u16)
     }
 
-    /// The network by which sidecars reach the outside. An engine makes several networks of one name, but refuses a second one with these
-    /// addresses.
-    pub(crate) fn of_sidecars() -> Self {
-        Self(NETWORKS as u16 + 1)
+    /// What the network by which sidecars reach the outside may be, best first. No choice is for both engines: Docker would take addresses
+    /// that Podman's has on the same machine, whose route then leads to one of the two. An engine makes several networks of one name, but
+    /// refuses a second one with the same addresses: so all runs try them in this order.
+    pub(crate) fn of_sidecars(kind: EngineKind) -> impl Iterator<Item = Self> {
+        Self::choices(match kind {
+            EngineKind::Docker => 511,
+            EngineKind::Podman => 509,
+        })
     }
 
-    /// The network of sidecars that wait for a run (the pool).
-    pub(crate) fn of_pool() -> Self {
-        Self(NETWORKS as u16)
+    /// What the network of sidecars that wait for a run (the pool) may be, likewise.
+    pub(crate) fn of_pool(kind: EngineKind) -> impl Iterator<Item = Self> {
+        Self::choices(match kind {
+            EngineKind::Docker => 510,
+            EngineKind::Podman => 508,
+        })
+    }
+
+    fn choices(best: u16) -> impl Iterator<Item = Self> {
+        (0..CHOICES).map(move |choice| Self(best - choice * APART))
+    }
+
+    /// Every network by which sidecars may reach the outside.
+    pub(crate) fn all_of_sidecars() -> impl Iterator<Item = Self> {
+        Self::of_sidecars(EngineKind::Docker).chain(Self::of_sidecars(EngineKind::Podman))
     }
 
     fn at(self, place: u32) -> Ipv4Addr {
@@ -60,6 +81,16 @@ impl RunNetwork {
     /// Whether an address can be a container's: neither the network's, nor this machine's, nor the broadcast address.
     pub(crate) fn has_place(self, address: Ipv4Addr) -> bool {
         self.holds(address) && ![self.at(0), self.gateway(), self.at(255)].contains(&address)
+    }
+
+    /// Whether a subnet, as an engine tells it, has addresses of the network: one of the two is then within the other.
+    pub(crate) fn overlaps(self, subnet: &str) -> bool {
+        let Some((first, length)) = subnet.split_once('/') else { return false };
+        let (Ok(first), Ok(length)) = (first.parse::<Ipv4Addr>(), length.parse::<u32>()) else {
+            return false;
+        };
+        let block = |address| u32::from(address).checked_shr(32 - length.min(24));
+        block(first) == block(self.at(0))
     }
 
     /// The subnet, as an engine expects it.
@@ -146,14 +177,40 @@ pub fn receive_line(socket: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, RunNe
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn a_network_that_runs_share_is_never_another_engines_or_a_runs() {
+        let kinds = [EngineKind::Docker, EngineKind::Podman];
+        let all: Vec<_> = kinds
+            .into_iter()
+            .flat_map(|kind| RunNetwork::of_sidecars(kind).chain(RunNetwork::of_pool(kind)))
+            .map(RunNetwork::number)
+            .collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), 12, "{all:?}");
+        assert!(all.iter().all(|number| (NETWORKS as u16..512).contains(number)), "{all:?}");
+        let of_docker: Vec<_> = RunNetwork::of_sidecars(EngineKind::Docker).map(RunNetwork::subnet).collect();
+        assert_eq!(of_docker, ["198.19.255.0/24", "198.19.251.0/24", "198.19.247.0/24"]);
+        assert_eq!(RunNetwork::of_sidecars(EngineKind::Podman).next().unwrap().subnet(), "198.19.253.0/24");
+    }
+
+    #[test]
+    fn a_subnet_within_a_network_or_around_it_overlaps() {
+        let network = RunNetwork::numbered(7);
+        for subnet in ["198.18.7.0/24", "198.18.7.128/25", "198.18.7.9/32", "198.18.0.0/16", "0.0.0.0/0"] {
+            assert!(network.overlaps(subnet), "{subnet}");
+        }
+        for subnet in ["198.18.8.0/24", "198.18.8.0/22", "10.0.0.0/8", "fd00::/64", "198.18.7.0", ""] {
+            assert!(!network.overlaps(subnet), "{subnet}");
+        }
+    }
 
     #[test]
     fn the_blocks_are_the_names_and_neither_the_agent_nor_the_sidecar() {
         let network = RunNetwork::numbered(NETWORKS + 7);
         assert_eq!(network.subnet(), "198.18.7.0/24");
-        assert_eq!(RunNetwork::of_sidecars().subnet(), "198.19.255.0/24");
-        assert_eq!(RunNetwork::of_pool().subnet(), "198.19.254.0/24");
         let inside = |address: Ipv4Addr| {
             network.blocks().any(|(first, length)| {
                 u32::from(address) >> (32 - length) == u32::from(first) >> (32 - length)

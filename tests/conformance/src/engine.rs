@@ -30,7 +30,16 @@ static APART: AtomicBool = AtomicBool::new(false);
 
 /// Returns the prefix of a command in the small internet that needs an engine there.
 pub(crate) fn wrapper() -> Result<Vec<OsString>, String> {
-    program(&["--here"])
+    program(Backend::isolated(), &["--here"])
+}
+
+/// Returns the prefix of a command that finds an engine of the other kind at `OTHER_HOST`, in the same network.
+pub(crate) fn wrapper_of_other() -> Result<Vec<OsString>, String> {
+    let other = match Backend::isolated() {
+        Backend::Podman => Backend::Docker,
+        _ => Backend::Podman,
+    };
+    program(other, &["--here", "--as", "OTHER_HOST"])
 }
 
 /// Returns the `DOCKER_HOST` of the engine that all runs outside the small internet share. One that this program started ends with it,
@@ -94,7 +103,7 @@ pub(crate) fn possible() -> Result<(), String> {
             return Err(format!("no engine: `{tool}` ({package}) is not installed"));
         }
     }
-    program(&[]).map(drop)
+    program(Backend::isolated(), &[]).map(drop)
 }
 
 /// Returns the containers, networks, volumes and images of the shared engine whose description contains `word`.
@@ -204,7 +213,7 @@ fn connect() -> std::io::Result<UnixStream> {
 }
 
 fn start() -> Result<(String, Child), String> {
-    let words = program(&[])?;
+    let words = program(Backend::isolated(), &[])?;
     let fail = |error: std::io::Error| format!("no docker engine: {error}");
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).args(STAY).current_dir("/");
@@ -226,9 +235,9 @@ fn start() -> Result<(String, Child), String> {
     Ok((host, child))
 }
 
-fn program(flags: &[&str]) -> Result<Vec<OsString>, String> {
+fn program(backend: Backend, flags: &[&str]) -> Result<Vec<OsString>, String> {
     let mut words: Vec<OsString> = vec![lockgate_needs::program("engine")?.into()];
-    let kind = (Backend::isolated() == Backend::Podman).then(|| OsString::from("--podman"));
+    let kind = (backend == Backend::Podman).then(|| OsString::from("--podman"));
     words.extend(kind.into_iter().chain(flags.iter().map(OsString::from)));
     words.extend(["--archive".into(), image::archive()?.into(), "--".into()]);
     Ok(words)

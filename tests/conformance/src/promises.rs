@@ -85,6 +85,7 @@ pub const PROMISES: &[Promise] = &[
     promise("image_user", OF_ENGINE, "A companion at an engine is whom its image names, by number or by name, and never root.", "S3.13"),
     promise("inbound", ISOLATED, "A port inside is reached from outside only where it is declared, by the sources that are.", "S3.7 S3.9"),
     promise("run_network", OF_ENGINE, "At an engine, the network of a run is internal: the command and its sidecar stand on it, no route leads off it, and its one resolver is the sidecar.", "S0.8 S0.12 S0.14 S0.19 S0.21 S1.4 S1.5 S1.7 S1.14"),
+    promise("shared_networks", OF_ENGINE, "The networks that all runs at an engine share are made once, whoever begins at once and whatever has their addresses, another engine of the machine included.", "S0.18 S0.43"),
     promise("datagrams", WIRED, "No UDP, ICMP, raw, packet, vsock, SCTP or other socket leads out.", "S0.37 E05 E20"),
     promise("netlink_writes", WIRED, "The sandbox's network cannot be changed from inside.", "E05 E11"),
     promise("links", LINKED, "With `wiring = \"veth\"`, a sandbox's link leads to its sidecar and nowhere else, nothing leads to it, and it goes with the run.", "S2.11 S2.12 S2.13 S2.14"),

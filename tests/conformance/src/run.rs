@@ -147,6 +147,15 @@ impl Run {
         run.behind(wrapper)
     }
 
+    /// Starts an engine of the other kind beside the one that makes the run, at `OTHER_HOST`.
+    ///
+    /// # Panics
+    /// When the engine is not built, or its image is missing; `ready` tells beforehand.
+    #[must_use]
+    pub fn beside_other_engine(self) -> Self {
+        self.behind(engine::wrapper_of_other().expect("`ready` was asked first"))
+    }
+
     /// Runs it in this program's network for links, with an engine there if it needs one.
     ///
     /// # Panics

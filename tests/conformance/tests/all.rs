@@ -56,6 +56,7 @@ mod searches;
 mod server_names;
 mod setuid;
 mod setup;
+mod shared_networks;
 mod siblings;
 mod sidecar_death;
 mod sidecar_limits;

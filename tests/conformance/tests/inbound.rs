@@ -55,6 +55,14 @@ fn at_engine() -> bool {
     Backend::isolated().is_engine()
 }
 
+/// Returns what the addresses of the network of sidecars begin with.
+fn of_sidecars() -> &'static str {
+    match Backend::isolated() {
+        Backend::Podman => "198.19.253",
+        _ => "198.19.255",
+    }
+}
+
 #[test]
 fn a_declared_port_is_reached_and_no_other() {
     if at_engine() || !here() {
@@ -151,8 +159,9 @@ impl Neighbour {
         assert!(moved.code == 0, "{moved}");
         let it = Self(child);
         // It routes packets for sidecars by way of the engine's machine, as a neighbour can.
-        let set = "ip link set wire up && ip addr add 192.0.2.9/24 dev wire && ip route add 198.19.255.0/24 via 192.0.2.7";
-        let done = it.command(&["sh", "-c", set]).status().unwrap();
+        let set =
+            "ip link set wire up && ip addr add 192.0.2.9/24 dev wire && ip route add $1.0/24 via 192.0.2.7";
+        let done = it.command(&["sh", "-c", set, "sh", of_sidecars()]).status().unwrap();
         assert!(done.success());
         it
     }
@@ -196,8 +205,9 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
     assert_eq!((ask("127.0.0.1", "7001"), ask("192.0.2.7", "7001")), ("refused".into(), "refused".into()));
     // Past the engine's own address, where nothing stops a neighbour, the sidecar sees its source.
     let ports = ["17001", "8080", "8081", "41999", "53"];
+    let sidecar = format!("{}.2", of_sidecars());
     let answers = std::thread::scope(|scope| {
-        let past = |port| neighbour.ask("198.19.255.2", port);
+        let past = |port| neighbour.ask(&sidecar, port);
         let asked = ports.map(|port| scope.spawn(move || (port, past(port))));
         asked.map(|one| one.join().unwrap())
     });
@@ -218,7 +228,7 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
     assert_eq!((of("allowed", "from 127.0.0.1"), of("allowed", "from 192.0.2.9")), (1, 1), "{records:?}");
     assert_eq!(of("allowed", "from ::1"), usize::from(of_machine), "{records:?}");
     assert_eq!((of("failed", "from 127.0.0.1"), of("denied", "from 192.0.2.7")), (1, 1), "{records:?}");
-    let loopback = if of_machine { "from 127.0.0.1" } else { "from 198.19.255.1" };
+    let loopback = if of_machine { "from 127.0.0.1" } else { &format!("from {}.1", of_sidecars()) };
     assert_eq!(of("denied", loopback), 1, "loopback of a port that is for others: {records:?}");
     // Where the engine lets it that far, the neighbour's way past is the only other one.
     let counted = 5 + usize::from(of_machine);
@@ -229,7 +239,7 @@ fn what_an_engine_publishes_is_reached_by_who_may() {
 /// this machine's.
 const STRANGER: &str = r#""$@" & for i in $(seq 600); do [ -e up ] && break; sleep 0.1; done
 { python3 -c "$CLIENT" 127.0.0.1 17001
-all=$(for to in "198.19.255.2 17001" "198.19.255.2 17002" "192.0.2.7 17001" "192.0.2.7 17002"; do
+all=$(for to in "$SIDECAR 17001" "$SIDECAR 17002" "192.0.2.7 17001" "192.0.2.7 17002"; do
   docker run -d debian python3 -c "$CLIENT" $to; done)
 for id in $all; do
   for i in $(seq 100); do [ "$(docker inspect -f '{{.State.Running}}' $id)" = false ] && break; sleep 0.2; done
@@ -244,7 +254,11 @@ fn a_container_on_another_network_of_the_engines_is_not_this_machine() {
     let bench = Bench::new();
     let policy = "[[inbound]]\ncontainer_port = 7001\nhost_port = 17001\n\
                   [[inbound]]\ncontainer_port = 7001\nhost_port = 17002\nallowed_sources = [\"192.0.2.0/24\", \"127.0.0.1\"]\n";
-    let run = run_with(&bench, policy).caller("CLIENT", CLIENT).behind(["sh", "-c", STRANGER, "sh"]);
+    let sidecar = format!("{}.2", of_sidecars());
+    let run = run_with(&bench, policy)
+        .caller("CLIENT", CLIENT)
+        .caller("SIDECAR", &sidecar)
+        .behind(["sh", "-c", STRANGER, "sh"]);
     let ended = run.in_network().command(["python3", "-c", SERVER_AT_ENGINE]);
     let heard = std::fs::read_to_string(bench.workspace().join("heard")).unwrap_or_default();
     assert!(heard.starts_with("inside:hello\n") && heard.lines().count() == 5, "{heard}{ended}");
@@ -255,8 +269,8 @@ fn a_container_on_another_network_of_the_engines_is_not_this_machine() {
     assert_eq!(allowed, 1, "{records:?}");
     if Backend::isolated() == Backend::Podman {
         // It reached the sidecar with the address that this machine would have.
-        let is =
-            |r: &&serde_json::Value| r["target"].as_str().unwrap_or_default().ends_with("from 198.19.255.1");
+        let machine = format!("from {}.1", of_sidecars());
+        let is = |r: &&serde_json::Value| r["target"].as_str().unwrap_or_default().ends_with(&machine);
         assert!(records.iter().any(|r| is(&r) && r["outcome"] == "denied"), "{records:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
+use bollard::query_parameters::ListNetworksOptions;
 
 use super::engine::{Engine, PAUSES};
 use super::engine_error::{CONFLICT, EngineRefusal, FORBIDDEN, INTERNAL, NOT_FOUND, error_text, status};
@@ -63,16 +64,17 @@ impl Engine {
 
     /// Makes the network by which sidecars reach the outside; they cannot reach each other on it.
     pub(super) async fn make_egress(&self) -> Result<(), String> {
-        let subnet = IpamConfig { subnet: Some(RunNetwork::of_sidecars().subnet()), ..IpamConfig::default() };
-        let request = NetworkCreateRequest {
-            name: EGRESS.into(),
-            driver: Some("bridge".into()),
-            ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
-            options: Some(HashMap::from([("com.docker.network.bridge.enable_icc".into(), "false".into())])),
-            labels: Some(own_label()),
-            ..NetworkCreateRequest::default()
-        };
-        self.make_once(EGRESS, RunNetwork::of_sidecars(), || async {
+        self.make_once(EGRESS, RunNetwork::of_sidecars(self.kind), async |network| {
+            let subnet = IpamConfig { subnet: Some(network.subnet()), ..IpamConfig::default() };
+            let apart = ("com.docker.network.bridge.enable_icc".into(), "false".into());
+            let request = NetworkCreateRequest {
+                name: EGRESS.into(),
+                driver: Some("bridge".into()),
+                ipam: Some(Ipam { config: Some(vec![subnet]), ..Ipam::default() }),
+                options: Some(HashMap::from([apart])),
+                labels: Some(own_label()),
+                ..NetworkCreateRequest::default()
+            };
             let made = self.api.create_network(request).await;
             made.map(drop).map_err(|error| EngineRefusal::of(&error))
         })
@@ -81,50 +83,66 @@ impl Engine {
 
     /// Makes the network of waiting sidecars. Nothing on it reaches this machine, other machines, or each other.
     pub(super) async fn make_pool_network(&self) -> Result<(), String> {
-        let (name, network) = (POOL_NETWORK, RunNetwork::of_pool());
-        let apart = [("enable_icc", "false")];
-        self.make_once(name, network, || self.make_internal(name, network, &apart, own_label())).await
+        self.make_once(POOL_NETWORK, RunNetwork::of_pool(self.kind), async |network| {
+            self.make_internal(POOL_NETWORK, network, &[("enable_icc", "false")], own_label()).await
+        })
+        .await
     }
 
-    /// Makes a network that all runs share, unless the engine has it.
-    async fn make_once<W>(
+    /// Makes a network that all runs share, with the first of these addresses that nobody has, unless the engine has the network.
+    async fn make_once(
         &self,
         name: &str,
-        network: RunNetwork,
-        make: impl FnOnce() -> W,
-    ) -> Result<(), String>
-    where
-        W: Future<Output = Result<(), EngineRefusal>>,
-    {
+        choices: impl Iterator<Item = RunNetwork>,
+        make: impl AsyncFn(RunNetwork) -> Result<(), EngineRefusal>,
+    ) -> Result<(), String> {
         if self.has_network(name).await.unwrap_or(false) {
             return Ok(());
         }
-        match make().await {
-            Ok(()) => Ok(()),
-            // Another run was first: an engine makes only one network with the same addresses.
-            Err(refusal) if refusal.status == Some(CONFLICT) || is_overlap(&refusal.text) => {
-                match self.await_network(name).await {
-                    true => Ok(()),
-                    false => Err(format!(
-                        "{}: another network at this engine has addresses of {}, which `{name}` needs; remove it, or give it others",
-                        refusal.text,
-                        network.subnet()
-                    )),
+        let (mut subnets, mut said) = (Vec::new(), String::new());
+        for network in choices {
+            match make(network).await {
+                Ok(()) => return Ok(()),
+                // Perhaps another run was first: an engine makes only one network with the same addresses.
+                Err(refusal) if refusal.status == Some(CONFLICT) || is_overlap(&refusal.text) => {
+                    if self.await_network(name, network).await {
+                        return Ok(());
+                    }
+                    subnets.push(network.subnet());
+                    said = refusal.text;
                 }
+                Err(refusal) => return Err(refusal.text),
             }
-            Err(refusal) => Err(refusal.text),
         }
+        Err(format!(
+            "{said}: `{name}` needs one of {}, and others, at this engine or on this machine, have addresses of each; remove one of \
+             those, or give it others",
+            subnets.join(", ")
+        ))
     }
 
-    /// Waits for a network that another run makes. Returns whether it is there.
-    async fn await_network(&self, name: &str) -> bool {
+    /// Waits for a network that another run makes, unless a different one has its addresses. Returns whether it is there.
+    async fn await_network(&self, name: &str, network: RunNetwork) -> bool {
         for pause in [10, 50, 100, 500, 1000, 2000] {
-            if self.has_network(name).await.unwrap_or(false) {
-                return true;
+            let is_taken = self.shows(network).await;
+            if is_taken || self.has_network(name).await.unwrap_or(false) {
+                break;
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         self.has_network(name).await.unwrap_or(false)
+    }
+
+    /// Whether the engine shows who has some of these addresses. Podman makes one network after the other, and shows each at once. Docker
+    /// reserves the addresses before it shows the network.
+    async fn shows(&self, network: RunNetwork) -> bool {
+        if self.kind == EngineKind::Podman {
+            return true;
+        }
+        let listed = self.api.list_networks(None::<ListNetworksOptions>).await.unwrap_or_default();
+        let mut subnets =
+            listed.iter().flat_map(|it| it.ipam.iter().flat_map(|ipam| ipam.config.iter().flatten()));
+        subnets.any(|it| it.subnet.as_deref().is_some_and(|subnet| network.overlaps(subnet)))
     }
 
     /// Removes the network of a run. Tries again while the engine still disconnects a container.

@@ -44,19 +44,18 @@ pub struct Outward {
 /// # Errors
 /// When the process is not on that network, or the engine gave it other addresses.
 pub fn outward() -> io::Result<Outward> {
-    let network = RunNetwork::of_sidecars();
-    match own_towards(network.gateway())? {
-        own if network.holds(own) && own != network.gateway() => {
-            Ok(Outward { own, machine: network.gateway() })
-        }
-        own => Err(io::Error::other(format!("{own} is not on the network of sidecars"))),
-    }
+    let on = |network: RunNetwork| {
+        let own = own_towards(network.gateway()).ok().filter(|own| network.has_place(*own))?;
+        Some(Outward { own, machine: network.gateway() })
+    };
+    let found = RunNetwork::all_of_sidecars().find_map(on);
+    found.ok_or_else(|| io::Error::other("this container has no address on the network of sidecars"))
 }
 
 /// Whether an address can be a sidecar's on the network of sidecars.
 #[must_use]
 pub fn is_of_sidecars(address: Ipv4Addr) -> bool {
-    RunNetwork::of_sidecars().has_place(address)
+    RunNetwork::all_of_sidecars().any(|network| network.has_place(address))
 }
 
 /// Whether the calling process is on the engine's machine, by its route to a sidecar's address.
@@ -64,7 +63,8 @@ pub fn is_of_sidecars(address: Ipv4Addr) -> bool {
 /// # Errors
 /// When there is no route.
 pub fn is_beside_sidecars(sidecar: Ipv4Addr) -> io::Result<bool> {
-    Ok(own_towards(sidecar)? == RunNetwork::of_sidecars().gateway())
+    let own = own_towards(sidecar)?;
+    Ok(RunNetwork::all_of_sidecars().any(|network| network.holds(sidecar) && own == network.gateway()))
 }
 
 /// Returns the source address of the calling process for a destination. The kernel picks it on connect(2); nothing is sent.
