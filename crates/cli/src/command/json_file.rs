@@ -69,14 +69,20 @@ impl JsonFile {
     }
 
     fn put(&self, content: &[u8]) -> std::io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = match rustix::fs::openat(&self.folder, &self.name, flags, mode) {
-            Ok(file) => File::from(file),
-            Err(Errno::LOOP) => return Err(std::io::Error::other("it is a link")),
-            Err(errno) => return Err(errno.into()),
+        let open = |more| rustix::fs::openat(&self.folder, &self.name, flags | more, mode).map(File::from);
+        let mut file = match open(OFlags::CREATE | OFlags::EXCL) {
+            Err(Errno::EXIST) => {
+                let there = open(OFlags::empty()).map_err(|errno| match errno {
+                    Errno::LOOP => std::io::Error::other("it is a link"),
+                    errno => errno.into(),
+                })?;
+                refuse_anothers(&there)?;
+                there
+            }
+            new => new?,
         };
-        refuse_anothers(&file)?;
         file.set_permissions(Permissions::from_mode(mode.bits()))?;
         file.set_len(0)?;
         file.write_all(content)
