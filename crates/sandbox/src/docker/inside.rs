@@ -22,6 +22,7 @@ use super::brief::{Brief, Shown};
 use super::limit_check;
 use super::mux::{CHUNK, Channel, Frames, LONGEST_FRAME};
 use super::network_filter::FirstSteps;
+use super::podman::OPEN;
 use super::relay::{AfterEnd, CommandPipes, Relay, ShimStreams, SupervisorLinks};
 use crate::confine::restrict_files;
 use crate::environment::{AUTHORITY, BUNDLE};
@@ -225,7 +226,8 @@ fn must_be_no_links(brief: &Brief) -> Result<(), String> {
 }
 
 /// Gives a private directory its mode: an engine takes that of the image's directory instead. One on whose path the image has a link is
-/// left alone: it may be a shown folder. So is one that its user cannot get to.
+/// left alone: it may be a shown folder. So is one that its user cannot get to, and root's that is for everybody to write, as a later
+/// Podman makes it.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut parent = rustix::fs::open("/", flags, Mode::empty())?;
@@ -235,7 +237,9 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
             Err(Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => return Ok(()),
             opened => opened?,
         };
-        if names.peek().is_none() && rustix::fs::fstat(&directory)?.st_mode & 0o7777 != mode {
+        let about = rustix::fs::fstat(&directory)?;
+        let is_open = about.st_uid == 0 && about.st_mode & 0o7777 == OPEN;
+        if names.peek().is_none() && !is_open && about.st_mode & 0o7777 != mode {
             rustix::fs::chmodat(&parent, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
         parent = directory;

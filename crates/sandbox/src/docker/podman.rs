@@ -45,7 +45,7 @@ const OWN_DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 /// The last version, by its first two numbers, that was seen to lay none over a volume.
 const LAST_WITHOUT: (u32, u32) = (4, 3);
 /// For everybody to write, since a tmpfs mount has no owner but root, and for each to remove their own.
-const OPEN: i64 = 0o1777;
+pub(super) const OPEN: u32 = 0o1777;
 /// The kernel's smallest default of `pid_max`, proc(5), to which Podman lowers its own limit.
 const MOST_PROCESSES: u64 = 32_768;
 
@@ -218,7 +218,7 @@ fn in_memory(target: String, options: &str) -> Mount {
         typ: Some(MountType::TMPFS),
         target: Some(target),
         read_only: Some(false),
-        tmpfs_options: Some(MountTmpfsOptions { size_bytes, mode: Some(OPEN), options: None }),
+        tmpfs_options: Some(MountTmpfsOptions { size_bytes, mode: Some(OPEN.into()), options: None }),
         ..Mount::default()
     }
 }
