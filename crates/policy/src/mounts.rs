@@ -24,15 +24,15 @@ impl Choice for MountMode {
     }
 }
 
-/// How the workspace may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the workspace may be used, from the least that the command may do to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkspaceMode {
-    /// Writes go to the caller's folder.
-    ReadWrite,
     /// Read only.
     ReadOnly,
     /// Writes are kept apart, for review; the user then applies or discards them.
     Overlay,
+    /// Writes go to the caller's folder.
+    ReadWrite,
 }
 
 impl Choice for WorkspaceMode {

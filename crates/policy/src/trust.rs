@@ -196,6 +196,7 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         wiring,
         org,
         llm: LlmConfig { budget: _, price: _ },
+        workspace,
         limits: _,
         egress: EgressConfig { scrub, default: _, allow: _, deny: _, denied_status: _, proxy: _, no_proxy: _ },
         // Enforced elsewhere: rules as a ceiling, the timeout as the longest, forbidden features by name.
@@ -209,7 +210,6 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         name_addresses: _,
         image: _,
         workdir: _,
-        workspace: _,
         terminal: _,
         tools: _,
         builtin_tools: _,
@@ -222,12 +222,12 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         inbound: _,
     } = config;
     hold_limits(path, layer, spec)?;
-    if *scrub == Some(Scrub::Strict) {
+    hold_workspace(path, workspace.as_ref(), spec);
+    if *scrub == Some(Scrub::Strict) && spec.policy.scrub != Scrub::Strict {
         spec.policy.scrub = Scrub::Strict;
+        spec.notices.push(format!("`egress.scrub` is held to that of {path}: strict, not best-effort"));
     }
-    let mut spending = Spending::default();
-    spending.apply(path, &config.llm)?;
-    spec.spending.hold_to(spending);
+    hold_spending(path, &config.llm, spec)?;
     let refuse = |field: &str, managed: &dyn Display, asked: &dyn Display| {
         let problem = format!("this machine's policy is `{managed}`, and `{asked}` was asked for");
         Err(ConfigError::new(path, field, problem))
@@ -248,6 +248,42 @@ pub(crate) fn hold_to_managed(layer: &Layer, spec: &mut RunSpec) -> Result<(), C
         if managed != spec.wiring {
             return refuse("wiring", &managed, &spec.wiring);
         }
+    }
+    Ok(())
+}
+
+/// Lowers what the command may do with the workspace. Its path is a default.
+fn hold_workspace(path: &str, workspace: Option<&WorkspaceConfig>, spec: &mut RunSpec) {
+    let Some(WorkspaceConfig::Table(WorkspaceTable { mode: Some(word), path: _, open: _ })) = workspace
+    else {
+        return;
+    };
+    // An invalid word was refused when the layer was applied.
+    let Some(most) = WorkspaceMode::read(word).filter(|most| *most < spec.workspace_mode) else { return };
+    let wish = std::mem::replace(&mut spec.workspace_mode, most);
+    let (held, wish) = (most.as_str(), wish.as_str());
+    spec.notices.push(format!("`workspace.mode` is held to that of {path}: {held}, not {wish}"));
+}
+
+/// Lowers the budget of the run.
+fn hold_spending(path: &str, config: &LlmConfig, spec: &mut RunSpec) -> Result<(), ConfigError> {
+    fn cut<T: Display + PartialEq>(name: &str, held: Option<T>, wish: Option<T>) -> Option<String> {
+        let (held, wish) = held.zip(wish)?;
+        (held != wish).then(|| format!("{name} {held}, not {wish}"))
+    }
+    let mut managed = Spending::default();
+    managed.apply(path, config)?;
+    let wish = spec.spending.budget.clone();
+    spec.spending.hold_to(managed);
+    let held = &spec.spending.budget;
+    let rows = [
+        cut("requests", held.requests, wish.requests),
+        cut("tokens", held.tokens, wish.tokens),
+        cut("money", held.usd, wish.usd),
+    ];
+    let cut = rows.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    if !cut.is_empty() {
+        spec.notices.push(format!("`llm.budget` is held to that of {path}: {cut}"));
     }
     Ok(())
 }
@@ -396,6 +432,29 @@ mod tests {
             (free.policy.scrub(), free.limits.enforcement),
             (Scrub::BestEffort, Enforcement::BestEffort)
         );
+        assert_eq!(free.notices, [""; 0]);
+        let scrub = "`egress.scrub` is held to that of /etc/policy: strict, not best-effort";
+        assert!(held.notices.iter().any(|told| told == scrub), "{:?}", held.notices);
+        for (managed, own, mode, told) in [
+            ("ro", "rw", WorkspaceMode::ReadOnly, Some("ro, not rw")),
+            ("ro", "overlay", WorkspaceMode::ReadOnly, Some("ro, not overlay")),
+            ("overlay", "rw", WorkspaceMode::Overlay, Some("overlay, not rw")),
+            ("overlay", "ro", WorkspaceMode::ReadOnly, None),
+            ("rw", "overlay", WorkspaceMode::Overlay, None),
+        ] {
+            let held =
+                compile(&format!("workspace.mode = \"{managed}\""), &format!("workspace.mode = \"{own}\""));
+            let told = told.map(|told| format!("`workspace.mode` is held to that of /etc/policy: {told}"));
+            assert_eq!((held.workspace_mode, held.notices), (mode, Vec::from_iter(told)), "{managed} {own}");
+        }
+        let spending = "llm.budget = { requests = 7, usd = 1.0 }";
+        let held = compile(spending, "llm.budget = { requests = 6, tokens = 9, usd = 100.0 }");
+        let told = held.notices.iter().find(|told| told.starts_with("`llm.budget` is held"));
+        assert_eq!(
+            told.unwrap(),
+            "`llm.budget` is held to that of /etc/policy: money 1.0000 USD, not 100.0000 USD"
+        );
+        assert!(!compile(spending, "").notices.iter().any(|told| told.contains("is held")));
         let backend = |managed: &str, own: &str| {
             let mut all = Layers::default();
             for (origin, word) in [(Origin::Managed("/etc/policy".into()), managed), (Origin::Flags, own)] {
