@@ -460,11 +460,23 @@ mod tests {
         assert!(told.iter().any(|it| it.contains(".git/hooks: user 61001 made it")), "{told:?}");
         // The ACL of the folder may have closed it.
         std::fs::set_permissions(&hooks, PermissionsExt::from_mode(0o500)).unwrap();
-        let begun =
-            as_user(USERS[1], || hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).map(drop));
-        let error = begun.unwrap_err();
-        let (what, remedy) = (error.to_string(), error.remedy().unwrap());
-        assert!(what.contains("user 61001 has a run here") && !remedy.contains("--open"), "{what} {remedy}");
+        let refused = || {
+            let begun =
+                as_user(USERS[1], || hold_absent(folder.path(), &[], &mut UndoLog::in_memory()).map(drop));
+            let error = begun.unwrap_err();
+            (error.to_string(), error.remedy().unwrap())
+        };
+        let (what, remedy) = refused();
+        assert!(
+            what.contains("it may be the placeholder") && remedy.contains("user 61001"),
+            "{what} {remedy}"
+        );
+        assert!(remedy.contains("--open .git/hooks"), "{remedy}");
+        // What has a folder in it is none.
+        std::fs::create_dir(hooks.join("deep")).unwrap();
+        let (what, remedy) = refused();
+        assert!(!what.contains("placeholder") && remedy.contains("--open .git/hooks"), "{what} {remedy}");
+        std::fs::remove_dir(hooks.join("deep")).unwrap();
         // Its own user takes it away, as that of an earlier release.
         let mut log = UndoLog::in_memory();
         as_user(USERS[0], || hold_absent(folder.path(), &[], &mut log).map(drop)).unwrap();

@@ -78,16 +78,15 @@ pub(super) fn refuse_links(root: BorrowedFd<'_>, open: &[PathBuf]) -> Result<Vec
     Ok(present)
 }
 
-/// The error for a name that another user's run holds by what this user may not look into.
+/// The error for what another user owns and this one may not look into: a placeholder of that user's run, as far as can be seen.
 fn of_another_user(path: &Path, user: Uid) -> Error {
-    let user = user.as_raw();
+    let (path, user) = (path.display(), user.as_raw());
     Error::Refused {
         what: format!(
-            "`{}` cannot be protected: user {user} has a run here that keeps it from the command by a placeholder you may not look into",
-            path.display()
+            "`{path}` cannot be protected: it is user {user}'s, and you may not look into it; it may be the placeholder by which a run of theirs keeps the name from its command"
         ),
         remedy: Some(format!(
-            "start yours once that run has ended; if it was killed, the next run of user {user} here takes the placeholder away"
+            "if user {user} has a run here, start yours once that has ended; if theirs was killed, their next run here takes the placeholder away; if it is none, let the command have it as it is: --open {path}"
         )),
     }
 }

@@ -151,9 +151,18 @@ pub(super) fn may_be(stat: &Stat) -> bool {
     }
 }
 
-/// Returns the user whose run holds a name, or has left it, where this user may not see what is in the placeholder.
+/// Whether a file that may not be opened can be empty, or have the content of a placeholder. Each folder in a directory is a link to it,
+/// but on file systems that count none.
+fn may_be_empty(stat: &Stat) -> bool {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => stat.st_nlink <= 2,
+        _ => stat.st_size == 0 || usize::try_from(stat.st_size).is_ok_and(|size| size == DOT.len()),
+    }
+}
+
+/// Returns the user whose run may hold a name, or have left it, where this user may not see whether a placeholder is there.
 pub(super) fn holder_unseen(root: BorrowedFd<'_>, path: &Path) -> Option<Uid> {
-    let seen = stat(root, path).ok().flatten().filter(may_be)?;
+    let seen = stat(root, path).ok().flatten().filter(|seen| may_be(seen) && may_be_empty(seen))?;
     let is_closed = matches!(lookup(root, path, LOOK), Err(Errno::ACCESS));
     let user = Uid::from_raw(seen.st_uid);
     (is_closed && user != rustix::process::geteuid()).then_some(user)
