@@ -44,7 +44,7 @@ const FLAGS: [(&[&str], &str); 19] = [
 const FOLLOW: [&str; 2] = ["-f", "--follow"];
 /// The commands that show what has come so far.
 const SHOWING: [[&str; 2]; 3] = [["runs", "logs"], ["runs", "show"], ["audit", "show"]];
-const FOLLOWING: &str = "`lockgate audit follow RUN` shows the requests of a run as they are decided";
+const FOLLOWING: &str = "this shows what has come so far; `lockgate audit follow RUN` shows the requests of a run as they are decided";
 
 /// Commands of `docker`, and slips: the command they were typed after, themselves, and what was meant.
 const COMMANDS: [(&str, &[&str], &str); 19] = [
@@ -256,7 +256,7 @@ mod tests {
         }
         for flag in ["-f", "--follow"] {
             let text = told(Arguments::command(), &["runs", "logs", flag, "latest"]);
-            assert!(text.contains("lockgate audit follow"), "{text}");
+            assert!(text.contains("what has come so far; `lockgate audit follow"), "{text}");
             // It was meant as `--force`.
             assert!(!told(Arguments::command(), &["creds", "rm", flag, "x"]).contains("follow RUN"));
         }
