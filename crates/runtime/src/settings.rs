@@ -194,7 +194,15 @@ impl Settings {
     /// Returns whether a project's file needs no approval: it widens nothing that the layers below it say, as a run would find.
     #[must_use]
     pub fn narrows_only(config: RunConfig, caller: &Caller) -> bool {
-        Self::of_layer(Origin::Project { path: PROJECT.into(), approved: false }, config, caller).is_ok()
+        Self::unapproved(config, caller).is_ok()
+    }
+
+    /// Compiles a project's file that is not approved with the layers below it.
+    ///
+    /// # Errors
+    /// When it widens what they say, with the fields that do; or for what is wrong with it whether it is approved or not.
+    pub fn unapproved(config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {
+        Self::of_layer(Origin::Project { path: PROJECT.into(), approved: false }, config, caller)
     }
 
     fn of_layer(origin: Origin, config: RunConfig, caller: &Caller) -> Result<RunSpec, Error> {

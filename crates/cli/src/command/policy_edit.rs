@@ -182,9 +182,11 @@ fn as_before(before: &str, text: String) -> String {
     if before.starts_with(MARK) && !text.starts_with(MARK) { format!("{MARK}{text}") } else { text }
 }
 
-fn question(file: &Path) -> String {
+/// Asks below a file that may be longer than the screen, so that it names again what is to be approved.
+fn question(file: &Path, wider: Option<&str>) -> String {
     let folder = output::path(file.parent().unwrap_or(file));
-    format!("Approve this file for runs in {folder}? [y/N] ")
+    let wider = wider.map(|fields| format!("It widens a run by: {fields}\n")).unwrap_or_default();
+    format!("{wider}Approve this file for runs in {folder}? [y/N] ")
 }
 
 pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
@@ -197,7 +199,8 @@ pub(crate) fn approve(workspace: Option<PathBuf>) -> Done {
     let config = file.parse(&file.text)?;
     file.compile(config.clone())?;
     tell_bindings(&config);
-    let ask = || std::io::stderr().write_all(question(&file.path).as_bytes());
+    let wider = file.widened(config);
+    let ask = || std::io::stderr().write_all(question(&file.path, wider.as_deref()).as_bytes());
     let answer = BufReader::new(Patient::of(std::io::stdin()));
     if std::io::stdin().is_terminal() && !is_agreed(&file.text, output::data, ask, answer)? {
         output::tell("not approved");
@@ -285,8 +288,14 @@ mod tests {
 
     #[test]
     fn a_folder_says_no_more_than_its_name_where_its_file_is_to_be_approved() {
-        let asked = question(Path::new("/srv/a\u{1b}]0;t\u{7}\nb/lockgate.toml"));
+        let asked = question(Path::new("/srv/a\u{1b}]0;t\u{7}\nb/lockgate.toml"), None);
         assert_eq!(asked, "Approve this file for runs in /srv/a\\u{1b}]0;t\\u{7}\\nb? [y/N] ");
+    }
+
+    #[test]
+    fn what_widens_is_named_above_the_question() {
+        let asked = question(Path::new("/srv/a/lockgate.toml"), Some("presets, mount"));
+        assert_eq!(asked, "It widens a run by: presets, mount\nApprove this file for runs in /srv/a? [y/N] ");
     }
 
     #[test]

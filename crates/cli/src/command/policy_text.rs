@@ -73,6 +73,14 @@ impl PolicyText {
         Ok(Self { caller, path, name, flag: flag(file), is_there, text, approval })
     }
 
+    /// Returns the fields by which a content that compiles widens a run. `None` if it needs no approval.
+    pub(super) fn widened(&self, config: RunConfig) -> Option<String> {
+        match Settings::unapproved(config, &self.caller) {
+            Err(runtime::Error::Settings(error)) => Some(error.field),
+            _ => None,
+        }
+    }
+
     pub(super) fn parse(&self, text: &str) -> Result<RunConfig, anyhow::Error> {
         toml::from_str(text).map_err(|error| self.unreadable(runtime::why_unreadable(&error)))
     }
