@@ -226,7 +226,7 @@ fn must_be_no_links(brief: &Brief) -> Result<(), String> {
 }
 
 /// Gives a private directory its mode: an engine takes that of the image's directory instead. One on whose path the image has a link is
-/// left alone: it may be a shown folder. So is one that its user cannot get to, and root's that is for everybody to write, as a later
+/// left alone: it may be a shown folder. So is one that its user cannot get to, and another's that is for everybody to write, as a later
 /// Podman makes it.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -238,7 +238,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
             opened => opened?,
         };
         let about = rustix::fs::fstat(&directory)?;
-        let is_open = about.st_uid == 0 && about.st_mode & 0o7777 == OPEN;
+        let is_open = about.st_mode & 0o7777 == OPEN && about.st_uid != rustix::process::geteuid().as_raw();
         if names.peek().is_none() && !is_open && about.st_mode & 0o7777 != mode {
             rustix::fs::chmodat(&parent, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
         }

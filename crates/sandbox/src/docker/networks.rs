@@ -105,10 +105,12 @@ impl Engine {
                 Ok(()) => return Ok(()),
                 // Perhaps another run was first: an engine makes only one network with the same addresses.
                 Err(refusal) if refusal.status == Some(CONFLICT) || is_overlap(&refusal.text) => {
-                    if self.await_network(name, network).await {
-                        return Ok(());
+                    match self.await_network(name, network).await {
+                        Holder::Shared => return Ok(()),
+                        // It may be the shared one, and the engine would make a second of its name.
+                        Holder::Unseen => return Err(refusal.text),
+                        Holder::Another => subnets.push(network.subnet()),
                     }
-                    subnets.push(network.subnet());
                     said = refusal.text;
                 }
                 Err(refusal) => return Err(refusal.text),
@@ -121,16 +123,17 @@ impl Engine {
         ))
     }
 
-    /// Waits for a network that another run makes, unless a different one has its addresses. Returns whether it is there.
-    async fn await_network(&self, name: &str, network: RunNetwork) -> bool {
+    /// Waits until the engine shows who has the addresses that it refused: the network that another run makes, or a different one.
+    async fn await_network(&self, name: &str, network: RunNetwork) -> Holder {
         for pause in [10, 50, 100, 500, 1000, 2000] {
             let is_taken = self.shows(network).await;
-            if is_taken || self.has_network(name).await.unwrap_or(false) {
-                break;
+            match self.has_network(name).await {
+                Ok(true) => return Holder::Shared,
+                Ok(false) if is_taken => return Holder::Another,
+                _ => tokio::time::sleep(Duration::from_millis(pause)).await,
             }
-            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
-        self.has_network(name).await.unwrap_or(false)
+        Holder::Unseen
     }
 
     /// Whether the engine shows who has some of these addresses. Podman makes one network after the other, and shows each at once. Docker
@@ -161,6 +164,16 @@ impl Engine {
         }
         Err(last)
     }
+}
+
+/// Who has the addresses of a network that was refused.
+enum Holder {
+    /// The network that runs share: another run has made it.
+    Shared,
+    /// A different network, of this engine or of this machine.
+    Another,
+    /// Nobody that the engine shows.
+    Unseen,
 }
 
 /// Whether a network was refused because another has its addresses.

@@ -178,7 +178,7 @@ pub(super) fn adapt(
     let mut volumes = Vec::new();
     for (number, (target, options)) in directories.into_iter().enumerate() {
         if lays_directories && OWN_DIRECTORIES.contains(&&*target) {
-            mounts.push(in_memory(target, &options));
+            mounts.push(in_memory(target, &options)?);
             continue;
         }
         let name = format!("lockgate-{run}-{number}");
@@ -212,15 +212,16 @@ pub(super) fn adapt(
 }
 
 /// Requests a directory in memory as a mount, which has no bound but its size.
-fn in_memory(target: String, options: &str) -> Mount {
-    let size_bytes = options.split(',').find_map(|option| option.strip_prefix("size=")?.parse().ok());
-    Mount {
+fn in_memory(target: String, options: &str) -> Result<Mount, String> {
+    let size = options.split(',').find_map(|option| option.strip_prefix("size=")?.parse().ok());
+    let size_bytes = Some(size.ok_or_else(|| format!("{target} has no size"))?);
+    Ok(Mount {
         typ: Some(MountType::TMPFS),
         target: Some(target),
         read_only: Some(false),
         tmpfs_options: Some(MountTmpfsOptions { size_bytes, mode: Some(OPEN.into()), options: None }),
         ..Mount::default()
-    }
+    })
 }
 
 /// Refuses mounts with a source or a target that is more than one value to Podman, whoever chose it.
