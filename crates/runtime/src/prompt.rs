@@ -13,6 +13,9 @@ use crate::streams::is_behind;
 /// The longest line of a terminal in octets, its end included.
 const LONGEST_LINE: usize = 4096;
 
+/// How long after its first line the rest of what was pasted may come.
+const SAME_PASTE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
 /// The signals that end this program once the terminal is restored.
 const ENDS: &[i32] = &[SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
@@ -98,10 +101,10 @@ impl<'a> Silent<'a> {
         [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT].map(|key| self.before.special_codes[key])
     }
 
-    /// Whether more has been typed than was read, as when several lines are pasted.
+    /// Whether more has been typed than was read, or comes at once, as when several lines are pasted.
     fn has_more(&self) -> io::Result<bool> {
         let mut terminal = [PollFd::new(&self.terminal, PollFlags::IN)];
-        rustix::event::poll(&mut terminal, Some(&Timespec::default()))?;
+        rustix::event::poll(&mut terminal, Some(&SAME_PASTE))?;
         Ok(terminal[0].revents().contains(PollFlags::IN))
     }
 

@@ -55,11 +55,23 @@ impl JsonFile {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        refuse_anothers(&file)?;
+        Self::refuse_anothers(&file)?;
         if !is_of_a_run(&file)? {
             return Err(std::io::Error::other("it holds something else than the outcome of a run"));
         }
         file.set_len(0)
+    }
+
+    /// Refuses what is no file, or another user's, who could read the outcome or write another.
+    fn refuse_anothers(file: &File) -> std::io::Result<()> {
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(std::io::Error::other("something else is there than a file"));
+        }
+        if about.uid() != rustix::process::geteuid().as_raw() {
+            return Err(std::io::Error::other(format!("it belongs to user {}, and not to you", about.uid())));
+        }
+        Ok(())
     }
 
     /// Writes the outcome, readable by its owner only.
@@ -78,27 +90,15 @@ impl JsonFile {
                     Errno::LOOP => std::io::Error::other("it is a link"),
                     errno => errno.into(),
                 })?;
-                refuse_anothers(&there)?;
+                Self::refuse_anothers(&there)?;
+                there.set_permissions(Permissions::from_mode(mode.bits()))?;
+                there.set_len(0)?;
                 there
             }
             new => new?,
         };
-        file.set_permissions(Permissions::from_mode(mode.bits()))?;
-        file.set_len(0)?;
         file.write_all(content)
     }
-}
-
-/// Refuses what is no file, or another user's, who could read the outcome or write another.
-fn refuse_anothers(file: &File) -> std::io::Result<()> {
-    let about = file.metadata()?;
-    if !about.is_file() {
-        return Err(std::io::Error::other("something else is there than a file"));
-    }
-    if about.uid() != rustix::process::geteuid().as_raw() {
-        return Err(std::io::Error::other(format!("it belongs to user {}, and not to you", about.uid())));
-    }
-    Ok(())
 }
 
 /// Whether a file holds an outcome, or nothing yet.

@@ -28,7 +28,8 @@ impl<T: Clone> Recent<T> {
 
     /// Returns what has become known of a name after an instant.
     pub(super) fn after(&self, name: &str, instant: Instant) -> Option<T> {
-        self.known.borrow().get(name).filter(|(since, _)| *since > instant).map(|(_, what)| what.clone())
+        let known = self.known.borrow();
+        known.get(name).filter(|(since, _)| *since > instant).and_then(|_| self.of(name))
     }
 
     pub(super) fn note(&self, name: &str, what: T) {
