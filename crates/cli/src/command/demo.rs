@@ -208,6 +208,6 @@ fn report_leftovers() -> Result<bool, anyhow::Error> {
         |path: PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command.as_bytes());
     let found = std::fs::read_dir("/proc")?.flatten().any(|entry| is_it(entry.path()));
     let (mark, text) = if found { ('✗', "it is still running") } else { ('✓', "it ended with the run") };
-    output::answer(&format!("  {mark} {:<34} {text}", "leave a process behind"))?;
+    output::answer(&format!("  {mark} {:<38} {text}", "leave a process behind"))?;
     Ok(found)
 }

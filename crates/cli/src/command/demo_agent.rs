@@ -47,7 +47,7 @@ pub(crate) fn agent() -> Done {
         ("write a file in the workspace", Should::Work, write("notes.txt")),
         ("ask the allowed host", Should::Work, get(&format!("http://{HOST}:{port}/v1/hello")).wanted(false)),
         (
-            "ask it for a path not allowed",
+            "ask it for a path that is not allowed",
             Should::Fail,
             get(&format!("http://{HOST}:{port}/admin")).wanted(true),
         ),
@@ -66,7 +66,7 @@ pub(crate) fn agent() -> Done {
         ("change its own policy", Should::Fail, write("lockgate.toml")),
         ("plant a git hook", Should::Fail, plant_hook()),
         ("change the system", Should::Fail, write("/usr/bin/lockgate-was-here")),
-        ("find a credential in its variables", Should::Fail, find_credential()),
+        ("find a credential in its environment", Should::Fail, find_credential()),
     ];
     let mut held = true;
     for (what, should, came) in attempts {
@@ -76,7 +76,7 @@ pub(crate) fn agent() -> Done {
         };
         let right = worked == (should == Should::Work);
         held &= right;
-        output::answer(&format!("  {} {what:<34} {}", if right { '✓' } else { '✗' }, output::plain(detail)))?;
+        output::answer(&format!("  {} {what:<38} {}", if right { '✓' } else { '✗' }, output::plain(detail)))?;
     }
     leave_behind();
     Ok(u8::from(!held))
