@@ -211,7 +211,7 @@ pub(super) fn adapt(
     Ok(volumes)
 }
 
-/// Requests a directory in memory as a mount, which has no bound but its size.
+/// Requests a directory in memory as a mount, which has no bound but its size, and into which Podman copies what the image has there.
 fn in_memory(target: String, options: &str) -> Result<Mount, String> {
     let size = options.split(',').find_map(|option| option.strip_prefix("size=")?.parse().ok());
     let size_bytes = Some(size.ok_or_else(|| format!("{target} has no size"))?);
