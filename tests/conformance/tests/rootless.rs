@@ -145,6 +145,8 @@ const OF_ROOTS_ENGINE: &[&str] = &[
     "pool::one_that_waits_holds_no_secret",
     "pool::the_pool_is_drained_first_and_filled_up_behind_a_run",
     "pool::two_runs_never_share_one",
+    "shared_networks::docker_and_podman_of_one_machine_have_a_network_each",
+    "shared_networks::one_network_is_made_where_another_has_the_addresses",
 ];
 
 #[test]

@@ -15,7 +15,7 @@ const BY_TURNS: &str = r#""$@" && DOCKER_HOST=$OTHER_HOST "$@" && "$@""#;
 
 #[test]
 fn docker_and_podman_of_one_machine_have_a_network_each() {
-    let both = [Needs::Program("dockerd"), Needs::Program("podman"), Needs::RootsEngine, Needs::World];
+    let both = [Needs::RootsEngine, Needs::World, Needs::Program("dockerd"), Needs::Program("podman")];
     if !promised("shared_networks") || !ready(&both) {
         return;
     }
