@@ -51,6 +51,12 @@ impl Configuration {
     }
 }
 
+/// Returns the token of a bearer's authorization, whose scheme may be in either case (RFC 9110 §11.1).
+fn bearer_token(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}
+
 /// Answers `/configure`.
 pub(super) async fn configure(
     gate: &Rc<Gate>,
@@ -62,7 +68,7 @@ pub(super) async fn configure(
         audit::record_refused_unasked(gate, Plane::Gateway, "/configure", denial);
         refusal(403, "credential_unavailable", why)
     };
-    let bearer = request.head.fields.values("authorization").next().and_then(|v| v.strip_prefix(b"Bearer "));
+    let bearer = request.head.fields.values("authorization").next().and_then(bearer_token);
     // The right is taken before the first await, so that two requests at once cannot both have it.
     if let Err(why) = gate.credentials().begin_to_configure(bearer.unwrap_or_default()) {
         return answer.reply(refuse(why), after_unread(&request)).await;
@@ -112,6 +118,16 @@ mod tests {
     use crate::http::serve1::serve_requests;
     use crate::http::stream::AgentStream;
     use crate::{CredentialConfig, GateOptions};
+
+    #[test]
+    fn the_scheme_of_a_bearer_is_in_either_case() {
+        for (value, token) in [("Bearer t", Some("t")), ("bearer t", Some("t")), ("BEARER t", Some("t"))]
+            .into_iter()
+            .chain(["Basic t", "Bearert", "Bear", ""].map(|other| (other, None)))
+        {
+            assert_eq!(bearer_token(value.as_bytes()), token.map(str::as_bytes), "{value}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_comes_too_late_is_not_called_too_large() {
