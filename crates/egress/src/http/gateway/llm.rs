@@ -109,7 +109,8 @@ async fn prepare(
     };
     let path = request.head.target.strip_prefix("/llm").unwrap_or("").trim_start_matches('/').to_owned();
     let Routed { provider, body } = route(gate, &request.head, &path, octets, &providers)?;
-    let url = format!("{}{}", base(provider.first_uri()), path.strip_prefix("v1/").unwrap_or(&path));
+    let base = base(provider.first_uri());
+    let url = format!("{base}{}", below(&base, &path));
     let target = Target::parse(&url).map_err(|denial| unreadable(gate, denial, &url))?;
     replace_body(request, body);
     let method = request.head.method.clone();
@@ -331,6 +332,12 @@ fn base(first_uri: &str) -> String {
     }
 }
 
+/// Returns a path without the beginning that it shares with the URL of an API, or without the version that programs put before it.
+fn below<'a>(base: &str, path: &'a str) -> &'a str {
+    let own = base.splitn(4, '/').nth(3).filter(|own| !own.is_empty());
+    own.and_then(|own| path.strip_prefix(own)).or_else(|| path.strip_prefix("v1/")).unwrap_or(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,6 +373,14 @@ mod tests {
         ] {
             assert_eq!(base(first), api, "{first}");
         }
+        for (base, own) in
+            [("https://api.example.com/v1/", "v1/"), ("https://api.example.com/api/v1/", "api/v1/")]
+        {
+            for path in ["chat/completions", "v1/chat/completions", &format!("{own}chat/completions")] {
+                assert_eq!(below(base, path), "chat/completions", "{base} {path}");
+            }
+        }
+        assert_eq!(below("https://api.example.com/v1/", "api/v1/models"), "api/v1/models");
     }
 
     fn declared(providers: &str) -> Vec<Arc<Provider>> {
