@@ -234,6 +234,37 @@ fn guards_are_those_of_the_code() {
     assert_eq!(listed, codes);
 }
 
+/// What an editor takes by the schema a run should take as well.
+#[test]
+fn a_list_that_may_not_be_empty_is_none_for_the_schema() {
+    let schema = serde_json::to_value(schemars::schema_for!(RunConfig)).unwrap();
+    let rule = |field: &str| format!("egress.allow = [{{ host = \"a.example\", {field} = [] }}]");
+    let deny = |field: &str| format!("egress.deny = [{{ host = \"a.example\", {field} = [] }}]");
+    let provider = |more: &str| format!("provider = [{{ id = \"a\", {more} }}]");
+    for (kind, field, text) in [
+        ("AllowConfig", "ports", rule("ports")),
+        ("AllowConfig", "methods", rule("methods")),
+        ("AllowConfig", "addresses", rule("addresses")),
+        ("DenyConfig", "ports", deny("ports")),
+        ("DenyConfig", "methods", deny("methods")),
+        ("ProviderConfig", "authorized_uris", provider("authorized_uris = []")),
+        ("ProviderConfig", "methods", provider("authorized_uris = [\"https://a.example/*\"], methods = []")),
+        (
+            "ProviderConfig",
+            "addresses",
+            provider("authorized_uris = [\"https://a.example/*\"], addresses = []"),
+        ),
+    ] {
+        let fewest = &schema["$defs"][kind]["properties"][field]["minItems"];
+        assert_eq!(fewest, 1, "{kind} {field}");
+        let mut layers = Layers::default();
+        layers.push(Origin::Flags, toml::from_str(&text).unwrap());
+        assert!(layers.compile().is_err(), "{text}");
+    }
+    let pids = &schema["$defs"]["LimitsConfig"]["properties"]["pids"];
+    assert_eq!(pids["minimum"], 2);
+}
+
 /// Collects the fields of the schema, in the page's notation.
 fn fields(root: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) {
     if let Some(name) = node["$ref"].as_str().and_then(|at| at.rsplit('/').next()) {

@@ -72,18 +72,21 @@ pub struct AllowConfig {
     pub host: Option<String>,
     /// The ports of `host`; 80 and 443 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub ports: Option<Vec<u16>>,
     /// With an exact `host`: everything below it as well.
     #[serde(default, skip_serializing_if = "is_false")]
     pub subdomains: bool,
     /// The methods; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub methods: Option<Vec<String>>,
     /// With a `url`: lets `%2F` stand inside a segment.
     #[serde(default, skip_serializing_if = "is_false")]
     pub encoded_slash: bool,
     /// With one exact host: its addresses. It is then not resolved, and they may be private ones.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub addresses: Option<Vec<String>>,
 }
 
@@ -99,12 +102,14 @@ pub struct DenyConfig {
     pub host: Option<String>,
     /// The ports of `host`; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub ports: Option<Vec<u16>>,
     /// With an exact `host`: everything below it as well.
     #[serde(default, skip_serializing_if = "is_false")]
     pub subdomains: bool,
     /// The methods; all by default.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub methods: Option<Vec<String>>,
     /// The reason, which the agent and the user are told.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -21,15 +21,18 @@ pub struct ProviderConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
     /// Where its credential is authorized: exact URLs, or prefixes that end in `*`.
+    #[schemars(length(min = 1))]
     pub authorized_uris: Vec<String>,
     /// The methods that it may be used with; all by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub methods: Option<Vec<String>>,
     /// Lets `%2F` stand inside a segment of the path.
     #[serde(default, skip_serializing_if = "is_false")]
     pub encoded_slash: bool,
     /// The addresses of its one exact host, which may be private ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub addresses: Option<Vec<String>>,
     /// The variables that hold its placeholder inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
