@@ -262,7 +262,7 @@ fn a_list_that_may_not_be_empty_is_none_for_the_schema() {
         assert!(layers.compile().is_err(), "{text}");
     }
     let pids = &schema["$defs"]["LimitsConfig"]["properties"]["pids"];
-    assert_eq!(pids["minimum"], 2);
+    assert_eq!(pids["minimum"], policy::Limits::FEWEST_PIDS);
 }
 
 /// Collects the fields of the schema, in the page's notation.

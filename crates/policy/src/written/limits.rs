@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::value::Number;
 use crate::choice::words_or_null;
 use crate::enforcement::Enforcement;
-use crate::limits::Limits;
 
 /// `[limits]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
@@ -20,7 +19,7 @@ pub struct LimitsConfig {
     pub cpus: Option<Number>,
     /// Concurrent processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = Limits::FEWEST_PIDS, max = u32::MAX))]
+    #[schemars(range(min = 2, max = u32::MAX))]
     pub pids: Option<u32>,
     /// What may be written to the private directories, as in `4GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
