@@ -259,7 +259,8 @@ fn a_list_that_may_not_be_empty_is_none_for_the_schema() {
         assert_eq!(fewest, 1, "{kind} {field}");
         let mut layers = Layers::default();
         layers.push(Origin::Flags, toml::from_str(&text).unwrap());
-        assert!(layers.compile().is_err(), "{text}");
+        let error = layers.compile().map(drop).unwrap_err();
+        assert!(error.field.ends_with(field), "{text}: {error}");
     }
     let pids = &schema["$defs"]["LimitsConfig"]["properties"]["pids"];
     assert_eq!(pids["minimum"], policy::Limits::FEWEST_PIDS);

@@ -101,11 +101,11 @@ impl<'a> Silent<'a> {
         [SpecialCodeIndex::VINTR, SpecialCodeIndex::VQUIT].map(|key| self.before.special_codes[key])
     }
 
-    /// Whether more has been typed than was read, or comes at once, as when several lines are pasted.
+    /// Whether more has been typed than was read, or comes at once, as when several lines are pasted. The end of input is no more.
     fn has_more(&self) -> io::Result<bool> {
         let mut terminal = [PollFd::new(&self.terminal, PollFlags::IN)];
         rustix::event::poll(&mut terminal, Some(&SAME_PASTE))?;
-        Ok(terminal[0].revents().contains(PollFlags::IN))
+        Ok(rustix::io::ioctl_fionread(self.terminal).is_ok_and(|octets| octets > 0))
     }
 
     /// Waits until there is something to read. A signal that ends this program is an error, and still to take effect.
@@ -187,6 +187,10 @@ mod tests {
         assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"one\n");
         assert!(silent.has_more().unwrap());
         assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"two\n");
+        rustix::io::write(&master, b"three\n\x04").unwrap();
+        assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"three\n");
+        assert!(!silent.has_more().unwrap());
+        assert_eq!(typed(&mut from, &silent.keys(), || silent.wait()).unwrap(), b"");
         // Nothing more is typed: a signal ends the wait, and what it does comes after the terminal is restored.
         let heard = typed(&mut from, &silent.keys(), || Err(io::ErrorKind::Interrupted.into()));
         assert_eq!(heard.unwrap_err().kind(), io::ErrorKind::Interrupted);

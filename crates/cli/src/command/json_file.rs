@@ -1,6 +1,7 @@
 //! `--json-file`: the file that receives the outcome of a run. Its directory is opened before the command starts, because the
-//! command may be able to replace it. Links are not followed, and only a regular file is written to, whose content before the
-//! command is no more than the outcome of an earlier run: whatever else is named by a slip, as the run's own policy, stays as it is.
+//! command may be able to replace it. Links are not followed, and only a regular file of the caller's own is written to, whose
+//! content before the command is no more than the outcome of an earlier run: whatever else is named by a slip, as the run's own
+//! policy, stays as it is.
 
 use std::ffi::OsString;
 use std::fs::{File, Permissions};

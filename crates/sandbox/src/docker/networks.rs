@@ -108,7 +108,13 @@ impl Engine {
                     match self.await_network(name, network).await {
                         Holder::Shared => return Ok(()),
                         // It may be the shared one, and the engine would make a second of its name.
-                        Holder::Unseen => return Err(refusal.text),
+                        Holder::Unseen => {
+                            return Err(format!(
+                                "{}: the engine does not show who has {}, which `{name}` needs; try again, or see which addresses it has set aside",
+                                refusal.text,
+                                network.subnet()
+                            ));
+                        }
                         Holder::Another => subnets.push(network.subnet()),
                     }
                     said = refusal.text;
